@@ -1,0 +1,192 @@
+# Postdate. Everything that is built goes under build/; `make help` lists the targets.
+#
+#   WERROR=1                warnings are errors (as in CI)
+#   SAN=address,undefined   sanitizer build under build/san-address-undefined; also SAN=thread
+#   V=1                     show whole commands
+#   CC=, CFLAGS=, LDFLAGS=  as usual; CFLAGS and LDFLAGS are appended
+#   PYTHON=                 the Python 3 (with pika) that runs the demo and the live tests
+
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+DESTDIR ?=
+comma := ,
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
+
+BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+GEN := build/gen
+SAN_TEST := address,undefined
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+PYTHON ?= $(or $(shell for p in /usr/bin/python3 python3; do \
+	$$p -c 'import pika' 2>/dev/null && { echo $$p; break; }; done),/usr/bin/python3)
+TRANSPORT ?= timer
+
+# --- flags -----------------------------------------------------------------------------------------------------
+LIBS := librabbitmq libpq jansson inih
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
+	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wvla
+INCLUDE := -I. -I$(GEN) $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBS) 2>/dev/null))
+# From the OpenSSF hardening guide, what gcc 12 knows. FORTIFY and sanitizers do not go together.
+HARDEN := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection \
+	$(if $(filter x86_64 i%86,$(shell uname -m)),-fcf-protection)
+SANITIZE := -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(SAN)
+FLAGS := -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' -g -pthread -fPIE $(WARN) \
+	$(if $(SAN),$(SANITIZE),$(HARDEN)) $(CFLAGS)
+LINK := -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS)
+
+LINK_AMQP := $(shell pkg-config --libs librabbitmq 2>/dev/null)
+LINK_SQL := $(shell pkg-config --libs libpq 2>/dev/null)
+LINK_TEXT := $(shell pkg-config --libs jansson inih 2>/dev/null)
+LINK_ALL := $(LINK_AMQP) $(LINK_SQL) $(LINK_TEXT) -lm
+LINK_TEST := $(or $(shell pkg-config --libs cmocka 2>/dev/null),-lcmocka) -lm
+
+# --- what is built from what -------------------------------------------------------------------------------------
+object = $(patsubst %.c,$(BUILD)/%.o,$(1))
+CORE := $(call object,$(wildcard core/*.c))
+SQL := $(call object,$(wildcard sql/*.c)) $(BUILD)/gen/sql_embedded.o
+AMQP := $(call object,$(wildcard amqp/*.c))
+GATEWAY := $(call object,$(wildcard gateway/*.c))
+DAEMON := $(call object,$(wildcard gateway/daemon/*.c))
+CLI := $(call object,$(wildcard gateway/cli/*.c))
+EMBEDDED := $(wildcard sql/schema/*.sql sql/query/*.sql)
+
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+TOOL_SRC := $(filter-out tests/tools/load_%,$(wildcard tests/tools/*.c))
+LOAD_SRC := $(wildcard tests/tools/load_*.c)
+UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
+LIB = $(BUILD)/lib$(1).a
+SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
+
+.PHONY: all units deps stack stack-stop stack-clean run demo test install clean format check tidy help \
+	libraries-found
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(BUILD)/postdated $(BUILD)/postdate
+
+$(BUILD)/postdated: $(DAEMON) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL)
+
+$(BUILD)/postdate: $(CLI) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL)
+
+$(call LIB,core): $(CORE)
+$(call LIB,sql): $(SQL)
+$(call LIB,amqp): $(AMQP)
+$(call LIB,gateway): $(GATEWAY)
+$(BUILD)/lib%.a:
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/%.o: %.c $(BUILD)/flags | libraries-found
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+
+# SQL files become C strings (sql_embedded.h says which); all builds share them.
+$(GEN)/sql_embedded.h $(GEN)/sql_embedded.c &: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files
+	$(Q)tools/embed_sql.sh $(GEN) $(sort $(EMBEDDED))
+$(BUILD)/gen/sql_embedded.o: $(GEN)/sql_embedded.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+$(SQL): | $(GEN)/sql_embedded.h
+
+# Files that change only when their text does: other flags rebuild everything, a removed .sql file the embedding.
+stamp = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || \
+	printf '%s\n' '$(subst ','\'',$(1))' >$@
+.PHONY: force
+$(BUILD)/flags: force
+	$(call stamp,$(CC) $(FLAGS))
+$(GEN)/sql_files: force
+	$(call stamp,$(EMBEDDED))
+
+libraries-found:
+	@pkg-config --exists $(LIBS) || \
+	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
+
+# --- tests: a unit test links its own module only -----------------------------------------------------------------
+UNIT_LIBS = $(call LIB,core)
+$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
+$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LINK = $(LINK_TEXT)
+$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: $(call LIB,gateway)
+
+units: $(UNITS) $(TOOLS)
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(call LIB,core)
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $< $(UNIT_LIBS) $(UNIT_LINK) $(LINK_TEST)
+
+$(BUILD)/tests/tools/load: $(call object,$(LOAD_SRC))
+$(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(call LIB,amqp) $(call LIB,core)
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK_AMQP) -lm
+
+# --- servers, demo, tests: these install what is missing, then build with a fresh look at the libraries ----------
+deps:
+	@tools/deps.sh
+
+stack: deps
+	@tools/stack.sh start
+stack-stop:
+	@tools/stack.sh stop
+stack-clean:
+	@tools/stack.sh clean
+
+run: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@tools/run.sh $(BUILD)
+
+demo: deps
+	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
+	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
+
+test: deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units
+	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
+
+# --- house-keeping -----------------------------------------------------------------------------------------------
+share := $(DESTDIR)$(PREFIX)/share
+install: all
+	install -D -m 755 $(BUILD)/postdated $(DESTDIR)$(PREFIX)/bin/postdated
+	install -D -m 755 $(BUILD)/postdate $(DESTDIR)$(PREFIX)/bin/postdate
+	install -D -m 644 man/postdated.8 $(share)/man/man8/postdated.8
+	install -D -m 644 man/postdate.1 $(share)/man/man1/postdate.1
+	install -d $(share)/postdate/sql $(share)/doc/postdate $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
+	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
+	install -m 644 packaging/crontab.example LICENSE $(share)/doc/postdate
+	sed 's|@PREFIX@|$(PREFIX)|g' packaging/postdated.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/postdated.service
+
+clean:
+	@for s in build/*/.postdate-stack; do [ ! -e "$$s" ] || STACK_DIR=$${s%/*} tools/stack.sh clean; done
+	rm -rf build
+
+format:
+	clang-format-14 -i $(SOURCES)
+
+check: $(GEN)/sql_embedded.h
+	tools/check_layers.sh
+	tools/check_format.sh $(SOURCES)
+	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
+
+tidy: $(GEN)/sql_embedded.h
+	clang-tidy-14 --quiet --checks='-*,clang-analyzer-*,bugprone-*,-bugprone-easily-swappable-parameters,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
+		$(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
+
+help:
+	@echo "make            build build/postdated and build/postdate"
+	@echo "make demo       see delayed messages arrive; ends by itself"
+	@echo "make test       every test, on private servers"
+	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
+	@echo "make run        the stack, then the gateway in the foreground"
+	@echo "make install    PREFIX=$(PREFIX) DESTDIR="
+	@echo "make deps | check | format | tidy | clean"
+
+OBJECTS := $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) $(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC))
+-include $(OBJECTS:.o=.d)

@@ -1,0 +1,146 @@
+/* Requests that wait for their answer: declaring, binding, consuming, confirm mode; and acknowledgements. */
+#include "amqp/broker_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ARGS_MAX 16
+#define WHAT_MAX 320
+
+static int check_reply(struct broker *b, const char *what, struct err *e)
+{
+    amqp_rpc_reply_t reply = amqp_get_rpc_reply(b->conn);
+
+    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
+        return broker_fail_reply(b, reply, BROKER_DECLARE, what, e);
+    }
+    amqp_maybe_release_buffers(b->conn);
+    return 0;
+}
+
+static int check_name(const char *kind, const char *name, struct err *e)
+{
+    if (strlen(name) > BROKER_NAME_MAX) {
+        return err_set(e, ERR_CONFIG, "the %s name '%.40s…' is longer than %d bytes", kind, name,
+                       BROKER_NAME_MAX);
+    }
+    return 0;
+}
+
+int broker_declare_exchange(struct broker *b, const char *name, const char *type, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("exchange", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "declare exchange '%s'", name);
+    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0, 1,
+                          0, 0, amqp_empty_table);
+    return check_reply(b, what, e);
+}
+
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
+                         struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {.num_entries = (int)arg_count, .entries = entries};
+
+    if (arg_count > ARGS_MAX) {
+        return err_set(e, ERR_BUG, "queue '%s': more than %d arguments", name, ARGS_MAX);
+    }
+    if (check_name("queue", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    for (size_t i = 0; i < arg_count; i++) {
+        entries[i].key = amqp_cstring_bytes(args[i].name);
+        if (args[i].text) {
+            entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
+            entries[i].value.value.bytes = amqp_cstring_bytes(args[i].text);
+        } else {
+            entries[i].value.kind = AMQP_FIELD_KIND_I64;
+            entries[i].value.value.i64 = args[i].number;
+        }
+    }
+    snprintf(what, sizeof(what), "declare queue '%s'", name);
+    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 1, 0, 0, table);
+    return check_reply(b, what, e);
+}
+
+int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
+                      struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", queue, e) || check_name("exchange", exchange, e) ||
+        check_name("binding key", binding_key, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "bind queue '%.120s' to exchange '%.120s'", queue, exchange);
+    amqp_queue_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
+                    amqp_cstring_bytes(binding_key), amqp_empty_table);
+    return check_reply(b, what, e);
+}
+
+int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                   struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", queue, e) || check_name("consumer tag", consumer_tag, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "consume from queue '%s'", queue);
+    amqp_basic_qos(b->conn, BROKER_CHANNEL, 0, prefetch, 0);
+    if (check_reply(b, what, e)) {
+        return -1;
+    }
+    amqp_basic_consume(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(consumer_tag),
+                       0, 0, 0, amqp_empty_table);
+    return check_reply(b, what, e);
+}
+
+int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("consumer tag", consumer_tag, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "stop consumer '%s'", consumer_tag);
+    amqp_basic_cancel(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(consumer_tag));
+    return check_reply(b, what, e);
+}
+
+int broker_confirm_select(struct broker *b, struct err *e)
+{
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    amqp_confirm_select(b->conn, BROKER_CHANNEL);
+    if (check_reply(b, "switch on publisher confirms", e)) {
+        return -1;
+    }
+    if (b->next_seq == 0) {
+        b->next_seq = 1;
+    }
+    return 0;
+}
+
+int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e)
+{
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    int status = amqp_basic_ack(b->conn, BROKER_CHANNEL, delivery_tag, multiple);
+    return status < 0 ? broker_fail_send(b, status, "acknowledge", e) : 0;
+}
+
+int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e)
+{
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    int status = amqp_basic_reject(b->conn, BROKER_CHANNEL, delivery_tag, requeue);
+    return status < 0 ? broker_fail_send(b, status, "reject a delivery", e) : 0;
+}

@@ -1,0 +1,202 @@
+/* From what the library or the server says to an error that tells the caller what to do, in one line. */
+#include "amqp/broker_internal.h"
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+
+static void mark_dead(struct broker *b)
+{
+    b->dead = true;
+    b->gone = true;
+    buf_reset(&b->out);
+}
+
+static enum err_kind status_kind(int status)
+{
+    switch (status) {
+    case AMQP_STATUS_NO_MEMORY:
+    case AMQP_STATUS_INVALID_PARAMETER:
+    case AMQP_STATUS_TABLE_TOO_BIG:
+        return ERR_BUG;
+    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
+    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
+    case AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION:
+    case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
+        return ERR_CONFIG;
+    default:
+        return ERR_AWAY;
+    }
+}
+
+static const char *status_text(int status)
+{
+    switch (status) {
+    case AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED:
+        return "the host name cannot be resolved";
+    case AMQP_STATUS_TIMEOUT:
+        return "no answer in time";
+    case AMQP_STATUS_HEARTBEAT_TIMEOUT:
+        return "nothing heard for two heartbeats";
+    case AMQP_STATUS_SOCKET_ERROR:
+    case AMQP_STATUS_SOCKET_CLOSED:
+    case AMQP_STATUS_CONNECTION_CLOSED:
+        return "the connection is gone";
+    case AMQP_STATUS_BAD_AMQP_DATA:
+    case AMQP_STATUS_UNKNOWN_CLASS:
+    case AMQP_STATUS_UNKNOWN_METHOD:
+        return "what came back is not AMQP 0-9-1";
+    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
+        return "its certificate is not signed by an authority in ca_file (or the system's)";
+    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
+        return "its certificate is for another host name";
+    case AMQP_STATUS_SSL_CONNECTION_FAILED:
+        return "the TLS handshake failed";
+    default:
+        return amqp_error_string2(status);
+    }
+}
+
+int broker_fail_status(struct broker *b, int status, const char *what, struct err *e)
+{
+    mark_dead(b);
+    return err_set(e, status_kind(status), "cannot %s: RabbitMQ at %s: %s", what, b->address,
+                   status_text(status));
+}
+
+static bool text_contains(struct bytes text, const char *part)
+{
+    return memmem(text.data, text.len, part, strlen(part)) != NULL;
+}
+
+static enum err_kind login_kind(int code, struct bytes text)
+{
+    if (code == AMQP_ACCESS_REFUSED) {
+        return ERR_PERMISSION;
+    }
+    if (code == AMQP_INVALID_PATH) {
+        return ERR_CONFIG;
+    }
+    if (code != AMQP_NOT_ALLOWED || text_contains(text, "limit") || text_contains(text, "down")) {
+        return ERR_AWAY; /* a limit on connections, or a vhost that is still starting, passes */
+    }
+    return text_contains(text, "not found") ? ERR_CONFIG : ERR_PERMISSION;
+}
+
+static enum err_kind declare_kind(int code)
+{
+    switch (code) {
+    case AMQP_ACCESS_REFUSED:
+        return ERR_PERMISSION;
+    case AMQP_NOT_FOUND:
+        return ERR_NOT_FOUND;
+    case AMQP_RESOURCE_LOCKED:
+    case AMQP_PRECONDITION_FAILED:
+    case AMQP_COMMAND_INVALID: /* an exchange type that the server does not know (before 3.13) */
+    case AMQP_NOT_ALLOWED:
+    case AMQP_NOT_IMPLEMENTED:
+        return ERR_CONFIG;
+    default:
+        return ERR_AWAY;
+    }
+}
+
+static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
+{
+    if (channel && cause == AMQP_BASIC_PUBLISH_METHOD) {
+        return code == AMQP_NOT_FOUND        ? ERR_NOT_FOUND
+               : code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
+               : code < 500                  ? ERR_REJECT
+                                             : ERR_AWAY;
+    }
+    return !channel && (code == AMQP_ACCESS_REFUSED || code == AMQP_NOT_ALLOWED) ? ERR_PERMISSION : ERR_AWAY;
+}
+
+/* Answers without ever blocking: a peer that doesn't read won't miss it. */
+static void answer_close(struct broker *b, bool channel)
+{
+    struct pollfd p = {.fd = b->fd, .events = POLLOUT};
+
+    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) {
+        return;
+    }
+    if (channel) {
+        amqp_channel_close_ok_t ok = {0};
+        amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+    } else {
+        amqp_connection_close_ok_t ok = {0};
+        amqp_send_method(b->conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
+    }
+}
+
+int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
+                       const char *what, struct err *e)
+{
+    bool channel = method->id == AMQP_CHANNEL_CLOSE_METHOD;
+    int code;
+    uint32_t cause;
+    struct bytes text;
+    char reason[300];
+
+    if (channel) {
+        const amqp_channel_close_t *m = method->decoded;
+        code = m->reply_code;
+        text = broker_bytes(m->reply_text);
+        cause = (uint32_t)m->class_id << 16 | m->method_id;
+    } else {
+        const amqp_connection_close_t *m = method->decoded;
+        code = m->reply_code;
+        text = broker_bytes(m->reply_text);
+        cause = (uint32_t)m->class_id << 16 | m->method_id;
+    }
+    bytes_printable(text, reason, sizeof(reason));
+
+    enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
+                         : phase == BROKER_LOGIN        ? login_kind(code, text)
+                         : phase == BROKER_DECLARE      ? declare_kind(code)
+                                                        : stream_kind(channel, cause, code);
+
+    answer_close(b, channel);
+    mark_dead(b);
+    b->gone = !channel;
+    if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
+        return err_set(
+            e, kind,
+            "cannot %s: it exists with other settings in RabbitMQ at %s (delete or rename it there, or "
+            "configure another name): %s",
+            what, b->address, reason);
+    }
+    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s", what, b->address,
+                   channel ? "channel" : "connection", code, reason);
+}
+
+int broker_fail_reply(struct broker *b, amqp_rpc_reply_t reply, enum broker_phase phase, const char *what,
+                      struct err *e)
+{
+    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+        (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD || reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+        return broker_fail_closed(b, &reply.reply, phase, what, e);
+    }
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) {
+        return broker_fail_status(b, reply.library_error, what, e);
+    }
+    mark_dead(b);
+    return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s gave an unexpected answer (method 0x%08x)", what,
+                   b->address, (unsigned)reply.reply.id);
+}
+
+int broker_fail_send(struct broker *b, int status, const char *what, struct err *e)
+{
+    amqp_frame_t frame;
+    struct timeval wait = {.tv_usec = 100000};
+
+    while (amqp_simple_wait_frame_noblock(b->conn, &frame, &wait) == AMQP_STATUS_OK) {
+        if (frame.frame_type == AMQP_FRAME_METHOD &&
+            (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+             frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+            return broker_fail_closed(b, &frame.payload.method, BROKER_STREAM, what, e);
+        }
+        amqp_maybe_release_buffers(b->conn);
+    }
+    return broker_fail_status(b, status, what, e);
+}

@@ -1,0 +1,104 @@
+/* What the files of amqp/ share; the only place that includes rabbitmq-c. Nothing outside amqp/ includes
+ * this. */
+#ifndef POSTDATE_AMQP_BROKER_INTERNAL_H
+#define POSTDATE_AMQP_BROKER_INTERNAL_H
+
+#include "amqp/broker.h"
+#include "core/buf.h"
+
+/* rabbitmq-c 0.12 moved its headers; the old names still work there but warn. */
+#ifdef __has_include
+/* cppcheck-suppress preprocessorErrorDirective */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#define BROKER_NEW_HEADERS
+#endif
+#endif
+#ifdef BROKER_NEW_HEADERS
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/ssl_socket.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+#define BROKER_CHANNEL 1
+#define BROKER_NAME_MAX 255 /* AMQP short strings */
+
+/* An URL taken apart and percent-decoded. */
+struct broker_url {
+    bool tls;
+    int port;
+    char host[256];
+    char user[BROKER_NAME_MAX + 1];
+    char password[BROKER_NAME_MAX + 1];
+    char vhost[BROKER_NAME_MAX + 1];
+};
+
+struct broker {
+    amqp_connection_state_t conn;
+    /* A duplicate of the library's descriptor. The library closes its own as soon as it sees an error; this
+     * one stays valid until the broker is freed, so that broker_shutdown can never hit a descriptor that was
+     * given to another file. */
+    int fd;
+    bool tls;
+    bool dead; /* the channel or connection is gone: every further call fails */
+    bool gone; /* the connection is: there is nobody to say goodbye to */
+    size_t frame_max;
+    uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
+    struct buf out;    /* whole frames of publishes that are not sent yet; plain TCP only */
+    amqp_pool_t pool;  /* decoded properties of one publish; TLS only */
+    /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
+    enum broker_event_kind deferred;
+    char deferred_text[256];
+    char address[272];
+    char cluster_name[128];
+    char version[64];
+};
+
+/* --- broker_url.c */
+int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
+
+/* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
+enum broker_phase {
+    BROKER_LOGIN,
+    BROKER_DECLARE,
+    BROKER_STREAM, /* publishing, consuming, waiting */
+};
+
+/* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". */
+int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
+/* A channel.close or connection.close from the server; it is answered. */
+int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
+                       const char *what, struct err *e);
+/* A reply of the library's RPC functions that is not AMQP_RESPONSE_NORMAL. */
+int broker_fail_reply(struct broker *b, amqp_rpc_reply_t reply, enum broker_phase phase, const char *what,
+                      struct err *e);
+/* Sending failed: looks whether the server said why before it hung up. */
+int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
+
+/* --- broker_publish.c */
+/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
+ * for ever). */
+int broker_flush_until(struct broker *b, int64_t deadline_ns, struct err *e);
+
+/* --- broker_events.c */
+/* Before any request: refuses a dead connection and flushes, so that the server sees things in the order of
+ * the calls. */
+int broker_begin(struct broker *b, struct err *e);
+
+static inline amqp_bytes_t broker_amqp_bytes(struct bytes v)
+{
+    /* The library's type has no const; it only reads. */
+    return (amqp_bytes_t){.len = v.len, .bytes = (void *)(uintptr_t)v.data};
+}
+
+static inline struct bytes broker_bytes(amqp_bytes_t v)
+{
+    return bytes_of(v.bytes, v.len);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* The properties of a refused message. */
+#include "core/accept.h"
+#include "core/wire.h"
+
+#define HEADER_ERROR "x-postdate-error"
+#define HEADER_EXPIRATION "x-postdate-expiration"
+#define HEADER_USER_ID "x-postdate-user-id"
+
+static bool is_replaced(const struct wire_properties *p, struct bytes name)
+{
+    return bytes_equal_str(name, HEADER_ERROR) ||
+           ((p->flags & WIRE_EXPIRATION) && bytes_equal_str(name, HEADER_EXPIRATION)) ||
+           ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
+}
+
+static void put_with_reason(struct wire_properties p, const char *reason, struct buf *out)
+{
+    enum { ADDED_MAX = 1024 };
+    struct bytes why = bytes_of_str(reason);
+    struct buf headers;
+    buf_init(&headers, p.headers.len + why.len + ADDED_MAX);
+    struct wire_cursor c = wire_table(p.headers);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1) {
+        if (!is_replaced(&p, f.name))
+            buf_put_bytes(&headers, f.entry);
+    }
+    wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);
+    if (p.flags & WIRE_EXPIRATION)
+        wire_put_string(&headers, bytes_of_str(HEADER_EXPIRATION), p.expiration);
+    if (p.flags & WIRE_USER_ID)
+        wire_put_string(&headers, bytes_of_str(HEADER_USER_ID), p.user_id);
+    p.headers = buf_bytes(&headers);
+    p.flags |= WIRE_HEADERS;
+    p.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
+    if (headers.failed)
+        out->failed = true;
+    else
+        wire_properties_write(&p, out);
+    buf_free(&headers);
+}
+
+void accept_parked_properties(struct bytes properties, const char *reason, struct buf *out)
+{
+    struct wire_properties p;
+    size_t start = out->len;
+    if (out->failed)
+        return;
+    if (wire_properties_read(properties, &p, NULL) == 0) {
+        put_with_reason(p, reason, out);
+        if (!out->failed)
+            return;
+        out->len = start;
+        out->failed = false;
+    }
+    put_with_reason((struct wire_properties){0}, reason, out);
+}

@@ -1,0 +1,115 @@
+#include "gateway/cli/cli.h"
+
+#include "core/duration.h"
+#include "core/timestamp.h"
+#include "sql/accept_store.h"
+#include "sql/lookup.h"
+#include "sql/migrate.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int cli_fail(const struct err *e)
+{
+    fprintf(stderr, "postdate: %s\n", e->text);
+    return err_exit_code(e);
+}
+
+int cli_usage(const struct cli *cli, const char *fmt, ...)
+{
+    const char *name = cli->command != NULL ? cli->command->name : NULL;
+    va_list args;
+    fprintf(stderr, "postdate%s%s: ", name != NULL ? " " : "", name != NULL ? name : "");
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, " (see `postdate%s%s --help`)\n", name != NULL ? " " : "", name != NULL ? name : "");
+    return 64;
+}
+
+static void print_mistake(void *ctx, const char *text)
+{
+    (void)ctx;
+    fprintf(stderr, "postdate: %s\n", text);
+}
+
+int cli_load_config(struct cli *cli)
+{
+    const struct config_report report = {.mistake = print_mistake, .warning = print_mistake};
+    struct err e;
+    if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
+        return err_exit_code(&e);
+    cli->has_config = true;
+    return 0;
+}
+
+int cli_open(struct cli *cli, enum cli_schema schema)
+{
+    struct err e;
+    int code = cli->has_config ? 0 : cli_load_config(cli);
+    if (code != 0)
+        return code;
+    cli->pg = pg_open(cli->config.postgres.url, "postdate", &e);
+    if (cli->pg == NULL)
+        return cli_fail(&e);
+    /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */
+    if (schema == CLI_SCHEMA_CURRENT && migrate_check(cli->pg, "", "", false, &e) != 0)
+        return cli_fail(&e);
+    return 0;
+}
+
+int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out)
+{
+    char shown[80];
+    if (message_id_parse(bytes_of_str(text), out) && message_id_is_ours(*out))
+        return 0;
+    return cli_usage(cli, "\"%s\" is not a message id: one looks like 01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d",
+                     bytes_printable(bytes_of_str(text), shown, sizeof shown));
+}
+
+int cli_parse_time(const struct cli *cli, const char *option, const char *text, int64_t *out_ms)
+{
+    struct err e;
+    if (timestamp_parse(text, out_ms, &e) == 0)
+        return 0;
+    return cli_usage(cli, "%s: %s", option, e.text);
+}
+
+int cli_now(struct cli *cli, int64_t *out_ms)
+{
+    struct err e;
+    int64_t now_us;
+    if (store_clock(cli->pg, &now_us, &e) != 0)
+        return cli_fail(&e);
+    *out_ms = now_us / 1000;
+    return 0;
+}
+
+int cli_find_key(struct cli *cli, const char *exchange, const char *key, struct message_id *out)
+{
+    struct err e;
+    if (exchange == NULL)
+        exchange = cli->config.delivery.exchange;
+    if (lookup_id_by_key(cli->pg, bytes_of_str(exchange), bytes_of_str(key), out, &e) == 0)
+        return 0;
+    return cli_fail(&e);
+}
+
+const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE])
+{
+    char span[40];
+    if (at_ms > now_ms)
+        snprintf(out, CLI_WHEN_SIZE, "in %s", duration_format_human(at_ms - now_ms, span, sizeof span));
+    else
+        snprintf(out, CLI_WHEN_SIZE, "%s ago", duration_format_human(now_ms - at_ms, span, sizeof span));
+    return out;
+}
+
+int cli_output_error(void)
+{
+    static int first;
+    if (first == 0 && ferror(stdout))
+        first = errno != 0 ? errno : EIO;
+    return first;
+}

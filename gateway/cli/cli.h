@@ -1,0 +1,76 @@
+/* What the commands of `postdate` share. One thread; data goes to stdout, words to stderr. */
+#ifndef POSTDATE_GATEWAY_CLI_CLI_H
+#define POSTDATE_GATEWAY_CLI_CLI_H
+
+#include "core/bytes.h"
+#include "core/err.h"
+#include "core/message_id.h"
+#include "gateway/config.h"
+#include "sql/pg.h"
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cli {
+    const char *config_path; /* -c, or NULL */
+    const struct command *command;
+    bool has_config; /* config is loaded and to be freed */
+    struct config config;
+    struct pg *pg; /* open after cli_open */
+};
+
+struct command {
+    const char *name;
+    const char *synopsis;                               /* behind "postdate NAME " */
+    const char *summary;                                /* one line */
+    const char *help;                                   /* the options, lines indented by two */
+    int (*run)(struct cli *cli, int argc, char **argv); /* exit code; argv[0] is the command's name */
+};
+
+extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
+    command_status;
+
+/* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
+#define CLI_SHORT ":c:h"
+#define CLI_LONG                                                                                             \
+    {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},                              \
+        {"version", no_argument, NULL, 'V'},                                                                 \
+    {                                                                                                        \
+        NULL, 0, NULL, 0                                                                                     \
+    }
+
+/* For options a command does not know itself: handles -c (returns -1: go on); for --help, --version and
+ * mistakes returns the exit code to leave with. */
+int cli_common_option(struct cli *cli, int option, char **argv);
+
+/* Loads the configuration; opens the connection, which migrate does without checking the schema. Errors are
+ * printed; 0 or the exit code. */
+enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
+int cli_load_config(struct cli *cli);
+int cli_open(struct cli *cli, enum cli_schema schema);
+
+/* "postdate: text" on stderr; returns the exit code of the error. */
+int cli_fail(const struct err *e);
+/* "postdate schedule: text" and where to read more; returns 64. */
+int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* An id, or 64 with an explanation on stderr. */
+int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out);
+/* An RFC 3339 time, or 64 with an explanation on stderr. */
+int cli_parse_time(const struct cli *cli, const char *option, const char *text, int64_t *out_ms);
+/* The database's clock; errors are printed. 0 or the exit code. */
+int cli_now(struct cli *cli, int64_t *out_ms);
+
+/* The id that a key names, in exchange or (NULL) delivery.exchange; errors are printed. 0 or the exit code.
+ */
+int cli_find_key(struct cli *cli, const char *exchange, const char *key, struct message_id *out);
+
+/* "in 14 min", "3 s ago" */
+#define CLI_WHEN_SIZE 48
+const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE]);
+
+/* Why writing to stdout failed (an errno), 0 while it works. Ask soon after writing. */
+int cli_output_error(void);
+
+#endif

@@ -1,0 +1,169 @@
+#include "core/buf.h"
+#include "core/timestamp.h"
+#include "gateway/cli/cli.h"
+#include "gateway/json_message.h"
+#include "sql/lookup.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORD_MAX ((size_t)64 * 1024 * 1024)
+#define LIMIT_MAX 1000000000
+
+struct listing {
+    bool json;
+    int64_t now_ms, rows;
+    struct buf line;
+    struct err e; /* why printing stopped */
+};
+
+/* Cut to `width` characters, so that the table keeps to 80 columns. */
+static const char *shorten(struct bytes v, char *out, size_t size, size_t width)
+{
+    bytes_printable(v, out, size);
+    if (strlen(out) > width && width >= 2)
+        snprintf(out + width - 2, size - width + 2, "..");
+    return out;
+}
+
+static void print_row(struct listing *l, const struct message_record *r)
+{
+    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300];
+    if (l->rows == 1)
+        printf("%-36s %-10s %-13s %s\n", "ID", "STATE", "DUE", "ROUTING KEY");
+    printf("%s %-10s %-13s %s\n", message_id_format(r->message.id, id), message_state_name(r->state),
+           cli_format_when(r->message.due_ms, l->now_ms, when),
+           shorten(r->message.routing_key, key, sizeof key, 18));
+}
+
+static bool print_record(void *ctx, const struct message_record *r)
+{
+    struct listing *l = ctx;
+    l->rows++;
+    if (!l->json) {
+        print_row(l, r);
+        return cli_output_error() == 0;
+    }
+    buf_reset(&l->line);
+    if (json_message_print(r, JSON_STYLE_LINE | JSON_STYLE_NO_BODY, &l->line, &l->e) != 0)
+        return false;
+    buf_put_u8(&l->line, '\n');
+    fwrite(l->line.data, 1, l->line.len, stdout);
+    return cli_output_error() == 0;
+}
+
+static int list(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
+{
+    struct listing l = {.json = json};
+    const struct lookup_page page = {.limit = limit};
+    struct err e;
+    int code = cli_now(cli, &l.now_ms);
+    if (code != 0)
+        return code;
+    buf_init(&l.line, RECORD_MAX);
+    if (lookup_list(cli->pg, filter, &page, print_record, &l, &e) != 0)
+        code = cli_fail(&e);
+    else if (l.e.kind != ERR_NONE)
+        code = cli_fail(&l.e);
+    else if (l.rows == limit)
+        fprintf(stderr, "postdate: stopped after %lld messages; there may be more (--limit)\n",
+                (long long)limit);
+    else if (l.rows == 0 && !json)
+        fputs("postdate: no message matches\n", stderr);
+    buf_free(&l.line);
+    return code;
+}
+
+static int take_limit(const struct cli *cli, const char *text, int64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > LIMIT_MAX)
+        return cli_usage(cli, "--limit: \"%s\" is not a number from 1 to %d", text, LIMIT_MAX);
+    *out = n;
+    return 0;
+}
+
+static int take_state(const struct cli *cli, const char *text, struct lookup_filter *f)
+{
+    f->has_state = true;
+    if (message_state_parse(text, &f->state) == 0)
+        return 0;
+    return cli_usage(
+        cli,
+        "--state: \"%s\" is none: write scheduled, claimed, handed, delivered, cancelled, superseded "
+        "or failed",
+        text);
+}
+
+/* -1: go on */
+static int take_option(struct cli *cli, int option, char **argv, struct lookup_filter *f, int64_t *limit)
+{
+    int code = 0;
+    switch (option) {
+    case 's':
+        code = take_state(cli, optarg, f);
+        break;
+    case 'a':
+        code = cli_parse_time(cli, "--due-after", optarg, &f->due_after_ms);
+        break;
+    case 'b':
+        code = cli_parse_time(cli, "--due-before", optarg, &f->due_before_ms);
+        break;
+    case 'E':
+        f->exchange = bytes_of_str(optarg);
+        break;
+    case 'k':
+        f->routing_key = bytes_of_str(optarg);
+        break;
+    case 'l':
+        code = take_limit(cli, optarg, limit);
+        break;
+    default:
+        return cli_common_option(cli, option, argv);
+    }
+    return code != 0 ? code : -1;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"state", required_argument, NULL, 's'},
+                                            {"due-after", required_argument, NULL, 'a'},
+                                            {"due-before", required_argument, NULL, 'b'},
+                                            {"exchange", required_argument, NULL, 'E'},
+                                            {"routing-key", required_argument, NULL, 'k'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            CLI_LONG};
+    struct lookup_filter filter = {.due_before_ms = TIMESTAMP_MAX_MS};
+    int64_t limit = 100;
+    bool json = false;
+    int option, code;
+    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
+        if (option == 'j')
+            json = true;
+        else if ((code = take_option(cli, option, argv, &filter, &limit)) >= 0)
+            return code;
+    }
+    if (optind < argc)
+        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
+        return code;
+    return list(cli, &filter, limit, json);
+}
+
+const struct command command_list = {
+    .name = "list",
+    .synopsis = "[FILTERS] [--limit N] [--json]",
+    .summary = "List messages in the order they are due",
+    .help = "      --state S       scheduled, claimed, handed, delivered, cancelled, superseded, failed\n"
+            "      --due-after T   due at or after this time (RFC 3339, 2026-11-22T08:00:00Z)\n"
+            "      --due-before T  due before this time\n"
+            "      --exchange E    with this delivery exchange\n"
+            "  -k, --routing-key K with this routing key\n"
+            "      --limit N       at most this many (default 100)\n"
+            "      --json          one JSON object per line, without the body (see show)\n",
+    .run = run,
+};

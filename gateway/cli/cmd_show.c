@@ -1,0 +1,144 @@
+#include "core/arena.h"
+#include "core/buf.h"
+#include "core/timestamp.h"
+#include "gateway/cli/cli.h"
+#include "gateway/json_message.h"
+#include "sql/lookup.h"
+#include <stdio.h>
+#include <string.h>
+
+#define RECORD_MAX ((size_t)64 * 1024 * 1024) /* one message, its printed form */
+
+static void print_line(const char *name, struct bytes value)
+{
+    char shown[1100];
+    printf("%-12s %s\n", name, bytes_printable(value, shown, sizeof shown));
+}
+
+static void print_time(const char *name, int64_t at_ms, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE], text[40];
+    printf("%-12s %s (%s)\n", name, timestamp_format(at_ms, text, sizeof text),
+           cli_format_when(at_ms, now_ms, when));
+}
+
+static void print_body(const struct message_record *r)
+{
+    struct bytes body = r->message.body;
+    if (r->state == MESSAGE_CANCELLED && body.len == 0) {
+        puts("body         erased by cancelling");
+    } else if (body.len <= 4096 && bytes_is_text(body)) {
+        char shown[4096 * 4 + 8];
+        printf("body         %zu bytes\n", body.len);
+        if (body.len > 0)
+            printf("\n%s\n", bytes_printable(body, shown, sizeof shown));
+    } else {
+        printf("body         %zu bytes (--json shows it)\n", body.len);
+    }
+}
+
+static void print_readable(const struct message_record *r, int64_t now_ms)
+{
+    const struct message *m = &r->message;
+    char id[MESSAGE_ID_TEXT_SIZE];
+    printf("%-12s %s\n", "id", message_id_format(m->id, id));
+    printf("%-12s %s\n", "state", message_state_name(r->state));
+    print_time("due", m->due_ms, now_ms);
+    if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
+        print_time("next attempt", r->next_at_ms, now_ms);
+    if (m->exchange.len > 0)
+        print_line("exchange", m->exchange);
+    else
+        printf("%-12s %s\n", "exchange", "\"\" (the default exchange)");
+    print_line("routing key", m->routing_key);
+    if (m->key.len > 0)
+        print_line("key", m->key);
+    printf("%-12s %s\n", "held by", m->hold == HOLD_GATEWAY ? "gateway" : "broker");
+    print_time("created", r->created_ms, now_ms);
+    if (r->settled_ms >= 0)
+        print_time("settled", r->settled_ms, now_ms);
+    if (r->attempts > 0)
+        printf("%-12s %d\n", "attempts", r->attempts);
+    if (r->error.len > 0)
+        print_line("error", r->error);
+    print_body(r);
+}
+
+static int print_json(const struct message_record *r)
+{
+    struct buf out;
+    struct err e;
+    int code = 0;
+    buf_init(&out, RECORD_MAX);
+    if (json_message_print(r, JSON_STYLE_PRETTY, &out, &e) != 0) {
+        code = cli_fail(&e);
+    } else {
+        fwrite(out.data, 1, out.len, stdout);
+        putchar('\n');
+    }
+    buf_free(&out);
+    return code;
+}
+
+static int show(struct cli *cli, struct message_id id, bool json)
+{
+    struct message_record record;
+    struct arena arena;
+    struct err e;
+    int64_t now_ms = 0;
+    int code = json ? 0 : cli_now(cli, &now_ms);
+    if (code != 0)
+        return code;
+    arena_init(&arena, RECORD_MAX);
+    if (lookup_by_id(cli->pg, id, &arena, &record, &e) != 0)
+        code = cli_fail(&e);
+    else if (json)
+        code = print_json(&record);
+    else
+        print_readable(&record, now_ms);
+    arena_free(&arena);
+    return code;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"key", required_argument, NULL, 'K'},
+                                            {"exchange", required_argument, NULL, 'E'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            CLI_LONG};
+    const char *key = NULL, *exchange = NULL;
+    struct message_id id = {0};
+    bool json = false;
+    int option, code;
+    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'K')
+            key = optarg;
+        else if (option == 'E')
+            exchange = optarg;
+        else if (option == 'j')
+            json = true;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+    }
+    if (argc - optind != (key != NULL ? 0 : 1))
+        return cli_usage(cli, "give one message id, or --key KEY");
+    if (exchange != NULL && key == NULL)
+        return cli_usage(cli, "--exchange belongs to --key: an id needs none");
+    if (key == NULL && (code = cli_parse_id(cli, argv[optind], &id)) != 0)
+        return code;
+    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
+        return code;
+    if (key != NULL && (code = cli_find_key(cli, exchange, key, &id)) != 0)
+        return code;
+    return show(cli, id, json);
+}
+
+const struct command command_show = {
+    .name = "show",
+    .synopsis = "ID | --key KEY [--exchange E] [--json]",
+    .summary = "Show one message",
+    .help = "      --key KEY       the message that this key names\n"
+            "      --exchange E    delivery exchange of the key (default: delivery.exchange)\n"
+            "      --json          as a JSON object, with the body\n",
+    .run = run,
+};

@@ -1,0 +1,146 @@
+#include "core/timestamp.h"
+#include "gateway/cli/cli.h"
+#include "sql/lookup.h"
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define STATE_COUNT 7
+
+static const char *grouped(int64_t n, char out[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%" PRId64, n), to = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            out[to++] = ',';
+        out[to++] = digits[i];
+    }
+    out[to] = '\0';
+    return out;
+}
+
+static void print_instances(const struct status_report *s)
+{
+    char when[CLI_WHEN_SIZE];
+    if (s->instance_count == 0)
+        puts("gateways     none is running");
+    for (int i = 0; i < s->instance_count; i++) {
+        const struct status_instance *n = &s->instances[i];
+        printf("%-12s %s  %s, started %s", i == 0 ? "gateways" : "", n->name, n->alive ? "alive" : "dead",
+               cli_format_when(n->started_ms, s->now_ms, when));
+        if (!n->alive)
+            printf(", last seen %s", cli_format_when(n->heartbeat_ms, s->now_ms, when));
+        putchar('\n');
+    }
+}
+
+static void print_readable(const struct status_report *s)
+{
+    char n[32], when[CLI_WHEN_SIZE], time[40];
+    printf("schema       version %d, ", s->schema_version);
+    if (s->broker[0] == '\0')
+        puts("no gateway has used it yet");
+    else
+        printf("of broker %s, vhost %s\n", s->broker, s->vhost);
+    for (int i = 0; i < STATE_COUNT; i++)
+        printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
+               grouped(s->count[i], n));
+    if (s->next_due_ms < 0)
+        puts("next due     nothing is scheduled");
+    else
+        printf("next due     %s (%s)\n", cli_format_when(s->next_due_ms, s->now_ms, when),
+               timestamp_format(s->next_due_ms, time, sizeof time));
+    if (s->overdue > 0)
+        printf("overdue      %s, the oldest %s\n", grouped(s->overdue, n),
+               cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
+    else
+        puts("overdue      none");
+    print_instances(s);
+}
+
+static json_t *time_or_null(int64_t ms)
+{
+    char text[40];
+    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
+}
+
+static json_t *instances_value(const struct status_report *s)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < s->instance_count; i++) {
+        const struct status_instance *n = &s->instances[i];
+        json_t *o = json_object();
+        json_object_set_new(o, "name", json_string(n->name));
+        json_object_set_new(o, "alive", json_boolean(n->alive));
+        json_object_set_new(o, "started_at", time_or_null(n->started_ms));
+        json_object_set_new(o, "heartbeat_at", time_or_null(n->heartbeat_ms));
+        json_array_append_new(out, o);
+    }
+    return out;
+}
+
+static int print_json(const struct status_report *s)
+{
+    struct err e;
+    json_t *o = json_object(), *counts = json_object(), *capped = json_array();
+    for (int i = 0; i < STATE_COUNT; i++) {
+        const char *state = message_state_name((enum message_state)i);
+        json_object_set_new(counts, state, json_integer(s->count[i]));
+        if (s->capped[i])
+            json_array_append_new(capped, json_string(state));
+    }
+    json_object_set_new(o, "schema_version", json_integer(s->schema_version));
+    json_object_set_new(o, "broker", json_string(s->broker));
+    json_object_set_new(o, "vhost", json_string(s->vhost));
+    json_object_set_new(o, "now", time_or_null(s->now_ms));
+    json_object_set_new(o, "messages", counts);
+    json_object_set_new(o, "counted_only_in_part", capped);
+    json_object_set_new(o, "next_due_at", time_or_null(s->next_due_ms));
+    json_object_set_new(o, "overdue", json_integer(s->overdue));
+    json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
+    json_object_set_new(o, "gateways", instances_value(s));
+    char *text = json_dumps(o, JSON_INDENT(2));
+    json_decref(o);
+    if (text == NULL) {
+        err_set(&e, ERR_BUG, "out of memory");
+        return cli_fail(&e);
+    }
+    puts(text);
+    free(text);
+    return 0;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG};
+    struct status_report status;
+    struct err e;
+    bool json = false;
+    int option, code;
+    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'j')
+            json = true;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+    }
+    if (optind < argc)
+        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
+        return code;
+    if (lookup_status(cli->pg, &status, &e) != 0)
+        return cli_fail(&e);
+    if (json)
+        return print_json(&status);
+    print_readable(&status);
+    return 0;
+}
+
+const struct command command_status = {
+    .name = "status",
+    .synopsis = "[--json]",
+    .summary = "Show backlog, next due message and gateways",
+    .help = "      --json          as a JSON object\n",
+    .run = run,
+};

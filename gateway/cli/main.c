@@ -1,0 +1,133 @@
+/* The command line `postdate`: works on the database directly, with or without a running gateway. */
+#include "gateway/cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef POSTDATE_VERSION
+#define POSTDATE_VERSION "development"
+#endif
+
+static const struct command *const commands[] = {
+    &command_migrate, &command_schedule, &command_show, &command_list, &command_cancel, &command_status,
+};
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *out)
+{
+    fputs("Usage: postdate [-c FILE] COMMAND [ARGUMENTS]\n\n"
+          "Delayed messages for RabbitMQ, kept in Postgres.\n\nCommands:\n",
+          out);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\nOptions:\n"
+          "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
+          "  -h, --help          this text; `postdate COMMAND --help` for one command\n"
+          "      --version       the version\n\n"
+          "Exit: 0 done, 1 some failed, 64 usage, 65 bad data, 66 not found, 69 cannot connect,\n"
+          "75 busy, try again, 77 permission, 78 configuration or schema.\n",
+          out);
+}
+
+static void print_command_help(const struct command *c)
+{
+    printf("Usage: postdate %s %s\n\n%s.\n\nOptions:\n%s"
+           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
+           "  -h, --help          this text\n"
+           "      --version       the version\n",
+           c->name, c->synopsis, c->summary, c->help);
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv)
+{
+    /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
+    const char *word = argv[optind > 0 ? optind - 1 : 0];
+    switch (option) {
+    case 'c':
+        cli->config_path = optarg;
+        return -1;
+    case 'h':
+        if (cli->command != NULL)
+            print_command_help(cli->command);
+        else
+            print_help(stdout);
+        return 0;
+    case 'V':
+        puts("postdate " POSTDATE_VERSION);
+        return 0;
+    case ':':
+        return cli_usage(cli, "%s needs a value", word);
+    default:
+        if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
+            return cli_usage(cli, "unknown option -%c", optopt);
+        if (optopt > ' ')
+            return cli_usage(cli, "%s takes no value", word);
+        return cli_usage(cli, "unknown option %s", word);
+    }
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    }
+    return NULL;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {CLI_LONG};
+    int option;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "+" CLI_SHORT, options, NULL)) != -1) {
+        int code = cli_common_option(cli, option, argv);
+        if (code >= 0)
+            return code;
+    }
+    if (optind == argc) {
+        print_help(stderr);
+        return 64;
+    }
+    if (strcmp(argv[optind], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    cli->command = find_command(argv[optind]);
+    if (cli->command == NULL) {
+        const char *word = argv[optind];
+        return cli_usage(cli, "unknown command \"%s\"", word);
+    }
+    argc -= optind;
+    argv += optind;
+    optind = 0; /* starts getopt afresh */
+    return cli->command->run(cli, argc, argv);
+}
+
+/* Output that did not arrive must not look like success; a reader that left is no news. */
+static int finish_output(int code)
+{
+    int error = cli_output_error();
+    if (fflush(stdout) != 0 && error == 0)
+        error = errno;
+    if (error == 0)
+        error = cli_output_error();
+    if (error == 0)
+        return code;
+    if (error != EPIPE)
+        fprintf(stderr, "postdate: cannot write the output: %s\n", strerror(error));
+    return code != 0 ? code : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli = {0};
+    signal(SIGPIPE, SIG_IGN);
+    int code = run(&cli, argc, argv);
+    pg_close(cli.pg);
+    if (cli.has_config)
+        config_free(&cli.config);
+    return finish_output(code);
+}

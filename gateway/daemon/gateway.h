@@ -1,0 +1,77 @@
+/* What the daemon's threads share. Each member says how it is guarded.
+ *
+ *   intake ──▶ Postgres ──▶ claimer ──▶ fast lane ────▶ publisher ──▶ outcomes ──▶ settler ──▶ Postgres
+ *                              │            ▲ │                          ▲
+ *                              │            │ ▼                          │
+ *                              │        careful lane ─▶ publisher ───────┘
+ *   housekeeper: instance, heartbeat, take-over, partitions. main: signals, start, watchdog, stop. */
+#ifndef POSTDATE_GATEWAY_GATEWAY_H
+#define POSTDATE_GATEWAY_GATEWAY_H
+
+#include "core/clock.h"
+#include "gateway/config.h"
+#include "gateway/daemon/exchange_book.h"
+#include "gateway/daemon/held.h"
+#include "gateway/daemon/lane.h"
+#include "gateway/daemon/outcomes.h"
+#include "gateway/daemon/tenure.h"
+#include "gateway/daemon/watch.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define HELD_BYTES_MAX (24u * 1024 * 1024)
+#define HELD_COUNT_MAX 30000
+
+/* Stopping goes in stages, so that what is in flight finds its way into the database. */
+enum stop_stage {
+    STOP_NOT,
+    STOP_INTAKE,     /* accept and claim nothing more */
+    STOP_PUBLISHERS, /* put back what was not begun, wait for confirms */
+    STOP_SETTLER,
+    STOP_HOUSEKEEPER,
+};
+
+enum up_bit {
+    UP_INTAKE = 1,
+    UP_CLAIMER = 2,
+    UP_FAST = 4,
+    UP_CAREFUL = 8,
+    UP_HOUSEKEEPER = 16,
+    UP_ALL = 31,
+};
+
+struct gateway {
+    const struct config *config; /* read-only while the threads run */
+    char name[64];               /* host:pid */
+    atomic_int stop_stage;       /* enum stop_stage, only ever rises */
+    atomic_int up;               /* enum up_bit of threads that have done their first connect */
+    atomic_bool publishing;      /* the fast lane is connected and not blocked: claiming makes sense */
+    pthread_mutex_t clock_lock;
+    struct db_clock clock; /* guarded by clock_lock */
+    struct tenure tenure;
+    struct held_budget budget;
+    struct lane fast, careful;
+    struct outcomes outcomes;
+    struct exchange_book exchanges;
+    struct wake claimer_wake; /* rung by intake when something is due within the lead */
+    struct wake intake_wake;
+    struct wake housekeeper_wake;
+    struct watch postgres, rabbitmq;
+};
+
+/* main of each thread; arg is the struct gateway (publisher: its struct publisher). */
+void *intake_thread(void *gateway);
+void *claimer_thread(void *gateway);
+void *settler_thread(void *gateway);
+void *housekeeper_thread(void *gateway);
+
+bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
+void gateway_set_up(struct gateway *g, enum up_bit bit);
+/* Estimated database time, never ahead of it; false before the first sample. Rounded down to ms. */
+bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
+/* Ends a message's time in memory: hands it to the settler. */
+void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
+/* The wait before the next try of a message that was tried `attempts` times. */
+int64_t gateway_retry_ms(const struct gateway *g, int attempts);
+
+#endif

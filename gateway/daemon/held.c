@@ -1,0 +1,54 @@
+#include "gateway/daemon/held.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct bytes put(uint8_t **at, struct bytes v)
+{
+    struct bytes copy = bytes_of(*at, v.len);
+    if (v.len)
+        memcpy(*at, v.data, v.len);
+    *at += v.len;
+    return copy;
+}
+
+struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget)
+{
+    size_t size = sizeof(struct held) + message_size(&row->message);
+    struct held *h = malloc(size);
+    if (!h)
+        return NULL;
+    *h = (struct held){.budget = budget,
+                       .instance = instance,
+                       .attempts = row->attempts,
+                       .in_doubt = row->in_doubt,
+                       .at_ms = row->next_at_ms,
+                       .message = row->message,
+                       .size = size};
+    uint8_t *at = h->data;
+    struct message *m = &h->message;
+    m->exchange = put(&at, m->exchange);
+    m->routing_key = put(&at, m->routing_key);
+    m->key = put(&at, m->key);
+    m->properties = put(&at, m->properties);
+    m->body = put(&at, m->body);
+    atomic_fetch_add(&budget->count, 1);
+    atomic_fetch_add(&budget->bytes, size);
+    return h;
+}
+
+void held_free(struct held *h)
+{
+    if (!h)
+        return;
+    atomic_fetch_sub(&h->budget->bytes, h->size);
+    atomic_fetch_sub(&h->budget->count, 1);
+    free(h->error);
+    free(h);
+}
+
+void held_set_error(struct held *h, const char *text)
+{
+    free(h->error);
+    h->error = text ? strdup(text) : NULL;
+}

@@ -1,0 +1,158 @@
+/* Keeps this gateway's place among the others and the table in order.
+ *
+ * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the lease. When that session or the lease is lost,
+ * everything in memory is put back or settled first, and only then a new instance is booked, so that no message has two owners here. */
+#include "gateway/daemon/gateway.h"
+#include "gateway/log.h"
+#include "sql/accept_store.h"
+#include "sql/instance.h"
+#include "sql/partition.h"
+
+#define TICK_MS 500
+#define HEARTBEAT_MS 2000
+#define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
+#define SWEEP_MS 10000
+#define PARTITIONS_MS (3600 * 1000)
+#define FIRST_PARTITIONS_MS 30000
+
+struct housekeeper {
+    struct gateway *gateway;
+    struct pg *pg;
+    int32_t instance;      /* booked on pg; 0: none */
+    int32_t old_instance;  /* lost, its claims not yet released; 0: none */
+    int64_t heartbeat_ms, sweep_ms, partitions_ms; /* boottime of the last (next, for partitions) */
+};
+
+static void nap(struct housekeeper *k, int64_t ms)
+{
+    wake_wait(&k->gateway->housekeeper_wake, -1, ms * 1000000);
+}
+
+static void give_up_instance(struct housekeeper *k)
+{
+    tenure_end(&k->gateway->tenure);
+    if (k->instance)
+        k->old_instance = k->instance;
+    k->instance = 0;
+    /* The publishers notice by themselves, at their next message; those that sleep are woken to put theirs back. */
+    wake_ring(&k->gateway->fast.wake);
+    wake_ring(&k->gateway->careful.wake);
+}
+
+static void disconnect(struct housekeeper *k, const struct err *e)
+{
+    log_debug("housekeeper: %s", e->text);
+    give_up_instance(k);
+    pg_close(k->pg);
+    k->pg = NULL;
+}
+
+static int heartbeat(struct housekeeper *k, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    int alive = instance_heartbeat(k->pg, k->instance, e);
+    if (alive < 0)
+        return -1;
+    if (!alive) {
+        log_warning("another gateway took over from instance %d, whose lease had run out; starting anew", k->instance);
+        return err_set(e, ERR_BUSY, "instance %d is gone", k->instance);
+    }
+    tenure_renew(&k->gateway->tenure, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
+    k->heartbeat_ms = now_ms;
+    return 0;
+}
+
+/* Once nothing of the old instance is in memory any more, releases its claims and books a new one. */
+static int book_instance(struct housekeeper *k, struct err *e)
+{
+    struct gateway *g = k->gateway;
+    if (k->old_instance && atomic_load(&g->budget.count) > 0)
+        return 0; /* being put back and settled */
+    if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
+        return -1;
+    k->old_instance = 0;
+    if (instance_register(k->pg, g->name, &k->instance, e) != 0 || heartbeat(k, e) != 0)
+        return -1;
+    log_debug("booked as instance %d", k->instance);
+    wake_ring(&g->claimer_wake);
+    gateway_set_up(g, UP_HOUSEKEEPER);
+    return 0;
+}
+
+static int keep_partitions(struct housekeeper *k, struct err *e)
+{
+    const struct config *c = k->gateway->config;
+    struct retention r = {c->retention.delivered_ms, c->retention.cancelled_ms, c->retention.failed_ms};
+    int made = partitions_ensure(k->pg, c->delivery.max_delay_ms, e);
+    int dropped = made < 0 ? -1 : partitions_drop_settled(k->pg, &r, e);
+    if (made > 0)
+        log_info("made %d partitions", made);
+    if (dropped > 0)
+        log_info("dropped %d partitions of settled messages", dropped);
+    if (dropped >= 0 || pg_is_broken(k->pg))
+        return dropped < 0 ? -1 : 0;
+    log_warning("partitions: %s; trying again later", e->text);
+    return 0;
+}
+
+static int tick(struct housekeeper *k, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    if (!k->instance)
+        return book_instance(k, e);
+    if (now_ms - k->heartbeat_ms >= HEARTBEAT_MS && heartbeat(k, e) != 0)
+        return -1;
+    bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
+    int buried = instance_take_over(k->pg, k->instance, sweep, e);
+    if (buried < 0)
+        return -1;
+    if (buried > 0) {
+        log_info("took over from %d gateway%s that stopped without a word", buried, buried == 1 ? "" : "s");
+        wake_ring(&k->gateway->claimer_wake);
+    }
+    if (sweep) {
+        k->sweep_ms = now_ms;
+        if (store_prune_batches(k->pg, e) != 0)
+            return -1;
+    }
+    if (now_ms >= k->partitions_ms) {
+        k->partitions_ms = now_ms + PARTITIONS_MS;
+        return keep_partitions(k, e);
+    }
+    return 0;
+}
+
+static int connect(struct housekeeper *k, struct err *e)
+{
+    struct gateway *g = k->gateway;
+    k->pg = pg_open(g->config->postgres.url, "postdate housekeeper", e);
+    if (!k->pg) {
+        watch_failed(&g->postgres, e);
+        return -1;
+    }
+    watch_succeeded(&g->postgres);
+    return 0;
+}
+
+void *housekeeper_thread(void *arg)
+{
+    struct housekeeper k = {.gateway = arg, .partitions_ms = clock_boottime_ms() + FIRST_PARTITIONS_MS};
+    struct gateway *g = arg;
+    struct err e = {0};
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_HOUSEKEEPER)) {
+        if (!k.pg && connect(&k, &e) != 0) {
+            nap(&k, watch_pause_ms(&attempt));
+            continue;
+        }
+        attempt = 0;
+        if (tick(&k, &e) != 0)
+            disconnect(&k, &e);
+        nap(&k, k.instance ? TICK_MS : 20);
+    }
+    tenure_end(&g->tenure);
+    if (k.pg && k.instance && instance_leave(k.pg, k.instance, &e) != 0)
+        log_debug("housekeeper: %s", e.text);
+    pg_close(k.pg);
+    return NULL;
+}

@@ -1,0 +1,158 @@
+#include "gateway/daemon/intake.h"
+#include "gateway/log.h"
+
+#include "core/timestamp.h"
+#include "core/wire.h"
+#include <string.h>
+
+#define PATIENCE_MS 15000 /* how long a batch waits for the database with the broker's connection unattended */
+#define PAUSE_MS 100
+
+static void refuse(struct intake *in, struct intake_delivery *d, const char *reason)
+{
+    d->refused = true;
+    d->reason = arena_strdup(&in->arena, bytes_of_str(reason));
+}
+
+static struct bytes message_id_of(struct bytes properties)
+{
+    struct wire_properties p;
+    if (wire_properties_read(properties, &p, NULL) != 0 || !(p.flags & WIRE_MESSAGE_ID))
+        return (struct bytes){0};
+    return bytes_is_text(p.message_id) ? p.message_id : (struct bytes){0};
+}
+
+/* Decides one delivery. -1: out of memory. */
+static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
+{
+    struct intake_delivery *d = &in->deliveries[i];
+    struct store_item *item = &in->items[in->item_count];
+    struct message *m = &item->message;
+    *item = (struct store_item){.redelivered = d->redelivered};
+    if (accept_message(&in->rules, &d->input, now_ms, &in->arena, m, e) != 0) {
+        if (e->kind != ERR_REJECT)
+            return -1;
+        refuse(in, d, e->text);
+        err_clear(e);
+        return 0;
+    }
+    if (m->due_ms < now_ms)
+        m->due_ms = now_ms; /* its day's partition may be gone; it is due at once either way */
+    uint8_t random[10];
+    random_take(&in->random, random, sizeof random);
+    m->id = message_id_make(m->due_ms, random);
+    item->message_id = message_id_of(d->input.properties);
+    in->item_delivery[in->item_count++] = i;
+    return 0;
+}
+
+static int reconnect(struct intake *in, struct err *e)
+{
+    struct gateway *g = in->gateway;
+    pg_close(in->pg);
+    in->pg = pg_open(g->config->postgres.url, "postdate intake", e);
+    if (in->pg)
+        watch_succeeded(&g->postgres);
+    else
+        watch_failed(&g->postgres, e);
+    return in->pg ? 0 : -1;
+}
+
+/* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row tells. */
+static int was_committed(struct intake *in, struct err *e)
+{
+    for (size_t i = 0; i < in->item_count; i++)
+        if (in->items[i].result == STORE_ACCEPTED)
+            return store_exists(in->pg, in->items[i].message.id, e);
+    return 0; /* nothing was to be stored: deciding again is harmless */
+}
+
+/* Stores the items, through a restart of the database if need be. */
+static int store_patiently(struct intake *in, struct err *e)
+{
+    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
+    for (;;) {
+        if (store_accept(in->pg, &o, in->items, in->item_count, e) == 0)
+            return 0;
+        if (!err_is_transient(e))
+            return -1;
+        do {
+            if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+                return -1;
+            wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
+        } while (pg_is_broken(in->pg) && reconnect(in, e) != 0);
+        int done = was_committed(in, e);
+        if (done != 0)
+            return done > 0 ? 0 : -1;
+    }
+}
+
+/* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
+static int store_singly(struct intake *in, struct err *e)
+{
+    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    for (size_t i = 0; i < in->item_count; i++) {
+        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
+            continue;
+        if (e->kind != ERR_REJECT)
+            return -1;
+        refuse(in, &in->deliveries[in->item_delivery[i]], e->text);
+        in->items[i].result = STORE_DUPLICATE; /* nothing more to do with the item itself */
+        err_clear(e);
+    }
+    return 0;
+}
+
+/* The claimer looks twice a lead; what is due sooner than that must be said. */
+static void ring_claimer(struct intake *in, int64_t now_ms)
+{
+    for (size_t i = 0; i < in->item_count; i++)
+        if (in->items[i].result == STORE_ACCEPTED &&
+            in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
+            wake_ring(&in->gateway->claimer_wake);
+            return;
+        }
+}
+
+static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (gateway_now_ms(in->gateway, out_ms))
+        return 0;
+    if (store_clock(in->pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000;
+    return 0;
+}
+
+int intake_store(struct intake *in, struct err *e)
+{
+    int64_t now_ms;
+    if (current_ms(in, &now_ms, e) != 0)
+        return -1;
+    now_ms++; /* the clock is rounded down, due times are rounded up */
+    in->item_count = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (decide(in, i, now_ms, e) != 0)
+            return -1;
+    if (in->item_count == 0)
+        return 0;
+    int rc = store_patiently(in, e);
+    if (rc != 0 && e->kind == ERR_REJECT) {
+        err_clear(e);
+        rc = store_singly(in, e);
+    }
+    if (rc != 0)
+        return -1;
+    ring_claimer(in, now_ms);
+    for (size_t i = 0; i < in->item_count; i++)
+        if (in->items[i].result == STORE_CONFLICT) {
+            char text[400], key[300];
+            err_clear(e);
+            snprintf(text, sizeof text, "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
+                     bytes_printable(in->items[i].message.key, key, sizeof key));
+            refuse(in, &in->deliveries[in->item_delivery[i]], text);
+        }
+    return 0;
+}

@@ -1,0 +1,290 @@
+/* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches over
+ * them, and stops them in order. */
+#include "gateway/daemon/gateway.h"
+#include "gateway/daemon/publisher.h"
+#include "gateway/daemon/startup.h"
+#include "gateway/log.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define STUCK_MS 20000
+#define WATCH_NS INT64_C(100000000)
+
+static const char usage[] =
+    "usage: postdated [-c FILE] [--check-config]\n"
+    "\n"
+    "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each when it is due.\n"
+    "\n"
+    "  -c, --config FILE       configuration (else $POSTDATE_CONFIG, /etc/postdate/postdate.conf, defaults)\n"
+    "      --check-config      report every mistake of the configuration and exit\n"
+    "      --print-config-sample  print every option with its default\n"
+    "      --help, --version\n"
+    "\n"
+    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: put back what is not due, finish what is in flight,\n"
+    "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n";
+
+struct daemon {
+    struct gateway gateway;
+    struct config config;
+    const char *config_path;
+    struct publisher fast, careful;
+    struct wake main_wake;
+    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper;
+};
+
+static void say(void *ctx, const char *text)
+{
+    (void)ctx;
+    fprintf(stderr, "postdated: %s\n", text);
+}
+
+static void raise_stage(struct gateway *g, enum stop_stage stage)
+{
+    atomic_store(&g->stop_stage, (int)stage);
+    wake_ring(&g->claimer_wake);
+    wake_ring(&g->intake_wake);
+    wake_ring(&g->fast.wake);
+    wake_ring(&g->careful.wake);
+    wake_ring(&g->housekeeper_wake);
+}
+
+static void reload(struct daemon *d)
+{
+    struct config c;
+    struct err e = {0};
+    if (config_load(&c, d->config_path, NULL, &e) != 0) {
+        log_error("SIGHUP: configuration unchanged: %s", e.text);
+        return;
+    }
+    log_setup(c.log.level, c.log.json);
+    config_free(&c);
+    log_info("SIGHUP: log settings read again; all other options need a restart");
+}
+
+/* Owns the signals; nothing else runs in here, so a signal is acted on at once whatever the servers do. */
+static void *signals_thread(void *arg)
+{
+    struct daemon *d = arg;
+    sigset_t set;
+    int sig, stops = 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1); /* from main: time to end */
+    while (sigwait(&set, &sig) == 0 && sig != SIGUSR1) {
+        if (sig == SIGHUP) {
+            reload(d);
+            continue;
+        }
+        if (++stops > 1)
+            _exit(1);
+        log_info("%s: stopping", sig == SIGTERM ? "SIGTERM" : "SIGINT");
+        if (!gateway_stopping(&d->gateway, STOP_INTAKE))
+            raise_stage(&d->gateway, STOP_INTAKE);
+        wake_ring(&d->main_wake);
+    }
+    return NULL;
+}
+
+static int gateway_open(struct daemon *d, struct err *e)
+{
+    struct gateway *g = &d->gateway;
+    char host[40] = "localhost";
+    gethostname(host, sizeof host - 1);
+    g->config = &d->config;
+    snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
+    pthread_mutex_init(&g->clock_lock, NULL);
+    db_clock_reset(&g->clock);
+    tenure_open(&g->tenure);
+    outcomes_open(&g->outcomes);
+    watch_open(&g->postgres, "Postgres");
+    watch_open(&g->rabbitmq, "RabbitMQ");
+    if (exchange_book_open(&g->exchanges) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
+        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
+        wake_open(&d->main_wake, e) != 0)
+        return -1;
+    if (publisher_open(&d->fast, g, false) != 0 || publisher_open(&d->careful, g, true) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    return 0;
+}
+
+static void gateway_close(struct daemon *d)
+{
+    struct gateway *g = &d->gateway;
+    publisher_close(&d->fast);
+    publisher_close(&d->careful);
+    lane_close(&g->fast);
+    lane_close(&g->careful);
+    outcomes_close(&g->outcomes);
+    exchange_book_close(&g->exchanges);
+    wake_close(&g->claimer_wake);
+    wake_close(&g->intake_wake);
+    wake_close(&g->housekeeper_wake);
+    wake_close(&d->main_wake);
+    watch_close(&g->postgres);
+    watch_close(&g->rabbitmq);
+    tenure_close(&g->tenure);
+    pthread_mutex_destroy(&g->clock_lock);
+}
+
+static void start(pthread_t *t, void *(*fn)(void *), void *arg)
+{
+    if (pthread_create(t, NULL, fn, arg) != 0) {
+        log_error("cannot start a thread: is the limit of processes reached?");
+        exit(1);
+    }
+}
+
+static void start_threads(struct daemon *d)
+{
+    struct gateway *g = &d->gateway;
+    start(&d->housekeeper, housekeeper_thread, g);
+    start(&d->settler, settler_thread, g);
+    start(&d->fast_thread, publisher_thread, &d->fast);
+    start(&d->careful_thread, publisher_thread, &d->careful);
+    start(&d->claimer, claimer_thread, g);
+    start(&d->intake, intake_thread, g);
+}
+
+/* What is claimed is first put back or published, then written down, then the instance goes. */
+static void stop_threads(struct daemon *d)
+{
+    struct gateway *g = &d->gateway;
+    pthread_join(d->intake, NULL);
+    pthread_join(d->claimer, NULL);
+    raise_stage(g, STOP_PUBLISHERS);
+    while (pthread_timedjoin_np(d->fast_thread, NULL, &(struct timespec){0}) != 0) {
+        publisher_unstick(&d->fast, STUCK_MS / 4);
+        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
+    }
+    while (pthread_timedjoin_np(d->careful_thread, NULL, &(struct timespec){0}) != 0) {
+        publisher_unstick(&d->careful, STUCK_MS / 4);
+        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
+    }
+    raise_stage(g, STOP_SETTLER);
+    pthread_join(d->settler, NULL);
+    raise_stage(g, STOP_HOUSEKEEPER);
+    pthread_join(d->housekeeper, NULL);
+}
+
+static void watch_over(struct daemon *d)
+{
+    struct gateway *g = &d->gateway;
+    bool said_ready = false;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        if (!said_ready && atomic_load(&g->up) == UP_ALL) {
+            said_ready = true;
+            log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport timer)",
+                     d->config.intake.exchange, d->config.delivery.exchange);
+        }
+        if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS))
+            log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);
+        wake_wait(&d->main_wake, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
+    }
+}
+
+static int run(struct daemon *d)
+{
+    struct err e = {0};
+    struct gateway *g = &d->gateway;
+    if (d->config.handover.transport != TRANSPORT_TIMER) {
+        log_error("handover.transport: this version has 'timer' only");
+        return 78;
+    }
+    if (gateway_open(d, &e) != 0) {
+        log_error("%s", e.text);
+        return err_exit_code(&e);
+    }
+    start(&d->signals, signals_thread, d);
+    int code = 0;
+    if (startup_run(g, &e) == 0) {
+        exchange_book_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
+        exchange_book_good(&g->exchanges, bytes_of("", 0));
+        start_threads(d);
+        watch_over(d);
+        stop_threads(d);
+    } else if (e.kind != ERR_STOPPING) {
+        log_error("%s", e.text);
+        code = err_exit_code(&e);
+    }
+    pthread_kill(d->signals, SIGUSR1);
+    pthread_join(d->signals, NULL);
+    gateway_close(d);
+    if (code == 0)
+        log_info("stopped");
+    return code;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* inherited by every thread; signals_thread waits for them */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"check-config", no_argument, NULL, 'k'},
+                                            {"print-config-sample", no_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'V'},
+                                            {0}};
+    static struct daemon d;
+    bool check = false;
+    for (int o; (o = getopt_long(argc, argv, "c:", options, NULL)) != -1;) {
+        switch (o) {
+        case 'c':
+            d.config_path = optarg;
+            break;
+        case 'k':
+            check = true;
+            break;
+        case 'p':
+            config_print_sample(stdout);
+            return 0;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'V':
+            puts("postdated " POSTDATE_VERSION);
+            return 0;
+        default:
+            fputs("try: postdated --help\n", stderr);
+            return 64;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "postdated: unexpected argument '%s'; try: postdated --help\n", argv[optind]);
+        return 64;
+    }
+    struct config_report report = {.mistake = say, .warning = say};
+    struct err e = {0};
+    if (config_load(&d.config, d.config_path, &report, &e) != 0)
+        return err_exit_code(&e);
+    if (check) {
+        printf("configuration is fine%s%s\n", d.config.source ? ": " : " (defaults and environment)",
+               d.config.source ? d.config.source : "");
+        config_free(&d.config);
+        return 0;
+    }
+    log_setup(d.config.log.level, d.config.log.json);
+    block_signals();
+    int code = run(&d);
+    config_free(&d.config);
+    return code;
+}

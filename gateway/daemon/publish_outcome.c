@@ -1,0 +1,118 @@
+/* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came). */
+#include "core/outgoing.h"
+#include "gateway/daemon/publisher.h"
+#include "gateway/log.h"
+
+#include <stdio.h>
+
+static int64_t next_try_ms(struct publisher *p, const struct held *h)
+{
+    int64_t now_ms = h->at_ms;
+    gateway_now_ms(p->gateway, &now_ms);
+    return now_ms + gateway_retry_ms(p->gateway, h->attempts + 1);
+}
+
+/* It may have been delivered: never cancellable again, published again under the same id. */
+static void in_doubt(struct publisher *p, struct held *h, const char *reason, int64_t next_at_ms)
+{
+    held_set_error(h, reason);
+    h->next_at_ms = next_at_ms;
+    gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
+}
+
+void publisher_refuse(struct publisher *p, struct held *h, const char *reason)
+{
+    h->next_at_ms = next_try_ms(p, h);
+    held_set_error(h, reason);
+    if (h->in_doubt)
+        gateway_settle(p->gateway, h, SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
+    else if (h->attempts + 1 >= p->gateway->config->retry.attempts)
+        gateway_settle(p->gateway, h, SETTLE_FAILED);
+    else
+        gateway_settle(p->gateway, h, SETTLE_RETRY);
+}
+
+static void on_return(struct publisher *p, const struct broker_event *ev)
+{
+    struct message_id id;
+    char text[200], printable[160];
+    if (!outgoing_id(ev->properties, &id))
+        return;
+    struct held *h = confirms_find(&p->confirms, id);
+    if (!h)
+        return;
+    h->returned = true;
+    snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable), ev->code);
+    held_set_error(h, text);
+}
+
+static void on_ack(struct publisher *p, struct held *h)
+{
+    if (p->careful)
+        exchange_book_good(&p->gateway->exchanges, h->message.exchange);
+    if (!h->returned) {
+        gateway_settle(p->gateway, h, SETTLE_DELIVERED);
+        return;
+    }
+    char reason[200];
+    snprintf(reason, sizeof reason, "%s", h->error ? h->error : "unroutable");
+    publisher_refuse(p, h, reason);
+}
+
+void publisher_on_event(struct publisher *p, const struct broker_event *ev)
+{
+    char text[160];
+    struct held *h;
+    switch (ev->kind) {
+    case BROKER_EVENT_ACK:
+        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)
+            on_ack(p, h);
+        break;
+    case BROKER_EVENT_NACK:
+        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)
+            in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
+        break;
+    case BROKER_EVENT_RETURN:
+        on_return(p, ev);
+        break;
+    case BROKER_EVENT_BLOCKED:
+        p->blocked = true;
+        if (!p->careful)
+            log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
+        break;
+    case BROKER_EVENT_UNBLOCKED:
+        p->blocked = false;
+        if (!p->careful)
+            log_info("RabbitMQ takes messages again");
+        break;
+    default:
+        break;
+    }
+}
+
+/* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
+static void culprit(struct publisher *p, struct held *h, const struct err *e)
+{
+    if (e->kind != ERR_REJECT)
+        exchange_book_refused(&p->gateway->exchanges, h->message.exchange, e->text);
+    publisher_refuse(p, h, e->text);
+}
+
+void publisher_on_lost(struct publisher *p, const struct err *e)
+{
+    bool blamed = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
+    struct held *h;
+    if (blamed && !p->careful)
+        exchange_book_forget(&p->gateway->exchanges);
+    while ((h = confirms_take_any(&p->confirms)) != NULL) {
+        if (blamed && p->careful) {
+            culprit(p, h, e);
+            continue;
+        }
+        h->in_doubt = true;
+        h->suspect = blamed;
+        h->returned = false;
+        if (!blamed || lane_push(&p->gateway->careful, h) != 0)
+            in_doubt(p, h, "the connection was lost before the broker confirmed", h->at_ms);
+    }
+}

@@ -1,0 +1,262 @@
+#include "gateway/daemon/publisher.h"
+
+#include "core/outgoing.h"
+#include "gateway/daemon/startup.h"
+#include "gateway/log.h"
+
+#define WINDOW_FAST 2000
+#define EVENT_EVERY 64            /* publishes between two looks at what the broker says */
+#define IDLE_NS INT64_C(1000000000) /* an idle connection is pumped this often, for its heartbeats */
+#define ARENA_MAX (160u * 1024 * 1024)
+#define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
+#define DRAIN_MS 5000
+
+int publisher_open(struct publisher *p, struct gateway *g, bool careful)
+{
+    *p = (struct publisher){.gateway = g,
+                            .lane = careful ? &g->careful : &g->fast,
+                            .name = careful ? "postdate publisher (careful)" : "postdate publisher",
+                            .careful = careful,
+                            .window = careful ? 1 : WINDOW_FAST};
+    pthread_mutex_init(&p->broker_lock, NULL);
+    confirms_reset(&p->confirms);
+    arena_init(&p->arena, ARENA_MAX);
+    buf_init(&p->properties, 16 << 20);
+    return 0;
+}
+
+void publisher_close(struct publisher *p)
+{
+    for (struct held *h; (h = confirms_take_any(&p->confirms)) != NULL;)
+        held_free(h);
+    arena_free(&p->arena);
+    buf_free(&p->properties);
+    pthread_mutex_destroy(&p->broker_lock);
+}
+
+bool publisher_unstick(struct publisher *p, int64_t limit_ms)
+{
+    int64_t since = atomic_load(&p->busy_since_ms);
+    if (since == 0 || clock_monotonic_ns() / 1000000 - since < limit_ms)
+        return false;
+    pthread_mutex_lock(&p->broker_lock);
+    if (p->broker)
+        broker_shutdown(p->broker);
+    pthread_mutex_unlock(&p->broker_lock);
+    return true;
+}
+
+static void set_broker(struct publisher *p, struct broker *b)
+{
+    pthread_mutex_lock(&p->broker_lock);
+    struct broker *old = p->broker;
+    p->broker = b;
+    pthread_mutex_unlock(&p->broker_lock);
+    broker_drop(old);
+}
+
+static void set_publishing(struct publisher *p, bool on)
+{
+    if (p->careful)
+        return;
+    atomic_store(&p->gateway->publishing, on);
+    if (on)
+        wake_ring(&p->gateway->claimer_wake);
+}
+
+/* Not a byte of these was sent: they may be cancelled again, or published by another gateway. */
+static void put_back_all(struct publisher *p)
+{
+    for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;)
+        gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+}
+
+static void lost(struct publisher *p, const struct err *e)
+{
+    log_debug("%s: %s", p->name, e->text);
+    set_publishing(p, false);
+    p->blocked = false;
+    publisher_on_lost(p, e);
+    set_broker(p, NULL);
+    if (!p->careful)
+        put_back_all(p);
+}
+
+static int connect(struct publisher *p, struct err *e)
+{
+    struct broker *b = startup_open_broker(p->gateway->config, p->name, e);
+    if (!b)
+        return -1;
+    if (broker_confirm_select(b, e) != 0) {
+        broker_drop(b);
+        return -1;
+    }
+    confirms_reset(&p->confirms);
+    set_broker(p, b);
+    watch_succeeded(&p->gateway->rabbitmq);
+    gateway_set_up(p->gateway, p->careful ? UP_CAREFUL : UP_FAST);
+    set_publishing(p, true);
+    return 0;
+}
+
+/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
+static void set_busy(struct publisher *p, bool busy)
+{
+    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ns() / 1000000 : 0);
+}
+
+/* Publishes h now. -1: the connection is lost (h is among the confirms then). */
+static int publish(struct publisher *p, struct held *h, struct err *e)
+{
+    const struct message *m = &h->message;
+    uint64_t tag;
+    buf_reset(&p->properties);
+    if (outgoing_properties(m, &p->properties, e) != 0 || p->properties.failed) {
+        publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+        return 0;
+    }
+    set_busy(p, true);
+    int rc = broker_publish(p->broker, m->exchange, m->routing_key, buf_bytes(&p->properties), m->body, true, &tag, e);
+    set_busy(p, false);
+    if (rc != 0 && e->kind == ERR_REJECT) {
+        publisher_refuse(p, h, e->text);
+        return 0;
+    }
+    confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
+    return rc;
+}
+
+/* Where does this message go: 1 publish it here, 0 it has been dealt with. */
+static int route(struct publisher *p, struct held *h)
+{
+    struct gateway *g = p->gateway;
+    char reason[200];
+    if (h->instance != tenure_instance(&g->tenure)) {
+        gateway_settle(g, h, SETTLE_PUT_BACK);
+        return 0;
+    }
+    enum exchange_verdict v = exchange_book_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
+    if (v == EXCHANGE_REFUSED) {
+        publisher_refuse(p, h, reason);
+        return 0;
+    }
+    struct lane *other = NULL;
+    if (!p->careful && (v == EXCHANGE_UNKNOWN || h->suspect))
+        other = &g->careful;
+    else if (p->careful && v == EXCHANGE_GOOD && !h->suspect)
+        other = &g->fast;
+    if (!other)
+        return 1;
+    if (lane_push(other, h) != 0)
+        gateway_settle(g, h, SETTLE_PUT_BACK);
+    return 0;
+}
+
+static int read_events(struct publisher *p, struct err *e)
+{
+    struct broker_event ev;
+    do {
+        arena_reset(&p->arena);
+        set_busy(p, true);
+        int rc = broker_next_event(p->broker, &p->arena, RETURN_BODY_MAX, 0, &ev, e);
+        set_busy(p, false);
+        if (rc != 0)
+            return -1;
+        publisher_on_event(p, &ev);
+        if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
+            set_publishing(p, !p->blocked);
+            if (p->blocked)
+                put_back_all(p);
+        }
+    } while (ev.kind != BROKER_EVENT_NONE);
+    return 0;
+}
+
+/* Publishes everything that is due, as far as the window lets it. */
+static int publish_due(struct publisher *p, struct err *e)
+{
+    int64_t now_ms;
+    int published = 0;
+    while (!p->blocked && !confirms_full(&p->confirms, p->window) && gateway_now_ms(p->gateway, &now_ms)) {
+        struct held *h = lane_take_due(p->lane, now_ms);
+        if (!h)
+            break;
+        if (!route(p, h))
+            continue;
+        if (publish(p, h, e) != 0)
+            return -1;
+        if (++published % EVENT_EVERY == 0 && read_events(p, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int64_t ns_until_next(struct publisher *p)
+{
+    struct gateway *g = p->gateway;
+    if (p->blocked || confirms_full(&p->confirms, p->window))
+        return IDLE_NS;
+    int64_t next_ms = lane_next_ms(p->lane);
+    if (next_ms == INT64_MAX)
+        return IDLE_NS;
+    pthread_mutex_lock(&g->clock_lock);
+    int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
+    pthread_mutex_unlock(&g->clock_lock);
+    return ns < 0 ? 0 : ns < IDLE_NS ? ns : IDLE_NS;
+}
+
+static void pause_reconnecting(struct publisher *p, unsigned *attempt)
+{
+    int64_t until_ns = clock_monotonic_ns() + watch_pause_ms(attempt) * 1000000;
+    do {
+        put_back_all(p);
+        int64_t left = until_ns - clock_monotonic_ns();
+        wake_wait(&p->lane->wake, -1, left > 0 ? left : 0);
+    } while (clock_monotonic_ns() < until_ns && !gateway_stopping(p->gateway, STOP_PUBLISHERS));
+}
+
+static void run_connected(struct publisher *p)
+{
+    struct err e = {0};
+    int64_t give_up_ns = INT64_MAX;
+    for (;;) {
+        if (gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
+            put_back_all(p);
+            if (give_up_ns == INT64_MAX)
+                give_up_ns = clock_monotonic_ns() + DRAIN_MS * INT64_C(1000000);
+            if (p->confirms.count == 0 || clock_monotonic_ns() > give_up_ns)
+                break;
+        }
+        if (publish_due(p, &e) != 0 || read_events(p, &e) != 0) {
+            lost(p, &e);
+            return;
+        }
+        if (!broker_has_pending(p->broker))
+            wake_wait(&p->lane->wake, broker_fd(p->broker), ns_until_next(p));
+    }
+    err_set(&e, ERR_STOPPING, "stopping");
+    publisher_on_lost(p, &e);
+    pthread_mutex_lock(&p->broker_lock);
+    struct broker *b = p->broker;
+    p->broker = NULL;
+    pthread_mutex_unlock(&p->broker_lock);
+    broker_close(b);
+}
+
+void *publisher_thread(void *arg)
+{
+    struct publisher *p = arg;
+    struct err e = {0};
+    unsigned attempt = 0;
+    while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
+        if (connect(p, &e) != 0) {
+            watch_failed(&p->gateway->rabbitmq, &e);
+            pause_reconnecting(p, &attempt);
+            continue;
+        }
+        attempt = 0;
+        run_connected(p);
+    }
+    put_back_all(p);
+    return NULL;
+}

@@ -1,0 +1,43 @@
+/* Publishes a lane's messages on their millisecond and learns what became of them.
+ *
+ * Two publishers run: the fast one keeps many publishes in flight; the careful one a single one, so that a channel closed by the
+ * broker has one culprit. See exchange_book.h for which messages go where. */
+#ifndef POSTDATE_GATEWAY_PUBLISHER_H
+#define POSTDATE_GATEWAY_PUBLISHER_H
+
+#include "amqp/broker.h"
+#include "core/arena.h"
+#include "core/buf.h"
+#include "gateway/daemon/confirms.h"
+#include "gateway/daemon/gateway.h"
+
+struct publisher {
+    struct gateway *gateway;
+    struct lane *lane;
+    const char *name; /* as the broker shows it */
+    bool careful;
+    int window; /* unconfirmed publishes at most */
+    struct broker *broker;
+    pthread_mutex_t broker_lock;     /* guards broker against the watchdog only */
+    atomic_int_fast64_t busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
+    bool blocked;
+    struct confirms confirms;
+    struct arena arena;
+    struct buf properties;
+};
+
+int publisher_open(struct publisher *p, struct gateway *g, bool careful);
+void publisher_close(struct publisher *p);
+void *publisher_thread(void *publisher);
+
+/* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True if it did. */
+bool publisher_unstick(struct publisher *p, int64_t limit_ms);
+
+/* publish_outcome.c: what the broker said. */
+void publisher_on_event(struct publisher *p, const struct broker_event *ev);
+/* The connection is gone: everything in flight is in doubt; e tells whether a publish was to blame. */
+void publisher_on_lost(struct publisher *p, const struct err *e);
+/* The message was certainly not delivered: try again later, or fail. */
+void publisher_refuse(struct publisher *p, struct held *h, const char *reason);
+
+#endif

@@ -1,0 +1,81 @@
+#include "gateway/daemon/startup.h"
+
+#include "amqp/topology.h"
+#include "sql/migrate.h"
+#include "sql/partition.h"
+
+#include <stdlib.h>
+
+struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e)
+{
+    struct broker_options o = {.url = c->amqp.url,
+                               .name = name,
+                               .heartbeat_s = (int)(c->amqp.heartbeat_ms / 1000),
+                               .connect_timeout_ms = 5000,
+                               .ca_file = c->amqp.ca_file,
+                               .cert_file = c->amqp.cert_file,
+                               .key_file = c->amqp.key_file};
+    return broker_open(&o, e);
+}
+
+int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size, struct err *e)
+{
+    const char **routes = calloc(c->route_count + 1, sizeof(const char *));
+    if (!routes)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < c->route_count; i++)
+        routes[i] = c->routes[i].intake_exchange;
+    struct topology t = {.intake_exchange = c->intake.exchange,
+                         .intake_queue = c->intake.queue,
+                         .delivery_exchange = c->delivery.exchange,
+                         .rejected_queue = "postdate.rejected",
+                         .route_exchanges = routes,
+                         .route_count = c->route_count};
+    int rc = topology_declare(b, &t, expired, expired_size, e);
+    free(routes);
+    return rc;
+}
+
+/* One try of everything. */
+static int try_once(struct gateway *g, struct watch **failed, struct err *e)
+{
+    const struct config *c = g->config;
+    char expired[300], vhost[256];
+    struct broker *b = NULL;
+    *failed = &g->postgres;
+    struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
+    int rc = pg ? migrate_check(pg, "", "", false, e) : -1;
+    if (rc == 0)
+        rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
+    if (rc == 0) {
+        watch_succeeded(&g->postgres);
+        *failed = &g->rabbitmq;
+        b = startup_open_broker(c, "postdate startup", e);
+        rc = b ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+    }
+    if (rc == 0)
+        rc = startup_declare(b, c, expired, sizeof expired, e);
+    if (rc == 0) {
+        watch_succeeded(&g->rabbitmq);
+        *failed = &g->postgres;
+        rc = migrate_check(pg, broker_cluster_name(b), vhost, true, e);
+    }
+    pg_close(pg);
+    broker_close(b);
+    return rc;
+}
+
+int startup_run(struct gateway *g, struct err *e)
+{
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        struct watch *failed;
+        if (try_once(g, &failed, e) == 0)
+            return 0;
+        if (!err_is_transient(e))
+            return -1;
+        watch_failed(failed, e);
+        wake_wait(&g->intake_wake, -1, watch_pause_ms(&attempt) * 1000000);
+    }
+    return err_set(e, ERR_STOPPING, "stopped before the servers were there");
+}

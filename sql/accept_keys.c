@@ -1,0 +1,237 @@
+/* Keys: the same key schedules once (per delivery exchange).
+ *
+ * Free keys are taken by one insert for the batch. A conflict is decided for each item alone, from the state of the message that
+ * the key names now. Others' open transactions are never waited for longer than KEY_LOCK_TIMEOUT: then the item is
+ * STORE_WAITS and the rest goes on. */
+#include "sql/accept_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SET_LOCK_TIMEOUT "set local lock_timeout = '10ms'"
+
+static bool is_open(const struct store_item *item)
+{
+    return item->message.key.len > 0 && item->result == STORE_ACCEPTED;
+}
+
+struct key_arrays {
+    struct buf exchange, key, due, id;
+};
+
+static void arrays_fill(struct key_arrays *a, struct store_item *const *items, size_t n)
+{
+    pg_array_begin(&a->exchange, PG_OID_TEXT, n);
+    pg_array_begin(&a->key, PG_OID_TEXT, n);
+    pg_array_begin(&a->due, PG_OID_TIMESTAMPTZ, n);
+    pg_array_begin(&a->id, PG_OID_UUID, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct message *m = &items[i]->message;
+        pg_array_bytes(&a->exchange, m->exchange);
+        pg_array_bytes(&a->key, m->key);
+        pg_array_time(&a->due, m->due_ms);
+        pg_array_id(&a->id, m->id);
+    }
+}
+
+/* Inserts n keys; won[i] tells whether item i got its key. */
+static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n, bool *won,
+                       struct err *e)
+{
+    arrays_fill(a, items, n);
+    if (a->exchange.failed || a->key.failed || a->due.failed || a->id.failed)
+        return err_set(e, ERR_BUG, "out of memory");
+    struct pg_params p = {0};
+    pg_add_bytes(&p, buf_bytes(&a->exchange));
+    pg_add_bytes(&p, buf_bytes(&a->key));
+    pg_add_bytes(&p, buf_bytes(&a->due));
+    pg_add_bytes(&p, buf_bytes(&a->id));
+    PGresult *r = pg_query(c, sql_query_key_insert, &p, e);
+    if (!r)
+        return -1;
+    int row = 0; /* the answer has a part of the question, in the same order */
+    for (size_t i = 0; i < n; i++) {
+        won[i] = row < PQntuples(r) && message_id_equal(items[i]->message.id, pg_id(r, row, 0));
+        row += won[i];
+    }
+    PQclear(r);
+    return 0;
+}
+
+enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE };
+
+/* Locks the key's row and the message it names. */
+static int look(struct pg *c, const struct store_options *o, const struct message *m, struct message_id *existing,
+                enum named *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, m->exchange);
+    pg_add_bytes(&p, m->key);
+    PGresult *r = pg_query(c, sql_query_key_lock, &p, e);
+    if (!r)
+        return -1;
+    *out = NAMED_NONE;
+    if (PQntuples(r) == 0) {
+        PQclear(r);
+        return 0;
+    }
+    int64_t due_ms = pg_time_ms(r, 0, 0);
+    *existing = pg_id(r, 0, 1);
+    PQclear(r);
+    struct pg_params q = {0};
+    pg_add_time(&q, due_ms);
+    pg_add_id(&q, existing);
+    pg_add_int8(&q, o->key_memory_ms);
+    r = pg_query(c, sql_query_key_message, &q, e);
+    if (!r)
+        return -1;
+    *out = NAMED_FREE;
+    if (PQntuples(r) > 0) {
+        char state[16];
+        pg_text(r, 0, 0, state, sizeof state);
+        if (strcmp(state, "scheduled") == 0)
+            *out = pg_bool(r, 0, 1) ? NAMED_CLAIMED : NAMED_LIVE;
+        else if (strcmp(state, "claimed") == 0 || strcmp(state, "handed") == 0)
+            *out = NAMED_CLAIMED;
+        else if (strcmp(state, "delivered") == 0 && !pg_bool(r, 0, 2))
+            *out = NAMED_DELIVERED;
+    }
+    PQclear(r);
+    return 0;
+}
+
+static int supersede(struct pg *c, const struct message_id *id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, message_id_due_ms(*id));
+    pg_add_id(&p, id);
+    return pg_run(c, sql_query_supersede, &p, e) < 0 ? -1 : 0;
+}
+
+static int take_over_key(struct pg *c, const struct message *m, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, m->exchange);
+    pg_add_bytes(&p, m->key);
+    pg_add_time(&p, m->due_ms);
+    pg_add_id(&p, &m->id);
+    return pg_run(c, sql_query_key_move, &p, e) < 0 ? -1 : 0;
+}
+
+/* Decides one item whose key is taken. */
+static int decide(struct pg *c, const struct store_options *o, struct store_item *item, struct err *e)
+{
+    const struct message *m = &item->message;
+    enum named named;
+    if (look(c, o, m, &item->existing_id, &named, e) != 0)
+        return -1;
+    if (named == NAMED_NONE) { /* it was removed since the insert: try again with the next batch */
+        item->result = STORE_WAITS;
+        return 0;
+    }
+    bool replace = m->on_conflict == ON_CONFLICT_REPLACE;
+    bool free_now = named == NAMED_FREE || (replace && (named == NAMED_LIVE || named == NAMED_DELIVERED));
+    if (!free_now) {
+        item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
+        return 0;
+    }
+    if (named == NAMED_LIVE && supersede(c, &item->existing_id, e) != 0)
+        return -1;
+    return take_over_key(c, m, e);
+}
+
+/* Runs one step under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable. */
+static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *item, struct err *e)
+{
+    if (pg_exec(c, "savepoint one_key", e) != 0)
+        return -1;
+    if (decide(c, o, item, e) == 0)
+        return pg_exec(c, "release savepoint one_key", e);
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    item->result = STORE_WAITS;
+    return pg_exec(c, "rollback to savepoint one_key", e);
+}
+
+/* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, each alone. */
+static int insert_guarded(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n, bool *won,
+                          struct err *e)
+{
+    if (pg_exec(c, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
+        return -1;
+    if (insert_keys(c, a, items, n, won, e) == 0)
+        return 0;
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    if (pg_exec(c, "rollback to savepoint keys", e) != 0)
+        return -1;
+    if (n == 1) {
+        items[0]->result = STORE_WAITS;
+        won[0] = true;
+        return 0;
+    }
+    size_t half = n / 2; /* bisect: few conflicts among many keys cost few waits */
+    if (insert_guarded(c, a, items, half, won, e) != 0)
+        return -1;
+    return insert_guarded(c, a, items + half, n - half, won + half, e);
+}
+
+static int compare_bytes(struct bytes a, struct bytes b)
+{
+    size_t least = a.len < b.len ? a.len : b.len;
+    int d = least ? memcmp(a.data, b.data, least) : 0; /* an empty name has no data */
+    return d ? d : (a.len > b.len) - (a.len < b.len);
+}
+
+/* By exchange and key; equal ones in the order they came, so that the first one wins. */
+static int compare_items(const void *va, const void *vb)
+{
+    const struct store_item *a = *(struct store_item *const *)va, *b = *(struct store_item *const *)vb;
+    int d = compare_bytes(a->message.exchange, b->message.exchange);
+    if (d == 0)
+        d = compare_bytes(a->message.key, b->message.key);
+    return d ? d : (a > b) - (a < b);
+}
+
+int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += is_open(&items[i]);
+    if (n == 0)
+        return 0;
+    int rc = -1;
+    struct key_arrays a;
+    buf_init(&a.exchange, 16 << 20);
+    buf_init(&a.key, 16 << 20);
+    buf_init(&a.due, 16 << 20);
+    buf_init(&a.id, 16 << 20);
+    struct store_item **keyed = calloc(n, sizeof(struct store_item *));
+    bool *won = calloc(n, sizeof *won);
+    if (!keyed || !won) {
+        err_set(e, ERR_BUG, "out of memory");
+        goto out;
+    }
+    n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (is_open(&items[i]))
+            keyed[n++] = &items[i];
+    qsort(keyed, n, sizeof(struct store_item *), compare_items);
+    rc = insert_guarded(c, &a, keyed, n, won, e);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (!won[i])
+            rc = decide_guarded(c, o, keyed[i], e);
+    if (rc == 0)
+        rc = pg_exec(c, "set local lock_timeout = 0", e);
+out:
+    free(keyed);
+    free(won);
+    buf_free(&a.exchange);
+    buf_free(&a.key);
+    buf_free(&a.due);
+    buf_free(&a.id);
+    return rc;
+}

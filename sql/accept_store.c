@@ -1,0 +1,171 @@
+#include "sql/accept_store.h"
+
+#include "sql/accept_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_COLUMNS 9
+#define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
+#define COPY_BUFFER_MAX (64u * 1024 * 1024)
+
+static const char copy_statement[] =
+    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body)"
+    " from stdin (format binary)";
+
+static void put_field(struct buf *b, struct bytes v)
+{
+    buf_put_u32(b, (uint32_t)v.len);
+    buf_put_bytes(b, v);
+}
+
+static void put_time(struct buf *b, int64_t ms)
+{
+    buf_put_u32(b, 8);
+    buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
+}
+
+/* Source: PostgreSQL documentation, COPY, "Binary Format". */
+static void put_row(struct buf *b, const struct message *m)
+{
+    buf_put_u16(b, COPY_COLUMNS);
+    put_time(b, m->due_ms);
+    put_time(b, m->due_ms);
+    put_field(b, bytes_of(m->id.b, sizeof m->id.b));
+    put_field(b, bytes_of(m->hold == HOLD_BROKER ? "b" : "g", 1));
+    put_field(b, m->exchange);
+    put_field(b, m->routing_key);
+    if (m->key.len)
+        put_field(b, m->key);
+    else
+        buf_put_u32(b, UINT32_MAX);
+    put_field(b, m->properties);
+    put_field(b, m->body);
+}
+
+static int copy_flush(struct pg *c, struct buf *b, struct err *e)
+{
+    if (b->failed)
+        return err_set(e, ERR_BUG, "out of memory while storing a batch");
+    if (b->len && PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1)
+        return pg_fail(c, NULL, e);
+    buf_reset(b);
+    return 0;
+}
+
+static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count, struct err *e)
+{
+    static const char header[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* signature, flags, no extension */
+    buf_put(b, header, 19);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].result != STORE_ACCEPTED)
+            continue;
+        put_row(b, &items[i].message);
+        if (b->len >= COPY_CHUNK && copy_flush(c, b, e) != 0)
+            return -1;
+    }
+    buf_put_u16(b, UINT16_MAX);
+    return copy_flush(c, b, e);
+}
+
+/* Ends the COPY whatever happened and reports the first error. */
+static int copy_end(struct pg *c, int rc, struct err *e)
+{
+    if (PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") != 1 && rc == 0)
+        rc = pg_fail(c, NULL, e);
+    for (PGresult *r; (r = PQgetResult(c->conn)) != NULL; PQclear(r))
+        if (PQresultStatus(r) != PGRES_COMMAND_OK && rc == 0)
+            rc = pg_fail(c, r, e);
+    return rc;
+}
+
+static int copy_messages(struct pg *c, const struct store_item *items, size_t count, struct err *e)
+{
+    PGresult *r = PQexec(c->conn, copy_statement);
+    int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
+    PQclear(r);
+    if (rc != 0)
+        return -1;
+    struct buf b;
+    buf_init(&b, COPY_BUFFER_MAX);
+    rc = copy_rows(c, &b, items, count, e);
+    buf_free(&b);
+    return copy_end(c, rc, e);
+}
+
+/* Notes which message-ids this batch stored, for accept_dedupe after a crash. */
+static int note_batch(struct pg *c, int64_t consumer, const struct store_item *items, size_t count, struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += items[i].result == STORE_ACCEPTED && items[i].message_id.len > 0;
+    if (consumer == 0 || n == 0)
+        return 0;
+    struct buf message_ids, ids;
+    buf_init(&message_ids, COPY_BUFFER_MAX);
+    buf_init(&ids, COPY_BUFFER_MAX);
+    pg_array_begin(&message_ids, PG_OID_TEXT, n);
+    pg_array_begin(&ids, PG_OID_UUID, n);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].result != STORE_ACCEPTED || items[i].message_id.len == 0)
+            continue;
+        pg_array_bytes(&message_ids, items[i].message_id);
+        pg_array_id(&ids, items[i].message.id);
+    }
+    struct pg_params p = {0};
+    pg_add_int8(&p, consumer);
+    pg_add_bytes(&p, buf_bytes(&message_ids));
+    pg_add_bytes(&p, buf_bytes(&ids));
+    int rc = message_ids.failed || ids.failed ? err_set(e, ERR_BUG, "out of memory")
+             : pg_run(c, sql_query_batch_insert, &p, e) < 0 ? -1 : 0;
+    buf_free(&message_ids);
+    buf_free(&ids);
+    return rc;
+}
+
+int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e)
+{
+    for (size_t i = 0; i < count; i++)
+        items[i].result = STORE_ACCEPTED;
+    if (accept_dedupe(c, items, count, e) != 0)
+        return -1;
+    if (pg_begin(c, e) != 0)
+        return -1;
+    if (accept_keys(c, o, items, count, e) == 0 && note_batch(c, o->consumer, items, count, e) == 0 &&
+        copy_messages(c, items, count, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
+int store_exists(struct pg *c, struct message_id id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, message_id_due_ms(id));
+    pg_add_id(&p, &id);
+    PGresult *r = pg_query(c, sql_query_message_exists, &p, e);
+    int rc = r ? PQntuples(r) > 0 : -1;
+    PQclear(r);
+    return rc;
+}
+
+int store_wake(struct pg *c, struct err *e)
+{
+    return pg_exec(c, "notify postdate_wake", e);
+}
+
+int store_clock(struct pg *c, int64_t *out_us, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_clock, NULL, e);
+    if (!r)
+        return -1;
+    *out_us = pg_time_us(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+int store_prune_batches(struct pg *c, struct err *e)
+{
+    return pg_run(c, sql_query_batch_prune, NULL, e) < 0 ? -1 : 0;
+}

@@ -1,0 +1,101 @@
+#include "sql/lookup_internal.h"
+
+#include "core/timestamp.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_ROWS 500
+#define RECORD_MAX (32u * 1024 * 1024)
+
+int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_partition_filled, NULL, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    *out_ms = calloc((size_t)n + 1, sizeof **out_ms);
+    for (int i = 0; *out_ms && i < n; i++)
+        (*out_ms)[i] = pg_time_ms(r, i, 0);
+    PQclear(r);
+    return *out_ms ? n : err_set(e, ERR_BUG, "out of memory");
+}
+
+struct walk {
+    struct pg *c;
+    const struct lookup_filter *filter;
+    struct lookup_page at; /* where the walk stands, and how many rows it may still give */
+    bool (*fn)(void *ctx, const struct message_record *r);
+    void *ctx;
+    struct arena arena;
+    bool stopped;
+};
+
+static void add_filter(struct pg_params *p, struct bytes v)
+{
+    if (v.data)
+        pg_add_bytes(p, v);
+    else
+        pg_add_null(p);
+}
+
+static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    pg_add_time(&p, w->at.has_after ? w->at.after_due_ms : TIMESTAMP_MIN_MS - 1);
+    pg_add_id(&p, &w->at.after_id);
+    pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
+    add_filter(&p, w->filter->exchange);
+    add_filter(&p, w->filter->routing_key);
+    pg_add_int4(&p, rows);
+    return pg_query(w->c, sql_query_record_list, &p, e);
+}
+
+/* 1: there may be more in this range; 0: end of it, or stopped; -1: error. */
+static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
+{
+    int rows = w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS;
+    PGresult *r = page_query(w, from_ms, to_ms, rows, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r), rc = n == rows;
+    for (int i = 0; i < n && !w->stopped; i++) {
+        struct message_record record;
+        arena_reset(&w->arena);
+        if (lookup_read_record(r, i, &w->arena, &record, e) != 0) {
+            rc = -1;
+            break;
+        }
+        w->at.has_after = true;
+        w->at.after_due_ms = record.message.due_ms;
+        w->at.after_id = record.message.id;
+        w->at.limit--;
+        w->stopped = !w->fn(w->ctx, &record) || w->at.limit == 0;
+    }
+    PQclear(r);
+    return rc < 0 ? -1 : rc && !w->stopped;
+}
+
+int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
+                bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
+{
+    struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
+    int64_t *days = NULL;
+    int n = lookup_filled_days(c, &days, e), rc = n < 0 ? -1 : 0;
+    arena_init(&w.arena, RECORD_MAX);
+    for (int i = 0; i < n && rc == 0 && !w.stopped; i++) {
+        int64_t from = days[i] > f->due_after_ms ? days[i] : f->due_after_ms;
+        int64_t end = days[i] + DAY_MS, to = end < f->due_before_ms ? end : f->due_before_ms;
+        if (from >= to || (w.at.has_after && w.at.after_due_ms >= end))
+            continue;
+        do
+            rc = walk_page(&w, from, to, e);
+        while (rc > 0);
+    }
+    arena_free(&w.arena);
+    free(days);
+    return rc;
+}

@@ -1,0 +1,1 @@
+delete from postdate.instance where id = $1::int

@@ -1,0 +1,1 @@
+select version, coalesce(broker, ''), coalesce(vhost, '') from postdate.meta

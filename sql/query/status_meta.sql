@@ -1,0 +1,1 @@
+select version, coalesce(broker, ''), coalesce(vhost, ''), clock_timestamp() from postdate.meta

@@ -1,0 +1,140 @@
+"""The demo's client: publishes with an x-delay header, as users of the delayed-message plugin do, and consumes.
+
+It knows nothing of Postdate but the exchange's name and that header. One message is scheduled, and cancelled, with the
+command line. Exit: 0 all arrived once, none early, and the cancelled one did not; 1 otherwise.
+"""
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import pika
+
+# Published in this order: a long delay first must not hold up the shorter ones behind it.
+MESSAGES = [('ten seconds', 10000), ('three seconds', 3000), ('half a second', 500), ('seven and a half', 7500),
+            ('one second', 1000), ('five seconds', 5000), ('two seconds', 2000)]
+CANCELLED, CANCELLED_DELAY = 'cancelled', '4s'
+RUN_S = 11.0
+SLOWEST_S = 25.0
+
+URL = os.environ['POSTDATE_AMQP_URL']
+POSTDATE = os.environ['DEMO_POSTDATE']
+
+
+def connect():
+    return pika.BlockingConnection(pika.URLParameters(URL))
+
+
+def gateway_runs():
+    try:
+        with open(f"/proc/{os.environ['DEMO_GATEWAY_PID']}/stat", encoding='utf-8') as f:
+            return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
+    except OSError:
+        return False
+
+
+def wait_for_gateway(connection):
+    """Ready when something consumes the intake queue."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until and gateway_runs():
+        channel = connection.channel()
+        try:
+            if channel.queue_declare('postdate.intake', passive=True).method.consumer_count > 0:
+                channel.close()
+                return
+            channel.close()
+        except pika.exceptions.ChannelClosedByBroker:
+            pass
+        time.sleep(0.1)
+    sys.exit('The gateway did not start.')
+
+
+def consume(arrivals, ready):
+    connection = connect()
+    channel = connection.channel()
+    name = channel.queue_declare('', exclusive=True).method.queue
+    channel.queue_bind(name, 'postdate.delivery', 'demo.#')
+    channel.basic_consume(name, lambda _c, _m, _p, body: arrivals.put((time.monotonic(), body.decode())), auto_ack=True)
+    ready.set()
+    channel.start_consuming()
+
+
+def postdate(*arguments):
+    done = subprocess.run([POSTDATE, *arguments], stdout=subprocess.PIPE, check=False, text=True)
+    if done.returncode != 0:
+        sys.exit(f'postdate {arguments[0]} failed with exit code {done.returncode}')
+    return done.stdout.strip()
+
+
+def publish_all(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    sent = {}
+    for name, delay_ms in MESSAGES:
+        sent[name] = time.monotonic()
+        channel.basic_publish('postdate', 'demo.message', name.encode(),
+                              pika.BasicProperties(headers={'x-delay': delay_ms}, delivery_mode=2))
+    return sent
+
+
+def collect(arrivals, sent):
+    """Prints arrivals as they come; returns what is wrong."""
+    delays = dict(MESSAGES)
+    seen, wrong, lateness = {}, [], []
+    begin = min(sent.values())
+    print(f"\n  {'message':<18}{'delay asked':>14}{'arrived after':>16}{'late by':>12}", flush=True)
+    while True:
+        passed = time.monotonic() - begin
+        if passed > SLOWEST_S or (passed > RUN_S and len(seen) == len(sent)):
+            break
+        try:
+            at, name = arrivals.get(timeout=0.2)
+        except queue.Empty:
+            continue
+        if name not in sent:
+            wrong.append(f'{name!r} arrived although it was cancelled')
+            continue
+        seen[name] = seen.get(name, 0) + 1
+        after_ms = (at - sent[name]) * 1000
+        late_ms = after_ms - delays[name]
+        lateness.append(late_ms)
+        print(f'  {name:<18}{delays[name] / 1000:>12.3f} s{after_ms / 1000:>14.3f} s{late_ms:>9.1f} ms', flush=True)
+        if late_ms < 0:
+            wrong.append(f'{name!r} arrived {-late_ms:.1f} ms early')
+    for name in sent:
+        if seen.get(name, 0) != 1:
+            wrong.append(f'{name!r} arrived {seen.get(name, 0)} times instead of once')
+    return wrong, lateness
+
+
+def main():
+    connection = connect()
+    wait_for_gateway(connection)
+    arrivals, ready = queue.Queue(), threading.Event()
+    threading.Thread(target=consume, args=(arrivals, ready), daemon=True).start()
+    if not ready.wait(10):
+        sys.exit('The consumer could not connect.')
+
+    print(f'\nAn ordinary AMQP client now publishes {len(MESSAGES)} messages to the exchange "postdate", each with an x-delay'
+          '\nheader, in no particular order. Another consumes what comes out of "postdate.delivery".')
+    message_id = postdate('schedule', '-k', 'demo.message', '--delay', CANCELLED_DELAY, '--body', CANCELLED)
+    sent = publish_all(connection)
+    postdate('cancel', message_id)
+    print(f'One more, due in {CANCELLED_DELAY}, was scheduled with "postdate schedule" and cancelled:\n  {message_id}')
+
+    wrong, lateness = collect(arrivals, sent)
+    if wrong:
+        print('\nNot as it should be: ' + '; '.join(wrong) + '.', flush=True)
+        return 1
+    print(f'\nAll {len(sent)} arrived once, none early, the latest {max(lateness):.1f} ms late. '
+          'The cancelled one did not arrive.', flush=True)
+    return 0
+
+
+if __name__ == '__main__':
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,47 @@
+#!/bin/bash
+# run.sh BIN_DIR: the demo from nothing to nothing: private servers, the gateway, demo.py, and all of it away again.
+# PYTHON: an interpreter with pika; TRANSPORT: for the gateway's [handover] transport.
+set -u
+top=$(cd "$(dirname "$0")/../.." && pwd)
+bin=$(cd "$1" && pwd) || exit 1
+export STACK_DIR=$top/build/demo
+log=$STACK_DIR/postdated.log
+gateway=
+
+cleanup() {
+    trap '' INT TERM HUP
+    if [[ $gateway ]]; then
+        kill -TERM "$gateway" 2>/dev/null
+        for _ in {1..100}; do kill -0 "$gateway" 2>/dev/null || break; sleep 0.1; done
+        kill -KILL "$gateway" 2>/dev/null
+        wait "$gateway" 2>/dev/null
+    fi
+    "$top/tools/stack.sh" clean >/dev/null
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+"$top/tools/stack.sh" clean >/dev/null # of a demo that was killed
+echo "Starting a private Postgres and a private RabbitMQ ..."
+"$top/tools/stack.sh" start || exit 1
+# shellcheck disable=SC1091
+. "$STACK_DIR/env"
+export POSTDATE_CONFIG=/dev/null POSTDATE_HANDOVER_TRANSPORT=${TRANSPORT:-timer}
+"$bin/postdate" migrate >"$log" 2>&1 || { result=$?; cat "$log" >&2; exit $result; }
+"$bin/postdated" >>"$log" 2>&1 &
+gateway=$!
+
+DEMO_GATEWAY_PID=$gateway DEMO_POSTDATE=$bin/postdate "${PYTHON:-/usr/bin/python3}" "$top/tests/demo/demo.py"
+result=$?
+if [[ $result -ne 0 && $result -ne 130 ]]; then
+    echo "The gateway's log:" >&2
+    tail -n 20 "$log" >&2
+    if ! kill -0 "$gateway" 2>/dev/null; then
+        wait "$gateway"
+        result=$?
+        gateway=
+        [[ $result -ne 0 ]] || result=1
+    fi
+fi
+exit $result

@@ -1,0 +1,562 @@
+"""Real programs against real servers: what every live test builds on.
+
+A test class gets a `Place` (a fresh database and a fresh vhost), starts gateways in it, publishes and consumes with
+pika, runs the command line and asks the database. `run.py` finds and runs the classes.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+import unittest
+import urllib.parse
+
+import pika
+import pika.exceptions
+
+import wire  # noqa: F401  (makes pika encode and decode every AMQP field type exactly)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN_DIR = os.path.abspath(os.environ.get('POSTDATE_BIN_DIR', os.path.join(ROOT, 'build')))
+SANITIZER_WORDS = ('ERROR: AddressSanitizer', 'runtime error:', 'LeakSanitizer', 'ThreadSanitizer')
+SAN = os.environ.get('POSTDATE_TEST_SET') == 'san'
+SLOWNESS = 3 if SAN else 1  # deadlines only: sanitizers cost time, and nothing waits longer than it must
+
+# No program outlives its test, whatever happens to the test.
+DIE_WITH_PARENT = ['setpriv', '--pdeathsig', 'KILL']
+
+
+def not_san(item):
+    """Marks a test or class that the sanitizer run leaves out."""
+    item.not_san = True
+    return item
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+def wait_until(condition, deadline_s=10.0, what='the condition', interval_s=0.02):
+    """Polls until condition() is true and returns its value; fails with `what` after deadline_s."""
+    end = time.monotonic() + deadline_s * SLOWNESS
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f'waited {deadline_s * SLOWNESS:.0f} s in vain for {what}')
+        time.sleep(interval_s)
+
+
+# --- the servers -------------------------------------------------------------------------------------------------
+def read_env_file(path):
+    """The `export NAME=value` lines that tools/stack.sh writes, read by a shell as a user would."""
+    script = f'set -a; . "{path}"; env -0'
+    out = subprocess.run(['sh', '-c', script], env={'PATH': os.environ['PATH']}, stdout=subprocess.PIPE, check=True)
+    pairs = (entry.split('=', 1) for entry in out.stdout.decode().split('\0') if '=' in entry)
+    return {k: v for k, v in pairs if k.startswith(('POSTDATE_', 'STACK_'))}
+
+
+def with_path(url, path):
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit(parts._replace(path='/' + urllib.parse.quote(path, safe='')))
+
+
+def postgres_url(base, database):
+    # urlunsplit drops the // of an empty host: libpq wants it
+    parts = urllib.parse.urlsplit(base)
+    query = '?' + parts.query if parts.query else ''
+    return f'{parts.scheme}://{parts.netloc}/{urllib.parse.quote(database)}{query}'
+
+
+class Stack:
+    """A private Postgres and RabbitMQ that tools/stack.sh runs in a folder."""
+
+    def __init__(self, directory):
+        self.directory = os.path.abspath(directory)
+        self.env = {}
+        self.vhosts = []
+        self.counter = 0
+
+    @property
+    def postgres(self):
+        return self.env['POSTDATE_POSTGRES_URL']
+
+    @property
+    def amqp(self):
+        return self.env['POSTDATE_AMQP_URL']
+
+    def load(self):
+        self.env = read_env_file(os.path.join(self.directory, 'env'))
+        return self
+
+    def command(self, name, check=True):
+        env = dict(os.environ, STACK_DIR=self.directory)
+        done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), name], env=env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+        if check and done.returncode != 0:
+            raise AssertionError(f'stack.sh {name} failed ({done.returncode}): {done.stdout.decode()}')
+
+    def start(self):
+        self.command('start')
+        return self.load()
+
+    def rabbitmqctl(self, *args, timeout=60):
+        done = subprocess.run([os.path.join(self.directory, 'rabbitmqctl'), *args], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=timeout)
+        if done.returncode != 0:
+            raise AssertionError(f'rabbitmqctl {args[:1]} failed: {done.stdout.decode()}')
+        return done.stdout.decode()
+
+    def make_vhosts(self, names):
+        """One rabbitmqctl call (each costs a second or two) makes all of them, open to the stack's user."""
+        user = urllib.parse.urlsplit(self.amqp).username or 'guest'
+        erlang = ('[begin rabbit_vhost:add(N, <<"test">>), '
+                  f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, N, <<".*">>, <<".*">>, <<".*">>, '
+                  '<<"test">>) end || N <- [' + ', '.join(f'<<"{n}">>' for n in names) + ']], ok.')
+        self.rabbitmqctl('eval', erlang, timeout=180)
+        self.vhosts.extend(names)
+
+    def psql(self, query, database='postgres'):
+        return run_psql(postgres_url(self.postgres, database), query)
+
+
+def run_psql(url, query, check=True):
+    done = subprocess.run(['psql', '-AtXq', '-F', '\t', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', query],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                          timeout=120)
+    if check and done.returncode != 0:
+        raise AssertionError(f'psql: {done.stderr.decode().strip()}\nquery: {query}')
+    return [line.split('\t') for line in done.stdout.decode().splitlines()]
+
+
+class Session:
+    """A psql that stays open, to hold a transaction."""
+
+    def __init__(self, url):
+        self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', url], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        bufsize=1)
+
+    def run(self, statement):
+        self.process.stdin.write(statement + ';\n\\echo --done--\n')
+        self.process.stdin.flush()
+        lines = []
+        for line in self.process.stdout:
+            if line.strip() == '--done--':
+                return [x.split('\t') for x in lines]
+            lines.append(line.rstrip('\n'))
+        raise AssertionError(f'psql ended: {lines}')
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=10)
+        self.process.stdout.close()
+
+
+# --- a place of one's own ------------------------------------------------------------------------------------------
+class Place:
+    """A database and a vhost for one test or class, and everything that runs in it."""
+
+    def __init__(self, stack, max_delay='3d', migrate=True):
+        self.stack = stack
+        if not stack.vhosts:
+            stack.counter += 1
+            stack.make_vhosts([f'extra-{os.getpid()}-{stack.counter}'])
+        self.vhost = stack.vhosts.pop(0)
+        self.database = 't_' + re.sub(r'\W', '_', self.vhost)
+        self.amqp = with_path(stack.amqp, self.vhost)
+        self.postgres = postgres_url(stack.postgres, self.database)
+        self.max_delay = max_delay
+        self.gateways, self.clients, self.children = [], [], []
+        stack.psql(f'create database {self.database}')
+        if migrate:
+            self.migrate()
+
+    def env(self, **overrides):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
+        env.update(POSTDATE_POSTGRES_URL=self.postgres, POSTDATE_AMQP_URL=self.amqp, POSTDATE_CONFIG='/dev/null',
+                   POSTDATE_HANDOVER_TRANSPORT='timer', POSTDATE_DELIVERY_MAX_DELAY=self.max_delay)
+        env.setdefault('ASAN_OPTIONS', 'detect_leaks=1')
+        env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
+        env.update({k: str(v) for k, v in overrides.items() if v is not None})
+        return {k: v for k, v in env.items() if overrides.get(k, '') is not None}
+
+    def migrate(self):
+        rc, out, err = self.cli('migrate')
+        if rc != 0:
+            raise AssertionError(f'postdate migrate: exit {rc}: {out}{err}')
+
+    def cli(self, *args, stdin=b'', env=None, timeout=60):
+        """Runs `postdate`; returns (exit code, stdout, stderr)."""
+        done = self.start_cli(*args, env=env)
+        try:
+            out, err = done.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout * SLOWNESS)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            raise
+        out, err = out.decode(), err.decode()
+        check_sanitizers(f'postdate {args}', err)
+        return done.returncode, out, err
+
+    def start_cli(self, *args, env=None):
+        done = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, 'postdate'), *map(str, args)],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=self.env(**(env or {})))
+        self.children.append(done)
+        return done
+
+    def psql(self, query):
+        return run_psql(self.postgres, query)
+
+    def value(self, query):
+        rows = self.psql(query)
+        return rows[0][0] if rows else None
+
+    def session(self):
+        s = Session(self.postgres)
+        self.children.append(s.process)
+        return s
+
+    def gateway(self, wait=True, **env):
+        g = Gateway(self, env)
+        self.gateways.append(g)
+        if wait:
+            g.wait_ready()
+        return g
+
+    def client(self):
+        c = Client(self.amqp)
+        self.clients.append(c)
+        return c
+
+    def consumer(self, queue, **options):
+        c = Consumer(self.amqp, queue, **options)
+        self.clients.append(c)
+        return c
+
+    def load(self, *args):
+        """Starts tests/tools/load; .result() waits for it and returns its JSON."""
+        return Load(self, args)
+
+    def counts(self):
+        """Messages by state."""
+        return {state: int(n) for state, n in
+                self.psql('select state, count(*) from postdate.message group by 1')}
+
+    def close(self, drop=True):
+        problems = []
+        for item in self.clients:
+            item.close()
+        for g in self.gateways:
+            g.kill9()
+            problems.extend(g.sanitizer_reports())
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+        if drop:
+            self.stack.psql(f'drop database if exists {self.database} with (force)')
+        if problems:
+            raise AssertionError('\n'.join(problems))
+
+    def log_tail(self):
+        return '\n'.join(f'--- log of gateway {i + 1} ---\n' + '\n'.join(g.log().splitlines()[-40:])
+                         for i, g in enumerate(self.gateways))
+
+
+def check_sanitizers(what, text):
+    for word in SANITIZER_WORDS:
+        if word in text:
+            raise AssertionError(f'{what}: sanitizer report:\n{text[:6000]}')
+
+
+class Gateway:
+    """One running postdated."""
+
+    def __init__(self, place, env):
+        self.lines = []
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, 'postdated')],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        env=place.env(**env))
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.lines.append(line.decode(errors='replace').rstrip('\n'))
+                self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
+        self.process.stderr.close()
+
+    def log(self):
+        with self.changed:
+            return '\n'.join(self.lines)
+
+    def lines_with(self, pattern):
+        return [x for x in self.log().splitlines() if re.search(pattern, x, re.I)]
+
+    def wait_log(self, pattern, deadline_s=15.0):
+        def found():
+            if not self.lines_with(pattern) and self.process.poll() is not None and not self.reader.is_alive():
+                raise AssertionError(f'postdated ended with {self.process.returncode} before logging "{pattern}"')
+            return self.lines_with(pattern)
+        return wait_until(found, deadline_s, f'a log line with "{pattern}"')
+
+    def wait_ready(self, deadline_s=15.0):
+        self.wait_log(r'\bready\b', deadline_s)
+        return self
+
+    def term(self, deadline_s=15.0):
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(deadline_s)
+
+    def wait(self, deadline_s=15.0):
+        try:
+            self.process.wait(deadline_s * SLOWNESS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f'postdated did not end within {deadline_s * SLOWNESS:.0f} s') from None
+        self.reader.join(5)
+        return self.process.returncode
+
+    def kill9(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join(5)
+
+    def sanitizer_reports(self):
+        text = self.log()
+        return [f'sanitizer report of a gateway:\n{text[:6000]}' for w in SANITIZER_WORDS if w in text][:1]
+
+
+class Load:
+    def __init__(self, place, args):
+        self.args = args
+        self.errors = []
+        command = [os.path.join(BIN_DIR, 'tests', 'tools', 'load'), args[0], '--url', place.amqp]
+        self.process = subprocess.Popen(DIE_WITH_PARENT + command + [str(a) for a in args[1:]],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True)
+        place.children.append(self.process)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.errors.append(line.strip())
+
+    def wait_consuming(self, deadline_s=10.0):
+        wait_until(lambda: any(x.startswith('consuming') for x in self.errors) or self.process.poll() is not None,
+                   deadline_s, 'the consumer to start')
+        if self.process.poll() is not None:
+            raise AssertionError(f'load {self.args}: exit {self.process.returncode}: {self.errors}')
+        return self
+
+    def result(self, deadline_s=120.0):
+        out = self.process.stdout.read() if self.process.wait(deadline_s * SLOWNESS) is not None else ''
+        self.reader.join(5)
+        if not out.strip():
+            raise AssertionError(f'load {self.args}: exit {self.process.returncode}: {self.errors}')
+        return json.loads(out.strip().splitlines()[-1])
+
+
+# --- AMQP clients --------------------------------------------------------------------------------------------------
+class Received:
+    """A message as the consumer got it."""
+
+    def __init__(self, method, properties, body, at_ms):
+        self.method, self.properties, self.body, self.at_ms = method, properties, body, at_ms
+        self.headers = properties.headers or {}
+        self.exchange, self.routing_key = method.exchange, method.routing_key
+        self.id = self.headers.get('x-postdate-id')
+        self.due_ms = self.headers.get('x-postdate-due')
+
+
+class Client:
+    """A connection with confirms: a publish that returns is safe in the broker."""
+
+    def __init__(self, url):
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0
+        self.connection = pika.BlockingConnection(parameters)
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+
+    def queue(self, name, bind=None, exchange='postdate.delivery', arguments=None):
+        self.channel.queue_declare(name, durable=True, arguments=arguments)
+        for key in ([bind] if isinstance(bind, str) else bind or []):
+            self.channel.queue_bind(name, exchange, key)
+        return name
+
+    def publish(self, routing_key, body=b'', headers=None, exchange='postdate', mandatory=False, **properties):
+        properties.setdefault('delivery_mode', 2)
+        p = pika.BasicProperties(headers=headers, **properties)
+        self.channel.basic_publish(exchange, routing_key, body, p, mandatory=mandatory)
+
+    def get(self, queue):
+        method, properties, body = self.channel.basic_get(queue, auto_ack=True)
+        return Received(method, properties, body, time.time() * 1000) if method else None
+
+    def wait_get(self, queue, deadline_s=10.0):
+        return wait_until(lambda: self.get(queue), deadline_s, f'a message in {queue}')
+
+    def depth(self, queue):
+        """Messages waiting in a queue (not those a consumer holds unacknowledged)."""
+        channel = self.connection.channel()
+        try:
+            count = channel.queue_declare(queue, passive=True).method.message_count
+            channel.close()
+            return count
+        except pika.exceptions.ChannelClosedByBroker:
+            return None
+
+    def close(self):
+        try:
+            self.connection.close()
+        except pika.exceptions.AMQPError:
+            pass
+
+
+class Consumer:
+    """Consumes a queue in a thread of its own and notes when each message came."""
+
+    def __init__(self, url, queue, declare=False, bind=None, exchange='postdate.delivery', prefetch=0):
+        self.messages = []
+        self.queue = queue
+        self.lock = threading.Lock()
+        self.stopping = False
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0
+        self.connection = pika.BlockingConnection(parameters)
+        self.channel = self.connection.channel()
+        if declare or bind is not None:
+            self.channel.queue_declare(queue, durable=True)
+        if bind is not None:
+            self.channel.queue_bind(queue, exchange, bind)
+        if prefetch:
+            self.channel.basic_qos(prefetch_count=prefetch)
+        self.channel.basic_consume(queue, self._take)
+        self.thread = threading.Thread(target=self._loop, daemon=True)
+        self.thread.start()
+
+    def _take(self, channel, method, properties, body):
+        message = Received(method, properties, body, time.time() * 1000)
+        with self.lock:
+            self.messages.append(message)
+        channel.basic_ack(method.delivery_tag)
+
+    def _loop(self):
+        try:
+            while not self.stopping:
+                self.connection.process_data_events(time_limit=0.05)
+            self.connection.close()
+        except (pika.exceptions.AMQPError, OSError):
+            pass
+
+    def all(self):
+        with self.lock:
+            return list(self.messages)
+
+    def wait(self, count, deadline_s=10.0):
+        """The messages, once there are `count` of them."""
+        wait_until(lambda: len(self.all()) >= count, deadline_s,
+                   f'{count} messages in {self.queue}')
+        return self.all()
+
+    def wait_body(self, body, deadline_s=10.0):
+        return wait_until(lambda: next((m for m in self.all() if m.body == body), None), deadline_s,
+                          f'{body[:60]!r} in {self.queue}')
+
+    def close(self):
+        self.stopping = True
+        self.thread.join(10)
+
+
+# --- the test case ---------------------------------------------------------------------------------------------------
+main_stack = None
+
+
+def stack():
+    global main_stack
+    if main_stack is None:
+        directory = os.environ.get('STACK_DIR', os.path.join(ROOT, 'build', 'teststack'))
+        main_stack = Stack(directory).load()
+        main_stack.vhosts = os.environ.get('POSTDATE_TEST_VHOSTS', '').split()
+    return main_stack
+
+
+class LiveTest(unittest.TestCase):
+    """self.place() makes a database and vhost for one test; it is closed after it."""
+    maxDiff = 4000
+
+    def place(self, **options):
+        place = Place(options.pop('stack', None) or stack(), **options)
+        self.places = getattr(self, 'places', [])
+        self.places.append(place)
+        self.addCleanup(place.close)
+        return place
+
+    def logs(self):
+        return '\n'.join(p.log_tail() for p in getattr(self, 'places', []))
+
+    def assert_on_time(self, message, published_ms, delay_ms, late_ms=1500):
+        """Not early (neither by what was asked nor by what the header says), and not much later."""
+        due = published_ms + delay_ms
+        self.assertGreaterEqual(message.at_ms, due, 'delivered early')
+        self.assertLessEqual(message.at_ms, due + late_ms * SLOWNESS, 'delivered late')
+
+
+class SharedTest(LiveTest):
+    """One place, gateway, client and consumed queue for all tests of the class; routing keys keep them apart."""
+    gateway_env = {}
+    place_options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.p = Place(stack(), **cls.place_options)
+        cls.addClassCleanup(cls.p.close)
+        cls.gw = cls.p.gateway(**cls.gateway_env)
+
+    @classmethod
+    def tearDownClass(cls):
+        client = cls.p.client()
+        wait_until(lambda: client.depth('postdate.intake') == 0, 10, 'the intake queue to be empty')
+
+    def setUp(self):
+        self.c = self.p.client()
+        self.addCleanup(self.c.close)
+
+    def inbox(self, key=None):
+        """A consumed queue bound to `key` (by default the test's own name), and that key."""
+        key = key or self.id().rsplit('.', 1)[-1]
+        consumer = self.p.consumer('q.' + key, bind=key)
+        return consumer, key
+
+    def rejected(self, body, deadline_s=10.0):
+        """The parked message with that body."""
+        return wait_until(lambda: self._find_rejected(body), deadline_s, f'{body[:40]!r} in postdate.rejected')
+
+    def _find_rejected(self, body):
+        found = self.__class__.__dict__.get('parked')
+        if found is None:
+            found = []
+            self.__class__.parked = found
+        while True:
+            m = self.c.get('postdate.rejected')
+            if m is None:
+                break
+            found.append(m)
+        return next((m for m in found if m.body == body), None)
+
+    def logs(self):
+        return self.p.log_tail()

@@ -1,0 +1,288 @@
+#!/usr/bin/python3
+"""Finds and runs the live tests against the private servers whose environment is in $STACK_DIR/env.
+
+    run.py [WORD...]      only tests whose full name contains one of the words
+
+POSTDATE_BIN_DIR        the programs (default: build)
+POSTDATE_TEST_SET=san   leaves out what is marked not_san
+POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
+POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 3)
+
+Tests run in worker processes, one class (SharedTest) or one test at a time; what they start dies with them.
+"""
+import glob
+import importlib.util
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.dont_write_bytecode = True
+import harness  # noqa: E402
+
+VHOSTS_PER_WORKER = 24
+TEST_LIMIT_S = 120
+
+
+def load_modules():
+    modules = []
+    for path in sorted(glob.glob(os.path.join(HERE, 'test_*.py'))):
+        name = os.path.splitext(os.path.basename(path))[0]
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        modules.append(module)
+    return modules
+
+
+def find_jobs(words):
+    """[(weight, [full names])]: what must run in one process goes together; heavy ones start first."""
+    jobs = []
+    for module in load_modules():
+        for case in vars(module).values():
+            if not isinstance(case, type) or not issubclass(case, harness.LiveTest):
+                continue
+            if case.__module__ != module.__name__:
+                continue
+            names = [n for n in unittest.defaultTestLoader.getTestCaseNames(case) if wanted(case, n, words)]
+            full = [f'{module.__name__}.{case.__name__}.{n}' for n in names]
+            if not full:
+                continue
+            weight = getattr(case, 'weight', 1)
+            if issubclass(case, harness.SharedTest) or getattr(case, 'together', False):
+                jobs.append((weight, full))
+            else:
+                jobs.extend((getattr(getattr(case, f.rsplit('.', 1)[1]), 'weight', weight), [f]) for f in full)
+    return sorted(jobs, key=lambda j: -j[0])
+
+
+def wanted(case, name, words):
+    if harness.SAN and (getattr(case, 'not_san', False) or getattr(getattr(case, name), 'not_san', False)):
+        return False
+    full = f'{case.__module__}.{case.__name__}.{name}'
+    return not words or any(w in full for w in words)
+
+
+# --- a worker ----------------------------------------------------------------------------------------------------
+class Result(unittest.TestResult):
+    """Reports each test as one line of JSON to the main process."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+        self.began = time.monotonic()
+        self.text = []
+        self.skip = None
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began, self.text, self.skip = time.monotonic(), [], None
+        limit = getattr(test, 'time_limit_s', TEST_LIMIT_S) * harness.SLOWNESS
+        signal.alarm(limit)
+
+    def stopTest(self, test):
+        signal.alarm(0)
+        super().stopTest(test)
+        self.send(test.id())
+
+    def send(self, name):
+        state = 'fail' if self.text else 'skip' if self.skip else 'ok'
+        report = {'name': name, 'state': state, 'seconds': time.monotonic() - self.began,
+                  'text': '\n'.join(self.text) or self.skip or ''}
+        self.out.write(json.dumps(report) + '\n')
+        self.out.flush()
+
+    def failed(self, test, error):
+        self.text.append(''.join(traceback.format_exception(*error)))
+        if hasattr(test, 'logs') and len(self.text) == 1:
+            self.text.append(test.logs())
+        if not isinstance(test, unittest.TestCase):  # setUpClass, tearDownClass
+            self.send(str(test))
+            self.text = []
+
+    addError = addFailure = failed
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.text.append(f'in {subtest}')
+            self.failed(test, error)
+
+    def addSkip(self, test, reason):
+        self.skip = reason
+        if not isinstance(test, unittest.TestCase):
+            self.send(str(test))
+
+
+def on_alarm(_signal, _frame):
+    raise AssertionError('the test took too long')
+
+
+def worker():
+    out = os.fdopen(os.dup(1), 'w')
+    os.dup2(2, 1)
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    load_modules()
+    for line in sys.stdin:
+        suite = unittest.defaultTestLoader.loadTestsFromNames(json.loads(line))
+        suite.run(Result(out))
+        out.write('{"done": true}\n')
+        out.flush()
+
+
+# --- the main process -------------------------------------------------------------------------------------------
+class Worker:
+    def __init__(self, vhosts):
+        env = dict(os.environ, POSTDATE_TEST_VHOSTS=' '.join(vhosts))
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--worker'], env=env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                                        text=True, bufsize=1)
+        self.job = None
+        self.left = []
+
+    def give(self, job):
+        self.job, self.left = job, list(job)
+        self.process.stdin.write(json.dumps(job) + '\n')
+        self.process.stdin.flush()
+
+    def kill(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # its gateways and clients too
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+class Run:
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.total = sum(len(names) for _, names in jobs)
+        self.counts = {'ok': 0, 'fail': 0, 'skip': 0}
+        self.failures = []
+        self.slowest = []
+
+    def report(self, r):
+        self.counts[r['state']] += 1
+        self.slowest.append((round(r['seconds'], 1), r['name']))
+        word = {'ok': 'ok  ', 'fail': 'FAIL', 'skip': 'skip'}[r['state']]
+        note = f' ({r["text"]})' if r['state'] == 'skip' else ''
+        print(f'{word} {r["seconds"]:5.1f}s {r["name"]}{note}', flush=True)
+        if r['state'] == 'fail':
+            self.failures.append(r['name'])
+            print('    ' + r['text'].replace('\n', '\n    '), flush=True)
+
+    def next_job(self, w):
+        if self.jobs:
+            w.give(self.jobs.pop(0)[1])
+            return True
+        w.job = None
+        w.process.stdin.close()
+        return False
+
+    def take_line(self, w, line):
+        """False when the worker has nothing more to do."""
+        if not line:
+            for name in w.left:
+                self.report({'name': name, 'state': 'fail', 'seconds': 0, 'text': 'the test process died'})
+            return False
+        r = json.loads(line)
+        if 'done' in r:
+            return self.next_job(w)
+        if r['name'] in w.left:
+            w.left.remove(r['name'])
+        elif r['state'] != 'ok' and w.left:  # a class's set-up: counts for all of its tests
+            for name in w.left[1:]:
+                self.report(dict(r, name=name, seconds=0, text='see the first test of its class'))
+            r['name'], w.left = w.left[0], []
+        self.report(r)
+        return True
+
+    def drive(self, workers):
+        selector = selectors.DefaultSelector()
+        busy = 0
+        for w in workers:
+            if self.next_job(w):
+                selector.register(w.process.stdout, selectors.EVENT_READ, w)
+                busy += 1
+        while busy:
+            for key, _ in selector.select():
+                w = key.data
+                line = os_readline(w)
+                if not self.take_line(w, line):
+                    selector.unregister(w.process.stdout)
+                    busy -= 1
+
+
+def os_readline(w):
+    """One line without read-ahead, so that select() tells the truth about what is left."""
+    line = bytearray()
+    fd = w.process.stdout.fileno()
+    while not line.endswith(b'\n'):
+        byte = os.read(fd, 1)
+        if not byte:
+            return ''
+        line += byte
+    return line.decode()
+
+
+def clean_other_stacks(directory):
+    for path in glob.glob(directory + '-*'):
+        subprocess.run([os.path.join(harness.ROOT, 'tools', 'stack.sh'), 'clean'], check=False,
+                       env=dict(os.environ, STACK_DIR=path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main(words):
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    stack = harness.stack()
+    os.environ['STACK_DIR'] = stack.directory
+    run = Run(find_jobs(words))
+    if not run.total:
+        print('no test has that name')
+        return 64
+    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '3')), len(run.jobs))
+    run_id = format(int(time.time()) % 0xfffff, 'x')
+    vhosts = [[f'v{run_id}-{w}-{i}' for i in range(VHOSTS_PER_WORKER if len(run.jobs) > 8 else 8)]
+              for w in range(count)]
+    stack.make_vhosts([v for part in vhosts for v in part])
+    print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
+    workers = [Worker(v) for v in vhosts]
+    try:
+        run.drive(workers)
+    finally:
+        for w in workers:
+            w.kill()
+        clean_other_stacks(stack.directory)
+    return finish(run, began)
+
+
+def finish(run, began):
+    seconds = time.monotonic() - began
+    c = run.counts
+    print('slowest: ' + ', '.join(f'{name.rsplit(".", 1)[1] if "." in name else name} {s} s'
+                                  for s, name in sorted(run.slowest, reverse=True)[:5]))
+    print(f'live: {c["ok"]} passed, {c["fail"]} failed, {c["skip"]} skipped in {seconds:.0f} s', flush=True)
+    if os.environ.get('POSTDATE_TEST_SUMMARY'):
+        with open(os.environ['POSTDATE_TEST_SUMMARY'], 'w', encoding='utf-8') as f:
+            json.dump({'passed': c['ok'], 'failed': c['fail'], 'skipped': c['skip'], 'seconds': round(seconds, 1),
+                       'failures': run.failures}, f)
+    return 1 if run.failures else 0
+
+
+if __name__ == '__main__':
+    if sys.argv[1:] == ['--worker']:
+        worker()
+    else:
+        try:
+            sys.exit(main(sys.argv[1:]))
+        except KeyboardInterrupt:
+            print('interrupted')
+            sys.exit(130)

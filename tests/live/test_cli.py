@@ -1,0 +1,347 @@
+"""The programs' words and exit codes: 0 done, 1 some failed, 64 usage, 65 bad data, 66 not found, 69 cannot connect,
+75 busy, 77 permission, 78 configuration or schema."""
+import json
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+
+import harness
+from harness import LiveTest, now_ms, wait_until, with_path
+
+
+class CliTest(LiveTest):
+    """Without a gateway: the command line works on Postgres alone."""
+
+    def fails(self, p, code, *args, says=(), **options):
+        """It ends with that code, one clear line on stderr that has these words, and nothing on stdout."""
+        rc, out, err = p.cli(*args, **options)
+        self.assertEqual(rc, code, f'{args}: {out}{err}')
+        self.assertEqual(out, '', args)
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, err, args)
+        self.assertTrue(err.strip(), args)
+        return err
+
+    def runs(self, p, *args, **options):
+        rc, out, err = p.cli(*args, **options)
+        self.assertEqual(rc, 0, f'{args}: {out}{err}')
+        return out
+
+    def rows(self, out):
+        """Objects of --json: one array, an object with messages, or one object a line."""
+        out = out.strip()
+        if not out:
+            return []
+        if out.startswith('['):
+            return json.loads(out)
+        return [json.loads(line) for line in out.splitlines()]
+
+
+class Commands(CliTest):
+    def test_usage(self):
+        p = self.place(migrate=False)
+        for args in ((), ('frobnicate',), ('schedule',), ('schedule', '-k', 'k'), ('schedule', '--nonsense'),
+                     ('show',), ('cancel',), ('schedule', '-k', 'k', '--delay', '1s', '--at', '2030-01-01T00:00:00Z')):
+            with self.subTest(args=args):
+                self.fails(p, 64, *args)
+        for args in (('--help',), ('--version',), ('schedule', '--help'), ('list', '--help')):
+            with self.subTest(args=args):
+                self.assertTrue(self.runs(p, *args).strip())
+
+    def test_bad_values(self):
+        p = self.place()
+        good = ('schedule', '-k', 'k', '--body', 'b')
+        for args, word in (((*good, '--delay', 'soon'), 'soon'), ((*good, '--delay', '-5s'), '-5s'),
+                           ((*good, '--at', 'tomorrow'), 'tomorrow'), ((*good, '--at', '2030-01-01T00:00:00'), '2030'),
+                           (('show', 'no-id'), 'no-id'), (('cancel', 'no-id'), 'no-id'),
+                           (('list', '--state', 'lost'), 'lost')):
+            with self.subTest(args=args):
+                rc, out, err = p.cli(*args)
+                self.assertIn(rc, (64, 65), err)
+                self.assertIn(word, err)
+                self.assertEqual(out, '')
+        self.fails(p, 65, *good, '--delay', '4d', says=('4d',))
+        self.fails(p, 65, *good, '--at', '2999-01-01T00:00:00Z', says=('2999',))
+        self.assertEqual(p.value('select count(*) from postdate.message'), '0')
+
+    def test_schedule_show_list_cancel(self):
+        p = self.place()
+        at = now_ms()
+        message_id = self.runs(p, 'schedule', '-k', 'order.cancel', '--delay', '90m', '--key', 'order-42', '--header',
+                               'n=1', '--header', 'who=me', '--body', 'grüße').strip()
+        self.assertEqual(uuid.UUID(message_id).version, 8)
+        row = json.loads(self.runs(p, 'show', message_id, '--json'))
+        wanted = {'id': message_id, 'key': 'order-42', 'exchange': 'postdate.delivery', 'routing_key': 'order.cancel',
+                  'state': 'scheduled', 'hold': 'gateway', 'settled_at': None, 'attempts': 0, 'error': None,
+                  'body': 'grüße'}
+        self.assertEqual({k: row.get(k, 'absent') for k in wanted}, wanted)
+        self.assertEqual(row['headers']['who'], 'me')
+        self.assertRegex(row['due_at'], r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
+        self.assertAlmostEqual(uuid.UUID(message_id).int >> 80, at + 90 * 60_000, delta=5000 * harness.SLOWNESS)
+        self.assertIn(message_id, self.runs(p, 'show', '--key', 'order-42'))
+        self.assertEqual([r['id'] for r in self.rows(self.runs(p, 'list', '--json'))], [message_id])
+        self.assertIn(message_id, self.runs(p, 'list'))
+        self.assertEqual(self.rows(self.runs(p, 'list', '--state', 'delivered', '--json')), [])
+        self.runs(p, 'cancel', message_id)
+        self.assertEqual([r['id'] for r in self.rows(self.runs(p, 'list', '--state', 'cancelled', '--json'))],
+                         [message_id])
+
+    def test_what_is_not_there(self):
+        p = self.place()
+        real = self.runs(p, 'schedule', '-k', 'k', '--delay', '1h', '--body', 'x').strip()
+        unknown = real[:-4] + ('0000' if real[-4:] != '0000' else '1111')
+        self.fails(p, 66, 'show', unknown, says=unknown)
+        self.fails(p, 66, 'show', '--key', 'nothing', says='nothing')
+
+    def test_at_a_time_and_bodies_from_files(self):
+        p = self.place()
+        due = time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time.time() + 3600))
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(bytes(range(256)))
+            f.flush()
+            from_file = self.runs(p, 'schedule', '-k', 'k', '--at', due + '.250Z', '--file', f.name).strip()
+        from_stdin = self.runs(p, 'schedule', '-k', 'k', '--at', due + '+00:00', '-', stdin=b'piped').strip()
+        body = "select encode(body, 'hex') from postdate.message where id = '%s'"
+        self.assertEqual(p.value(body % from_file), bytes(range(256)).hex())
+        self.assertEqual(p.value(body % from_stdin), b'piped'.hex())
+        shown = json.loads(self.runs(p, 'show', from_file, '--json'))
+        self.assertEqual(shown['due_at'], due + '.250Z')
+        self.assertIn('body_base64', shown)
+        self.fails(p, 65, 'schedule', '-k', 'k', '--delay', '1s', '--file', '/no/such/file', says='/no/such/file')
+
+    def test_list_filters_by_due_range(self):
+        p = self.place()
+        ids = [self.runs(p, 'schedule', '-k', f'k{h}', '--delay', f'{h}h', '--body', 'x').strip() for h in (3, 1, 2)]
+        listed = [r['id'] for r in self.rows(self.runs(p, 'list', '--json'))]
+        self.assertEqual(listed, [ids[1], ids[2], ids[0]], 'in due order')
+        border = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 5400))
+        after = self.rows(self.runs(p, 'list', '--due-after', border, '--json'))
+        before = self.rows(self.runs(p, 'list', '--due-before', border, '--json'))
+        self.assertEqual([r['id'] for r in after], [ids[2], ids[0]])
+        self.assertEqual([r['id'] for r in before], [ids[1]])
+
+    def test_status(self):
+        p = self.place()
+        self.runs(p, 'schedule', '-k', 'k', '--delay', '1h', '--body', 'x')
+        self.assertIn('scheduled', self.runs(p, 'status'))
+        status = json.loads(self.runs(p, 'status', '--json'))
+        self.assertIn('1', json.dumps(status))
+        self.assertIn('scheduled', json.dumps(status))
+
+
+class Batch(CliTest):
+    def line(self, i, **extra):
+        return json.dumps(dict({'routing_key': f'k.{i}', 'delay': '1h', 'body': f'body {i}'}, **extra)) + '\n'
+
+    def test_twenty_thousand_lines(self):
+        p = self.place()
+        count = 5000 if harness.SAN else 20_000
+        with tempfile.NamedTemporaryFile('w') as f:
+            f.writelines(self.line(i) for i in range(count))
+            f.flush()
+            rc, out, err = p.cli('schedule', '--batch', f.name)
+        self.assertEqual(rc, 0, err)
+        self.assertIn(str(count), (out + err).replace(',', '').replace(' ', ''))
+        self.assertEqual(p.psql('select count(*), count(distinct routing_key), count(distinct id) '
+                                'from postdate.message'), [[str(count)] * 3])
+
+    def test_from_stdin_with_every_field(self):
+        p = self.place()
+        line = self.line(1, exchange='orders', key='k1', headers={'n': 1, 'list': [1, 'two', None]},
+                         properties={'content_type': 'text/plain', 'priority': 3})
+        rc, _, err = p.cli('schedule', '--batch', '-', stdin=line + self.line(2))
+        self.assertEqual(rc, 0, err)
+        row = json.loads(self.runs(p, 'show', '--key', 'k1', '--exchange', 'orders', '--json'))
+        self.assertEqual((row['exchange'], row['routing_key'], row['body']), ('orders', 'k.1', 'body 1'))
+        self.assertEqual((row['headers'], row['properties']['content_type'], row['properties']['priority']),
+                         ({'n': 1, 'list': [1, 'two', None]}, 'text/plain', 3))
+
+    def test_bad_lines_are_named_and_the_good_ones_stored(self):
+        p = self.place()
+        lines = [self.line(0), '{"routing_key": \n', self.line(2), '{"routing_key":"k","delay":"soon","body":"b"}\n',
+                 '[]\n', '{"delay":"1h","body":"no key"}\n', self.line(6, surprise=1), self.line(7)]
+        rc, _, err = p.cli('schedule', '--batch', '-', stdin=''.join(lines))
+        self.assertEqual(rc, 1, err)
+        for number in (2, 4, 5, 6):
+            self.assertRegex(err, rf'\b{number}\b')
+        stored = {r[0] for r in p.psql('select routing_key from postdate.message')}
+        self.assertLessEqual({'k.0', 'k.2', 'k.7'}, stored)
+        self.assertNotIn('k', stored)
+
+    def test_no_lines_and_no_file(self):
+        p = self.place()
+        self.assertEqual(p.cli('schedule', '--batch', '-', stdin='')[0], 0)
+        self.fails(p, 65, 'schedule', '--batch', '/no/such/file', says='/no/such/file')
+
+
+class Trouble(CliTest):
+    """Absent servers, wrong schema, missing permission, bad configuration: one clear line and the documented code."""
+
+    def url(self, p, **change):
+        """The place's Postgres URL with other parameters."""
+        base, _, query = p.postgres.partition('?')
+        pairs = dict(x.split('=', 1) for x in query.split('&'))
+        pairs.update(change)
+        return base + '?' + '&'.join(f'{k}={v}' for k, v in pairs.items())
+
+    def daemon_ends(self, p, code, says, **env):
+        g = p.gateway(wait=False, **env)
+        self.assertEqual(g.wait(15), code, g.log())
+        for word in [says] if isinstance(says, str) else says:
+            self.assertIn(word, g.log())
+
+    def test_postgres_is_absent(self):
+        p = self.place(migrate=False)
+        env = {'POSTDATE_POSTGRES_URL': 'postgresql:///postdate?host=/nonexistent'}
+        for args in (('migrate',), ('list',), ('status',), ('schedule', '-k', 'k', '--delay', '1s', '--body', 'b')):
+            with self.subTest(args=args):
+                self.fails(p, 69, *args, env=env, says='/nonexistent')
+
+    def test_login_and_permission_refused(self):
+        p = self.place()
+        role = 'nobody_' + p.database
+        nobody = {'POSTDATE_POSTGRES_URL': self.url(p, user=role)}
+        self.fails(p, 77, 'list', env=nobody)
+        p.psql(f'create role {role} login')
+        self.addCleanup(lambda: p.stack.psql(f'drop role {role}'))
+        self.fails(p, 77, 'list', env=nobody)
+        self.fails(p, 77, 'schedule', '-k', 'k', '--delay', '1s', '--body', 'b', env=nobody)
+        self.fails(p, 77, 'migrate', env=nobody)
+        self.daemon_ends(p, 77, 'permission', **nobody)
+
+    def test_the_broker_refuses_the_login(self):
+        p = self.place()
+        wrong = p.amqp.replace('guest:guest@', 'guest:sesame@')
+        g = p.gateway(wait=False, POSTDATE_AMQP_URL=wrong)
+        self.assertEqual(g.wait(15), 77, g.log())
+        self.assertNotIn('sesame', g.log())
+        self.daemon_ends(p, 78, 'no-such-vhost', POSTDATE_AMQP_URL=with_path(p.amqp, 'no-such-vhost'))
+
+    def test_a_database_that_does_not_exist(self):
+        p = self.place(migrate=False)
+        url = p.postgres.replace(p.database, 'no_such_database')
+        self.fails(p, 78, 'list', env={'POSTDATE_POSTGRES_URL': url}, says='no_such_database')
+
+    def test_the_schema_is_missing(self):
+        p = self.place(migrate=False)
+        for args in (('list',), ('status',), ('schedule', '-k', 'k', '--delay', '1s', '--body', 'b')):
+            self.fails(p, 78, *args, says='postdate migrate')
+        self.daemon_ends(p, 78, 'postdate migrate')
+
+    def test_the_schema_is_newer(self):
+        p = self.place()
+        p.psql('update postdate.meta set version = version + 1')
+        for args in (('list',), ('migrate',)):
+            self.fails(p, 78, *args, says='newer')
+        self.daemon_ends(p, 78, 'newer')
+
+    def test_a_schema_belongs_to_one_vhost(self):
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        other = self.place(migrate=False)
+        self.daemon_ends(p, 78, (p.vhost, other.vhost), POSTDATE_AMQP_URL=other.amqp)
+        self.assertEqual(p.gateway().term(), 0, 'its own is still welcome')
+
+    def test_migrate_twice_and_two_at_once(self):
+        p = self.place(migrate=False)
+        runs = [p.start_cli('migrate') for _ in range(3)]
+        results = [(r.communicate(timeout=60), r.returncode) for r in runs]
+        self.assertEqual([rc for _, rc in results], [0, 0, 0], results)
+        self.runs(p, 'migrate')
+        self.runs(p, 'schedule', '-k', 'k', '--delay', '1s', '--body', 'b')
+
+
+class ConfigFile(CliTest):
+    def daemon(self, p, *args, **env):
+        done = subprocess.run([os.path.join(harness.BIN_DIR, 'postdated'), *args], env=p.env(**env), check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30)
+        err = done.stderr.decode()
+        harness.check_sanitizers('postdated', err)
+        return done.returncode, done.stdout.decode(), err
+
+    def config(self, text):
+        f = tempfile.NamedTemporaryFile('w', suffix='.conf')
+        f.write(text)
+        f.flush()
+        self.addCleanup(f.close)
+        return f.name
+
+    def test_every_mistake_is_reported_with_file_and_line(self):
+        p = self.place(migrate=False)
+        name = self.config('[delivery]\nlead=soon\nno_such=1\n[retry]\nattempts=many\n[no_section]\nx=1\n')
+        for args in (('--check-config', '-c', name), ('-c', name)):
+            rc, _, err = self.daemon(p, *args)
+            self.assertEqual(rc, 78, err)
+            for line, word in ((2, 'soon'), (3, 'no_such'), (5, 'many')):
+                self.assertRegex(err, rf'{name}:{line}:.*{word}')
+            self.assertIn('no_section', err)
+        rc, _, err = p.cli('list', '-c', name)
+        self.assertEqual(rc, 78, err)
+        self.assertIn(f'{name}:2', err)
+
+    def test_a_good_file_and_a_missing_one(self):
+        p = self.place(migrate=False)
+        name = self.config('[delivery]\nlead = 250ms\n; a comment\n[route]\norders.delayed = orders\n')
+        self.assertEqual(self.daemon(p, '--check-config', '-c', name)[0], 0)
+        rc, _, err = self.daemon(p, '--check-config', '-c', '/no/such.conf')
+        self.assertEqual(rc, 78)
+        self.assertIn('/no/such.conf', err)
+
+    def test_a_bad_environment_variable(self):
+        p = self.place(migrate=False)
+        rc, _, err = self.daemon(p, '--check-config', POSTDATE_DELIVERY_LEAD='later')
+        self.assertEqual(rc, 78)
+        self.assertIn('POSTDATE_DELIVERY_LEAD', err)
+        self.assertIn('later', err)
+        rc, _, err = self.daemon(p, '--check-config', POSTDATE_PORT='tcp://1.2.3.4')
+        self.assertEqual(rc, 0, err)
+        self.assertIn('POSTDATE_PORT', err)
+
+    def test_daemon_usage(self):
+        p = self.place(migrate=False)
+        self.assertEqual(self.daemon(p, '--nonsense')[0], 64)
+        for flag in ('--help', '--version'):
+            rc, out, err = self.daemon(p, flag)
+            self.assertEqual(rc, 0, err)
+            self.assertTrue(out.strip())
+
+    def test_the_printed_sample_is_a_valid_config(self):
+        p = self.place(migrate=False)
+        rc, sample, err = self.daemon(p, '--print-config-sample')
+        self.assertEqual(rc, 0, err)
+        rc, _, err = self.daemon(p, '--check-config', '-c', self.config(sample))
+        self.assertEqual(rc, 0, err)
+
+    def test_secrets_from_files_stay_out_of_the_log(self):
+        p = self.place()
+        url = p.amqp.replace('guest:guest@', 'guest:hush-hush@')
+        g = p.gateway(wait=False, POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=self.config(url + '\n'),
+                      POSTDATE_LOG_LEVEL='debug')
+        g.wait(15)
+        self.assertNotIn('hush-hush', g.log())
+        p.gateway(POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=self.config(p.amqp + '\n'))
+
+
+class FarAhead(CliTest):
+    """Two years of daily partitions."""
+    weight = 6
+
+    def test_a_message_due_in_400_days(self):
+        p = self.place(max_delay='730d')
+        message_id = self.runs(p, 'schedule', '-k', 'far', '--delay', '400d', '--body', 'see you').strip()
+        shown = json.loads(self.runs(p, 'show', message_id, '--json'))
+        self.assertEqual((shown['state'], shown['body']), ('scheduled', 'see you'))
+        p.gateway()
+        c = p.client()
+        inbox = p.consumer('q', bind='k')
+        c.publish('far', b'amqp', {'x-delay': 400 * 86_400_000})
+        c.publish('near', b'', {'x-delay': 400 * 86_400_000})
+        at = now_ms()
+        c.publish('k', b'now', {'x-delay': 300})
+        self.assert_on_time(inbox.wait(1)[0], at, 300)
+        wait_until(lambda: p.counts() == {'scheduled': 3, 'delivered': 1}, 10, 'the far ones to be stored')
+        listed = self.rows(self.runs(p, 'list', '--state', 'scheduled', '--json'))
+        self.assertEqual(len(listed), 3)
+        self.runs(p, 'cancel', message_id)

@@ -1,0 +1,170 @@
+/* Counting what arrives: every number once, none early, how late. */
+#include "tests/tools/load.h"
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int counter_connect_once(struct counter *c, struct err *e)
+{
+    const struct options *o = c->o;
+    struct broker_arg quorum = {.name = "x-queue-type", .text = "quorum"};
+    if (broker_declare_queue(c->b, o->queue, &quorum, o->quorum ? 1 : 0, e) != 0)
+        return -1;
+    if (o->bind != NULL && broker_bind_queue(c->b, o->queue, o->exchange, o->bind, e) != 0)
+        return -1;
+    return broker_consume(c->b, o->queue, "load", (uint16_t)o->prefetch, e);
+}
+
+static void counter_connect(struct counter *c)
+{
+    for (;;) {
+        struct err e = {0};
+        c->b = connect_broker(c->o, "load consumer", c->deadline_ns);
+        if (counter_connect_once(c, &e) == 0)
+            break;
+        broker_drop(c->b);
+        if (!c->o->retry || now_ns(CLOCK_MONOTONIC) > c->deadline_ns)
+            die("cannot consume", &e);
+        poll(NULL, 0, 100);
+    }
+    c->unacked = 0;
+    fprintf(stderr, "consuming %s\n", c->o->queue);
+}
+
+static void count_message(struct counter *c, const struct broker_event *ev)
+{
+    int64_t received_ns = now_ns(CLOCK_REALTIME);
+    struct body_head head;
+    c->unacked_tag = ev->tag;
+    c->unacked++;
+    c->redelivered += ev->redelivered ? 1 : 0;
+    if (ev->body.data == NULL || ev->body.len < sizeof head) {
+        c->unexpected++;
+        return;
+    }
+    memcpy(&head, ev->body.data, sizeof head);
+    int64_t index = (int64_t)head.number - c->o->start;
+    if (index < 0 || index >= c->o->count) {
+        c->unexpected++;
+        return;
+    }
+    int64_t due_ns = head.due_ms > 0 ? head.due_ms * NS_PER_MS : head.published_ns;
+    int64_t late_us = (received_ns - due_ns) / 1000;
+    if (received_ns < due_ns) {
+        c->early++;
+        c->earliest_us = late_us < c->earliest_us ? late_us : c->earliest_us;
+    }
+    if (c->seen[index]) {
+        c->duplicates++;
+        return;
+    }
+    c->seen[index] = true;
+    c->lateness_us[c->distinct++] = late_us;
+    c->last_ns = now_ns(CLOCK_MONOTONIC);
+    if (c->distinct == 1)
+        c->first_ns = c->last_ns;
+}
+
+/* One event. 1: it was a message, 0: nothing came, -1: connection lost. */
+static int counter_step(struct counter *c)
+{
+    struct err e = {0};
+    struct broker_event ev = {0};
+    arena_reset(&c->arena);
+    int timeout_ms = c->unacked > 0 ? 20 : 200;
+    int rc = broker_next_event(c->b, &c->arena, MESSAGE_MAX, timeout_ms, &ev, &e);
+    if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY)
+        count_message(c, &ev);
+    bool idle = ev.kind == BROKER_EVENT_NONE;
+    if (rc == 0 && c->unacked > 0 && (idle || c->unacked >= c->o->prefetch / 4)) {
+        rc = broker_ack(c->b, c->unacked_tag, true, &e);
+        c->unacked = 0;
+    }
+    if (rc == 0 && ev.kind == BROKER_EVENT_CANCELLED)
+        rc = err_set(&e, ERR_AWAY, "the server ended the consumer");
+    if (rc != 0 && !c->o->retry)
+        die("lost the connection", &e);
+    return rc != 0 ? -1 : (ev.kind == BROKER_EVENT_DELIVERY ? 1 : 0);
+}
+
+static int compare_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile_ms(const struct counter *c, double p)
+{
+    if (c->distinct == 0)
+        return 0;
+    int64_t i = (int64_t)(p * (double)(c->distinct - 1) + 0.5);
+    return (double)c->lateness_us[i] / 1000.0;
+}
+
+void count_all(const struct options *o, struct counter *c)
+{
+    *c = (struct counter){.o = o};
+    c->deadline_ns = now_ns(CLOCK_MONOTONIC) + o->timeout_s * NS_PER_S;
+    arena_init(&c->arena, MESSAGE_MAX);
+    c->seen = must_alloc((size_t)o->count, sizeof *c->seen);
+    c->lateness_us = must_alloc((size_t)o->count, sizeof *c->lateness_us);
+    counter_connect(c);
+    int64_t quiet_since_ns = now_ns(CLOCK_MONOTONIC);
+    for (;;) {
+        int rc = counter_step(c);
+        int64_t t_ns = now_ns(CLOCK_MONOTONIC);
+        if (rc != 0)
+            quiet_since_ns = t_ns;
+        if (rc < 0) {
+            broker_drop(c->b);
+            c->reconnects++;
+            counter_connect(c);
+        }
+        bool complete = c->distinct == o->count && c->unacked == 0;
+        if (complete && (double)(t_ns - quiet_since_ns) >= o->idle_s * 1e9)
+            break;
+        if (t_ns > c->deadline_ns)
+            break;
+    }
+    broker_close(c->b);
+    arena_free(&c->arena);
+    qsort(c->lateness_us, (size_t)c->distinct, sizeof *c->lateness_us, compare_int64);
+}
+
+static void print_missing(const struct counter *c)
+{
+    const char *separator = "";
+    int shown = 0;
+    printf(",\"first_missing\":[");
+    for (int64_t i = 0; i < c->o->count && shown < 10; i++) {
+        if (c->seen[i])
+            continue;
+        printf("%s%" PRId64, separator, c->o->start + i);
+        separator = ",";
+        shown++;
+    }
+    printf("]");
+}
+
+void counter_print(const struct counter *c)
+{
+    double seconds = (double)(c->last_ns - c->first_ns) / 1e9;
+    printf("{\"distinct\":%" PRId64 ",\"missing\":%" PRId64 ",\"duplicates\":%" PRId64 ",\"early\":%" PRId64
+           ",\"earliest_ms\":%.3f,\"unexpected\":%" PRId64 ",\"redelivered\":%" PRId64
+           ",\"reconnects\":%" PRId64,
+           c->distinct, c->o->count - c->distinct, c->duplicates, c->early, (double)c->earliest_us / 1000.0,
+           c->unexpected, c->redelivered, c->reconnects);
+    printf(",\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,\"max_ms\":%.3f,\"seconds\":%.3f,\"rate\":%.0f",
+           percentile_ms(c, 0.5), percentile_ms(c, 0.99), percentile_ms(c, 0.999), percentile_ms(c, 1.0),
+           seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
+    print_missing(c);
+    printf("}\n");
+}
+
+void counter_free(struct counter *c)
+{
+    free(c->seen);
+    free(c->lateness_us);
+}

@@ -1,0 +1,307 @@
+#include "gateway/config.h"
+#include "gateway/config_table.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[64];
+static char reported[8192]; /* mistakes, one a line; warnings start with "warning: " */
+
+static void note_mistake(void *ctx, const char *text)
+{
+    (void)ctx;
+    size_t used = strlen(reported);
+    snprintf(reported + used, sizeof reported - used, "%s\n", text);
+}
+
+static void note_warning(void *ctx, const char *text)
+{
+    char line[1000];
+    snprintf(line, sizeof line, "warning: %s", text);
+    note_mistake(ctx, line);
+}
+
+static const struct config_report report = {.mistake = note_mistake, .warning = note_warning};
+
+static void write_file(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int load(struct config *c, const char *text)
+{
+    struct err e;
+    reported[0] = '\0';
+    write_file(text);
+    int result = config_load(c, path, &report, &e);
+    if (result != 0)
+        assert_int_equal(e.kind, ERR_CONFIG);
+    return result;
+}
+
+/* Loads text, which must fail, and have this said about it. */
+static void refused(const char *text, const char *said)
+{
+    struct config c;
+    assert_int_equal(load(&c, text), -1);
+    if (strstr(reported, said) == NULL)
+        fail_msg("wanted \"%s\" in \"%s\"", said, reported);
+}
+
+static int clean_environment(void **state)
+{
+    (void)state;
+    bool again = true;
+    while (again) {
+        again = false;
+        for (char **v = environ; *v != NULL; v++) {
+            char name[200];
+            if (strncmp(*v, "POSTDATE_", 9) != 0)
+                continue;
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(*v, "="), *v);
+            unsetenv(name);
+            again = true;
+            break;
+        }
+    }
+    snprintf(path, sizeof path, "/tmp/postdate-test-XXXXXX");
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct config c;
+    assert_int_equal(load(&c, ""), 0);
+    assert_string_equal(c.postgres.url, "postgresql:///postdate");
+    assert_string_equal(c.amqp.url, "amqp://guest:guest@localhost:5672/%2f");
+    assert_int_equal(c.amqp.heartbeat_ms, 30000);
+    assert_null(c.amqp.ca_file);
+    assert_string_equal(c.intake.exchange, "postdate");
+    assert_string_equal(c.intake.queue, "postdate.intake");
+    assert_int_equal(c.intake.prefetch, 1000);
+    assert_int_equal(c.intake.max_body, 8 << 20);
+    assert_string_equal(c.delivery.exchange, "postdate.delivery");
+    assert_int_equal(c.delivery.allow_count, 1);
+    assert_string_equal(c.delivery.allow[0], "*");
+    assert_int_equal(c.delivery.lead_ms, 500);
+    assert_int_equal(c.delivery.max_delay_ms, INT64_C(730) * 86400000);
+    assert_int_equal(c.handover.transport, TRANSPORT_TIMER);
+    assert_int_equal(c.retry.attempts, 20);
+    assert_int_equal(c.retry.first_ms, 1000);
+    assert_int_equal(c.retry.max_ms, 600000);
+    assert_int_equal(c.keys.key_memory_ms, 3600000);
+    assert_int_equal(c.retention.failed_ms, INT64_C(30) * 86400000);
+    assert_int_equal(c.log.level, LOG_LEVEL_INFO);
+    assert_false(c.log.json);
+    assert_int_equal(c.route_count, 0);
+    config_free(&c);
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    struct config c;
+    assert_int_equal(load(&c,
+                          "# comment\n[amqp]\n  url = amqps://u:p@h/v ; comment\n  heartbeat=0\n"
+                          "cert_file=/c\nkey_file=/k\n[delivery]\nallow = orders, \"\" , pay.*\nlead=PT1S\n"
+                          "[route]\norders.delayed = orders\nwork=\"\"\n[log]\nformat=json\nlevel=debug\n"
+                          "[http]\nlisten=[::1]:80\n[handover]\ntransport=ttl\nwindow=1d\n"),
+                     0);
+    assert_string_equal(c.amqp.url, "amqps://u:p@h/v");
+    assert_int_equal(c.amqp.heartbeat_ms, 0);
+    assert_int_equal(c.delivery.allow_count, 3);
+    assert_string_equal(c.delivery.allow[1], "");
+    assert_string_equal(c.delivery.allow[2], "pay.*");
+    assert_int_equal(c.delivery.lead_ms, 1000);
+    assert_int_equal(c.route_count, 2);
+    assert_string_equal(c.routes[0].intake_exchange, "orders.delayed");
+    assert_string_equal(c.routes[0].delivery_exchange, "orders");
+    assert_string_equal(c.routes[1].delivery_exchange, "");
+    assert_true(c.log.json);
+    assert_int_equal(c.log.level, LOG_LEVEL_DEBUG);
+    assert_int_equal(c.handover.transport, TRANSPORT_TTL);
+    assert_string_equal(c.source, path);
+    struct accept_rules rules = config_accept_rules(&c);
+    assert_int_equal(rules.route_count, 2);
+    assert_int_equal(rules.allow_count, 3);
+    config_free(&c);
+}
+
+static void test_long_line(void **state)
+{
+    (void)state;
+    struct config c;
+    char text[2000], url[1500];
+    memset(url, 'h', sizeof url - 1);
+    url[sizeof url - 1] = '\0';
+    memcpy(url, "postgresql://", 13);
+    snprintf(text, sizeof text, "[postgres]\nurl = %s ; comment\n[intake]\nprefetch=x\n", url);
+    refused(text, ":4: intake.prefetch: ");
+    snprintf(text, sizeof text, "[postgres]\nurl = %s  ; comment\n", url);
+    assert_int_equal(load(&c, text), 0);
+    assert_string_equal(c.postgres.url, url);
+    config_free(&c);
+}
+
+static void test_every_mistake_is_reported(void **state)
+{
+    (void)state;
+    refused("[amqp]\nheartbeat=1d\nnonsense\nhearbeat=5s\n[retyr]\n[log]\nlevel=loud\n",
+            ":2: amqp.heartbeat: 1d is out of range: allowed are 0, or 1s to 1h\n");
+    assert_non_null(strstr(reported, ":3: this line is neither"));
+    assert_non_null(strstr(reported, ":4: unknown option amqp.hearbeat: did you mean amqp.heartbeat?"));
+    assert_non_null(strstr(reported, ":5: unknown section [retyr]: did you mean [retry]?"));
+    assert_non_null(
+        strstr(reported, ":7: log.level: \"loud\" is not allowed: write one of error, warning, info, debug"));
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    refused("x=1\n", ":1: option x stands before the first [section]");
+    refused("[amqp] url=amqp://h\n", ":1: there is text behind the section [amqp]");
+    refused("[intake]\nprefetch=5\nprefetch=6\n", ":3: intake.prefetch: set before, on line 2");
+    refused("[intake]\nprefetch=0\n", "write a whole number from 1 to 65535");
+    refused("[intake]\nmax_body=17MiB\n", "allowed are 1KiB to 16MiB");
+    refused("[intake]\nexchange=\n", "intake.exchange: is empty");
+    refused("[delivery]\nlead=10ms\n", "10ms is out of range: allowed are 50ms to 1m");
+    refused("[delivery]\nlead=soon\n", "soon");
+    refused("[delivery]\nallow=a,,b\n", "delivery.allow: is empty");
+    refused("[route]\na=\n", "route.a: is empty");
+    refused("[route]\na=b\na=c\n", ":3: route.a: is given twice");
+    refused("[route]\npostdate=b\n", "already intake.exchange");
+    refused("[retry]\nfirst=1h\n", "retry.first");
+    refused("[amqp]\ncert_file=/c\n", "belong together");
+    refused("[http]\nlisten=8480\n", "host:port");
+    refused("[handover]\nwhat=some\n", "one of plain, all");
+    struct config c;
+    struct err e;
+    assert_int_equal(config_load(&c, "/nonexistent/postdate.conf", NULL, &e), -1);
+    assert_non_null(strstr(e.text, "/nonexistent/postdate.conf: cannot read"));
+}
+
+static void test_secrets_are_not_shown(void **state)
+{
+    (void)state;
+    refused("[amqp]\nurl=http://u:hunter2@h\n", ":2: amqp.url: is not an AMQP address");
+    assert_null(strstr(reported, "hunter2"));
+    refused("[postgres]\nurl=mysql://u:hunter2@h\n", ":2: postgres.url: is not a Postgres address");
+    assert_null(strstr(reported, "hunter2"));
+}
+
+static void test_environment_wins(void **state)
+{
+    (void)state;
+    struct config c;
+    setenv("POSTDATE_INTAKE_PREFETCH", "7", 1);
+    setenv("POSTDATE_LOG_LEVEL", "", 1); /* empty: as if not set */
+    setenv("POSTDATE_ROUTE", "a=b, c=d", 1);
+    setenv("POSTDATE_PORT", "tcp://10.0.0.1:80", 1);
+    setenv("POSTDATE_SERVICE_HOST", "10.0.0.1", 1);
+    assert_int_equal(load(&c, "[intake]\nprefetch=5\n[route]\nx=y\n"), 0);
+    assert_int_equal(c.intake.prefetch, 7);
+    assert_int_equal(c.route_count, 2);
+    assert_string_equal(c.routes[1].intake_exchange, "c");
+    assert_non_null(strstr(reported, "warning: "));
+    assert_non_null(strstr(reported, "POSTDATE_PORT"));
+    assert_null(strstr(strstr(reported, "warning: ") + 1, "warning: ")); /* one in all */
+    config_free(&c);
+    setenv("POSTDATE_INTAKE_PREFETCH", "many", 1);
+    refused("", "POSTDATE_INTAKE_PREFETCH: \"many\" is not allowed");
+    setenv("POSTDATE_INTAKE_PREFETCH", "7", 1);
+    setenv("POSTDATE_ROUTE", "nowhere", 1);
+    refused("", "POSTDATE_ROUTE: \"nowhere\"");
+}
+
+static void test_secret_files(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err e;
+    write_file("amqp://u:p@host/v\n");
+    setenv("POSTDATE_AMQP_URL_FILE", path, 1);
+    assert_int_equal(config_load(&c, "/dev/null", NULL, &e), 0);
+    assert_string_equal(c.amqp.url, "amqp://u:p@host/v");
+    config_free(&c);
+    setenv("POSTDATE_AMQP_URL", "amqp://h", 1);
+    assert_int_equal(config_load(&c, "/dev/null", NULL, &e), -1);
+    assert_non_null(strstr(e.text, "set only one of them"));
+    unsetenv("POSTDATE_AMQP_URL");
+    setenv("POSTDATE_AMQP_URL_FILE", "/nonexistent", 1);
+    assert_int_equal(config_load(&c, "/dev/null", NULL, &e), -1);
+    assert_non_null(strstr(e.text, "POSTDATE_AMQP_URL_FILE: cannot read /nonexistent"));
+    unsetenv("POSTDATE_AMQP_URL_FILE");
+    setenv("POSTDATE_LOG_LEVEL_FILE", path, 1); /* no secret */
+    assert_int_equal(load(&c, ""), 0);
+    assert_non_null(strstr(reported, "POSTDATE_LOG_LEVEL_FILE"));
+    config_free(&c);
+}
+
+static void test_every_option_by_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < option_count; i++) {
+        const struct option *o = &option_table[i];
+        struct config c;
+        char name[OPTION_ENV_SIZE];
+        if (o->optional)
+            continue;
+        option_env_name(o, name);
+        setenv(name, o->initial, 1);
+        assert_int_equal(load(&c, ""), 0);
+        assert_string_equal(reported, ""); /* known: no warning */
+        config_free(&c);
+        assert_true(o->help != NULL && option_find(o->section, o->name) == o);
+        unsetenv(name);
+    }
+}
+
+static void test_sample_is_valid(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err e;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    config_print_sample(f);
+    fclose(f);
+    reported[0] = '\0';
+    assert_int_equal(config_load(&c, path, &report, &e), 0);
+    assert_string_equal(reported, "");
+    assert_int_equal(c.delivery.lead_ms, 500);
+    config_free(&c);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, clean_environment, remove_file)
+    const struct CMUnitTest tests[] = {
+        TEST(test_defaults),
+        TEST(test_file),
+        TEST(test_long_line),
+        TEST(test_every_mistake_is_reported),
+        TEST(test_mistakes),
+        TEST(test_secrets_are_not_shown),
+        TEST(test_environment_wins),
+        TEST(test_secret_files),
+        TEST(test_every_option_by_environment),
+        TEST(test_sample_is_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

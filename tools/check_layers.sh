@@ -1,0 +1,44 @@
+#!/bin/bash
+# check_layers.sh: who may include what, and which functions nobody may call (docs/architecture.md says why).
+# Prints every line that breaks a rule; exit 1 when there is any.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+# rule TEXT PATTERN FILE ...: no line of these files matches the pattern (extended regular expression).
+rule() {
+    local text=$1 pattern=$2 found
+    shift 2
+    [[ $# -gt 0 ]] || return
+    found=$(grep -nHE "$pattern" "$@") || return
+    echo "$text:" >&2
+    printf '  %s\n' "${found//$'\n'/$'\n  '}" >&2
+    bad=1
+}
+
+# files DIR ... [! PATTERN ...]: the C files below the folders, without those that match a pattern.
+files() {
+    local dirs=() skip=()
+    while [[ $# -gt 0 && $1 != '!' ]]; do dirs+=("$1"); shift; done
+    [[ $# -eq 0 ]] || shift
+    while [[ $# -gt 0 ]]; do skip+=(! -path "$1"); shift; done
+    find "${dirs[@]}" -name '*.[ch]' "${skip[@]}" 2>/dev/null | sort
+}
+
+ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
+# shellcheck disable=SC2046
+{
+    rule "Only sql/ may include <libpq-fe.h>" "${ours}[<\"](postgresql/)?libpq" $(files core amqp gateway tests)
+    rule "Only amqp/ may include <amqp.h>" "${ours}<(rabbitmq-c/)?amqp" $(files core sql gateway tests)
+    rule "JSON belongs in gateway/json_*, gateway/cli/ and their tests" "${ours}[<\"]jansson" \
+        $(files core sql amqp gateway tests ! 'gateway/json_*' 'gateway/cli/*' 'tests/unit/*json*')
+    rule "core/ includes core/ and libc only" "${ours}\"([^c]|c[^o]|co[^r]|cor[^e]|core[^/])" $(files core)
+    rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|ini|arpa/.*)\.?h?>" $(files core)
+    rule "sql/ and amqp/ never include each other or gateway/" "${ours}\"(amqp|gateway)/" $(files sql)
+    rule "sql/ and amqp/ never include each other or gateway/" "${ours}\"(sql|gateway)/" $(files amqp)
+    rule "Includes are written from the top of the tree" "${ours}\"\\.\\.?/" $(files core sql amqp gateway tests)
+    rule "These functions are not used here" \
+        '(^|[^[:alnum:]_>.])(strcpy|strncpy|strcat|strncat|v?sprintf|strtok|strtok_r|ato[ifl]|atoll|gets)[[:space:]]*\(' \
+        $(files core sql amqp gateway tests)
+}
+exit $bad

@@ -1,0 +1,67 @@
+#!/bin/bash
+# deps.sh [EXTRA-PACKAGE ...]: makes sure that what Postdate is built and tested with is installed. Installs missing
+# packages on Debian and Ubuntu, says what is needed elsewhere, and is silent and fast when everything is there.
+# Exit: 0 all there, 69 something is missing and could not be installed.
+set -u
+
+packages=(gcc make pkg-config librabbitmq-dev libpq-dev libjansson-dev libinih-dev libcmocka-dev
+    postgresql rabbitmq-server python3 python3-pika "$@")
+
+if ! command -v dpkg-query >/dev/null; then
+    pkg-config --exists librabbitmq libpq jansson inih cmocka 2>/dev/null && command -v rabbitmq-server >/dev/null &&
+        command -v initdb >/dev/null && exit 0
+    cat >&2 <<'TEXT'
+Packages can be installed automatically on Debian and Ubuntu only. Please install:
+  gcc (or clang), GNU make, pkg-config
+  development files of librabbitmq (rabbitmq-c), libpq, jansson, inih, cmocka
+  PostgreSQL 14 or newer and RabbitMQ 3.10 or newer (the programs; no running service is needed)
+  Python 3 with pika, for the demo and the tests
+TEXT
+    exit 69
+fi
+
+missing=()
+state=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null)
+for p in "${packages[@]}"; do
+    # A pkg-config may also be the one of the package pkgconf.
+    [[ $p == pkg-config ]] && command -v pkg-config >/dev/null && continue
+    [[ $'\n'$state$'\n' == *$'\n'"$p installed"$'\n'* ]] || missing+=("$p")
+done
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+echo "Missing packages: ${missing[*]}" >&2
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+    # Without a terminal sudo must not wait for a password that nobody can type.
+    if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+        as_root=(sudo)
+    else
+        echo "Install them as root, then run make again:" >&2
+        echo "  apt-get install ${missing[*]}" >&2
+        exit 69
+    fi
+fi
+
+# The servers' packages would start system services. Postdate runs private ones, so this keeps the new ones off;
+# a policy that the machine already has is left alone.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+    trap '"${as_root[@]}" rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+fi
+
+install() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 \
+        -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" </dev/null >&2
+}
+
+echo "Installing them with apt-get ..." >&2
+if ! install; then
+    "${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 update </dev/null >&2
+    if ! install; then
+        echo "apt-get could not install: ${missing[*]}" >&2
+        exit 69
+    fi
+fi

@@ -1,0 +1,202 @@
+"""run_tests.py PLAIN_DIR SAN_DIR: every test, with the plain build and with the sanitizer build.
+
+Unit tests run as they are; live tests run against one private Postgres and RabbitMQ (build/teststack) that are started
+here and removed at the end. The last line is `N passed, N failed, N skipped`. Exit: 0 when none failed and some passed.
+ONLY=word in the environment runs only what has that word in its name.
+"""
+import ctypes
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+STACK_DIR = os.path.join(TOP, 'build', 'teststack')
+UNIT_LIMIT_S = 120
+LIVE_LIMIT_S = 900
+PR_SET_CHILD_SUBREAPER = 36
+ONLY = os.environ.get('ONLY', '')
+
+
+class Totals:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+
+    def add(self, passed, failed, skipped):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+
+def say(text):
+    print(text, flush=True)
+
+
+# --- unit tests: cmocka programs, asked for TAP ------------------------------------------------------------------
+def run_unit(program):
+    """(passed, failed, skipped, output)"""
+    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT='tap')
+    env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
+    try:
+        done = subprocess.run([program], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=UNIT_LIMIT_S, check=False)
+        output, code = done.stdout.decode(errors='replace'), done.returncode
+    except subprocess.TimeoutExpired as e:
+        output, code = (e.stdout or b'').decode(errors='replace') + f'\nstill running after {UNIT_LIMIT_S} s', 1
+    lines = output.splitlines()
+    failed = sum(line.startswith('not ok') for line in lines)
+    skipped = sum(line.startswith('ok') and '# skip' in line.lower() for line in lines)
+    passed = sum(line.startswith('ok') for line in lines) - skipped
+    if code != 0 and failed == 0:  # a crash, or a sanitizer's report
+        failed = 1
+    if passed + failed + skipped == 0:
+        failed, output = 1, output + '\nthe program ran no test'
+    return passed, failed, skipped, output
+
+
+def run_units(label, build, totals):
+    began, sums = time.monotonic(), Totals()
+    for program in sorted(glob.glob(os.path.join(build, 'tests', 'test_*'))):
+        source = os.path.join(TOP, 'tests', 'unit', os.path.basename(program) + '.c')
+        if ONLY not in program or not os.path.exists(source):
+            continue
+        passed, failed, skipped, output = run_unit(program)
+        sums.add(passed, failed, skipped)
+        if failed:
+            say(f'FAIL {program}\n    ' + output.replace('\n', '\n    '))
+    say(f'unit, {label}: {sums.passed} passed, {sums.failed} failed, {sums.skipped} skipped '
+        f'in {time.monotonic() - began:.1f} s')
+    totals.add(sums.passed, sums.failed, sums.skipped)
+
+
+# --- live tests -----------------------------------------------------------------------------------------------
+def run_live(label, build, test_set, totals):
+    with tempfile.TemporaryDirectory(prefix='postdate-test-') as directory:
+        summary = os.path.join(directory, 'summary.json')
+        env = dict(os.environ, POSTDATE_BIN_DIR=os.path.abspath(build), POSTDATE_TEST_SET=test_set,
+                   POSTDATE_TEST_SUMMARY=summary, STACK_DIR=STACK_DIR)
+        say(f'live, {label}:')
+        command = [sys.executable, os.path.join(TOP, 'tests', 'live', 'run.py')] + ONLY.split()
+        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL) as process:
+            try:
+                process.wait(LIVE_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                say(f'FAIL the live tests took longer than {LIVE_LIMIT_S} s')
+            finally:
+                end(process)
+        try:
+            with open(summary, encoding='utf-8') as f:
+                counts = json.load(f)
+            totals.add(counts['passed'], counts['failed'], counts['skipped'])
+        except (OSError, ValueError, KeyError):
+            if not ONLY:
+                say(f'FAIL the live tests ended with exit code {process.returncode} and no summary')
+                totals.add(0, 1, 0)
+
+
+def end(process):
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# --- servers and processes -----------------------------------------------------------------------------------------
+def stack(command, directory=STACK_DIR, quiet=False):
+    return subprocess.run([os.path.join(TOP, 'tools', 'stack.sh'), command], env=dict(os.environ, STACK_DIR=directory),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else None, check=False).returncode
+
+
+def clean_stacks():
+    for directory in glob.glob(STACK_DIR + '*'):
+        stack('clean', directory, quiet=True)
+
+
+def children():
+    """Living processes whose parent is this one: as a subreaper it inherits what others leave behind."""
+    found = []
+    for path in glob.glob('/proc/[0-9]*/stat'):
+        try:
+            with open(path, encoding='utf-8', errors='replace') as f:
+                head, tail = f.read().rsplit(')', 1)
+        except OSError:
+            continue
+        state, parent = tail.split()[:2]
+        if int(parent) == os.getpid() and state not in 'ZX':
+            found.append((int(head.split()[0]), head.split('(', 1)[1]))
+    return found
+
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def end_leftovers():
+    """Names of processes that tests left running; they are ended."""
+    until = time.monotonic() + 3
+    while children() and time.monotonic() < until:
+        reap()
+        time.sleep(0.1)
+    names = []
+    while left := children():
+        for pid, name in left:
+            names.append(f'{name} ({pid})')
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+        reap()
+    reap()
+    return names
+
+
+def run_all(plain, san, totals):
+    clean_stacks()
+    run_units('plain build', plain, totals)
+    run_units('sanitizer build', san, totals)
+    say('Starting a private Postgres and a private RabbitMQ ...')
+    if stack('start') != 0:
+        say('FAIL the servers did not start')
+        totals.add(0, 1, 0)
+        return
+    run_live('plain build', plain, 'plain', totals)
+    run_live('sanitizer build', san, 'san', totals)
+
+
+def main(plain, san):
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
+    os.chdir(TOP)
+    totals, interrupted = Totals(), False
+    try:
+        run_all(plain, san, totals)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        clean_stacks()
+        left = end_leftovers()
+    if left and not interrupted:
+        say('FAIL processes were left behind: ' + ', '.join(left))
+        totals.add(0, 1, 0)
+    if interrupted:
+        say('interrupted')
+    say(f'{totals.passed} passed, {totals.failed} failed, {totals.skipped} skipped')
+    return 130 if interrupted else 0 if totals.failed == 0 and totals.passed > 0 else 1
+
+
+if __name__ == '__main__':
+    if len(sys.argv) != 3:
+        sys.exit('usage: run_tests.py PLAIN_BUILD_DIR SANITIZER_BUILD_DIR')
+    sys.exit(main(sys.argv[1], sys.argv[2]))

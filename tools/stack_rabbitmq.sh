@@ -1,0 +1,176 @@
+# The private RabbitMQ of stack.sh. Sourced, not run.
+# shellcheck shell=bash disable=SC2154
+
+rabbitmq_find() {
+    # The scripts in /usr/sbin change user and read /etc; those in the package's own folder do neither.
+    rabbitmq_sbin=$(printf '%s\n' /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin | sort -V | tail -n 1)
+    [[ -x $rabbitmq_sbin/rabbitmq-server ]] || die "RabbitMQ is not installed: run 'make deps'"
+    rabbitmq_epmd=$(command -v epmd || echo /usr/lib/erlang/bin/epmd)
+}
+
+# A pid file of our own: RabbitMQ removes the one it writes when it begins to stop, long before it is gone.
+rabbitmq_pid() { pid_if "$home/rabbitmq/beam.pid" "$home/rabbitmq"; }
+
+epmd_pid() { pid_if "$home/rabbitmq/epmd.pid" "epmd"; }
+
+# Asks it to stop; rabbitmq_stop waits. A second TERM would be one too many for Erlang's handler.
+rabbitmq_asked=
+rabbitmq_ask_to_stop() {
+    local pid
+    pid=$(rabbitmq_pid)
+    [[ -z $pid || $rabbitmq_asked ]] || kill -TERM "$pid" 2>/dev/null
+    rabbitmq_asked=yes
+}
+
+# A script that runs one of RabbitMQ's programs with this stack's settings and none of the caller's.
+rabbitmq_wrapper() { # program, file
+    local dir=$home/rabbitmq plugins
+    plugins=$(dirname "$rabbitmq_sbin")/plugins
+    [[ $plugins_dir ]] && plugins=$plugins_dir:$plugins
+    cat >"$2.new" <<SCRIPT
+#!/bin/sh
+exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME='$dir' \\
+    ERL_EPMD_PORT=$port_epmd ERL_EPMD_ADDRESS=127.0.0.1 detached=1 \\
+    RABBITMQ_NODENAME=postdate-$hash@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$port_amqp \\
+    RABBITMQ_DIST_PORT=$port_dist RABBITMQ_CTL_DIST_PORT_MIN=1024 RABBITMQ_CTL_DIST_PORT_MAX=65535 \\
+    RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
+    RABBITMQ_CONF_ENV_FILE='$dir/no-such-file' RABBITMQ_CONFIG_FILE='$dir/rabbitmq.conf' \\
+    RABBITMQ_ADVANCED_CONFIG_FILE='$dir/advanced.config' RABBITMQ_ENABLED_PLUGINS_FILE='$dir/enabled_plugins' \\
+    RABBITMQ_PLUGINS_DIR='$plugins' RABBITMQ_GENERATED_CONFIG_DIR='$dir/generated' \\
+    RABBITMQ_MNESIA_BASE='$dir/mnesia' RABBITMQ_LOG_BASE='$dir/log' RABBITMQ_PID_FILE='$dir/pid' \\
+    '$rabbitmq_sbin/$1' "\$@"
+SCRIPT
+    chmod 755 "$2.new" && mv "$2.new" "$2"
+}
+
+rabbitmq_configure() {
+    local dir=$home/rabbitmq
+    mkdir -p -m 700 "$dir" "$dir/mnesia" "$dir/log" "$dir/generated" || return 1
+    if [[ ! -s $dir/.erlang.cookie ]]; then
+        (umask 077 && head -c 24 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$dir/.erlang.cookie") || return 1
+        chmod 400 "$dir/.erlang.cookie"
+    fi
+    plugins_dir=$(cat "$dir/plugins_dir" 2>/dev/null)
+    if [[ ${STACK_PLUGINS_DIR+set} ]]; then
+        plugins_dir=
+        if [[ $STACK_PLUGINS_DIR ]]; then
+            plugins_dir=$(cd "$STACK_PLUGINS_DIR" && pwd) || die "STACK_PLUGINS_DIR=$STACK_PLUGINS_DIR: no such folder"
+            compgen -G "$plugins_dir/rabbitmq_delayed_message_exchange*" >/dev/null ||
+                die "STACK_PLUGINS_DIR=$STACK_PLUGINS_DIR: rabbitmq_delayed_message_exchange is not in there"
+        fi
+        printf '%s' "$plugins_dir" >"$dir/plugins_dir"
+    fi
+    echo "[${plugins_dir:+rabbitmq_delayed_message_exchange}]." >"$dir/enabled_plugins"
+    cat >"$dir/rabbitmq.conf" <<CONF
+listeners.tcp.local = 127.0.0.1:$port_amqp
+log.file.level = info
+disk_free_limit.absolute = 100MB
+CONF
+    rabbitmq_wrapper rabbitmq-server "$dir/rabbitmq-server"
+    rabbitmq_wrapper rabbitmqctl "$STACK_DIR/rabbitmqctl"
+}
+
+rabbitmq_launch() {
+    rabbitmq_find
+    rabbitmq_started=
+    [[ $(rabbitmq_pid) ]] && { say "RabbitMQ runs already"; return 0; }
+    rabbitmq_started=$(now_ms)
+    rabbitmq_configure || return 1
+    if [[ ! $(epmd_pid) ]]; then
+        launch "$STACK_DIR/rabbitmq.log" "$rabbitmq_epmd" -port "$port_epmd" -address 127.0.0.1
+        echo "$started" >"$home/rabbitmq/epmd.pid"
+    fi
+    ulimit -S -n 65536 2>/dev/null || true
+    launch "$STACK_DIR/rabbitmq.log" "$home/rabbitmq/rabbitmq-server"
+    # The scripts exec each other, so this is the Erlang machine's own pid from the beginning.
+    echo "$started" >"$home/rabbitmq/beam.pid"
+}
+
+# One AMQP frame: $1 type, rest the payload in hexadecimal.
+amqp_send() {
+    local type=$1 hex
+    shift
+    hex=$(printf '%s' "$@")
+    hex=$(printf '%02x0000%08x%sce' "$type" $((${#hex} / 2)) "$hex")
+    # shellcheck disable=SC2059
+    printf "$(sed 's/../\\x&/g' <<<"$hex")" >&3
+}
+
+# Reads one frame; prints class and method in hexadecimal.
+amqp_read() {
+    local head length
+    head=$(timeout 5 head -c 7 <&3 | od -An -vtx1 | tr -d ' \n')
+    length=$((16#${head:6:8} + 1))
+    timeout 5 head -c "$length" <&3 | od -An -vtx1 | tr -d ' \n' | cut -c1-8
+}
+
+# Ready means: guest can log in and open the vhost. Spoken by hand, because rabbitmqctl takes seconds per call.
+amqp_login() (
+    set -e
+    exec 3<>"/dev/tcp/127.0.0.1/$port_amqp"
+    printf 'AMQP\x00\x00\x09\x01' >&3
+    [[ $(amqp_read) == 000a000a ]] # start
+    amqp_send 1 000a000b 00000000 05504c41494e 0000000c 006775657374006775657374 05656e5f5553
+    [[ $(amqp_read) == 000a001e ]] # tune
+    amqp_send 1 000a001f 07ff 00020000 0000
+    amqp_send 1 000a0028 012f 00 00
+    [[ $(amqp_read) == 000a0029 ]] # open-ok
+    amqp_send 1 000a0032 00c8 00 00000000
+    amqp_read
+) >/dev/null 2>&1
+
+rabbitmq_wait() {
+    [[ $rabbitmq_started ]] || return 0
+    local until=$((rabbitmq_started + 120000)) pid
+    pid=$(cat "$home/rabbitmq/beam.pid")
+    until port_is_used "$port_amqp" && amqp_login; do
+        if ! pid_lives "$pid" || [[ $(now_ms) -gt $until ]]; then
+            say "RabbitMQ did not start; the end of $STACK_DIR/rabbitmq.log:"
+            tail -n 12 "$STACK_DIR/rabbitmq.log" >&2
+            return 1
+        fi
+        sleep 0.1
+    done
+    say "RabbitMQ up in $(since "$rabbitmq_started")"
+}
+
+epmd_stop() {
+    local pid
+    pid=$(epmd_pid)
+    [[ $pid ]] || return 0
+    kill -TERM "$pid" 2>/dev/null
+    wait_gone 5 "$pid" || kill -KILL "$pid" 2>/dev/null
+    rm -f "$home/rabbitmq/epmd.pid"
+}
+
+# The Erlang machine's helpers end by themselves when it does; waited for, so that none outlives a stop.
+rabbitmq_family() { local p; for p in $(pgrep -P "$1"); do echo "$p"; rabbitmq_family "$p"; done; }
+
+rabbitmq_stop() {
+    local pid family t
+    t=$(now_ms)
+    pid=$(rabbitmq_pid)
+    if [[ $pid ]]; then
+        family=$(rabbitmq_family "$pid")
+        rabbitmq_ask_to_stop
+        wait_gone 60 "$pid" || { kill -KILL "$pid" 2>/dev/null; wait_gone 10 "$pid"; }
+        # shellcheck disable=SC2086
+        wait_gone 5 $family || kill -KILL $family 2>/dev/null
+        say "RabbitMQ stopped in $(since "$t")"
+    fi
+    rm -f "$home/rabbitmq/beam.pid"
+    epmd_stop
+}
+
+rabbitmq_kill() {
+    local pid family
+    pid=$(rabbitmq_pid)
+    [[ $pid ]] || { say "RabbitMQ does not run"; return 0; }
+    family=$(rabbitmq_family "$pid")
+    kill -KILL "$pid" 2>/dev/null
+    # shellcheck disable=SC2086
+    wait_gone 10 "$pid" $family || return 1
+    rm -f "$home/rabbitmq/beam.pid"
+    say "RabbitMQ killed"
+}
