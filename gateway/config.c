@@ -99,7 +99,7 @@ static void check_together(struct config_loader *l)
 
 int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e)
 {
-    struct err ignored;
+    struct err ignored = {0};
     struct config_loader l = {.config = c, .report = report, .e = e != NULL ? e : &ignored};
     memset(c, 0, sizeof *c);
     err_clear(l.e);

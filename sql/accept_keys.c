@@ -119,9 +119,25 @@ static int take_over_key(struct pg *c, const struct message *m, struct err *e)
     return pg_run(c, sql_query_key_move, &p, e) < 0 ? -1 : 0;
 }
 
-/* Decides one item whose key is taken. */
-static int decide(struct pg *c, const struct store_options *o, struct store_item *item, struct err *e)
+static bool same_key(const struct store_item *a, const struct store_item *b)
 {
+    return bytes_equal(a->message.key, b->message.key) && bytes_equal(a->message.exchange, b->message.exchange);
+}
+
+/* The item of this same batch, not stored yet, that holds item at's key now; NULL when a stored message does. */
+static struct store_item *holder_in_batch(struct store_item *const *items, size_t at, struct message_id holder)
+{
+    while (at-- > 0 && same_key(items[at], items[at + 1]))
+        if (message_id_equal(items[at]->message.id, holder))
+            return items[at];
+    return NULL;
+}
+
+/* Decides item `at`, whose key is taken. */
+static int decide(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t at,
+                  struct err *e)
+{
+    struct store_item *item = items[at];
     const struct message *m = &item->message;
     enum named named;
     if (look(c, o, m, &item->existing_id, &named, e) != 0)
@@ -130,28 +146,36 @@ static int decide(struct pg *c, const struct store_options *o, struct store_item
         item->result = STORE_WAITS;
         return 0;
     }
+    struct store_item *earlier = holder_in_batch(items, at, item->existing_id);
+    if (earlier)
+        named = NAMED_LIVE;
     bool replace = m->on_conflict == ON_CONFLICT_REPLACE;
     bool free_now = named == NAMED_FREE || (replace && (named == NAMED_LIVE || named == NAMED_DELIVERED));
     if (!free_now) {
         item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
         return 0;
     }
-    if (named == NAMED_LIVE && supersede(c, &item->existing_id, e) != 0)
+    if (earlier) {
+        earlier->result = STORE_REPLACED;
+        earlier->existing_id = m->id;
+    } else if (named == NAMED_LIVE && supersede(c, &item->existing_id, e) != 0) {
         return -1;
+    }
     return take_over_key(c, m, e);
 }
 
 /* Runs one step under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable. */
-static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *item, struct err *e)
+static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t at,
+                          struct err *e)
 {
     if (pg_exec(c, "savepoint one_key", e) != 0)
         return -1;
-    if (decide(c, o, item, e) == 0)
+    if (decide(c, o, items, at, e) == 0)
         return pg_exec(c, "release savepoint one_key", e);
     if (e->kind != ERR_BUSY)
         return -1;
     err_clear(e);
-    item->result = STORE_WAITS;
+    items[at]->result = STORE_WAITS;
     return pg_exec(c, "rollback to savepoint one_key", e);
 }
 
@@ -223,7 +247,7 @@ int accept_keys(struct pg *c, const struct store_options *o, struct store_item *
     rc = insert_guarded(c, &a, keyed, n, won, e);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (!won[i])
-            rc = decide_guarded(c, o, keyed[i], e);
+            rc = decide_guarded(c, o, keyed, i, e);
     if (rc == 0)
         rc = pg_exec(c, "set local lock_timeout = 0", e);
 out:

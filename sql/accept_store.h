@@ -14,6 +14,7 @@ enum store_result {
     STORE_KEPT,      /* on_conflict keep: the key names a live message; existing_id */
     STORE_DUPLICATE, /* a redelivery of a message stored before; existing_id */
     STORE_CONFLICT,  /* on_conflict reject, or replace of one that is already claimed: refuse it */
+    STORE_REPLACED,  /* a later item of the same batch replaced it before it was stored: existing_id */
     STORE_WAITS,     /* somebody's open transaction holds its key: offer it again later */
 };
 

@@ -10,7 +10,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->due_ms = pg_time_ms(r, row, 0);
     m->id = pg_id(r, row, 1);
     out->next_at_ms = pg_time_ms(r, row, 2);
-    out->in_doubt = !bytes_equal_str(pg_bytes(r, row, 3), "scheduled");
+    out->in_doubt = pg_bool(r, row, 3);
     out->attempts = pg_int4(r, row, 4);
     m->hold = bytes_equal_str(pg_bytes(r, row, 5), "b") ? HOLD_BROKER : HOLD_GATEWAY;
     m->exchange = pg_bytes(r, row, 6);

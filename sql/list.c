@@ -45,8 +45,7 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     struct pg_params p = {0};
     pg_add_time(&p, from_ms);
     pg_add_time(&p, to_ms);
-    pg_add_time(&p, w->at.has_after ? w->at.after_due_ms : TIMESTAMP_MIN_MS - 1);
-    pg_add_id(&p, &w->at.after_id);
+    pg_add_id(&p, &w->at.after_id); /* all zero before the first */
     pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
     add_filter(&p, w->filter->exchange);
     add_filter(&p, w->filter->routing_key);

@@ -31,7 +31,7 @@ struct lookup_filter {
     struct bytes exchange, routing_key;  /* data NULL: any */
 };
 
-/* Calls fn for each match in (due, id) order, starting after (after_due_ms, after_id) when has_after; at most limit rows. The arena is reset
+/* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most limit rows. The arena is reset
  * between rows: copy what must stay. fn returns false to stop. Reads one partition at a time, so that a listing locks few of them. */
 struct lookup_page {
     bool has_after;

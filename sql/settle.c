@@ -5,7 +5,7 @@
 
 #define ARRAY_MAX (16u * 1024 * 1024)
 
-enum column { DUE, ID, STATE, NEXT_AT, ERROR, TRIES, COLUMNS };
+enum column { ID, STATE, NEXT_AT, ERROR, TRIES, COLUMNS };
 
 struct batch {
     struct buf column[COLUMNS];
@@ -32,7 +32,6 @@ static void put_item(struct batch *b, const struct settle_item *item)
     int64_t due_ms = message_id_due_ms(item->id);
     b->least_ms = due_ms < b->least_ms ? due_ms : b->least_ms;
     b->greatest_ms = due_ms > b->greatest_ms ? due_ms : b->greatest_ms;
-    pg_array_time(&b->column[DUE], due_ms);
     pg_array_id(&b->column[ID], item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
@@ -51,8 +50,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
 {
-    static const enum pg_oid oids[COLUMNS] = {PG_OID_TIMESTAMPTZ, PG_OID_UUID, PG_OID_TEXT,
-                                              PG_OID_TIMESTAMPTZ, PG_OID_TEXT, PG_OID_INT4};
+    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ,
+                                              PG_OID_TEXT, PG_OID_INT4};
     b->count = 0;
     for (size_t i = 0; i < count; i++)
         b->count += (items[i].kind == SETTLE_DELIVERED) == delivered;
@@ -68,7 +67,6 @@ static void batch_fill(struct batch *b, const struct settle_item *items, size_t 
 static int batch_run(struct pg *c, const struct batch *b, int32_t instance, bool delivered, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&b->column[DUE]));
     pg_add_bytes(&p, buf_bytes(&b->column[ID]));
     pg_add_time(&p, b->least_ms);
     pg_add_time(&p, b->greatest_ms);
@@ -99,5 +97,5 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
 
 int settle_setup(struct pg *c, struct err *e)
 {
-    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '500ms'", e);
+    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '500ms'; set enable_hashjoin = on", e);
 }

@@ -151,6 +151,7 @@ static int report(const struct store_item *item)
     char id[MESSAGE_ID_TEXT_SIZE], text[480], key[300];
     switch (item->result) {
     case STORE_ACCEPTED:
+    case STORE_REPLACED:
         puts(message_id_format(item->message.id, id));
         return 0;
     case STORE_KEPT:

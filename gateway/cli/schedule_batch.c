@@ -88,7 +88,7 @@ static void count_results(struct batch *b, size_t first, size_t count)
     char text[480];
     for (size_t i = first; i < first + count; i++) {
         const struct store_item *item = &b->items[i];
-        if (item->result == STORE_ACCEPTED)
+        if (item->result == STORE_ACCEPTED || item->result == STORE_REPLACED)
             b->accepted++;
         else if (item->result == STORE_KEPT || item->result == STORE_DUPLICATE)
             b->kept++;

@@ -1,8 +1,9 @@
 -- $1 horizon, $2 lower bound of next_at, $3 lower bound of due (both prune partitions and skip dead index entries; a sweep passes
 -- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
--- body is read: octet_length needs none of it; the first row is always taken. `was` tells a row whose earlier publish is in doubt.
+-- body is read: octet_length needs none of it; the first row is always taken. The fourth column tells a row whose earlier publish
+-- is in doubt.
 with candidate as materialized (
-    select due, id, state, next_at, octet_length(body) + octet_length(properties) as size
+    select id, state, next_at, octet_length(body) + octet_length(properties) as size
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
@@ -11,12 +12,12 @@ with candidate as materialized (
      limit $4::int
        for update skip locked),
 fitting as materialized (
-    select due, id, state
+    select id, state
       from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint)
 update postdate.message m
    set owner = $6::int, state = 'claimed'
-  from fitting f
- where m.due = f.due and m.id = f.id
+ where m.id = any (array(select id from fitting))
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
-returning m.due, m.id, m.next_at, f.state::text as was, m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body
+returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body

@@ -53,6 +53,7 @@ def wait_until(condition, deadline_s=10.0, what='the condition', interval_s=0.02
 # --- the servers -------------------------------------------------------------------------------------------------
 def read_env_file(path):
     """The `export NAME=value` lines that tools/stack.sh writes, read by a shell as a user would."""
+    os.stat(path)
     script = f'set -a; . "{path}"; env -0'
     out = subprocess.run(['sh', '-c', script], env={'PATH': os.environ['PATH']}, stdout=subprocess.PIPE, check=True)
     pairs = (entry.split('=', 1) for entry in out.stdout.decode().split('\0') if '=' in entry)
@@ -119,8 +120,28 @@ class Stack:
         self.rabbitmqctl('eval', erlang, timeout=180)
         self.vhosts.extend(names)
 
-    def psql(self, query, database='postgres'):
-        return run_psql(postgres_url(self.postgres, database), query)
+    def psql(self, query):
+        """As the stack's superuser: dropping a database ends its sessions, an autovacuum worker's too."""
+        return run_psql(postgres_url(self.postgres, 'postgres').replace('user=postdate', 'user=postgres'), query)
+
+
+def own_stack_list():
+    return os.path.join(os.environ['STACK_DIR'], 'stacks-of-tests')
+
+
+def note_stack(directory):
+    """A test is about to start servers of its own there: run.py ends them if the test can't."""
+    with open(own_stack_list(), 'a', encoding='utf-8') as f:
+        f.write(directory + '\n')
+    return directory
+
+
+def stacks_of_tests():
+    try:
+        with open(own_stack_list(), encoding='utf-8') as f:
+            return set(f.read().split())
+    except FileNotFoundError:
+        return set()
 
 
 def run_psql(url, query, check=True):
@@ -171,7 +192,7 @@ class Place:
         self.postgres = postgres_url(stack.postgres, self.database)
         self.max_delay = max_delay
         self.gateways, self.clients, self.children = [], [], []
-        stack.psql(f'create database {self.database}')
+        stack.psql(f'create database {self.database} owner postdate')
         if migrate:
             self.migrate()
 
@@ -266,7 +287,7 @@ class Place:
             raise AssertionError('\n'.join(problems))
 
     def log_tail(self):
-        return '\n'.join(f'--- log of gateway {i + 1} ---\n' + '\n'.join(g.log().splitlines()[-40:])
+        return '\n'.join(f'--- log of gateway {i + 1}, {g.condition()} ---\n' + '\n'.join(g.log().splitlines()[-40:])
                          for i, g in enumerate(self.gateways))
 
 
@@ -334,6 +355,10 @@ class Gateway:
             self.process.wait()
         self.reader.join(5)
 
+    def condition(self):
+        code = self.process.poll()
+        return 'which runs' if code is None else f'which ended with {code}'
+
     def sanitizer_reports(self):
         text = self.log()
         return [f'sanitizer report of a gateway:\n{text[:6000]}' for w in SANITIZER_WORDS if w in text][:1]
@@ -343,6 +368,7 @@ class Load:
     def __init__(self, place, args):
         self.args = args
         self.errors = []
+        self.json = None
         command = [os.path.join(BIN_DIR, 'tests', 'tools', 'load'), args[0], '--url', place.amqp]
         self.process = subprocess.Popen(DIE_WITH_PARENT + command + [str(a) for a in args[1:]],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -363,11 +389,14 @@ class Load:
         return self
 
     def result(self, deadline_s=120.0):
-        out = self.process.stdout.read() if self.process.wait(deadline_s * SLOWNESS) is not None else ''
-        self.reader.join(5)
-        if not out.strip():
-            raise AssertionError(f'load {self.args}: exit {self.process.returncode}: {self.errors}')
-        return json.loads(out.strip().splitlines()[-1])
+        if self.json is None:
+            self.process.wait(deadline_s * SLOWNESS)
+            self.reader.join(5)
+            out = self.process.stdout.read().strip()
+            if not out:
+                raise AssertionError(f'load {self.args}: exit {self.process.returncode}: {self.errors}')
+            self.json = json.loads(out.splitlines()[-1])
+        return self.json
 
 
 # --- AMQP clients --------------------------------------------------------------------------------------------------
@@ -402,6 +431,14 @@ class Client:
         properties.setdefault('delivery_mode', 2)
         p = pika.BasicProperties(headers=headers, **properties)
         self.channel.basic_publish(exchange, routing_key, body, p, mandatory=mandatory)
+
+    def publish_burst(self, routing_key, bodies, headers=None, exchange='postdate'):
+        """Without waiting for confirms in between, so that they come to the gateway together."""
+        channel = self.connection.channel()
+        p = pika.BasicProperties(headers=headers, delivery_mode=2)
+        for body in bodies:
+            channel.basic_publish(exchange, routing_key, body, p)
+        channel.close()
 
     def get(self, queue):
         method, properties, body = self.channel.basic_get(queue, auto_ack=True)
@@ -526,6 +563,7 @@ class SharedTest(LiveTest):
         cls.p = Place(stack(), **cls.place_options)
         cls.addClassCleanup(cls.p.close)
         cls.gw = cls.p.gateway(**cls.gateway_env)
+        cls.parked = []
 
     @classmethod
     def tearDownClass(cls):
@@ -544,19 +582,16 @@ class SharedTest(LiveTest):
 
     def rejected(self, body, deadline_s=10.0):
         """The parked message with that body."""
-        return wait_until(lambda: self._find_rejected(body), deadline_s, f'{body[:40]!r} in postdate.rejected')
+        return wait_until(lambda: self.find_rejected(lambda m: m.body == body), deadline_s,
+                          f'{body[:40]!r} in postdate.rejected')
 
-    def _find_rejected(self, body):
-        found = self.__class__.__dict__.get('parked')
-        if found is None:
-            found = []
-            self.__class__.parked = found
+    def find_rejected(self, fits):
+        """The first of all parked messages of this class that fits, or None."""
         while True:
             m = self.c.get('postdate.rejected')
             if m is None:
-                break
-            found.append(m)
-        return next((m for m in found if m.body == body), None)
+                return next((m for m in self.parked if fits(m)), None)
+            self.parked.append(m)
 
     def logs(self):
         return self.p.log_tail()

@@ -233,16 +233,22 @@ def os_readline(w):
     return line.decode()
 
 
-def clean_other_stacks(directory):
-    for path in glob.glob(directory + '-*'):
-        subprocess.run([os.path.join(harness.ROOT, 'tools', 'stack.sh'), 'clean'], check=False,
-                       env=dict(os.environ, STACK_DIR=path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def clean_other_stacks():
+    """Those of tests that were interrupted; the others have cleaned up behind themselves."""
+    for path in harness.stacks_of_tests():
+        if os.path.exists(path):
+            subprocess.run([os.path.join(harness.ROOT, 'tools', 'stack.sh'), 'clean'], check=False,
+                           env=dict(os.environ, STACK_DIR=path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main(words):
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    stack = harness.stack()
+    try:
+        stack = harness.stack()
+    except FileNotFoundError as missing:
+        print(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
+        return 69
     os.environ['STACK_DIR'] = stack.directory
     run = Run(find_jobs(words))
     if not run.total:
@@ -260,7 +266,7 @@ def main(words):
     finally:
         for w in workers:
             w.kill()
-        clean_other_stacks(stack.directory)
+        clean_other_stacks()
     return finish(run, began)
 
 

@@ -86,7 +86,7 @@ class Delays(SharedTest):
     def test_what_pika_itself_sends_as_a_delay(self):
         inbox, key = self.inbox()
         at = now_ms()
-        for body, value in ((b'int', 300), (b'long', 2 ** 31), (b'str', '300'), (b'float', 300.5)):
+        for body, value in ((b'int', 300), (b'long', 2 ** 27), (b'str', '300'), (b'float', 300.5)):
             self.c.publish(key, body, {'x-delay': value})
         for m in inbox.wait(3):
             self.assert_on_time(m, at, 300)
@@ -135,8 +135,8 @@ class Refused(SharedTest):
 
     def test_delays_that_are_not_numbers(self):
         inbox, key = self.inbox()
-        values = {'word': 'soon', 'empty': '', 'half': '12abc', 'hex': '0x10', 'nan': float('nan'),
-                  'infinite': float('inf'), 'minus-infinite': float('-inf'), 'bool': True, 'none': None,
+        values = {'word': 'soon', 'empty': '', 'half': '12abc', 'hex': '0x10', 'nan': 'nan', 'infinite': 'inf',
+                  'exponent': '1e3', 'bool': True, 'none': None,
                   'table': {'a': 1}, 'list': [1], 'negative decimal': decimal.Decimal('-12.5'),
                   'date': datetime.datetime(2033, 1, 1)}
         for name, value in values.items():
@@ -150,7 +150,7 @@ class Refused(SharedTest):
     def test_delays_beyond_max_delay(self):
         _, key = self.inbox()
         beyond = {'one ms': 3 * DAY_MS + 1, 'unsigned 32': Wire('i', 2 ** 32 - 1), 'signed 64': Wire('l', 2 ** 63 - 1),
-                  'unsigned 64': Wire('L', 2 ** 64 - 1), 'double': 1e300, 'text': str(2 ** 70), 'days': 4 * DAY_MS}
+                  'double': 1e300, 'text': str(2 ** 70), 'days': 4 * DAY_MS}
         for name, value in beyond.items():
             self.c.publish(key, name.encode(), {'x-delay': value})
         self.c.publish(key, b'time', {'x-opt-delivery-time': now_ms() + 3 * DAY_MS + 60_000})
@@ -193,15 +193,16 @@ class Refused(SharedTest):
 class SmallLimit(SharedTest):
     gateway_env = {'POSTDATE_INTAKE_MAX_BODY': '1MiB', 'POSTDATE_DELIVERY_ALLOW': 'postdate.delivery,app.*'}
 
-    def test_a_body_over_max_body_is_parked_whole(self):
+    def test_a_body_over_max_body_is_parked_with_the_reason(self):
         inbox, key = self.inbox()
         big, fits = bytes(1024 * 1024 + 1), bytes(1024 * 1024)
-        self.c.publish(key, big, {'x-delay': 100}, message_id='big')
+        self.c.publish(key, big, {'x-delay': 100, 'n': 1}, message_id='big')
         self.c.publish(key, fits, {'x-delay': 100})
         self.assertEqual(len(inbox.wait(1)[0].body), len(fits))
-        m = self.rejected(big)
-        self.assertIn('body', m.headers['x-postdate-error'])
-        self.assertEqual(m.properties.message_id, 'big')
+        m = wait_until(lambda: self.find_rejected(lambda m: m.properties.message_id == 'big'), 5, 'the parked one')
+        self.assertRegex(m.headers['x-postdate-error'], 'body.*1048577 bytes.*1048576')
+        self.assertEqual(m.headers['n'], 1)
+        self.assertEqual(len(inbox.all()), 1)
 
     def test_an_exchange_that_is_not_allowed_is_refused(self):
         self.c.publish('k', b'forbidden', {'x-postdate-exchange': 'other'})

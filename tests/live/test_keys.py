@@ -51,11 +51,26 @@ class Keys(SharedTest):
         self.publish(key, b'only', 'nothing-there', 200, on_conflict='replace')
         inbox.wait_body(b'only')
 
-    def test_several_replacements_in_one_batch_leave_the_last(self):
+    def burst(self, routing_key, key, conflict):
+        bodies = [b'%d' % i for i in range(20)]
+        self.c.publish_burst(routing_key, bodies, {'x-delay': 1500, 'x-postdate-key': key,
+                                                   'x-postdate-on-conflict': conflict})
+
+    def test_one_key_many_times_in_one_batch_keeps_the_first(self):
         inbox, key = self.inbox()
-        for i in range(5):
-            self.publish(key, str(i).encode(), 'often', 1500, on_conflict='replace')
-        self.assert_only(inbox, key, b'4')
+        self.burst(key, 'burst-keep', 'keep')
+        self.assert_only(inbox, key, b'0')
+
+    def test_one_key_many_times_in_one_batch_replaces_up_to_the_last(self):
+        inbox, key = self.inbox()
+        self.burst(key, 'burst-replace', 'replace')
+        self.assert_only(inbox, key, b'19')
+
+    def test_one_key_many_times_in_one_batch_rejects_all_but_the_first(self):
+        inbox, key = self.inbox()
+        self.burst(key, 'burst-reject', 'reject')
+        self.assert_only(inbox, key, b'0')
+        self.assertIn('burst-reject', self.rejected(b'19').headers['x-postdate-error'])
 
     def test_a_delivered_key_is_remembered(self):
         inbox, key = self.inbox()

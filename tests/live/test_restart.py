@@ -102,7 +102,7 @@ class ServersDie(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = Stack(os.environ['STACK_DIR'] + '-faults')
+        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-faults'))
         cls.addClassCleanup(cls.servers.command, 'clean', check=False)
         cls.servers.start()
         cls.servers.make_vhosts([f'f{i}' for i in range(10)])

@@ -111,7 +111,7 @@ def entries(raw):
         name = raw[offset + 1:offset + 1 + length]
         start = offset + 1 + length
         _, offset = _decode_value(raw, start)
-        out[name.decode('latin-1')] = raw[start:offset]
+        out[name.decode('utf-8')] = raw[start:offset]
     return out
 
 
