@@ -2,8 +2,8 @@
  *
  * Everything that <amqp.h> (rabbitmq-c) offers is reached through this module; no other room includes it.
  * A connection is owned by the thread that opened it; only broker_shutdown may be called from another thread.
- * After any function returned -1 the connection is dead: close it and open a new one (with back-off), except where
- * a function says otherwise. */
+ * After any function returned -1 the connection is dead: close it and open a new one (with back-off), except
+ * where a function says otherwise. */
 #ifndef POSTDATE_AMQP_BROKER_H
 #define POSTDATE_AMQP_BROKER_H
 
@@ -16,11 +16,13 @@
 struct broker; /* opaque */
 
 struct broker_options {
-    const char *url;  /* amqp://user:password@host:port/vhost or amqps://… ; the vhost is percent-decoded, absent path means "/" */
+    const char *url;  /* amqp://user:password@host:port/vhost or amqps://… ; the vhost is percent-decoded,
+                         absent path means "/" */
     const char *name; /* shown as connection_name in the management UI, e.g. "postdate publisher" */
     int heartbeat_s;  /* 0..3600; 0 disables */
     int connect_timeout_ms;
-    const char *ca_file, *cert_file, *key_file; /* amqps only; NULL: system CA store / no client certificate */
+    const char *ca_file, *cert_file,
+        *key_file; /* amqps only; NULL: system CA store / no client certificate */
 };
 
 /* Checks an URL without connecting; the error never contains the password. ERR_CONFIG. */
@@ -30,16 +32,18 @@ int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e)
 /* "host:port" for messages. ERR_CONFIG. */
 int broker_url_address(const char *url, char *out, size_t out_size, struct err *e);
 
-/* Connects, logs in (announcing consumer_cancel_notify, connection.blocked, basic.nack, publisher_confirms and
- * connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step.
- * ERR_AWAY: not reachable or lost; ERR_PERMISSION: login or vhost refused; ERR_CONFIG: URL, vhost does not exist, TLS files. */
+/* Connects, logs in (announcing consumer_cancel_notify, connection.blocked, basic.nack, publisher_confirms
+ * and connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step. ERR_AWAY: not
+ * reachable or lost; ERR_PERMISSION: login or vhost refused; ERR_CONFIG: URL, vhost does not exist, TLS
+ * files. */
 struct broker *broker_open(const struct broker_options *o, struct err *e);
 /* Polite close (at most about a second), then frees. NULL is fine. */
 void broker_close(struct broker *b);
 /* Frees without a word to the server: for connections already known dead or stuck. NULL is fine. */
 void broker_drop(struct broker *b);
 
-/* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while b is open. */
+/* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while
+ * b is open. */
 void broker_shutdown(struct broker *b);
 int broker_fd(const struct broker *b); /* for poll(2) */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
@@ -49,43 +53,47 @@ bool broker_has_pending(struct broker *b);
 const char *broker_cluster_name(const struct broker *b);
 const char *broker_version(const struct broker *b);
 
-/* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is dead then);
- * ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */
+/* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
+ * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */
 struct broker_arg {
     const char *name;
-    const char *text;   /* string value, or NULL for … */
-    int64_t number;     /* … this integer */
+    const char *text; /* string value, or NULL for … */
+    int64_t number;   /* … this integer */
 };
-int broker_declare_exchange(struct broker *b, const char *name, const char *type, struct err *e); /* durable */
+int broker_declare_exchange(struct broker *b, const char *name, const char *type,
+                            struct err *e); /* durable */
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
                          struct err *e); /* durable, not exclusive */
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 
 /* --- consuming */
-int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch, struct err *e);
+int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                   struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
 /* --- publishing */
 int broker_confirm_select(struct broker *b, struct err *e);
-/* Publishes are gathered and sent with few system calls: by the 32 KiB, and at the latest by the next call of any other
- * function on b (also broker_has_pending, broker_next_event). Call this one when none of them follows soon. */
+/* Publishes are gathered and sent with few system calls: by the 32 KiB, and at the latest by the next call of
+ * any other function on b (also broker_has_pending, broker_next_event). Call this one when none of them
+ * follows soon. */
 int broker_flush(struct broker *b, struct err *e);
 
-/* Publishes; properties are raw AMQP bytes (core/wire.h), checked and measured before the first byte is sent, so that an
- * unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the connection stays usable.
- * May block while the broker does not read (watch it from outside and broker_shutdown).
- * *seq receives the delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
+/* Publishes; properties are raw AMQP bytes (core/wire.h), checked and measured before the first byte is sent,
+ * so that an unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the
+ * connection stays usable. May block while the broker does not read (watch it from outside and
+ * broker_shutdown). *seq receives the delivery tag its confirm will carry (counted from 1 after
+ * broker_confirm_select). */
 int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
                    struct bytes body, bool mandatory, uint64_t *seq, struct err *e);
 
 /* --- events */
 enum broker_event_kind {
-    BROKER_EVENT_NONE,      /* nothing came within the time */
+    BROKER_EVENT_NONE, /* nothing came within the time */
     BROKER_EVENT_DELIVERY,
-    BROKER_EVENT_ACK,       /* publisher confirm */
+    BROKER_EVENT_ACK, /* publisher confirm */
     BROKER_EVENT_NACK,
     BROKER_EVENT_RETURN,    /* an unroutable mandatory message came back; its ACK follows */
     BROKER_EVENT_CANCELLED, /* the server ended a consumer (its queue was deleted or failed over) */
@@ -95,20 +103,21 @@ enum broker_event_kind {
 
 struct broker_event {
     enum broker_event_kind kind;
-    uint64_t tag;        /* DELIVERY: delivery tag. ACK, NACK: confirm tag */
-    bool multiple;       /* ACK, NACK: all up to and including tag */
-    bool redelivered;    /* DELIVERY */
-    int code;            /* RETURN: reply code, e.g. 312 */
-    struct bytes text;   /* RETURN: reply text; BLOCKED: reason; CANCELLED, DELIVERY: consumer tag */
+    uint64_t tag;      /* DELIVERY: delivery tag. ACK, NACK: confirm tag */
+    bool multiple;     /* ACK, NACK: all up to and including tag */
+    bool redelivered;  /* DELIVERY */
+    int code;          /* RETURN: reply code, e.g. 312 */
+    struct bytes text; /* RETURN: reply text; BLOCKED: reason; CANCELLED, DELIVERY: consumer tag */
     struct bytes exchange, routing_key, properties, body; /* DELIVERY, RETURN; copied into the arena */
 };
 
-/* Reads the next event, waiting at most timeout_ms (0: only what is there already). Sends and checks heartbeats meanwhile: call
- * it at least twice per heartbeat interval. All bytes of the event are copied into the arena. A body that does not fit into max_body or the
- * arena is skipped over and event->body.data is NULL with body.len the full size (so the caller can reject it).
- * 0: event filled (maybe NONE). -1: the connection or channel is gone; the text carries the server's reason.
- * When the server closed the channel for a publish: ERR_NOT_FOUND (404 no such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like);
- * everything else ERR_AWAY. */
+/* Reads the next event, waiting at most timeout_ms (0: only what is there already). Sends and checks
+ * heartbeats meanwhile: call it at least twice per heartbeat interval. All bytes of the event are copied into
+ * the arena. A body that does not fit into max_body or the arena is skipped over and event->body.data is NULL
+ * with body.len the full size (so the caller can reject it). 0: event filled (maybe NONE). -1: the connection
+ * or channel is gone; the text carries the server's reason. When the server closed the channel for a publish:
+ * ERR_NOT_FOUND (404 no such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else
+ * ERR_AWAY. */
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
                       struct broker_event *event, struct err *e);
 

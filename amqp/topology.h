@@ -1,16 +1,18 @@
-/* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and over-delivered messages
- * dead-letter to `postdate.intake.expired`, which is consumed too), `postdate.delivery`, `postdate.rejected`, and the
- * exchanges under [route]. Idempotent; safe from several gateways at once. */
+/* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
+ * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
+ * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. Idempotent; safe from several
+ * gateways at once. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_H
 #define POSTDATE_AMQP_TOPOLOGY_H
 
 #include "amqp/broker.h"
 
 struct topology {
-    const char *intake_exchange;   /* fanout, durable */
-    const char *intake_queue;      /* quorum, durable; dead-letters to the default exchange with key "<intake_queue>.expired" */
-    const char *delivery_exchange; /* topic, durable */
-    const char *rejected_queue;    /* quorum, durable */
+    const char *intake_exchange;        /* fanout, durable */
+    const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
+                                           "<intake_queue>.expired" */
+    const char *delivery_exchange;      /* topic, durable */
+    const char *rejected_queue;         /* quorum, durable */
     const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
     size_t route_count;
 };

@@ -17,21 +17,23 @@ struct accept_route {
 };
 
 struct accept_rules {
-    const char *intake_queue;              /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
-    const char *delivery_exchange;         /* where a message goes that names none */
+    const char
+        *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    const char *delivery_exchange; /* where a message goes that names none */
     const struct accept_route *routes;
     size_t route_count;
-    const char *const *allow;              /* exchange name patterns, '*' matches any run of characters */
+    const char *const *allow; /* exchange name patterns, '*' matches any run of characters */
     size_t allow_count;
     int64_t max_delay_ms;
-    size_t max_body;                       /* bytes */
-    size_t max_properties;                 /* bytes */
-    bool broker_stamps;                    /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
+    size_t max_body;       /* bytes */
+    size_t max_properties; /* bytes */
+    bool broker_stamps;    /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
 };
 
 /* As it came from the intake queue. */
 struct accept_input {
-    struct bytes exchange; /* that it was published to; for a dead-lettered one the original is taken from x-death */
+    struct bytes
+        exchange; /* that it was published to; for a dead-lettered one the original is taken from x-death */
     struct bytes routing_key;
     struct bytes properties; /* raw */
     struct bytes body;
@@ -39,15 +41,16 @@ struct accept_input {
 
 /* Fills out (its id is not set here; views point into the input or the arena).
  *
- * Delay: x-opt-delivery-time (absolute ms) wins over x-opt-delivery-delay over x-delay; none: at once. Integers of
- * every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN, infinities, anything else, or a due
- * time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms is now_ms (or the broker's stamp) plus
- * the delay; a result in the past is kept as it is (it is due at once), but not before 1970.
- * Headers: x-opt-delivery-*, x-postdate-* and x-delivery-count are removed; a positive x-delay is negated (as the
- * delayed-message plugin does) and kept, everything else is kept byte for byte. user_id moves to the header
- * x-postdate-user-id. Dead-letter marks made by intake_queue are removed and the original expiration and exchange restored.
- * hold: HOLD_GATEWAY with an expiration; else as x-postdate-hold says; else HOLD_GATEWAY with a key, HOLD_BROKER without.
- * -1 with ERR_REJECT: the text is meant for the header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
+ * Delay: x-opt-delivery-time (absolute ms) wins over x-opt-delivery-delay over x-delay; none: at once.
+ * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
+ * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
+ * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at
+ * once), but not before 1970. Headers: x-opt-delivery-*, x-postdate-* and x-delivery-count are removed; a
+ * positive x-delay is negated (as the delayed-message plugin does) and kept, everything else is kept byte for
+ * byte. user_id moves to the header x-postdate-user-id. Dead-letter marks made by intake_queue are removed
+ * and the original expiration and exchange restored. hold: HOLD_GATEWAY with an expiration; else as
+ * x-postdate-hold says; else HOLD_GATEWAY with a key, HOLD_BROKER without. -1 with ERR_REJECT: the text is
+ * meant for the header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);
 
@@ -55,9 +58,9 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange);
 
 /* Properties for parking a refused message in postdate.rejected: as they came, plus x-postdate-error with the
- * reason; an expiration moves to the header x-postdate-expiration (so that it doesn't vanish there) and user_id to
- * x-postdate-user-id. Malformed input properties, and such as do not fit out's limit, are replaced by the error
- * header alone. */
+ * reason; an expiration moves to the header x-postdate-expiration (so that it doesn't vanish there) and
+ * user_id to x-postdate-user-id. Malformed input properties, and such as do not fit out's limit, are replaced
+ * by the error header alone. */
 void accept_parked_properties(struct bytes properties, const char *reason, struct buf *out);
 
 #endif

@@ -15,10 +15,12 @@ struct arena {
 };
 
 void arena_init(struct arena *a, size_t limit);
-void *arena_alloc(struct arena *a, size_t size);           /* 16-byte aligned, not zeroed; NULL when over the limit or out of memory */
-struct bytes arena_copy(struct arena *a, struct bytes b);  /* data is NULL on failure (also for len 0: then len is 0) */
-char *arena_strdup(struct arena *a, struct bytes b);       /* NUL-terminated copy, NULL on failure */
-void arena_reset(struct arena *a);                         /* keeps the first block for reuse */
+void *arena_alloc(struct arena *a,
+                  size_t size); /* 16-byte aligned, not zeroed; NULL when over the limit or out of memory */
+struct bytes arena_copy(struct arena *a,
+                        struct bytes b); /* data is NULL on failure (also for len 0: then len is 0) */
+char *arena_strdup(struct arena *a, struct bytes b); /* NUL-terminated copy, NULL on failure */
+void arena_reset(struct arena *a);                   /* keeps the first block for reuse */
 void arena_free(struct arena *a);
 
 #endif

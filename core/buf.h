@@ -29,7 +29,8 @@ void buf_put_u8(struct buf *b, uint8_t v);
 void buf_put_u16(struct buf *b, uint16_t v);
 void buf_put_u32(struct buf *b, uint32_t v);
 void buf_put_u64(struct buf *b, uint64_t v);
-void buf_set_u32(struct buf *b, size_t offset, uint32_t v); /* overwrite 4 bytes written before (length prefixes) */
+void buf_set_u32(struct buf *b, size_t offset,
+                 uint32_t v); /* overwrite 4 bytes written before (length prefixes) */
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -17,8 +17,8 @@ bool bytes_equal(struct bytes a, struct bytes b);
 bool bytes_equal_str(struct bytes a, const char *s);
 bool bytes_start_with_str(struct bytes a, const char *prefix);
 
-/* Valid UTF-8 (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF) without a NUL byte: what a Postgres
- * `text` of a UTF8 database can hold. */
+/* Valid UTF-8 (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF) without a NUL byte: what a
+ * Postgres `text` of a UTF8 database can hold. */
 bool bytes_is_text(struct bytes a);
 
 /* Writes a printable form for messages into out (always NUL-terminated): control and non-ASCII bytes as \xNN,

@@ -1,5 +1,5 @@
-/* Clocks. Waiting uses the monotonic clock; whether something is due is judged by the database's clock, which is
- * followed here through samples so that the estimate never runs ahead of it (nothing leaves early). */
+/* Clocks. Waiting uses the monotonic clock; whether something is due is judged by the database's clock, which
+ * is followed here through samples so that the estimate never runs ahead of it (nothing leaves early). */
 #ifndef POSTDATE_CORE_CLOCK_H
 #define POSTDATE_CORE_CLOCK_H
 
@@ -18,12 +18,12 @@ struct db_clock {
 };
 
 void db_clock_reset(struct db_clock *c);
-/* db_us: the server's clock_timestamp() in µs since 1970; received_ns: monotonic when the answer was here. The server
- * read its clock before that, so db_us*1000 - received_ns is a lower bound of the true offset. */
+/* db_us: the server's clock_timestamp() in µs since 1970; received_ns: monotonic when the answer was here.
+ * The server read its clock before that, so db_us*1000 - received_ns is a lower bound of the true offset. */
 void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t received_ns);
 bool db_clock_ready(const struct db_clock *c);
-/* Estimated database time in ns since 1970 at monotonic instant mono_ns: by the greatest lower bound among the last
- * DB_CLOCK_SAMPLES samples. */
+/* Estimated database time in ns since 1970 at monotonic instant mono_ns: by the greatest lower bound among
+ * the last DB_CLOCK_SAMPLES samples. */
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns);
 /* The monotonic instant at which the estimate reaches due_ms. */
 int64_t db_clock_mono_ns(const struct db_clock *c, int64_t due_ms);

@@ -26,8 +26,8 @@ struct err {
     char text[480];
 };
 
-/* Records kind and printf-style text (truncated to fit). Always returns -1, so that `return err_set(...)` reads
- * well. `e` may be NULL. */
+/* Records kind and printf-style text (truncated to fit). Always returns -1, so that `return err_set(...)`
+ * reads well. `e` may be NULL. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts "fmt: " in front of the text already there; keeps the kind. Returns -1. */
@@ -39,7 +39,8 @@ void err_clear(struct err *e);
 bool err_is_transient(const struct err *e);
 
 /* The documented exit code of both programs for this error (sysexits.h values: 64 usage, 65 bad data,
- * 66 not found, 69 cannot connect, 75 busy, 77 permission, 78 configuration or schema; 1 otherwise, 0 none). */
+ * 66 not found, 69 cannot connect, 75 busy, 77 permission, 78 configuration or schema; 1 otherwise, 0 none).
+ */
 int err_exit_code(const struct err *e);
 
 #endif

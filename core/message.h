@@ -31,11 +31,12 @@ enum on_conflict {
 
 struct message {
     struct message_id id;
-    int64_t due_ms;            /* ms since 1970 */
-    struct bytes exchange;     /* delivery exchange, "" is the default exchange; text */
-    struct bytes routing_key;  /* text */
-    struct bytes key;          /* the user's own name for it; len 0: none; text */
-    struct bytes properties;   /* AMQP basic properties as in a content header frame: flags, then values (core/wire.h) */
+    int64_t due_ms;           /* ms since 1970 */
+    struct bytes exchange;    /* delivery exchange, "" is the default exchange; text */
+    struct bytes routing_key; /* text */
+    struct bytes key;         /* the user's own name for it; len 0: none; text */
+    struct bytes
+        properties; /* AMQP basic properties as in a content header frame: flags, then values (core/wire.h) */
     struct bytes body;
     enum message_hold hold;
     enum on_conflict on_conflict;

@@ -7,10 +7,12 @@
 #include "core/message.h"
 
 /* Appends the final AMQP property list to out: the stored one plus headers x-postdate-id (string) and
- * x-postdate-due (ms, 'l'); message_id is set to the id where it was empty. ERR_BUG if the stored bytes are malformed. */
+ * x-postdate-due (ms, 'l'); message_id is set to the id where it was empty. ERR_BUG if the stored bytes are
+ * malformed. */
 int outgoing_properties(const struct message *m, struct buf *out, struct err *e);
 
-/* The id in a property list that outgoing_properties made (for matching returned messages); false if absent. */
+/* The id in a property list that outgoing_properties made (for matching returned messages); false if absent.
+ */
 bool outgoing_id(struct bytes properties, struct message_id *out);
 
 #endif

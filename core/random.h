@@ -10,7 +10,8 @@ struct random_pool {
     size_t left; /* zero-initialise */
 };
 
-/* Fills out; aborts the process if the kernel has no randomness to give (cannot happen after boot). len <= 2560. */
+/* Fills out; aborts the process if the kernel has no randomness to give (cannot happen after boot). len <=
+ * 2560. */
 void random_take(struct random_pool *p, void *out, size_t len);
 uint32_t random_u32(void);
 

@@ -1,8 +1,9 @@
 /* AMQP 0-9-1 content properties and field tables as bytes, read and written without loss.
  *
- * Source: AMQP 0-9-1 specification, 4.2.5 and the errata at https://www.rabbitmq.com/amqp-0-9-1-errata#section_3
- * (the type letters RabbitMQ really uses: t b B s u I i l L f d D S A T F V x). Pure; readers keep views into the
- * input and copy nothing; every length is checked; nesting is limited to WIRE_DEPTH_MAX. */
+ * Source: AMQP 0-9-1 specification, 4.2.5 and the errata at
+ * https://www.rabbitmq.com/amqp-0-9-1-errata#section_3 (the type letters RabbitMQ really uses: t b B s u I i
+ * l L f d D S A T F V x). Pure; readers keep views into the input and copy nothing; every length is checked;
+ * nesting is limited to WIRE_DEPTH_MAX. */
 #ifndef POSTDATE_CORE_WIRE_H
 #define POSTDATE_CORE_WIRE_H
 
@@ -46,7 +47,8 @@ struct wire_properties {
 struct wire_field {
     struct bytes name;
     char kind;          /* AMQP type letter */
-    struct bytes value; /* the value's bytes without the type letter; for S, x: without the length prefix; for F, A: the content without it */
+    struct bytes value; /* the value's bytes without the type letter; for S, x: without the length prefix; for
+                           F, A: the content without it */
     struct bytes entry; /* the whole entry: name, type letter, value; append it to copy the entry verbatim */
 };
 
@@ -82,7 +84,8 @@ void wire_put_bool(struct buf *out, struct bytes name, bool value);
 void wire_put_void(struct buf *out, struct bytes name);
 void wire_put_table(struct buf *out, struct bytes name, struct bytes entries);
 void wire_put_array(struct buf *out, struct bytes name, struct bytes items);
-/* One array item: the same as a table entry without a name. kind and raw value bytes as in struct wire_field. */
+/* One array item: the same as a table entry without a name. kind and raw value bytes as in struct wire_field.
+ */
 void wire_put_item(struct buf *out, char kind, struct bytes value);
 
 #endif

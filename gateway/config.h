@@ -12,19 +12,46 @@
 enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may read it. */
+/* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may
+ * read it. */
 struct config {
-    struct { char *url; } postgres;
-    struct { char *url; int64_t heartbeat_ms; char *ca_file, *cert_file, *key_file; } amqp;
-    struct { char *exchange, *queue; int64_t prefetch; uint64_t max_body; } intake;
+    struct {
+        char *url;
+    } postgres;
+    struct {
+        char *url;
+        int64_t heartbeat_ms;
+        char *ca_file, *cert_file, *key_file;
+    } amqp;
+    struct {
+        char *exchange, *queue;
+        int64_t prefetch;
+        uint64_t max_body;
+    } intake;
     struct accept_route *routes; /* strings owned */
     size_t route_count;
-    struct { char *exchange; char **allow; size_t allow_count; int64_t lead_ms, max_delay_ms; } delivery;
-    struct { enum config_transport transport; } handover;
-    struct { int64_t attempts, first_ms, max_ms; } retry;
-    struct { int64_t key_memory_ms; } keys;
-    struct { int64_t delivered_ms, cancelled_ms, failed_ms; } retention;
-    struct { enum config_log_level level; bool json; } log;
+    struct {
+        char *exchange;
+        char **allow;
+        size_t allow_count;
+        int64_t lead_ms, max_delay_ms;
+    } delivery;
+    struct {
+        enum config_transport transport;
+    } handover;
+    struct {
+        int64_t attempts, first_ms, max_ms;
+    } retry;
+    struct {
+        int64_t key_memory_ms;
+    } keys;
+    struct {
+        int64_t delivered_ms, cancelled_ms, failed_ms;
+    } retention;
+    struct {
+        enum config_log_level level;
+        bool json;
+    } log;
     char *source; /* the file it was read from, or NULL */
 };
 
@@ -35,10 +62,11 @@ struct config_report {
     void *ctx;
 };
 
-/* Loads: path (from -c) else $POSTDATE_CONFIG else /etc/postdate/postdate.conf (may be absent) else defaults; then the
- * environment POSTDATE_<SECTION>_<OPTION> (environ is searched) which wins; secrets (urls) also from …_FILE. Every mistake is reported through
- * `report` (may be NULL), the first one is also put into e. -1 with ERR_CONFIG when there was any. An unknown option is a
- * mistake; unknown POSTDATE_ variables give one warning in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
+/* Loads: path (from -c) else $POSTDATE_CONFIG else /etc/postdate/postdate.conf (may be absent) else defaults;
+ * then the environment POSTDATE_<SECTION>_<OPTION> (environ is searched) which wins; secrets (urls) also from
+ * …_FILE. Every mistake is reported through `report` (may be NULL), the first one is also put into e. -1 with
+ * ERR_CONFIG when there was any. An unknown option is a mistake; unknown POSTDATE_ variables give one warning
+ * in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
 int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e);
 void config_free(struct config *c);
 

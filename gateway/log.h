@@ -1,5 +1,5 @@
-/* The daemon's log: one line per event on stderr, text or JSON. Thread-safe. Library code never logs; thread loops
- * and main do. Secrets never go in. */
+/* The daemon's log: one line per event on stderr, text or JSON. Thread-safe. Library code never logs; thread
+ * loops and main do. Secrets never go in. */
 #ifndef POSTDATE_GATEWAY_LOG_H
 #define POSTDATE_GATEWAY_LOG_H
 

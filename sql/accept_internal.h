@@ -8,7 +8,9 @@
 /* Marks redelivered items whose message is stored already STORE_DUPLICATE. Before the transaction. */
 int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct err *e);
 
-/* Decides every item with a key (accepted, kept, conflict, waits) and books its key. Inside the transaction. */
-int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e);
+/* Decides every item with a key (accepted, kept, conflict, waits) and books its key. Inside the transaction.
+ */
+int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
 /* Keys: the same key schedules once (per delivery exchange).
  *
- * Free keys are taken by one insert for the batch. A conflict is decided for each item alone, from the state of the message that
- * the key names now. Others' open transactions are never waited for longer than KEY_LOCK_TIMEOUT: then the item is
- * STORE_WAITS and the rest goes on. */
+ * Free keys are taken by one insert for the batch. A conflict is decided for each item alone, from the state
+ * of the message that the key names now. Others' open transactions are never waited for longer than
+ * KEY_LOCK_TIMEOUT: then the item is STORE_WAITS and the rest goes on. */
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
 
@@ -36,8 +36,8 @@ static void arrays_fill(struct key_arrays *a, struct store_item *const *items, s
 }
 
 /* Inserts n keys; won[i] tells whether item i got its key. */
-static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n, bool *won,
-                       struct err *e)
+static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
+                       bool *won, struct err *e)
 {
     arrays_fill(a, items, n);
     if (a->exchange.failed || a->key.failed || a->due.failed || a->id.failed)
@@ -62,8 +62,8 @@ static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *co
 enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE };
 
 /* Locks the key's row and the message it names. */
-static int look(struct pg *c, const struct store_options *o, const struct message *m, struct message_id *existing,
-                enum named *out, struct err *e)
+static int look(struct pg *c, const struct store_options *o, const struct message *m,
+                struct message_id *existing, enum named *out, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_bytes(&p, m->exchange);
@@ -121,11 +121,14 @@ static int take_over_key(struct pg *c, const struct message *m, struct err *e)
 
 static bool same_key(const struct store_item *a, const struct store_item *b)
 {
-    return bytes_equal(a->message.key, b->message.key) && bytes_equal(a->message.exchange, b->message.exchange);
+    return bytes_equal(a->message.key, b->message.key) &&
+           bytes_equal(a->message.exchange, b->message.exchange);
 }
 
-/* The item of this same batch, not stored yet, that holds item at's key now; NULL when a stored message does. */
-static struct store_item *holder_in_batch(struct store_item *const *items, size_t at, struct message_id holder)
+/* The item of this same batch, not stored yet, that holds item at's key now; NULL when a stored message does.
+ */
+static struct store_item *holder_in_batch(struct store_item *const *items, size_t at,
+                                          struct message_id holder)
 {
     while (at-- > 0 && same_key(items[at], items[at + 1]))
         if (message_id_equal(items[at]->message.id, holder))
@@ -164,9 +167,10 @@ static int decide(struct pg *c, const struct store_options *o, struct store_item
     return take_over_key(c, m, e);
 }
 
-/* Runs one step under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable. */
-static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t at,
-                          struct err *e)
+/* Runs one step under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the
+ * transaction usable. */
+static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *const *items,
+                          size_t at, struct err *e)
 {
     if (pg_exec(c, "savepoint one_key", e) != 0)
         return -1;
@@ -180,8 +184,8 @@ static int decide_guarded(struct pg *c, const struct store_options *o, struct st
 }
 
 /* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, each alone. */
-static int insert_guarded(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n, bool *won,
-                          struct err *e)
+static int insert_guarded(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
+                          bool *won, struct err *e)
 {
     if (pg_exec(c, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
         return -1;
@@ -220,7 +224,8 @@ static int compare_items(const void *va, const void *vb)
     return d ? d : (a > b) - (a < b);
 }
 
-int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e)
+int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)

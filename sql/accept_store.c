@@ -95,7 +95,8 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
 }
 
 /* Notes which message-ids this batch stored, for accept_dedupe after a crash. */
-static int note_batch(struct pg *c, int64_t consumer, const struct store_item *items, size_t count, struct err *e)
+static int note_batch(struct pg *c, int64_t consumer, const struct store_item *items, size_t count,
+                      struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
@@ -117,14 +118,16 @@ static int note_batch(struct pg *c, int64_t consumer, const struct store_item *i
     pg_add_int8(&p, consumer);
     pg_add_bytes(&p, buf_bytes(&message_ids));
     pg_add_bytes(&p, buf_bytes(&ids));
-    int rc = message_ids.failed || ids.failed ? err_set(e, ERR_BUG, "out of memory")
-             : pg_run(c, sql_query_batch_insert, &p, e) < 0 ? -1 : 0;
+    int rc = message_ids.failed || ids.failed               ? err_set(e, ERR_BUG, "out of memory")
+             : pg_run(c, sql_query_batch_insert, &p, e) < 0 ? -1
+                                                            : 0;
     buf_free(&message_ids);
     buf_free(&ids);
     return rc;
 }
 
-int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e)
+int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                 struct err *e)
 {
     for (size_t i = 0; i < count; i++)
         items[i].result = STORE_ACCEPTED;

@@ -19,26 +19,31 @@ enum store_result {
 };
 
 struct store_item {
-    struct message message;    /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC) */
-    struct bytes message_id;   /* AMQP message-id for redelivery dedupe; len 0: none */
+    struct message message; /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC) */
+    struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
-    enum store_result result;  /* out */
+    enum store_result result;      /* out */
     struct message_id existing_id; /* out */
 };
 
 struct store_options {
-    int64_t key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
-    int64_t consumer;      /* names the AMQP consumer session whose redeliveries are to be recognised; 0: not from AMQP */
+    int64_t
+        key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
+    int64_t consumer;  /* names the AMQP consumer session whose redeliveries are to be recognised; 0: not from
+                          AMQP */
 };
 
-/* Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get their result.
- * ERR_AWAY and ERR_BUSY: try again; ERR_REJECT: the batch contains something Postgres refuses: offer the items one by one. */
-int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count, struct err *e);
+/* Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get
+ * their result. ERR_AWAY and ERR_BUSY: try again; ERR_REJECT: the batch contains something Postgres refuses:
+ * offer the items one by one. */
+int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                 struct err *e);
 
 /* After a commit whose answer was lost: 1 the row is there, 0 it is not, -1 error. */
 int store_exists(struct pg *c, struct message_id id, struct err *e);
 
-/* Wakes gateways that sleep: a NOTIFY without payload. For writers outside the gateway, when something due within about a second was stored. */
+/* Wakes gateways that sleep: a NOTIFY without payload. For writers outside the gateway, when something due
+ * within about a second was stored. */
 int store_wake(struct pg *c, struct err *e);
 
 /* Forgets what dedupe can't need any more. For the housekeeper, about once a second. */

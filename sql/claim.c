@@ -20,8 +20,8 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->body = pg_bytes(r, row, 10);
 }
 
-int claim_due(struct pg *c, const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row),
-              void *ctx, struct err *e)
+int claim_due(struct pg *c, const struct claim_request *q,
+              bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_time(&p, q->horizon_ms);

@@ -11,23 +11,24 @@
 
 struct claim_request {
     int32_t instance;
-    int64_t horizon_ms;      /* rows due to be tried up to this point in time */
-    int64_t floor_ms;        /* skip rows whose next_at or due lies before this; 0: a full sweep */
+    int64_t horizon_ms; /* rows due to be tried up to this point in time */
+    int64_t floor_ms;   /* skip rows whose next_at or due lies before this; 0: a full sweep */
     int32_t rows_max;
-    int64_t bytes_max;       /* of bodies and properties; at least one row is taken whatever its size */
+    int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
 };
 
 struct claimed_row {
     struct message message; /* views, valid during the call-back */
     int64_t next_at_ms;
-    bool in_doubt;          /* an earlier publish of it may have reached the broker: it must not become cancellable */
-    int attempts;           /* made before */
+    bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
+    int attempts;  /* made before */
 };
 
-/* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that it can't keep in
- * memory (returns false) stays claimed until the instance's claims are released. Returns the number of rows, or -1. */
-int claim_due(struct pg *c, const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row),
-              void *ctx, struct err *e);
+/* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that
+ * it can't keep in memory (returns false) stays claimed until the instance's claims are released. Returns the
+ * number of rows, or -1. */
+int claim_due(struct pg *c, const struct claim_request *q,
+              bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
 
 enum settle_kind {
     SETTLE_DELIVERED,
@@ -40,13 +41,14 @@ enum settle_kind {
 struct settle_item {
     struct message_id id;
     enum settle_kind kind;
-    bool was_in_doubt;    /* for PUT_BACK: stays `claimed` */
-    int64_t next_at_ms;   /* RETRY, IN_DOUBT */
-    const char *error;    /* RETRY, IN_DOUBT, FAILED; NULL: none */
+    bool was_in_doubt;  /* for PUT_BACK: stays `claimed` */
+    int64_t next_at_ms; /* RETRY, IN_DOUBT */
+    const char *error;  /* RETRY, IN_DOUBT, FAILED; NULL: none */
 };
 
-/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. All in one statement a kind of move.
- * ERR_BUSY: somebody's lock was in the way for half a second; nothing was settled. Needs settle_setup on the connection. */
+/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. All in
+ * one statement a kind of move. ERR_BUSY: somebody's lock was in the way for half a second; nothing was
+ * settled. Needs settle_setup on the connection. */
 int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e);
 
 /* Asynchronous commit and a short lock_timeout, for the settling session. */

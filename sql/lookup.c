@@ -20,7 +20,8 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
         return err_set(e, ERR_BUG, "unknown state '%s' in postdate.message", state);
     out->attempts = pg_int4(r, row, 6);
     m->hold = bytes_equal_str(pg_bytes(r, row, 7), "b") ? HOLD_BROKER : HOLD_GATEWAY;
-    struct bytes *const to[] = {&m->exchange, &m->routing_key, &m->key, &out->error, &m->properties, &m->body};
+    struct bytes *const to[] = {&m->exchange, &m->routing_key, &m->key,
+                                &out->error,  &m->properties,  &m->body};
     for (int i = 0; i < 6; i++) {
         struct bytes v = pg_bytes(r, row, 8 + i);
         *to[i] = arena_copy(a, v);
@@ -30,7 +31,8 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
     return 0;
 }
 
-int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out, struct err *e)
+int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
+                 struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     PGresult *r = NULL;
@@ -51,7 +53,8 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
     return rc;
 }
 
-int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out, struct err *e)
+int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
+                     struct err *e)
 {
     char key_text[300], exchange_text[300];
     struct pg_params p = {0};

@@ -20,9 +20,11 @@ struct message_record {
 };
 
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */
-int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out, struct err *e);
+int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
+                 struct err *e);
 /* By key within a delivery exchange: the message that the key names now. ERR_NOT_FOUND. */
-int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out, struct err *e);
+int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
+                     struct err *e);
 
 struct lookup_filter {
     bool has_state;
@@ -31,8 +33,9 @@ struct lookup_filter {
     struct bytes exchange, routing_key;  /* data NULL: any */
 };
 
-/* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most limit rows. The arena is reset
- * between rows: copy what must stay. fn returns false to stop. Reads one partition at a time, so that a listing locks few of them. */
+/* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most
+ * limit rows. The arena is reset between rows: copy what must stay. fn returns false to stop. Reads one
+ * partition at a time, so that a listing locks few of them. */
 struct lookup_page {
     bool has_after;
     int64_t after_due_ms;
@@ -42,7 +45,8 @@ struct lookup_page {
 int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
-/* 'cancelled' (also when asked again), too late, or not there. Cancelling erases body and properties and frees the key. */
+/* 'cancelled' (also when asked again), too late, or not there. Cancelling erases body and properties and
+ * frees the key. */
 enum cancel_result { CANCEL_DONE, CANCEL_TOO_LATE, CANCEL_NOT_FOUND };
 int lookup_cancel(struct pg *c, struct message_id id, enum cancel_result *out, struct err *e);
 
@@ -61,8 +65,8 @@ struct status_report {
     int64_t count[7];             /* by enum message_state */
     bool capped[7];               /* count stopped at STATUS_COUNT_MAX */
     int64_t next_due_ms;          /* -1: nothing scheduled */
-    int64_t overdue;              /* live rows whose next_at lies more than a second in the past (capped too) */
-    int64_t oldest_overdue_ms;    /* -1 */
+    int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
+    int64_t oldest_overdue_ms; /* -1 */
     struct status_instance instances[16];
     int instance_count;
 };

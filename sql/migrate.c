@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Advisory locks of class 1886352244 ('post'): object 0 guards migrations. Instances use their own positive ids. */
+/* Advisory locks of class 1886352244 ('post'): object 0 guards migrations. Instances use their own positive
+ * ids. */
 #define MIGRATION_LOCK "1886352244, 0"
 
 struct meta {
@@ -41,22 +42,25 @@ static int refuse_newer(const struct meta *m, struct err *e)
 {
     if (m->version <= SCHEMA_VERSION)
         return 0;
-    return err_set(e, ERR_CONFIG, "schema postdate is at version %d, this program knows %d: use the newer program",
+    return err_set(e, ERR_CONFIG,
+                   "schema postdate is at version %d, this program knows %d: use the newer program",
                    m->version, SCHEMA_VERSION);
 }
 
 static int refuse_foreign(const struct meta *m, const char *broker, const char *vhost, struct err *e)
 {
     if (*vhost && *m->vhost && strcmp(vhost, m->vhost) != 0)
-        return err_set(e, ERR_CONFIG,
-                       "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another database, or "
-                       "`postdate migrate --rebind` if the messages are to go there",
-                       m->vhost, vhost);
+        return err_set(
+            e, ERR_CONFIG,
+            "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another database, or "
+            "`postdate migrate --rebind` if the messages are to go there",
+            m->vhost, vhost);
     if (*broker && *m->broker && strcmp(broker, m->broker) != 0)
-        return err_set(e, ERR_CONFIG,
-                       "schema postdate belongs to RabbitMQ cluster '%s', amqp.url leads to cluster '%s': use another "
-                       "database, or `postdate migrate --rebind` if the messages are to go there",
-                       m->broker, broker);
+        return err_set(
+            e, ERR_CONFIG,
+            "schema postdate belongs to RabbitMQ cluster '%s', amqp.url leads to cluster '%s': use another "
+            "database, or `postdate migrate --rebind` if the messages are to go there",
+            m->broker, broker);
     return 0;
 }
 
@@ -84,7 +88,7 @@ static int create_meta(struct pg *c, struct err *e)
                    "create table postdate.meta ("
                    " one boolean primary key default true check (one),"
                    " version integer not null,"
-                   " broker text,"  /* cluster name and vhost that the messages belong to */
+                   " broker text," /* cluster name and vhost that the messages belong to */
                    " vhost text);"
                    "insert into postdate.meta (version) values (0)",
                    e);
@@ -144,7 +148,8 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
     if (refuse_newer(&m, e) != 0)
         return -1;
     if (m.version < SCHEMA_VERSION)
-        return err_set(e, ERR_CONFIG, "schema postdate is at version %d, this program needs %d: run `postdate migrate`",
+        return err_set(e, ERR_CONFIG,
+                       "schema postdate is at version %d, this program needs %d: run `postdate migrate`",
                        m.version, SCHEMA_VERSION);
     if (refuse_foreign(&m, broker, vhost, e) != 0)
         return -1;

@@ -9,19 +9,24 @@
 #define SCHEMA_VERSION 1 /* what this program needs */
 
 struct migrate_options {
-    int64_t max_delay_ms;  /* partitions are made this far ahead, plus a little */
-    const char *vhost;     /* "" : not checked and not recorded */
-    const char *broker;    /* cluster name, "" : not checked and not recorded */
-    bool rebind;           /* record another broker and vhost over what is there */
+    int64_t max_delay_ms; /* partitions are made this far ahead, plus a little */
+    const char *vhost;    /* "" : not checked and not recorded */
+    const char *broker;   /* cluster name, "" : not checked and not recorded */
+    bool rebind;          /* record another broker and vhost over what is there */
 };
-struct migrate_report { int from_version, to_version; int partitions_made; };
+struct migrate_report {
+    int from_version, to_version;
+    int partitions_made;
+};
 
-/* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take turns (advisory lock).
- * ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost; ERR_PERMISSION. */
+/* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
+ * turns (advisory lock). ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
+ * ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 
-/* For programs that use the schema: ERR_CONFIG (text says to run `postdate migrate`) when it is missing, older or newer; also when
- * broker/vhost (where not "") differ from the recorded ones; records them where none are yet and record is true. */
+/* For programs that use the schema: ERR_CONFIG (text says to run `postdate migrate`) when it is missing,
+ * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where
+ * none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
 
 #endif

@@ -149,13 +149,14 @@ int partitions_ensure(struct pg *c, int64_t ahead_ms, struct err *e)
 static int holds_needed_rows(struct pg *c, const char *name, const struct retention *r, struct err *e)
 {
     char text[1024];
-    snprintf(text, sizeof text,
-             "select exists (select 1 from postdate.%s where owner is null and settled_at is null)"
-             " or exists (select 1 from postdate.%s where owner is not null)"
-             " or exists (select 1 from postdate.%s where settled_at is null or settled_at > now() -"
-             " case when state = 'delivered' then interval '%lld ms' when state = 'failed' then interval '%lld ms'"
-             " else interval '%lld ms' end)",
-             name, name, name, (long long)r->delivered_ms, (long long)r->failed_ms, (long long)r->cancelled_ms);
+    snprintf(
+        text, sizeof text,
+        "select exists (select 1 from postdate.%s where owner is null and settled_at is null)"
+        " or exists (select 1 from postdate.%s where owner is not null)"
+        " or exists (select 1 from postdate.%s where settled_at is null or settled_at > now() -"
+        " case when state = 'delivered' then interval '%lld ms' when state = 'failed' then interval '%lld ms'"
+        " else interval '%lld ms' end)",
+        name, name, name, (long long)r->delivered_ms, (long long)r->failed_ms, (long long)r->cancelled_ms);
     PGresult *result = PQexec(c->conn, text);
     int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
                                                        : pg_fail(c, result, e);
@@ -179,12 +180,14 @@ static int attach_again(struct pg *c, const struct partition *p, struct err *e)
     day_texts(p->day + 1, compact, to);
     day_texts(p->day, compact, from);
     snprintf(text, sizeof text,
-             "alter table postdate.message attach partition postdate.%s for values from ('%s 00:00+00') to ('%s 00:00+00')",
+             "alter table postdate.message attach partition postdate.%s for values from ('%s 00:00+00') to "
+             "('%s 00:00+00')",
              p->name, from, to);
     return pg_exec(c, text, e);
 }
 
-/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next time). */
+/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
+ * time). */
 static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
     int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p->name, r, e) : 0;
@@ -192,7 +195,8 @@ static int drop_if_settled(struct pg *c, const struct partition *p, const struct
         return needed < 0 ? -1 : 0;
     if (detach(c, p, e) != 0)
         return -1;
-    /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this look is final. */
+    /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this
+     * look is final. */
     needed = holds_needed_rows(c, p->name, r, e);
     if (needed != 0)
         return needed < 0 ? -1 : attach_again(c, p, e);
@@ -209,7 +213,8 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, struct err 
     struct partition_list list = {0};
     if (today(c, &now, e) != 0 || lock_partitions(c, e) != 0)
         return -1;
-    int dropped = 0, rc = pg_exec(c, "set enable_seqscan = on; set lock_timeout = '2s'; set statement_timeout = '60s'", e);
+    int dropped = 0,
+        rc = pg_exec(c, "set enable_seqscan = on; set lock_timeout = '2s'; set statement_timeout = '60s'", e);
     if (rc == 0)
         rc = list_load(c, &list, e);
     for (int i = 0; i < list.count && rc >= 0; i++) {

@@ -1,5 +1,5 @@
-/* Partitions of postdate.message, one per UTC day of the due time. Made and removed by `postdate migrate` and the
- * housekeeper only, never on the intake path or in a caller's transaction. */
+/* Partitions of postdate.message, one per UTC day of the due time. Made and removed by `postdate migrate` and
+ * the housekeeper only, never on the intake path or in a caller's transaction. */
 #ifndef POSTDATE_SQL_PARTITION_H
 #define POSTDATE_SQL_PARTITION_H
 
@@ -7,16 +7,17 @@
 #include "sql/pg.h"
 #include <stdint.h>
 
-/* Makes missing partitions from yesterday to now + ahead_ms and two days more. Returns how many were made, or -1.
- * Two at once take turns. */
+/* Makes missing partitions from yesterday to now + ahead_ms and two days more. Returns how many were made, or
+ * -1. Two at once take turns. */
 int partitions_ensure(struct pg *c, int64_t ahead_ms, struct err *e);
 
 struct retention {
     int64_t delivered_ms, cancelled_ms, failed_ms;
 };
 
-/* Drops partitions that lie in the past, hold nothing live, and whose rows are all settled longer ago than their
- * state's retention (superseded counts as cancelled). Never waits long for others. Returns how many, or -1. */
+/* Drops partitions that lie in the past, hold nothing live, and whose rows are all settled longer ago than
+ * their state's retention (superseded counts as cancelled). Never waits long for others. Returns how many, or
+ * -1. */
 int partitions_drop_settled(struct pg *c, const struct retention *r, struct err *e);
 
 #endif

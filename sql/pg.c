@@ -7,21 +7,20 @@
 
 #define CONNECT_TIMEOUT_MS 10000
 
-/* What every session runs with. Plans are pinned: all our queries are index lookups, partitions may be too fresh to have statistics,
- * and one bad plan in the claim would make every message late. force_custom_plan prunes partitions while
- * planning; a generic plan would lock every one of them. */
-static const char session_setup[] =
-    "set search_path = pg_catalog, pg_temp;"
-    "set timezone = 'UTC';"
-    "set datestyle = 'ISO';"
-    "set client_min_messages = warning;"
-    "set plan_cache_mode = force_custom_plan;"
-    "set jit = off;"
-    "set enable_seqscan = off; set enable_bitmapscan = off;"
-    "set enable_hashjoin = off; set enable_mergejoin = off;"
-    "set idle_in_transaction_session_timeout = '60s';"
-    "select set_config('synchronous_commit', 'on', false)"
-    " where current_setting('synchronous_commit') = 'off'";
+/* What every session runs with. Plans are pinned: all our queries are index lookups, partitions may be too
+ * fresh to have statistics, and one bad plan in the claim would make every message late. force_custom_plan
+ * prunes partitions while planning; a generic plan would lock every one of them. */
+static const char session_setup[] = "set search_path = pg_catalog, pg_temp;"
+                                    "set timezone = 'UTC';"
+                                    "set datestyle = 'ISO';"
+                                    "set client_min_messages = warning;"
+                                    "set plan_cache_mode = force_custom_plan;"
+                                    "set jit = off;"
+                                    "set enable_seqscan = off; set enable_bitmapscan = off;"
+                                    "set enable_hashjoin = off; set enable_mergejoin = off;"
+                                    "set idle_in_transaction_session_timeout = '60s';"
+                                    "select set_config('synchronous_commit', 'on', false)"
+                                    " where current_setting('synchronous_commit') = 'off'";
 
 static void one_line(const char *text, char *out, size_t out_size)
 {
@@ -49,11 +48,11 @@ static enum err_kind kind_of_sqlstate(const char *s)
         const char *prefix;
         enum err_kind kind;
     } table[] = {
-        {"08", ERR_AWAY},        {"57P", ERR_AWAY},      {"25006", ERR_AWAY},  {"53300", ERR_AWAY},
-        {"55P03", ERR_BUSY},     {"40", ERR_BUSY},       {"57014", ERR_BUSY},  {"53", ERR_BUSY},
-        {"58", ERR_BUSY},        {"28", ERR_PERMISSION}, {"42501", ERR_PERMISSION},
-        {"3D000", ERR_CONFIG},   {"3F000", ERR_CONFIG},  {"42P01", ERR_CONFIG}, {"42703", ERR_CONFIG},
-        {"42883", ERR_CONFIG},   {"22", ERR_REJECT},     {"23", ERR_REJECT},
+        {"08", ERR_AWAY},      {"57P", ERR_AWAY},      {"25006", ERR_AWAY},       {"53300", ERR_AWAY},
+        {"55P03", ERR_BUSY},   {"40", ERR_BUSY},       {"57014", ERR_BUSY},       {"53", ERR_BUSY},
+        {"58", ERR_BUSY},      {"28", ERR_PERMISSION}, {"42501", ERR_PERMISSION}, {"3D000", ERR_CONFIG},
+        {"3F000", ERR_CONFIG}, {"42P01", ERR_CONFIG},  {"42703", ERR_CONFIG},     {"42883", ERR_CONFIG},
+        {"22", ERR_REJECT},    {"23", ERR_REJECT},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (state_is(s, table[i].prefix))
@@ -74,7 +73,8 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
 }
 
-/* A failed login's SQLSTATE is only in the verbose text: "FATAL:  28P01: password authentication failed …". */
+/* A failed login's SQLSTATE is only in the verbose text: "FATAL:  28P01: password authentication failed …".
+ */
 static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
 {
     char text[400];

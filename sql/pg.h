@@ -8,10 +8,10 @@
 
 struct pg; /* opaque; owned by the thread that opened it */
 
-/* Connects to a libpq URL or conninfo string with application_name `name`, time-outs and keepalives, UTF8, UTC,
- * synchronous_commit at least `on`, plan_cache_mode=force_custom_plan (partition pruning at plan time).
- * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused; ERR_CONFIG: bad URL,
- * database does not exist or is not UTF8. The text never contains a password. */
+/* Connects to a libpq URL or conninfo string with application_name `name`, time-outs and keepalives, UTF8,
+ * UTC, synchronous_commit at least `on`, plan_cache_mode=force_custom_plan (partition pruning at plan time).
+ * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
+ * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
 struct pg *pg_open(const char *url, const char *name, struct err *e);
 void pg_close(struct pg *c); /* NULL is fine */
 int pg_socket(const struct pg *c);

@@ -13,7 +13,8 @@
 
 struct pg {
     PGconn *conn;
-    const char *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
+    const char
+        *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
 };
@@ -29,14 +30,20 @@ struct pg_params {
 void pg_add_int4(struct pg_params *p, int32_t v);
 void pg_add_int8(struct pg_params *p, int64_t v);
 void pg_add_bool(struct pg_params *p, bool v);
-void pg_add_time(struct pg_params *p, int64_t ms);             /* ms since 1970 as timestamptz */
+void pg_add_time(struct pg_params *p, int64_t ms);                /* ms since 1970 as timestamptz */
 void pg_add_id(struct pg_params *p, const struct message_id *id); /* the id must outlive the call */
-void pg_add_bytes(struct pg_params *p, struct bytes v);        /* text or bytea; must outlive the call */
-void pg_add_str(struct pg_params *p, const char *s);           /* NULL: SQL null */
+void pg_add_bytes(struct pg_params *p, struct bytes v);           /* text or bytea; must outlive the call */
+void pg_add_str(struct pg_params *p, const char *s);              /* NULL: SQL null */
 void pg_add_null(struct pg_params *p);
 
 /* One-dimensional arrays in binary: begin, then the items, then add as bytes. */
-enum pg_oid { PG_OID_INT8 = 20, PG_OID_INT4 = 23, PG_OID_TEXT = 25, PG_OID_TIMESTAMPTZ = 1184, PG_OID_UUID = 2950 };
+enum pg_oid {
+    PG_OID_INT8 = 20,
+    PG_OID_INT4 = 23,
+    PG_OID_TEXT = 25,
+    PG_OID_TIMESTAMPTZ = 1184,
+    PG_OID_UUID = 2950
+};
 void pg_array_begin(struct buf *b, enum pg_oid element, size_t count);
 void pg_array_bytes(struct buf *b, struct bytes v);
 void pg_array_time(struct buf *b, int64_t ms);
@@ -44,8 +51,9 @@ void pg_array_id(struct buf *b, struct message_id id);
 void pg_array_int4(struct buf *b, int32_t v);
 void pg_array_null(struct buf *b);
 
-/* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text) and returns its
- * binary result, or NULL with e set. params may be NULL. The caller clears the result with PQclear. */
+/* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
+ * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with
+ * PQclear. */
 PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
 /* The same where only the number of affected rows matters; -1 on error. */
 int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, struct err *e);

@@ -1,4 +1,5 @@
-/* Postgres values in binary: parameters, arrays, results. Source: the *recv and *send functions of PostgreSQL 15. */
+/* Postgres values in binary: parameters, arrays, results. Source: the *recv and *send functions of
+ * PostgreSQL 15. */
 #include "sql/pg_internal.h"
 
 #include <string.h>

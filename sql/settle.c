@@ -50,8 +50,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
 {
-    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ,
-                                              PG_OID_TEXT, PG_OID_INT4};
+    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT,
+                                              PG_OID_INT4};
     b->count = 0;
     for (size_t i = 0; i < count; i++)
         b->count += (items[i].kind == SETTLE_DELIVERED) == delivered;
@@ -97,5 +97,6 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
 
 int settle_setup(struct pg *c, struct err *e)
 {
-    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '500ms'; set enable_hashjoin = on", e);
+    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '500ms'; set enable_hashjoin = on",
+                   e);
 }

@@ -103,7 +103,8 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
         rc = pg_exec(c, "set enable_seqscan = off", e);
     for (int state = 0; state < 7; state++)
         s->capped[state] = budget <= 0;
-    /* next_at is never before due: once something waits before a day begins, no later day has anything sooner. */
+    /* next_at is never before due: once something waits before a day begins, no later day has anything
+     * sooner. */
     for (int i = 0; i < n && rc == 0; i++)
         if (s->next_due_ms < 0 || s->next_due_ms >= days[i])
             rc = waiting_day(c, days[i], s, e);

@@ -1,8 +1,9 @@
 /* Claims what is due before the horizon and hands it to its target.
  *
- * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at least half a lead before it is due.
- * What is accepted later than that rings claimer_wake. Most looks are hot: they start FLOOR_BELOW under the point that the last
- * one reached, past the dead index entries of what is done. Once a second a sweep looks from the beginning, for retries and late commits. */
+ * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
+ * least half a lead before it is due. What is accepted later than that rings claimer_wake. Most looks are
+ * hot: they start FLOOR_BELOW under the point that the last one reached, past the dead index entries of what
+ * is done. Once a second a sweep looks from the beginning, for retries and late commits. */
 #include "gateway/daemon/target.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
@@ -19,7 +20,8 @@ struct claimer {
     struct gateway *gateway;
     const struct target *target;
     struct pg *pg;
-    int64_t reached_ms;           /* what is due before this was claimed by earlier looks, late commits and retries apart */
+    int64_t
+        reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
     int64_t swept_ms, sampled_ms; /* monotonic */
     int32_t instance;
     int64_t look_next_at_ms; /* greatest next_at of the rows of this look */

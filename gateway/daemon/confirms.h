@@ -1,5 +1,5 @@
-/* The unconfirmed publishes of one channel, by confirm tag. Confirms may come for many at once and out of order.
- * Owned by one publisher thread. Source: https://www.rabbitmq.com/docs/confirms */
+/* The unconfirmed publishes of one channel, by confirm tag. Confirms may come for many at once and out of
+ * order. Owned by one publisher thread. Source: https://www.rabbitmq.com/docs/confirms */
 #ifndef POSTDATE_GATEWAY_CONFIRMS_H
 #define POSTDATE_GATEWAY_CONFIRMS_H
 

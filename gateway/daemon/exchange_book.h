@@ -1,6 +1,6 @@
-/* What is known of delivery exchanges: a publish to a missing or forbidden one closes the channel and leaves everything in
- * flight on it in doubt. So the first message to each exchange goes through the careful lane, alone, and only an
- * exchange that took one is used by the fast lane. Thread-safe. */
+/* What is known of delivery exchanges: a publish to a missing or forbidden one closes the channel and leaves
+ * everything in flight on it in doubt. So the first message to each exchange goes through the careful lane,
+ * alone, and only an exchange that took one is used by the fast lane. Thread-safe. */
 #ifndef POSTDATE_GATEWAY_EXCHANGE_BOOK_H
 #define POSTDATE_GATEWAY_EXCHANGE_BOOK_H
 

@@ -1,5 +1,5 @@
-/* A claimed message in memory, from its claim until its outcome is settled. One owner at a time: the claimer makes it, a lane and
- * its publisher hold it, the outcome queue takes it, the settler frees it. */
+/* A claimed message in memory, from its claim until its outcome is settled. One owner at a time: the claimer
+ * makes it, a lane and its publisher hold it, the outcome queue takes it, the settler frees it. */
 #ifndef POSTDATE_GATEWAY_HELD_H
 #define POSTDATE_GATEWAY_HELD_H
 
@@ -17,12 +17,12 @@ struct held_budget {
 struct held {
     struct held *next; /* in the outcome queue */
     struct held_budget *budget;
-    int32_t instance; /* under which it was claimed; settling is guarded by it */
-    int attempts;     /* made before this claim */
-    bool in_doubt;    /* an earlier publish of it may have reached the broker */
-    bool suspect;     /* it was in flight when the broker closed the channel: publish it alone */
-    bool returned;    /* the broker sent it back as unroutable; its confirm is still to come */
-    int64_t at_ms;    /* when to publish: due, or the next attempt */
+    int32_t instance;       /* under which it was claimed; settling is guarded by it */
+    int attempts;           /* made before this claim */
+    bool in_doubt;          /* an earlier publish of it may have reached the broker */
+    bool suspect;           /* it was in flight when the broker closed the channel: publish it alone */
+    bool returned;          /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t at_ms;          /* when to publish: due, or the next attempt */
     struct message message; /* views into data */
     enum settle_kind outcome;
     int64_t next_at_ms;

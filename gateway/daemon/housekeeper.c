@@ -1,7 +1,8 @@
 /* Keeps this gateway's place among the others and the table in order.
  *
- * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the lease. When that session or the lease is lost,
- * everything in memory is put back or settled first, and only then a new instance is booked, so that no message has two owners here. */
+ * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the
+ * lease. When that session or the lease is lost, everything in memory is put back or settled first, and only
+ * then a new instance is booked, so that no message has two owners here. */
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
@@ -18,8 +19,8 @@
 struct housekeeper {
     struct gateway *gateway;
     struct pg *pg;
-    int32_t instance;      /* booked on pg; 0: none */
-    int32_t old_instance;  /* lost, its claims not yet released; 0: none */
+    int32_t instance;                              /* booked on pg; 0: none */
+    int32_t old_instance;                          /* lost, its claims not yet released; 0: none */
     int64_t heartbeat_ms, sweep_ms, partitions_ms; /* boottime of the last (next, for partitions) */
 };
 
@@ -34,7 +35,8 @@ static void give_up_instance(struct housekeeper *k)
     if (k->instance)
         k->old_instance = k->instance;
     k->instance = 0;
-    /* The publishers notice by themselves, at their next message; those that sleep are woken to put theirs back. */
+    /* The publishers notice by themselves, at their next message; those that sleep are woken to put theirs
+     * back. */
     wake_ring(&k->gateway->fast.wake);
     wake_ring(&k->gateway->careful.wake);
 }
@@ -54,7 +56,8 @@ static int heartbeat(struct housekeeper *k, struct err *e)
     if (alive < 0)
         return -1;
     if (!alive) {
-        log_warning("another gateway took over from instance %d, whose lease had run out; starting anew", k->instance);
+        log_warning("another gateway took over from instance %d, whose lease had run out; starting anew",
+                    k->instance);
         return err_set(e, ERR_BUSY, "instance %d is gone", k->instance);
     }
     tenure_renew(&k->gateway->tenure, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAIT_MS 100       /* for the first delivery of a batch; also how soon a stop is noticed */
+#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define ASIDE_RETRY_MS 200
-#define ASIDE_BATCH 10    /* each may cost a lock time-out */
-#define ASIDE_MAX 400     /* beyond that they go back to the queue */
+#define ASIDE_BATCH 10            /* each may cost a lock time-out */
+#define ASIDE_MAX 400             /* beyond that they go back to the queue */
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
 static int connect_broker(struct intake *in, struct err *e)
@@ -85,7 +85,8 @@ static int collect(struct intake *in, struct err *e)
         if (broker_next_event(in->broker, &in->arena, max_body, in->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of an intake queue (deleted or failed over)");
+            return err_set(e, ERR_AWAY,
+                           "RabbitMQ ended the consumer of an intake queue (deleted or failed over)");
         if (ev.kind == BROKER_EVENT_DELIVERY)
             add_delivery(in, &ev);
         else if (ev.kind == BROKER_EVENT_NONE)
@@ -175,7 +176,8 @@ static int retry_aside(struct intake *in, struct err *e)
     }
     if (!in->aside)
         in->aside_end = &in->aside;
-    /* aside_count is lowered only now and by one less, so that acknowledge() never acknowledges "multiple" here. */
+    /* aside_count is lowered only now and by one less, so that acknowledge() never acknowledges "multiple"
+     * here. */
     size_t count = in->count;
     in->aside_count -= count - 1;
     int rc = process(in, e);

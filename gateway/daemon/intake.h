@@ -1,7 +1,9 @@
-/* The intake: from the intake queue into the database. One thread, one broker connection, one database connection.
+/* The intake: from the intake queue into the database. One thread, one broker connection, one database
+ * connection.
  *
- * Reads a batch as far as deliveries are there, decides each (core/accept.h), stores them in one transaction, parks what can't be accepted,
- * and only then acknowledges. A message whose key is held by somebody's open transaction is set aside and offered again, alone. */
+ * Reads a batch as far as deliveries are there, decides each (core/accept.h), stores them in one transaction,
+ * parks what can't be accepted, and only then acknowledges. A message whose key is held by somebody's open
+ * transaction is set aside and offered again, alone. */
 #ifndef POSTDATE_GATEWAY_INTAKE_H
 #define POSTDATE_GATEWAY_INTAKE_H
 
@@ -19,8 +21,8 @@ struct intake_delivery {
     struct accept_input input; /* views into the batch's arena, or into the block of a message set aside */
     uint64_t tag;
     bool redelivered;
-    bool refused;              /* reason says why; to be parked */
-    char *reason;              /* in the arena */
+    bool refused; /* reason says why; to be parked */
+    char *reason; /* in the arena */
 };
 
 /* A delivery that waits for a key, with a copy of its bytes. */
@@ -47,7 +49,8 @@ struct intake {
     int64_t aside_retry_ms; /* monotonic */
 };
 
-/* intake_store.c: decides and stores deliveries[0..count). 0: all stored, refused or set aside; -1: nothing is sure, drop the connection. */
+/* intake_store.c: decides and stores deliveries[0..count). 0: all stored, refused or set aside; -1: nothing
+ * is sure, drop the connection. */
 int intake_store(struct intake *in, struct err *e);
 
 /* intake_park.c: publishes the refused ones to postdate.rejected and waits for the confirms. */

@@ -1,5 +1,5 @@
-/* Bad input is parked, not dropped: it goes to postdate.rejected with the reason in x-postdate-error. Through a connection
- * of its own, opened for the batch, so that confirms do not mix with deliveries. */
+/* Bad input is parked, not dropped: it goes to postdate.rejected with the reason in x-postdate-error. Through
+ * a connection of its own, opened for the batch, so that confirms do not mix with deliveries. */
 #include "gateway/daemon/intake.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
@@ -18,7 +18,8 @@ static struct broker *open_connection(struct intake *in, struct err *e)
 
 static struct bytes parked_body(const struct accept_input *input)
 {
-    return input->body.data ? input->body : bytes_of("", 0); /* one over max_body was not read; the reason tells its size */
+    return input->body.data ? input->body
+                            : bytes_of("", 0); /* one over max_body was not read; the reason tells its size */
 }
 
 static int wait_confirm(struct broker *b, struct arena *arena, uint64_t tag, struct err *e)
@@ -46,11 +47,14 @@ static int park_one(struct broker *b, struct arena *arena, const struct intake_d
     buf_init(&properties, 1 << 20);
     accept_parked_properties(d->input.properties, d->reason ? d->reason : "refused", &properties);
     struct bytes queue = bytes_of_str("postdate.rejected");
-    int rc = broker_publish(b, bytes_of("", 0), queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
-    if (rc != 0 && e->kind == ERR_REJECT) { /* the headers do not fit any more with ours: keep the reason and the body */
+    int rc = broker_publish(b, bytes_of("", 0), queue, buf_bytes(&properties), parked_body(&d->input), true,
+                            &tag, e);
+    if (rc != 0 &&
+        e->kind == ERR_REJECT) { /* the headers do not fit any more with ours: keep the reason and the body */
         buf_reset(&properties);
         accept_parked_properties(bytes_of("", 0), d->reason ? d->reason : "refused", &properties);
-        rc = broker_publish(b, bytes_of("", 0), queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
+        rc = broker_publish(b, bytes_of("", 0), queue, buf_bytes(&properties), parked_body(&d->input), true,
+                            &tag, e);
     }
     if (rc == 0)
         rc = wait_confirm(b, arena, tag, e);
@@ -81,8 +85,9 @@ int intake_park(struct intake *in, struct err *e)
         broker_drop(b);
     if (rc == 0)
         log_warning("parked %zu message%s in postdate.rejected, the first one because: %s", refused,
-                    refused == 1 ? "" : "s", in->deliveries[0].refused && in->deliveries[0].reason
-                                                 ? in->deliveries[0].reason
-                                                 : "see its header x-postdate-error");
+                    refused == 1 ? "" : "s",
+                    in->deliveries[0].refused && in->deliveries[0].reason
+                        ? in->deliveries[0].reason
+                        : "see its header x-postdate-error");
     return rc;
 }

@@ -5,7 +5,8 @@
 #include "core/wire.h"
 #include <string.h>
 
-#define PATIENCE_MS 15000 /* how long a batch waits for the database with the broker's connection unattended */
+#define PATIENCE_MS                                                                                          \
+    15000 /* how long a batch waits for the database with the broker's connection unattended */
 #define PAUSE_MS 100
 
 static void refuse(struct intake *in, struct intake_delivery *d, const char *reason)
@@ -58,7 +59,8 @@ static int reconnect(struct intake *in, struct err *e)
     return in->pg ? 0 : -1;
 }
 
-/* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row tells. */
+/* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row
+ * tells. */
 static int was_committed(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++)
@@ -150,7 +152,8 @@ int intake_store(struct intake *in, struct err *e)
         if (in->items[i].result == STORE_CONFLICT) {
             char text[400], key[300];
             err_clear(e);
-            snprintf(text, sizeof text, "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
+            snprintf(text, sizeof text,
+                     "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
                      bytes_printable(in->items[i].message.key, key, sizeof key));
             refuse(in, &in->deliveries[in->item_delivery[i]], text);
         }

@@ -1,5 +1,5 @@
-/* Claimed messages that wait for their millisecond in front of one publisher. Thread-safe: the claimer and the other lane push,
- * the lane's publisher takes. Owns what is in it. */
+/* Claimed messages that wait for their millisecond in front of one publisher. Thread-safe: the claimer and
+ * the other lane push, the lane's publisher takes. Owns what is in it. */
 #ifndef POSTDATE_GATEWAY_LANE_H
 #define POSTDATE_GATEWAY_LANE_H
 
@@ -15,7 +15,7 @@ struct lane {
 };
 
 int lane_open(struct lane *l, struct err *e);
-void lane_close(struct lane *l); /* frees what is still in it */
+void lane_close(struct lane *l);               /* frees what is still in it */
 int lane_push(struct lane *l, struct held *h); /* -1: out of memory, h stays the caller's */
 /* The first message due at or before now_ms, or NULL. */
 struct held *lane_take_due(struct lane *l, int64_t now_ms);

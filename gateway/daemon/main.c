@@ -1,5 +1,5 @@
-/* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches over
- * them, and stops them in order. */
+/* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches
+ * over them, and stops them in order. */
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
@@ -19,14 +19,16 @@
 static const char usage[] =
     "usage: postdated [-c FILE] [--check-config]\n"
     "\n"
-    "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each when it is due.\n"
+    "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each "
+    "when it is due.\n"
     "\n"
     "  -c, --config FILE       configuration (else $POSTDATE_CONFIG, /etc/postdate/postdate.conf, defaults)\n"
     "      --check-config      report every mistake of the configuration and exit\n"
     "      --print-config-sample  print every option with its default\n"
     "      --help, --version\n"
     "\n"
-    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: put back what is not due, finish what is in flight,\n"
+    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: put back what is not due, finish what is "
+    "in flight,\n"
     "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n";
 
 struct daemon {
@@ -108,9 +110,9 @@ static int gateway_open(struct daemon *d, struct err *e)
     watch_open(&g->rabbitmq, "RabbitMQ");
     if (exchange_book_open(&g->exchanges) != 0)
         return err_set(e, ERR_BUG, "out of memory");
-    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
-        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
-        wake_open(&d->main_wake, e) != 0)
+    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 ||
+        wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
+        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, false) != 0 || publisher_open(&d->careful, g, true) != 0)
         return err_set(e, ERR_BUG, "out of memory");
@@ -183,8 +185,9 @@ static void watch_over(struct daemon *d)
     while (!gateway_stopping(g, STOP_INTAKE)) {
         if (!said_ready && atomic_load(&g->up) == UP_ALL) {
             said_ready = true;
-            log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport timer)",
-                     d->config.intake.exchange, d->config.delivery.exchange);
+            log_info(
+                "ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport timer)",
+                d->config.intake.exchange, d->config.delivery.exchange);
         }
         if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS))
             log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);

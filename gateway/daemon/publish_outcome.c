@@ -1,4 +1,5 @@
-/* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came). */
+/* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
+ */
 #include "core/outgoing.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/log.h"
@@ -25,7 +26,8 @@ void publisher_refuse(struct publisher *p, struct held *h, const char *reason)
     h->next_at_ms = next_try_ms(p, h);
     held_set_error(h, reason);
     if (h->in_doubt)
-        gateway_settle(p->gateway, h, SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
+        gateway_settle(p->gateway, h,
+                       SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
     else if (h->attempts + 1 >= p->gateway->config->retry.attempts)
         gateway_settle(p->gateway, h, SETTLE_FAILED);
     else
@@ -42,7 +44,8 @@ static void on_return(struct publisher *p, const struct broker_event *ev)
     if (!h)
         return;
     h->returned = true;
-    snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable), ev->code);
+    snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable),
+             ev->code);
     held_set_error(h, text);
 }
 

@@ -5,7 +5,7 @@
 #include "gateway/log.h"
 
 #define WINDOW_FAST 2000
-#define EVENT_EVERY 64            /* publishes between two looks at what the broker says */
+#define EVENT_EVERY 64              /* publishes between two looks at what the broker says */
 #define IDLE_NS INT64_C(1000000000) /* an idle connection is pumped this often, for its heartbeats */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
@@ -116,7 +116,8 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
         return 0;
     }
     set_busy(p, true);
-    int rc = broker_publish(p->broker, m->exchange, m->routing_key, buf_bytes(&p->properties), m->body, true, &tag, e);
+    int rc = broker_publish(p->broker, m->exchange, m->routing_key, buf_bytes(&p->properties), m->body, true,
+                            &tag, e);
     set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT) {
         publisher_refuse(p, h, e->text);

@@ -1,7 +1,7 @@
 /* Publishes a lane's messages on their millisecond and learns what became of them.
  *
- * Two publishers run: the fast one keeps many publishes in flight; the careful one a single one, so that a channel closed by the
- * broker has one culprit. See exchange_book.h for which messages go where. */
+ * Two publishers run: the fast one keeps many publishes in flight; the careful one a single one, so that a
+ * channel closed by the broker has one culprit. See exchange_book.h for which messages go where. */
 #ifndef POSTDATE_GATEWAY_PUBLISHER_H
 #define POSTDATE_GATEWAY_PUBLISHER_H
 
@@ -18,8 +18,9 @@ struct publisher {
     bool careful;
     int window; /* unconfirmed publishes at most */
     struct broker *broker;
-    pthread_mutex_t broker_lock;     /* guards broker against the watchdog only */
-    atomic_int_fast64_t busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
+    pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
+    atomic_int_fast64_t
+        busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
     bool blocked;
     struct confirms confirms;
     struct arena arena;
@@ -30,7 +31,8 @@ int publisher_open(struct publisher *p, struct gateway *g, bool careful);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 
-/* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True if it did. */
+/* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True
+ * if it did. */
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
 
 /* publish_outcome.c: what the broker said. */

@@ -1,15 +1,15 @@
 /* Writes outcomes into the database, a batch at a time.
  *
- * Commits are asynchronous: a settle that a database crash swallows is published again, never lost. A row that somebody's open
- * transaction has locked must not hold up the others: a batch that runs into a lock is halved until the locked ones stand alone, and these are
- * tried again later. */
+ * Commits are asynchronous: a settle that a database crash swallows is published again, never lost. A row
+ * that somebody's open transaction has locked must not hold up the others: a batch that runs into a lock is
+ * halved until the locked ones stand alone, and these are tried again later. */
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
 
 #include <stdlib.h>
 
 #define BATCH_MAX 2000
-#define GATHER_MS 10  /* after a small batch, wait for company: commits cost more than rows */
+#define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
 #define SMALL 200
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
@@ -26,7 +26,8 @@ struct settler {
 static void fill_batch(struct settler *s)
 {
     s->count = 0;
-    while (s->backlog && s->count < BATCH_MAX && (!s->count || s->batch[0]->instance == s->backlog->instance)) {
+    while (s->backlog && s->count < BATCH_MAX &&
+           (!s->count || s->batch[0]->instance == s->backlog->instance)) {
         struct held *h = s->backlog;
         s->backlog = h->next;
         s->items[s->count] = (struct settle_item){.id = h->message.id,

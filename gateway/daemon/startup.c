@@ -18,7 +18,8 @@ struct broker *startup_open_broker(const struct config *c, const char *name, str
     return broker_open(&o, e);
 }
 
-int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size, struct err *e)
+int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
+                    struct err *e)
 {
     const char **routes = calloc(c->route_count + 1, sizeof(const char *));
     if (!routes)

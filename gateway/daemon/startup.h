@@ -1,4 +1,5 @@
-/* Before the threads start: waits for the servers, refuses what can't work, makes sure of schema, topology and partitions. */
+/* Before the threads start: waits for the servers, refuses what can't work, makes sure of schema, topology
+ * and partitions. */
 #ifndef POSTDATE_GATEWAY_STARTUP_H
 #define POSTDATE_GATEWAY_STARTUP_H
 
@@ -8,9 +9,11 @@
 /* Opens a broker connection as configured. */
 struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e);
 /* Declares what the configuration asks for; expired receives the second intake queue's name. */
-int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size, struct err *e);
+int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
+                    struct err *e);
 
-/* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit code by err_exit_code). */
+/* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit
+ * code by err_exit_code). */
 int startup_run(struct gateway *g, struct err *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* This gateway's right to publish what it claimed: an instance booked in the database and a lease that its heartbeat renews.
- * The housekeeper gives and ends it; claimer and publishers ask before every batch. Thread-safe. */
+/* This gateway's right to publish what it claimed: an instance booked in the database and a lease that its
+ * heartbeat renews. The housekeeper gives and ends it; claimer and publishers ask before every batch.
+ * Thread-safe. */
 #ifndef POSTDATE_GATEWAY_TENURE_H
 #define POSTDATE_GATEWAY_TENURE_H
 

@@ -23,7 +23,8 @@ void wake_close(struct wake *w)
 void wake_ring(struct wake *w)
 {
     uint64_t one = 1;
-    ssize_t ignored = write(w->fd, &one, sizeof one); /* fails only when the counter is full: it rings already */
+    ssize_t ignored =
+        write(w->fd, &one, sizeof one); /* fails only when the counter is full: it rings already */
     (void)ignored;
 }
 

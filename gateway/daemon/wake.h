@@ -1,4 +1,5 @@
-/* A thread's alarm clock: anyone may ring it, its owner polls the descriptor. Ringing twice is ringing once. */
+/* A thread's alarm clock: anyone may ring it, its owner polls the descriptor. Ringing twice is ringing once.
+ */
 #ifndef POSTDATE_GATEWAY_WAKE_H
 #define POSTDATE_GATEWAY_WAKE_H
 

@@ -1,4 +1,5 @@
-/* Says once that a server is away and once that it is back, for all threads together, and paces their attempts. */
+/* Says once that a server is away and once that it is back, for all threads together, and paces their
+ * attempts. */
 #ifndef POSTDATE_GATEWAY_WATCH_H
 #define POSTDATE_GATEWAY_WATCH_H
 
@@ -11,7 +12,7 @@ struct watch {
     const char *name; /* "Postgres", "RabbitMQ" */
     pthread_mutex_t lock;
     bool away;
-    int64_t since_ms;  /* monotonic */
+    int64_t since_ms; /* monotonic */
 };
 
 void watch_open(struct watch *w, const char *name);
