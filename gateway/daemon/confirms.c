@@ -41,6 +41,11 @@ struct held *confirms_take_any(struct confirms *c)
     return take(c, c->oldest);
 }
 
+const struct held *confirms_oldest(const struct confirms *c)
+{
+    return c->count ? c->ring[c->oldest % CONFIRMS_MAX] : NULL;
+}
+
 struct held *confirms_find(struct confirms *c, struct message_id id)
 {
     for (uint64_t tag = c->oldest; tag < c->next; tag++) {

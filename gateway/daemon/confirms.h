@@ -22,6 +22,7 @@ void confirms_add(struct confirms *c, uint64_t tag, struct held *h); /* tags com
 struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple);
 /* Takes any, oldest first; NULL when empty. */
 struct held *confirms_take_any(struct confirms *c);
+const struct held *confirms_oldest(const struct confirms *c); /* NULL when empty */
 struct held *confirms_find(struct confirms *c, struct message_id id);
 
 #endif

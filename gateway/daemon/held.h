@@ -23,6 +23,7 @@ struct held {
     bool suspect;           /* it was in flight when the broker closed the channel: publish it alone */
     bool returned;          /* the broker sent it back as unroutable; its confirm is still to come */
     int64_t at_ms;          /* when to publish: due, or the next attempt */
+    int64_t published_ms;   /* monotonic; while it is unconfirmed */
     struct message message; /* views into data */
     enum settle_kind outcome;
     int64_t next_at_ms;

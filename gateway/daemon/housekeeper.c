@@ -7,6 +7,7 @@
 #include "gateway/log.h"
 #include "sql/accept_store.h"
 #include "sql/instance.h"
+#include "sql/key_prune.h"
 #include "sql/partition.h"
 
 #define TICK_MS 500
@@ -14,7 +15,7 @@
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 #define SWEEP_MS 10000
 #define PARTITIONS_MS (3600 * 1000)
-#define FIRST_PARTITIONS_MS 30000
+#define FIRST_PARTITIONS_MS 1000
 
 struct housekeeper {
     struct gateway *gateway;
@@ -88,6 +89,8 @@ static int keep_partitions(struct housekeeper *k, struct err *e)
     struct retention r = {c->retention.delivered_ms, c->retention.cancelled_ms, c->retention.failed_ms};
     int made = partitions_ensure(k->pg, c->delivery.max_delay_ms, e);
     int dropped = made < 0 ? -1 : partitions_drop_settled(k->pg, &r, e);
+    if (dropped >= 0 && keys_prune(k->pg, c->keys.key_memory_ms, e) != 0)
+        dropped = -1;
     if (made > 0)
         log_info("made %d partitions", made);
     if (dropped > 0)

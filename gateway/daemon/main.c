@@ -5,6 +5,7 @@
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define STUCK_MS 20000
+#define STOP_S 30 /* all that a stop may take */
 #define WATCH_NS INT64_C(100000000)
 
 static const char usage[] =
@@ -69,6 +71,17 @@ static void reload(struct daemon *d)
     log_info("SIGHUP: log settings read again; all other options need a restart");
 }
 
+/* The next signal, or -1 when stopping takes longer than it should. */
+static int wait_signal(const sigset_t *set, bool stopping)
+{
+    const struct timespec patience = {.tv_sec = STOP_S};
+    int sig;
+    do
+        sig = stopping ? sigtimedwait(set, NULL, &patience) : sigwaitinfo(set, NULL);
+    while (sig < 0 && errno == EINTR);
+    return sig;
+}
+
 /* Owns the signals; nothing else runs in here, so a signal is acted on at once whatever the servers do. */
 static void *signals_thread(void *arg)
 {
@@ -80,7 +93,11 @@ static void *signals_thread(void *arg)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1); /* from main: time to end */
-    while (sigwait(&set, &sig) == 0 && sig != SIGUSR1) {
+    while ((sig = wait_signal(&set, stops > 0)) != SIGUSR1) {
+        if (sig < 0) {
+            log_warning("a server does not answer: leaving what is claimed to the next gateway");
+            _exit(1);
+        }
         if (sig == SIGHUP) {
             reload(d);
             continue;

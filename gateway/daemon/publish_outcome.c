@@ -115,7 +115,11 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
         h->in_doubt = true;
         h->suspect = blamed;
         h->returned = false;
+        bool late = clock_monotonic_ns() / 1000000 - h->published_ms >= PUBLISHER_CONFIRM_MS;
         if (!blamed || lane_push(&p->gateway->careful, h) != 0)
-            in_doubt(p, h, "the connection was lost before the broker confirmed", h->at_ms);
+            in_doubt(p, h,
+                     late ? "the broker did not confirm it in time"
+                          : "the connection was lost before the broker confirmed",
+                     late ? next_try_ms(p, h) : h->at_ms);
     }
 }

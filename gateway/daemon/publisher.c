@@ -123,6 +123,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
         publisher_refuse(p, h, e->text);
         return 0;
     }
+    h->published_ms = clock_monotonic_ns() / 1000000;
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     return rc;
 }
@@ -192,6 +193,16 @@ static int publish_due(struct publisher *p, struct err *e)
     return 0;
 }
 
+/* -1 when the oldest publish has gone unconfirmed for too long. A blocked broker confirms nothing, and says
+ * so. */
+static int check_confirms(struct publisher *p, struct err *e)
+{
+    const struct held *oldest = confirms_oldest(&p->confirms);
+    if (p->blocked || !oldest || clock_monotonic_ns() / 1000000 - oldest->published_ms < PUBLISHER_CONFIRM_MS)
+        return 0;
+    return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
+}
+
 static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
@@ -228,7 +239,9 @@ static void run_connected(struct publisher *p)
             if (p->confirms.count == 0 || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (publish_due(p, &e) != 0 || read_events(p, &e) != 0) {
+        if (tenure_instance(&p->gateway->tenure) == 0)
+            put_back_all(p);
+        if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             lost(p, &e);
             return;
         }

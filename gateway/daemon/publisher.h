@@ -11,6 +11,9 @@
 #include "gateway/daemon/confirms.h"
 #include "gateway/daemon/gateway.h"
 
+/* A target that never confirms (a queue without its majority) must not fill the window for ever. */
+#define PUBLISHER_CONFIRM_MS 30000
+
 struct publisher {
     struct gateway *gateway;
     struct lane *lane;

@@ -44,6 +44,7 @@ create table postdate.key (
     id       uuid not null,
     primary key (exchange, key)
 );
+create index key_due on postdate.key (due);
 
 -- Running gateways. A row's session lock (advisory, class 1886352244 = 'post', object = id) tells that it lives.
 create table postdate.instance (

@@ -34,6 +34,14 @@ def not_san(item):
     return item
 
 
+def needs_vhosts(count):
+    """Marks a test that needs more fresh vhosts than its class says, or none."""
+    def mark(test):
+        test.vhosts = count
+        return test
+    return mark
+
+
 def now_ms():
     return time.time_ns() // 1_000_000
 
@@ -129,19 +137,21 @@ def own_stack_list():
     return os.path.join(os.environ['STACK_DIR'], 'stacks-of-tests')
 
 
-def note_stack(directory):
-    """A test is about to start servers of its own there: run.py ends them if the test can't."""
+def note_stack(directory, remove=None):
+    """A test is about to start servers of its own there: run.py ends them, and removes the folder `remove`, if the
+    test itself can't."""
     with open(own_stack_list(), 'a', encoding='utf-8') as f:
-        f.write(directory + '\n')
+        f.write(f'{directory}\t{remove or directory}\n')
     return directory
 
 
 def stacks_of_tests():
+    """{stack folder: folder to remove}"""
     try:
         with open(own_stack_list(), encoding='utf-8') as f:
-            return set(f.read().split())
+            return dict(line.split('\t') for line in f.read().splitlines())
     except FileNotFoundError:
-        return set()
+        return {}
 
 
 def run_psql(url, query, check=True):
@@ -183,11 +193,9 @@ class Place:
 
     def __init__(self, stack, max_delay='3d', migrate=True):
         self.stack = stack
-        if not stack.vhosts:
-            stack.counter += 1
-            stack.make_vhosts([f'extra-{os.getpid()}-{stack.counter}'])
-        self.vhost = stack.vhosts.pop(0)
-        self.database = 't_' + re.sub(r'\W', '_', self.vhost)
+        stack.counter += 1
+        self.vhost = stack.vhosts.pop(0) if stack.vhosts else 'none'
+        self.database = f't_{os.getpid()}_{stack.counter}'
         self.amqp = with_path(stack.amqp, self.vhost)
         self.postgres = postgres_url(stack.postgres, self.database)
         self.max_delay = max_delay
@@ -528,13 +536,14 @@ def stack():
     if main_stack is None:
         directory = os.environ.get('STACK_DIR', os.path.join(ROOT, 'build', 'teststack'))
         main_stack = Stack(directory).load()
-        main_stack.vhosts = os.environ.get('POSTDATE_TEST_VHOSTS', '').split()
     return main_stack
 
 
 class LiveTest(unittest.TestCase):
-    """self.place() makes a database and vhost for one test; it is closed after it."""
+    """self.place() makes a database for one test and takes one of its `vhosts`; it is closed after it."""
     maxDiff = 4000
+    vhosts = 1  # how many fresh ones run.py gives to each job (a test, or a SharedTest class)
+    weight = 1  # heavier jobs start first
 
     def place(self, **options):
         place = Place(options.pop('stack', None) or stack(), **options)

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,6 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 import harness  # noqa: E402
 
-VHOSTS_PER_WORKER = 24
 TEST_LIMIT_S = 120
 
 
@@ -43,8 +43,19 @@ def load_modules():
     return modules
 
 
+class Job:
+    """What must run in one process: a test, or a class whose tests share something."""
+
+    def __init__(self, case, names, full):
+        one = getattr(case, names[0]) if len(names) == 1 else case
+        self.names = full
+        self.weight = getattr(one, 'weight', case.weight)
+        self.vhosts_wanted = getattr(one, 'vhosts', case.vhosts)
+        self.vhosts = []
+
+
 def find_jobs(words):
-    """[(weight, [full names])]: what must run in one process goes together; heavy ones start first."""
+    """Heavy ones come first."""
     jobs = []
     for module in load_modules():
         for case in vars(module).values():
@@ -56,12 +67,21 @@ def find_jobs(words):
             full = [f'{module.__name__}.{case.__name__}.{n}' for n in names]
             if not full:
                 continue
-            weight = getattr(case, 'weight', 1)
             if issubclass(case, harness.SharedTest) or getattr(case, 'together', False):
-                jobs.append((weight, full))
+                jobs.append(Job(case, names, full))
             else:
-                jobs.extend((getattr(getattr(case, f.rsplit('.', 1)[1]), 'weight', weight), [f]) for f in full)
-    return sorted(jobs, key=lambda j: -j[0])
+                jobs.extend(Job(case, [n], [f]) for n, f in zip(names, full))
+    return sorted(jobs, key=lambda j: -j.weight)
+
+
+def give_vhosts(stack, jobs):
+    """All are made by one call, because each takes rabbitmqctl a second or two."""
+    run = format(int(time.time()) % 0xfffff, 'x')
+    for number, job in enumerate(jobs):
+        job.vhosts = [f'v{run}-{number}-{i}' for i in range(job.vhosts_wanted)]
+    names = [v for job in jobs for v in job.vhosts]
+    if names:
+        stack.make_vhosts(names)
 
 
 def wanted(case, name, words):
@@ -132,7 +152,9 @@ def worker():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     load_modules()
     for line in sys.stdin:
-        suite = unittest.defaultTestLoader.loadTestsFromNames(json.loads(line))
+        job = json.loads(line)
+        harness.stack().vhosts = job['vhosts']
+        suite = unittest.defaultTestLoader.loadTestsFromNames(job['names'])
         suite.run(Result(out))
         out.write('{"done": true}\n')
         out.flush()
@@ -140,17 +162,14 @@ def worker():
 
 # --- the main process -------------------------------------------------------------------------------------------
 class Worker:
-    def __init__(self, vhosts):
-        env = dict(os.environ, POSTDATE_TEST_VHOSTS=' '.join(vhosts))
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--worker'], env=env,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                                        text=True, bufsize=1)
-        self.job = None
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--worker'], text=True, bufsize=1,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self.left = []
 
     def give(self, job):
-        self.job, self.left = job, list(job)
-        self.process.stdin.write(json.dumps(job) + '\n')
+        self.left = list(job.names)
+        self.process.stdin.write(json.dumps({'names': job.names, 'vhosts': job.vhosts}) + '\n')
         self.process.stdin.flush()
 
     def kill(self):
@@ -164,7 +183,7 @@ class Worker:
 class Run:
     def __init__(self, jobs):
         self.jobs = jobs
-        self.total = sum(len(names) for _, names in jobs)
+        self.total = sum(len(job.names) for job in jobs)
         self.counts = {'ok': 0, 'fail': 0, 'skip': 0}
         self.failures = []
         self.slowest = []
@@ -181,9 +200,8 @@ class Run:
 
     def next_job(self, w):
         if self.jobs:
-            w.give(self.jobs.pop(0)[1])
+            w.give(self.jobs.pop(0))
             return True
-        w.job = None
         w.process.stdin.close()
         return False
 
@@ -235,10 +253,11 @@ def os_readline(w):
 
 def clean_other_stacks():
     """Those of tests that were interrupted; the others have cleaned up behind themselves."""
-    for path in harness.stacks_of_tests():
+    for path, folder in harness.stacks_of_tests().items():
         if os.path.exists(path):
             subprocess.run([os.path.join(harness.ROOT, 'tools', 'stack.sh'), 'clean'], check=False,
                            env=dict(os.environ, STACK_DIR=path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(words):
@@ -255,12 +274,9 @@ def main(words):
         print('no test has that name')
         return 64
     count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '3')), len(run.jobs))
-    run_id = format(int(time.time()) % 0xfffff, 'x')
-    vhosts = [[f'v{run_id}-{w}-{i}' for i in range(VHOSTS_PER_WORKER if len(run.jobs) > 8 else 8)]
-              for w in range(count)]
-    stack.make_vhosts([v for part in vhosts for v in part])
+    give_vhosts(stack, run.jobs)
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
-    workers = [Worker(v) for v in vhosts]
+    workers = [Worker() for _ in range(count)]
     try:
         run.drive(workers)
     finally:

@@ -40,6 +40,8 @@ class CliTest(LiveTest):
 
 
 class Commands(CliTest):
+    vhosts = 0
+
     def test_usage(self):
         p = self.place(migrate=False)
         for args in ((), ('frobnicate',), ('schedule',), ('schedule', '-k', 'k'), ('schedule', '--nonsense'),
@@ -132,6 +134,8 @@ class Commands(CliTest):
 
 
 class Batch(CliTest):
+    vhosts = 0
+
     def line(self, i, **extra):
         return json.dumps(dict({'routing_key': f'k.{i}', 'delay': '1h', 'body': f'body {i}'}, **extra)) + '\n'
 
@@ -192,6 +196,7 @@ class Trouble(CliTest):
         for word in [says] if isinstance(says, str) else says:
             self.assertIn(word, g.log())
 
+    @harness.needs_vhosts(0)
     def test_postgres_is_absent(self):
         p = self.place(migrate=False)
         env = {'POSTDATE_POSTGRES_URL': 'postgresql:///postdate?host=/nonexistent'}
@@ -219,6 +224,7 @@ class Trouble(CliTest):
         self.assertNotIn('sesame', g.log())
         self.daemon_ends(p, 78, 'no-such-vhost', POSTDATE_AMQP_URL=with_path(p.amqp, 'no-such-vhost'))
 
+    @harness.needs_vhosts(0)
     def test_a_database_that_does_not_exist(self):
         p = self.place(migrate=False)
         url = p.postgres.replace(p.database, 'no_such_database')
@@ -237,6 +243,7 @@ class Trouble(CliTest):
             self.fails(p, 78, *args, says='newer')
         self.daemon_ends(p, 78, 'newer')
 
+    @harness.needs_vhosts(2)
     def test_a_schema_belongs_to_one_vhost(self):
         p = self.place()
         self.assertEqual(p.gateway().term(), 0)
@@ -244,6 +251,7 @@ class Trouble(CliTest):
         self.daemon_ends(p, 78, (p.vhost, other.vhost), POSTDATE_AMQP_URL=other.amqp)
         self.assertEqual(p.gateway().term(), 0, 'its own is still welcome')
 
+    @harness.needs_vhosts(0)
     def test_migrate_twice_and_two_at_once(self):
         p = self.place(migrate=False)
         runs = [p.start_cli('migrate') for _ in range(3)]

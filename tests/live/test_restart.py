@@ -97,6 +97,7 @@ class GatewayDies(LiveTest):
 class ServersDie(LiveTest):
     """On servers of their own."""
     weight = 100
+    vhosts = 0
     together = True
     time_limit_s = 150
 
@@ -113,6 +114,7 @@ class ServersDie(LiveTest):
 
     def place(self, **options):
         """Never dropped: the whole stack is."""
+        self.assertTrue(self.servers.vhosts, 'setUpClass makes too few')
         p = harness.Place(options.pop('stack'), **options)
         self.places = [p]
         self.addCleanup(p.close, drop=False)

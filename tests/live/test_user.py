@@ -33,6 +33,7 @@ class Scenario(LiveTest):
 @harness.not_san
 class OrdinaryUser(LiveTest):
     weight = 50
+    vhosts = 0
 
     def test_the_whole_scenario_as_an_ordinary_user(self):
         if os.geteuid() != 0:
@@ -43,7 +44,7 @@ class OrdinaryUser(LiveTest):
         self.copy_tree(home)
         subprocess.run(['chown', '-R', f'{user.pw_uid}:{user.pw_gid}', home], check=True)
         run_as = ['setpriv', '--reuid', str(user.pw_uid), '--regid', str(user.pw_gid), '--clear-groups', '--']
-        env = {'PATH': os.environ['PATH'], 'HOME': home, 'STACK_DIR': harness.note_stack(os.path.join(home, 'stack')),
+        env = {'PATH': os.environ['PATH'], 'HOME': home, 'STACK_DIR': harness.note_stack(os.path.join(home, 'stack'), home),
                'POSTDATE_BIN_DIR': os.path.join(home, 'build'), 'POSTDATE_TEST_WORKERS': '1'}
         stack = run_as + [os.path.join(home, 'tools', 'stack.sh')]
         options = dict(env=env, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
