@@ -1,0 +1,80 @@
+"""Partitions by due day: made ahead of need, dropped whole once everything in them is settled, never with anything live."""
+from harness import LiveTest, wait_until
+
+PAST_DAY = """
+create table postdate.message_{name} (like postdate.message including all);
+alter table postdate.message attach partition postdate.message_{name}
+    for values from ('{day} 00:00+00') to ('{day} 24:00+00');
+"""
+ROW = """
+insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body)
+values ('{day} 12:00+00', '{next_at}', {settled}, gen_random_uuid(), '{state}', 'g', '', 'nowhere', '', '');
+"""
+
+
+class Partitions(LiveTest):
+    def day(self, p, ago, rows):
+        """A past day with rows [(state, settled_at or None)]; returns its partition's name."""
+        day = p.value(f"select (now() - interval '{ago} days')::date")
+        name = day.replace('-', '')
+        p.psql(PAST_DAY.format(name=name, day=day))
+        for state, settled, next_at in rows:
+            p.psql(ROW.format(day=day, state=state, next_at=next_at,
+                              settled=f"now() - interval '{settled}'" if settled else 'null'))
+        return 'message_' + name
+
+    def partitions(self, p):
+        return [row[0] for row in p.psql(
+            "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+            " where i.inhparent = 'postdate.message'::regclass")]
+
+    def has(self, p, name):
+        return name in self.partitions(p)
+
+    def test_settled_days_are_dropped_and_live_ones_stay(self):
+        p = self.place()
+        far = '2099-01-01'
+        old = self.day(p, 60, [('delivered', '59 days', far), ('failed', '40 days', far), ('cancelled', '50 days', far)])
+        empty = self.day(p, 61, [])
+        young = self.day(p, 20, [('delivered', '19 days', far), ('failed', '19 days', far)])
+        live = self.day(p, 62, [('delivered', '61 days', far), ('scheduled', None, far)])
+        doubt = self.day(p, 63, [('claimed', None, far)])
+        p.gateway()
+        wait_until(lambda: not self.has(p, old) and not self.has(p, empty), 20, 'the settled days to be dropped')
+        self.assertTrue(self.has(p, young), 'a failed message is kept for 30 days')
+        self.assertTrue(self.has(p, live), 'a scheduled message is never dropped')
+        self.assertTrue(self.has(p, doubt), 'a message in doubt is never dropped')
+        self.assertEqual(p.value("select to_regclass('postdate.%s') is null" % old), 't')
+
+    def test_a_reader_in_an_open_transaction_stops_neither_drop_for_ever_nor_delivery(self):
+        p = self.place()
+        old = self.day(p, 60, [('delivered', '59 days', '2099-01-01')])
+        reader = p.session()
+        reader.run('begin isolation level repeatable read')
+        reader.run('select count(*) from postdate.message')
+        p.gateway()
+        client = p.client()
+        client.queue('work', bind='work')
+        for delay in (0, 300, 2500):
+            client.publish('work', str(delay).encode(), {'x-delay': delay})
+        bodies = [client.wait_get('work').body for _ in range(3)]
+        self.assertEqual(bodies, [b'0', b'300', b'2500'])
+        reader.run('commit')
+        reader.close()
+
+    def test_partitions_reach_two_years_ahead(self):
+        p = self.place(max_delay='730d')
+        last = max(self.partitions(p))
+        ahead = int(p.value(f"select to_date('{last[-8:]}', 'YYYYMMDD') - now()::date"))
+        self.assertGreaterEqual(ahead, 731)
+        self.assertEqual(p.cli('migrate')[0], 0)
+
+    def test_a_partition_left_detached_by_a_crash_is_brought_back_or_dropped(self):
+        p = self.place()
+        live = self.day(p, 62, [('scheduled', None, '2099-01-01')])
+        done = self.day(p, 60, [('delivered', '59 days', '2099-01-01')])
+        for name in (live, done):
+            p.psql(f'alter table postdate.message detach partition postdate.{name}')
+        p.gateway()
+        wait_until(lambda: self.has(p, live), 20, 'the live day to be attached again')
+        wait_until(lambda: p.value(f"select to_regclass('postdate.{done}') is null") == 't', 20, 'the settled one to go')
