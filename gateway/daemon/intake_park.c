@@ -65,9 +65,13 @@ static int park_one(struct broker *b, struct arena *arena, const struct intake_d
 int intake_park(struct intake *in, struct err *e)
 {
     size_t refused = 0;
+    const char *reason = NULL;
     int rc = 0;
-    for (size_t i = 0; i < in->count; i++)
-        refused += in->deliveries[i].refused;
+    for (size_t i = in->count; i-- > 0;)
+        if (in->deliveries[i].refused) {
+            refused++;
+            reason = in->deliveries[i].reason;
+        }
     if (refused == 0)
         return 0;
     struct broker *b = open_connection(in, e);
@@ -84,10 +88,7 @@ int intake_park(struct intake *in, struct err *e)
     else
         broker_drop(b);
     if (rc == 0)
-        log_warning("parked %zu message%s in postdate.rejected, the first one because: %s", refused,
-                    refused == 1 ? "" : "s",
-                    in->deliveries[0].refused && in->deliveries[0].reason
-                        ? in->deliveries[0].reason
-                        : "see its header x-postdate-error");
+        log_warning("parked %zu message%s in postdate.rejected, the first because: %s", refused,
+                    refused == 1 ? "" : "s", reason ? reason : "out of memory");
     return rc;
 }
