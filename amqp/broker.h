@@ -45,6 +45,8 @@ void broker_drop(struct broker *b);
 /* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while
  * b is open. */
 void broker_shutdown(struct broker *b);
+/* True once a call has failed in a way that ended the connection. */
+bool broker_is_dead(const struct broker *b);
 int broker_fd(const struct broker *b); /* for poll(2) */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
 bool broker_has_pending(struct broker *b);

@@ -283,6 +283,11 @@ void broker_shutdown(struct broker *b)
     shutdown(b->fd, SHUT_RDWR);
 }
 
+bool broker_is_dead(const struct broker *b)
+{
+    return b->dead;
+}
+
 int broker_fd(const struct broker *b)
 {
     return b->fd;

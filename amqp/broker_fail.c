@@ -109,7 +109,7 @@ static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
                : code < 500                  ? ERR_REJECT
                                              : ERR_AWAY;
     }
-    return !channel && (code == AMQP_ACCESS_REFUSED || code == AMQP_NOT_ALLOWED) ? ERR_PERMISSION : ERR_AWAY;
+    return ERR_AWAY; /* a closed connection blames no publish; logging in again tells why */
 }
 
 /* Answers without ever blocking: a peer that doesn't read won't miss it. */

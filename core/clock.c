@@ -46,8 +46,22 @@ void db_clock_reset(struct db_clock *c)
     *c = (struct db_clock){0};
 }
 
-void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t received_ns)
+static int64_t best_offset_ns(const struct db_clock *c)
 {
+    int64_t best = c->offset_ns[0];
+    for (unsigned i = 1; i < c->count; i++) {
+        if (c->offset_ns[i] > best)
+            best = c->offset_ns[i];
+    }
+    return best;
+}
+
+void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t received_ns)
+{
+    /* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
+    int64_t most_ns = subtract_saturated(multiply_saturated(add_saturated(db_us, 1), 1000), sent_ns);
+    if (c->count > 0 && best_offset_ns(c) > most_ns)
+        db_clock_reset(c);
     c->offset_ns[c->next] = subtract_saturated(multiply_saturated(db_us, 1000), received_ns);
     c->next = (c->next + 1) % DB_CLOCK_SAMPLES;
     if (c->count < DB_CLOCK_SAMPLES)
@@ -57,16 +71,6 @@ void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t received_ns)
 bool db_clock_ready(const struct db_clock *c)
 {
     return c->count > 0;
-}
-
-static int64_t best_offset_ns(const struct db_clock *c)
-{
-    int64_t best = c->offset_ns[0];
-    for (unsigned i = 1; i < c->count; i++) {
-        if (c->offset_ns[i] > best)
-            best = c->offset_ns[i];
-    }
-    return best;
 }
 
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns)

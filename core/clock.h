@@ -18,9 +18,11 @@ struct db_clock {
 };
 
 void db_clock_reset(struct db_clock *c);
-/* db_us: the server's clock_timestamp() in µs since 1970; received_ns: monotonic when the answer was here.
- * The server read its clock before that, so db_us*1000 - received_ns is a lower bound of the true offset. */
-void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t received_ns);
+/* db_us: the server's clock_timestamp() in µs since 1970; sent_ns, received_ns: monotonic when the question
+ * left and when the answer was here. The server read its clock in between, so db_us*1000 - received_ns is a
+ * lower bound of the true offset and db_us*1000 - sent_ns an upper one: samples above that were taken before
+ * the server's clock was set back (or on another server) and are forgotten. */
+void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t received_ns);
 bool db_clock_ready(const struct db_clock *c);
 /* Estimated database time in ns since 1970 at monotonic instant mono_ns: by the greatest lower bound among
  * the last DB_CLOCK_SAMPLES samples. */

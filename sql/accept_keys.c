@@ -2,14 +2,15 @@
  *
  * Free keys are taken by one insert for the batch. A conflict is decided for each item alone, from the state
  * of the message that the key names now. Others' open transactions are never waited for longer than
- * KEY_LOCK_TIMEOUT: then the item is STORE_WAITS and the rest goes on. */
+ * some ms: then the item is STORE_WAITS and the rest goes on. */
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_LOCK_TIMEOUT "set local lock_timeout = '10ms'"
+#define SET_LOCK_TIMEOUT "set local lock_timeout = '5ms'"
+#define LOCK_WAITS_MAX 16 /* in one batch; what is undecided then waits untried */
 
 static bool is_open(const struct store_item *item)
 {
@@ -167,46 +168,6 @@ static int decide(struct pg *c, const struct store_options *o, struct store_item
     return take_over_key(c, m, e);
 }
 
-/* Runs one step under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the
- * transaction usable. */
-static int decide_guarded(struct pg *c, const struct store_options *o, struct store_item *const *items,
-                          size_t at, struct err *e)
-{
-    if (pg_exec(c, "savepoint one_key", e) != 0)
-        return -1;
-    if (decide(c, o, items, at, e) == 0)
-        return pg_exec(c, "release savepoint one_key", e);
-    if (e->kind != ERR_BUSY)
-        return -1;
-    err_clear(e);
-    items[at]->result = STORE_WAITS;
-    return pg_exec(c, "rollback to savepoint one_key", e);
-}
-
-/* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, each alone. */
-static int insert_guarded(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
-                          bool *won, struct err *e)
-{
-    if (pg_exec(c, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
-        return -1;
-    if (insert_keys(c, a, items, n, won, e) == 0)
-        return 0;
-    if (e->kind != ERR_BUSY)
-        return -1;
-    err_clear(e);
-    if (pg_exec(c, "rollback to savepoint keys", e) != 0)
-        return -1;
-    if (n == 1) {
-        items[0]->result = STORE_WAITS;
-        won[0] = true;
-        return 0;
-    }
-    size_t half = n / 2; /* bisect: few conflicts among many keys cost few waits */
-    if (insert_guarded(c, a, items, half, won, e) != 0)
-        return -1;
-    return insert_guarded(c, a, items + half, n - half, won + half, e);
-}
-
 static int compare_bytes(struct bytes a, struct bytes b)
 {
     size_t least = a.len < b.len ? a.len : b.len;
@@ -224,6 +185,123 @@ static int compare_items(const void *va, const void *vb)
     return d ? d : (a > b) - (a < b);
 }
 
+/* The batch's items with keys, sorted. */
+struct keyed {
+    struct pg *pg;
+    const struct store_options *options;
+    struct store_item **items;  /* all of them */
+    struct store_item **firsts; /* the first item of each key */
+    bool *won;                  /* by the index in firsts: it got its key */
+    size_t count, first_count;
+    int lock_waits;
+    struct key_arrays arrays;
+};
+
+/* Runs under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable.
+ */
+static int decide_guarded(struct keyed *k, size_t at, struct err *e)
+{
+    if (pg_exec(k->pg, "savepoint one_key", e) != 0)
+        return -1;
+    if (decide(k->pg, k->options, k->items, at, e) == 0)
+        return pg_exec(k->pg, "release savepoint one_key", e);
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    k->items[at]->result = STORE_WAITS;
+    k->lock_waits++;
+    return pg_exec(k->pg, "rollback to savepoint one_key", e);
+}
+
+static void all_wait(struct keyed *k, size_t from, size_t count)
+{
+    for (size_t i = from; i < from + count; i++) {
+        k->firsts[i]->result = STORE_WAITS;
+        k->won[i] = true;
+    }
+}
+
+/* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, in halves down to
+ * that one: few conflicts among many keys cost few waits. */
+static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err *e)
+{
+    if (k->lock_waits >= LOCK_WAITS_MAX) {
+        all_wait(k, from, count);
+        return 0;
+    }
+    if (pg_exec(k->pg, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
+        return -1;
+    if (insert_keys(k->pg, &k->arrays, k->firsts + from, count, k->won + from, e) == 0)
+        return 0;
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    k->lock_waits++;
+    if (pg_exec(k->pg, "rollback to savepoint keys", e) != 0)
+        return -1;
+    if (count == 1) {
+        all_wait(k, from, 1);
+        return 0;
+    }
+    size_t half = count / 2;
+    return insert_guarded(k, from, half, e) == 0 ? insert_guarded(k, from + half, count - half, e) : -1;
+}
+
+/* Goes through the items in order. What waits holds back the later items of the same key: their order counts.
+ */
+static int decide_all(struct keyed *k, struct err *e)
+{
+    size_t first = 0;
+    bool waits = false;
+    for (size_t i = 0; i < k->count; i++) {
+        bool is_first = first < k->first_count && k->items[i] == k->firsts[first];
+        if (is_first) {
+            bool won = k->won[first++];
+            waits = k->items[i]->result == STORE_WAITS;
+            if (won)
+                continue;
+        }
+        if (waits || k->lock_waits >= LOCK_WAITS_MAX)
+            k->items[i]->result = STORE_WAITS;
+        else if (decide_guarded(k, i, e) != 0)
+            return -1;
+        waits = k->items[i]->result == STORE_WAITS;
+    }
+    return 0;
+}
+
+static int keyed_open(struct keyed *k, struct store_item *items, size_t count, struct err *e)
+{
+    buf_init(&k->arrays.exchange, 16 << 20);
+    buf_init(&k->arrays.key, 16 << 20);
+    buf_init(&k->arrays.due, 16 << 20);
+    buf_init(&k->arrays.id, 16 << 20);
+    k->items = calloc(count, sizeof(struct store_item *));
+    k->firsts = calloc(count, sizeof(struct store_item *));
+    k->won = calloc(count, sizeof *k->won);
+    if (!k->items || !k->firsts || !k->won)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        if (is_open(&items[i]))
+            k->items[k->count++] = &items[i];
+    qsort(k->items, k->count, sizeof(struct store_item *), compare_items);
+    for (size_t i = 0; i < k->count; i++)
+        if (i == 0 || !same_key(k->items[i - 1], k->items[i]))
+            k->firsts[k->first_count++] = k->items[i];
+    return 0;
+}
+
+static void keyed_close(struct keyed *k)
+{
+    free(k->items);
+    free(k->firsts);
+    free(k->won);
+    buf_free(&k->arrays.exchange);
+    buf_free(&k->arrays.key);
+    buf_free(&k->arrays.due);
+    buf_free(&k->arrays.id);
+}
+
 int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                 struct err *e)
 {
@@ -232,35 +310,14 @@ int accept_keys(struct pg *c, const struct store_options *o, struct store_item *
         n += is_open(&items[i]);
     if (n == 0)
         return 0;
-    int rc = -1;
-    struct key_arrays a;
-    buf_init(&a.exchange, 16 << 20);
-    buf_init(&a.key, 16 << 20);
-    buf_init(&a.due, 16 << 20);
-    buf_init(&a.id, 16 << 20);
-    struct store_item **keyed = calloc(n, sizeof(struct store_item *));
-    bool *won = calloc(n, sizeof *won);
-    if (!keyed || !won) {
-        err_set(e, ERR_BUG, "out of memory");
-        goto out;
-    }
-    n = 0;
-    for (size_t i = 0; i < count; i++)
-        if (is_open(&items[i]))
-            keyed[n++] = &items[i];
-    qsort(keyed, n, sizeof(struct store_item *), compare_items);
-    rc = insert_guarded(c, &a, keyed, n, won, e);
-    for (size_t i = 0; i < n && rc == 0; i++)
-        if (!won[i])
-            rc = decide_guarded(c, o, keyed, i, e);
+    struct keyed k = {.pg = c, .options = o};
+    int rc = keyed_open(&k, items, count, e);
+    if (rc == 0)
+        rc = insert_guarded(&k, 0, k.first_count, e);
+    if (rc == 0)
+        rc = decide_all(&k, e);
     if (rc == 0)
         rc = pg_exec(c, "set local lock_timeout = 0", e);
-out:
-    free(keyed);
-    free(won);
-    buf_free(&a.exchange);
-    buf_free(&a.key);
-    buf_free(&a.due);
-    buf_free(&a.id);
+    keyed_close(&k);
     return rc;
 }

@@ -142,7 +142,17 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
     return -1;
 }
 
-int store_exists(struct pg *c, struct message_id id, struct err *e)
+/* A commit that only waits: WAL is flushed, and replicated where that is asked for, in order. */
+static int commit_again(struct pg *c, struct err *e)
+{
+    if (pg_begin(c, e) == 0 && pg_exec(c, "select pg_logical_emit_message(true, 'postdate', '')", e) == 0 &&
+        pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
+int store_was_committed(struct pg *c, struct message_id id, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_time(&p, message_id_due_ms(id));
@@ -150,7 +160,7 @@ int store_exists(struct pg *c, struct message_id id, struct err *e)
     PGresult *r = pg_query(c, sql_query_message_exists, &p, e);
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
-    return rc;
+    return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
 }
 
 int store_wake(struct pg *c, struct err *e)
@@ -168,7 +178,10 @@ int store_clock(struct pg *c, int64_t *out_us, struct err *e)
     return 0;
 }
 
-int store_prune_batches(struct pg *c, struct err *e)
+int store_prune_batches(struct pg *c, int64_t consumer, int64_t uptime_ms, struct err *e)
 {
-    return pg_run(c, sql_query_batch_prune, NULL, e) < 0 ? -1 : 0;
+    struct pg_params p = {0};
+    pg_add_int8(&p, consumer);
+    pg_add_int8(&p, uptime_ms);
+    return pg_run(c, sql_query_batch_prune, &p, e) < 0 ? -1 : 0;
 }

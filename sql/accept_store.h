@@ -39,15 +39,18 @@ struct store_options {
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e);
 
-/* After a commit whose answer was lost: 1 the row is there, 0 it is not, -1 error. */
-int store_exists(struct pg *c, struct message_id id, struct err *e);
+/* After a commit whose answer was lost or unclear: 1 the row is there, and safe (another synchronous commit
+ * has been waited for, which covers the earlier one); 0 it is not there; -1 error. */
+int store_was_committed(struct pg *c, struct message_id id, struct err *e);
 
 /* Wakes gateways that sleep: a NOTIFY without payload. For writers outside the gateway, when something due
  * within about a second was stored. */
 int store_wake(struct pg *c, struct err *e);
 
-/* Forgets what dedupe can't need any more. For the housekeeper, about once a second. */
-int store_prune_batches(struct pg *c, struct err *e);
+/* Forgets the batches that can't come back any more. consumer: the caller's own, whose connection has stood
+ * for the last minute or whose redeliveries have come by now; uptime_ms: how long the caller has been
+ * consuming. Every ten seconds or so. */
+int store_prune_batches(struct pg *c, int64_t consumer, int64_t uptime_ms, struct err *e);
 
 /* The server's clock in µs since 1970. */
 int store_clock(struct pg *c, int64_t *out_us, struct err *e);

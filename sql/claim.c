@@ -18,6 +18,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->key = pg_bytes(r, row, 8);
     m->properties = pg_bytes(r, row, 9);
     m->body = pg_bytes(r, row, 10);
+    out->error = pg_bytes(r, row, 11);
 }
 
 int claim_due(struct pg *c, const struct claim_request *q,

@@ -22,6 +22,7 @@ struct claimed_row {
     int64_t next_at_ms;
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
+    struct bytes error; /* of the last one; len 0: none */
 };
 
 /* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that
@@ -46,10 +47,15 @@ struct settle_item {
     const char *error;  /* RETRY, IN_DOUBT, FAILED; NULL: none */
 };
 
-/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. All in
- * one statement a kind of move. ERR_BUSY: somebody's lock was in the way for half a second; nothing was
- * settled. Needs settle_setup on the connection. */
+/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. One
+ * statement for what was delivered and one for the rest. ERR_BUSY: somebody's lock was in the way; nothing
+ * was settled. Needs settle_setup. */
 int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e);
+
+/* The same, for a batch in which somebody holds a row: settles those that are free, and tells which
+ * (done[i]). The others are locked, or not this instance's any more. Never waits. */
+int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
+                struct err *e);
 
 /* Asynchronous commit and a short lock_timeout, for the settling session. */
 int settle_setup(struct pg *c, struct err *e);

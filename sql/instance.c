@@ -20,7 +20,7 @@ int instance_register(struct pg *c, const char *name, int32_t *out_id, struct er
     struct pg_params p = {0};
     pg_add_str(&p, name);
     /* Row and lock become visible together: others bury a row whose lock is free. */
-    if (pg_begin(c, e) != 0)
+    if (pg_exec(c, "set lock_timeout = '1s'", e) != 0 || pg_begin(c, e) != 0)
         return -1;
     PGresult *r = pg_query(c, sql_query_instance_register, &p, e);
     if (!r)

@@ -265,7 +265,7 @@ int pg_commit(struct pg *c, struct err *e)
     else if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
         rc = err_set(e, ERR_BUSY, "Postgres rolled the transaction back at commit");
     else if (c->committed_locally)
-        rc = err_set(e, ERR_BUSY, "Postgres committed locally only: the synchronous standby did not confirm");
+        rc = err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
     PQclear(r);
     return rc;
 }

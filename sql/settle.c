@@ -3,6 +3,8 @@
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
 
+#include <stdlib.h>
+
 #define ARRAY_MAX (16u * 1024 * 1024)
 
 enum column { ID, STATE, NEXT_AT, ERROR, TRIES, COLUMNS };
@@ -95,8 +97,61 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
     return rc;
 }
 
+/* Locks what is free and marks it in done[]. */
+static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
+                     bool *done, struct err *e)
+{
+    struct buf ids;
+    int64_t least_ms = INT64_MAX, greatest_ms = INT64_MIN;
+    buf_init(&ids, ARRAY_MAX);
+    pg_array_begin(&ids, PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++) {
+        int64_t due_ms = message_id_due_ms(items[i].id);
+        least_ms = due_ms < least_ms ? due_ms : least_ms;
+        greatest_ms = due_ms > greatest_ms ? due_ms : greatest_ms;
+        pg_array_id(&ids, items[i].id);
+    }
+    struct pg_params p = {0};
+    pg_add_bytes(&p, buf_bytes(&ids));
+    pg_add_time(&p, least_ms);
+    pg_add_time(&p, greatest_ms);
+    pg_add_int4(&p, instance);
+    PGresult *r = ids.failed ? NULL : pg_query(c, sql_query_settle_lock, &p, e);
+    buf_free(&ids);
+    if (!r)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        done[i] = false;
+        for (int row = 0; row < PQntuples(r) && !done[i]; row++)
+            done[i] = message_id_equal(items[i].id, pg_id(r, row, 0));
+    }
+    PQclear(r);
+    return 0;
+}
+
+int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
+                struct err *e)
+{
+    struct settle_item *free_items = calloc(count, sizeof *free_items);
+    size_t n = 0;
+    if (!free_items)
+        return err_set(e, ERR_BUG, "out of memory");
+    if (pg_begin(c, e) != 0 || lock_free(c, instance, items, count, done, e) != 0)
+        goto fail;
+    for (size_t i = 0; i < count; i++)
+        if (done[i])
+            free_items[n++] = items[i];
+    if (settle(c, instance, free_items, n, e) != 0 || pg_commit(c, e) != 0)
+        goto fail;
+    free(free_items);
+    return 0;
+fail:
+    free(free_items);
+    pg_rollback(c);
+    return -1;
+}
+
 int settle_setup(struct pg *c, struct err *e)
 {
-    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '500ms'; set enable_hashjoin = on",
-                   e);
+    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '50ms'; set enable_hashjoin = on", e);
 }

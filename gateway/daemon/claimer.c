@@ -48,11 +48,12 @@ static int sample_clock(struct claimer *c, struct err *e)
     int64_t now_ms = clock_monotonic_ns() / 1000000, db_us;
     if (c->sampled_ms && now_ms - c->sampled_ms < CLOCK_EVERY_MS)
         return 0;
+    int64_t sent_ns = clock_monotonic_ns();
     if (store_clock(c->pg, &db_us, e) != 0)
         return -1;
     int64_t received_ns = clock_monotonic_ns();
     pthread_mutex_lock(&c->gateway->clock_lock);
-    db_clock_sample(&c->gateway->clock, db_us, received_ns);
+    db_clock_sample(&c->gateway->clock, db_us, sent_ns, received_ns);
     pthread_mutex_unlock(&c->gateway->clock_lock);
     c->sampled_ms = now_ms;
     return 0;

@@ -27,17 +27,23 @@ static struct exchange_entry *find(struct exchange_book *b, struct bytes name)
     return NULL;
 }
 
+/* The next refused one; a good one only when all are good, so that many bad names do not push the good out.
+ */
+static struct exchange_entry *victim(struct exchange_book *b)
+{
+    int start = b->next_victim;
+    do
+        b->next_victim = (b->next_victim + 1) % EXCHANGE_BOOK_MAX;
+    while (b->entries[b->next_victim].verdict == EXCHANGE_GOOD && b->next_victim != start);
+    return &b->entries[b->next_victim];
+}
+
 static struct exchange_entry *find_or_add(struct exchange_book *b, struct bytes name)
 {
     struct exchange_entry *x = find(b, name);
     if (x || name.len > sizeof x->name)
         return x;
-    if (b->count < EXCHANGE_BOOK_MAX) {
-        x = &b->entries[b->count++];
-    } else {
-        x = &b->entries[b->next_victim];
-        b->next_victim = (b->next_victim + 1) % EXCHANGE_BOOK_MAX;
-    }
+    x = b->count < EXCHANGE_BOOK_MAX ? &b->entries[b->count++] : victim(b);
     *x = (struct exchange_entry){.name_len = (uint8_t)name.len};
     if (name.len)
         memcpy(x->name, name.data, name.len);

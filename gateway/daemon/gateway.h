@@ -4,7 +4,8 @@
  *                              │            ▲ │                          ▲
  *                              │            │ ▼                          │
  *                              │        careful lane ─▶ publisher ───────┘
- *   housekeeper: instance, heartbeat, take-over, partitions. main: signals, start, watchdog, stop. */
+ *   housekeeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
+ */
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
 #define POSTDATE_GATEWAY_GATEWAY_H
 
@@ -49,13 +50,16 @@ struct gateway {
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
     struct tenure tenure;
+    atomic_bool
+        instance_unclear; /* a settle may or may not have happened: the housekeeper ends the instance */
+    atomic_int_fast64_t consumer; /* the intake's name for its session; 0 before the first */
     struct held_budget budget;
     struct lane fast, careful;
     struct outcomes outcomes;
     struct exchange_book exchanges;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
-    struct wake housekeeper_wake;
+    struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
 };
 
@@ -64,6 +68,7 @@ void *intake_thread(void *gateway);
 void *claimer_thread(void *gateway);
 void *settler_thread(void *gateway);
 void *housekeeper_thread(void *gateway);
+void *janitor_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);

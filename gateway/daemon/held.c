@@ -12,6 +12,12 @@ static struct bytes put(uint8_t **at, struct bytes v)
     return copy;
 }
 
+/* The broker closed a channel over it, and would do so again; an unroutable message does no harm. */
+static bool is_refusal(struct bytes error)
+{
+    return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE);
+}
+
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget)
 {
     size_t size = sizeof(struct held) + message_size(&row->message);
@@ -22,6 +28,7 @@ struct held *held_new(const struct claimed_row *row, int32_t instance, struct he
                        .instance = instance,
                        .attempts = row->attempts,
                        .in_doubt = row->in_doubt,
+                       .suspect = row->in_doubt || is_refusal(row->error),
                        .at_ms = row->next_at_ms,
                        .message = row->message,
                        .size = size};
@@ -49,6 +56,10 @@ void held_free(struct held *h)
 
 void held_set_error(struct held *h, const char *text)
 {
-    free(h->error);
-    h->error = text ? strdup(text) : NULL;
+    char printable[400];
+    struct bytes b = bytes_of_str(text);
+    char *copy =
+        !text ? NULL : strdup(bytes_is_text(b) ? text : bytes_printable(b, printable, sizeof printable));
+    free(h->error); /* only now: text may be the old one */
+    h->error = copy;
 }

@@ -14,15 +14,20 @@ struct held_budget {
     atomic_size_t count, bytes;
 };
 
+/* How the error text of a returned message begins. */
+#define HELD_UNROUTABLE "unroutable"
+
 struct held {
     struct held *next; /* in the outcome queue */
     struct held_budget *budget;
-    int32_t instance;       /* under which it was claimed; settling is guarded by it */
-    int attempts;           /* made before this claim */
-    bool in_doubt;          /* an earlier publish of it may have reached the broker */
-    bool suspect;           /* it was in flight when the broker closed the channel: publish it alone */
-    bool returned;          /* the broker sent it back as unroutable; its confirm is still to come */
-    int64_t at_ms;          /* when to publish: due, or the next attempt */
+    int32_t instance; /* under which it was claimed; settling is guarded by it */
+    int attempts;     /* made before this claim */
+    bool in_doubt;    /* an earlier publish of it may have reached the broker */
+    bool suspect;     /* the broker may close the channel over it: publish it alone */
+    bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
+                         this claim */
+    bool returned;    /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t at_ms;    /* when to publish: due, or the next attempt */
     int64_t published_ms;   /* monotonic; while it is unconfirmed */
     struct message message; /* views into data */
     enum settle_kind outcome;

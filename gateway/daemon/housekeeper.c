@@ -1,28 +1,26 @@
-/* Keeps this gateway's place among the others and the table in order.
+/* Keeps this gateway's place among the others.
  *
  * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the
  * lease. When that session or the lease is lost, everything in memory is put back or settled first, and only
  * then a new instance is booked, so that no message has two owners here. */
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
-#include "sql/accept_store.h"
 #include "sql/instance.h"
-#include "sql/key_prune.h"
-#include "sql/partition.h"
 
 #define TICK_MS 500
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 #define SWEEP_MS 10000
-#define PARTITIONS_MS (3600 * 1000)
-#define FIRST_PARTITIONS_MS 1000
+#define QUIET_MS                                                                                             \
+    5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
 struct housekeeper {
     struct gateway *gateway;
     struct pg *pg;
-    int32_t instance;                              /* booked on pg; 0: none */
-    int32_t old_instance;                          /* lost, its claims not yet released; 0: none */
-    int64_t heartbeat_ms, sweep_ms, partitions_ms; /* boottime of the last (next, for partitions) */
+    int32_t instance;               /* booked on pg; 0: none */
+    int32_t old_instance;           /* lost, its claims not yet released; 0: none */
+    int64_t heartbeat_ms, sweep_ms; /* boottime of the last */
+    int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one */
 };
 
 static void nap(struct housekeeper *k, int64_t ms)
@@ -59,7 +57,7 @@ static int heartbeat(struct housekeeper *k, struct err *e)
     if (!alive) {
         log_warning("another gateway took over from instance %d, whose lease had run out; starting anew",
                     k->instance);
-        return err_set(e, ERR_BUSY, "instance %d is gone", k->instance);
+        return err_set(e, ERR_NOT_FOUND, "instance %d is gone", k->instance);
     }
     tenure_renew(&k->gateway->tenure, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
     k->heartbeat_ms = now_ms;
@@ -70,8 +68,8 @@ static int heartbeat(struct housekeeper *k, struct err *e)
 static int book_instance(struct housekeeper *k, struct err *e)
 {
     struct gateway *g = k->gateway;
-    if (k->old_instance && atomic_load(&g->budget.count) > 0)
-        return 0; /* being put back and settled */
+    if (k->old_instance && atomic_load(&g->budget.count) > 0 && clock_boottime_ms() < k->book_by_ms)
+        return 0; /* being put back and settled; what takes longer is let go as in doubt */
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
     k->old_instance = 0;
@@ -83,29 +81,13 @@ static int book_instance(struct housekeeper *k, struct err *e)
     return 0;
 }
 
-static int keep_partitions(struct housekeeper *k, struct err *e)
-{
-    const struct config *c = k->gateway->config;
-    struct retention r = {c->retention.delivered_ms, c->retention.cancelled_ms, c->retention.failed_ms};
-    int made = partitions_ensure(k->pg, c->delivery.max_delay_ms, e);
-    int dropped = made < 0 ? -1 : partitions_drop_settled(k->pg, &r, e);
-    if (dropped >= 0 && keys_prune(k->pg, c->keys.key_memory_ms, e) != 0)
-        dropped = -1;
-    if (made > 0)
-        log_info("made %d partitions", made);
-    if (dropped > 0)
-        log_info("dropped %d partitions of settled messages", dropped);
-    if (dropped >= 0 || pg_is_broken(k->pg))
-        return dropped < 0 ? -1 : 0;
-    log_warning("partitions: %s; trying again later", e->text);
-    return 0;
-}
-
 static int tick(struct housekeeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     if (!k->instance)
         return book_instance(k, e);
+    if (atomic_exchange(&k->gateway->instance_unclear, false))
+        return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
     if (now_ms - k->heartbeat_ms >= HEARTBEAT_MS && heartbeat(k, e) != 0)
         return -1;
     bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
@@ -116,15 +98,8 @@ static int tick(struct housekeeper *k, struct err *e)
         log_info("took over from %d gateway%s that stopped without a word", buried, buried == 1 ? "" : "s");
         wake_ring(&k->gateway->claimer_wake);
     }
-    if (sweep) {
+    if (sweep)
         k->sweep_ms = now_ms;
-        if (store_prune_batches(k->pg, e) != 0)
-            return -1;
-    }
-    if (now_ms >= k->partitions_ms) {
-        k->partitions_ms = now_ms + PARTITIONS_MS;
-        return keep_partitions(k, e);
-    }
     return 0;
 }
 
@@ -137,12 +112,13 @@ static int connect(struct housekeeper *k, struct err *e)
         return -1;
     }
     watch_succeeded(&g->postgres);
+    k->book_by_ms = clock_boottime_ms() + QUIET_MS;
     return 0;
 }
 
 void *housekeeper_thread(void *arg)
 {
-    struct housekeeper k = {.gateway = arg, .partitions_ms = clock_boottime_ms() + FIRST_PARTITIONS_MS};
+    struct housekeeper k = {.gateway = arg};
     struct gateway *g = arg;
     struct err e = {0};
     unsigned attempt = 0;
@@ -152,8 +128,9 @@ void *housekeeper_thread(void *arg)
             continue;
         }
         attempt = 0;
-        if (tick(&k, &e) != 0)
-            disconnect(&k, &e);
+        err_clear(&e);
+        if (tick(&k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k.pg)))
+            disconnect(&k, &e); /* a lock in the way only means: at the next tick */
         nap(&k, k.instance ? TICK_MS : 20);
     }
     tenure_end(&g->tenure);

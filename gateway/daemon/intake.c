@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
-#define ASIDE_RETRY_MS 200
-#define ASIDE_BATCH 10            /* each may cost a lock time-out */
-#define ASIDE_MAX 400             /* beyond that they go back to the queue */
+#define WAIT_MS 100               /* for the first delivery of a batch; also how soon a stop is noticed */
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
 static int connect_broker(struct intake *in, struct err *e)
@@ -21,7 +18,9 @@ static int connect_broker(struct intake *in, struct err *e)
     in->broker = startup_open_broker(c, "postdate intake", e);
     if (!in->broker)
         return -1;
-    uint16_t prefetch = (uint16_t)c->intake.prefetch;
+    /* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
+    int64_t most = c->intake.prefetch + INTAKE_ASIDE_MAX;
+    uint16_t prefetch = (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
     if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 ||
         broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
         broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
@@ -54,13 +53,7 @@ static void disconnect_broker(struct intake *in)
 {
     broker_drop(in->broker);
     in->broker = NULL;
-    for (struct intake_aside *a = in->aside, *next; a; a = next) {
-        next = a->next;
-        free(a);
-    }
-    in->aside = NULL;
-    in->aside_end = &in->aside;
-    in->aside_count = 0;
+    intake_aside_clear(in);
 }
 
 static void add_delivery(struct intake *in, const struct broker_event *ev)
@@ -76,13 +69,12 @@ static void add_delivery(struct intake *in, const struct broker_event *ev)
 static int collect(struct intake *in, struct err *e)
 {
     size_t most = (size_t)in->gateway->config->intake.prefetch / 2;
-    size_t max_body = in->rules.max_body;
     most = most < 1 ? 1 : most > INTAKE_BATCH_MAX ? INTAKE_BATCH_MAX : most;
     arena_reset(&in->arena);
     in->count = in->bytes = 0;
     while (in->count < most && in->bytes < INTAKE_BATCH_BYTES) {
         struct broker_event ev;
-        if (broker_next_event(in->broker, &in->arena, max_body, in->count ? 0 : WAIT_MS, &ev, e) != 0)
+        if (broker_next_event(in->broker, &in->arena, INTAKE_BODY_MAX, in->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY,
@@ -95,53 +87,19 @@ static int collect(struct intake *in, struct err *e)
     return 0;
 }
 
-static struct bytes copy_to(uint8_t **at, struct bytes v)
-{
-    struct bytes copy = bytes_of(v.data ? *at : NULL, v.len);
-    if (v.data && v.len)
-        memcpy(*at, v.data, v.len);
-    *at += v.data ? v.len : 0;
-    return copy;
-}
-
-static int set_aside(struct intake *in, const struct intake_delivery *d, struct err *e)
-{
-    const struct accept_input *i = &d->input;
-    if (in->aside_count >= ASIDE_MAX)
-        return broker_reject(in->broker, d->tag, true, e);
-    size_t size = i->exchange.len + i->routing_key.len + i->properties.len + (i->body.data ? i->body.len : 0);
-    struct intake_aside *a = malloc(sizeof *a + size + 1);
-    if (!a)
-        return broker_reject(in->broker, d->tag, true, e);
-    uint8_t *at = a->data;
-    *a = (struct intake_aside){.delivery = *d};
-    struct accept_input *copy = &a->delivery.input;
-    copy->exchange = copy_to(&at, i->exchange);
-    copy->routing_key = copy_to(&at, i->routing_key);
-    copy->properties = copy_to(&at, i->properties);
-    copy->body = copy_to(&at, i->body);
-    *in->aside_end = a;
-    in->aside_end = &a->next;
-    in->aside_count++;
-    return 0;
-}
-
-/* Acknowledges what is done; sets aside what waits for a key. */
+/* Acknowledges what is done; sets the rest aside. */
 static int acknowledge(struct intake *in, struct err *e)
 {
-    bool waits[INTAKE_BATCH_MAX] = {false};
-    size_t waiting = 0;
-    for (size_t i = 0; i < in->item_count; i++)
-        if (in->items[i].result == STORE_WAITS) {
-            waits[in->item_delivery[i]] = true;
-            waiting++;
-        }
+    size_t done = 0;
+    for (size_t i = 0; i < in->count; i++)
+        done += in->deliveries[i].verdict == INTAKE_DONE;
     /* "multiple" would acknowledge what was set aside earlier, too. */
-    if (waiting == 0 && in->aside_count == 0)
+    if (done == in->count && in->aside_count == 0 && !in->retrying)
         return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
     for (size_t i = 0; i < in->count; i++) {
         const struct intake_delivery *d = &in->deliveries[i];
-        int rc = waits[i] ? set_aside(in, d, e) : broker_ack(in->broker, d->tag, false, e);
+        int rc =
+            d->verdict == INTAKE_DONE ? broker_ack(in->broker, d->tag, false, e) : intake_aside_add(in, d, e);
         if (rc != 0)
             return -1;
     }
@@ -153,37 +111,31 @@ static int process(struct intake *in, struct err *e)
     if (in->count == 0)
         return 0;
     in->item_count = 0;
-    if (intake_store(in, e) != 0 || intake_park(in, e) != 0)
+    if (intake_store(in, e) != 0)
         return -1;
+    intake_park(in);
     return acknowledge(in, e);
 }
 
 /* Offers some of those set aside again, as a batch of their own. */
 static int retry_aside(struct intake *in, struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
-    if (!in->aside || now_ms < in->aside_retry_ms)
-        return 0;
-    in->aside_retry_ms = now_ms + ASIDE_RETRY_MS;
-    arena_reset(&in->arena);
     in->count = in->bytes = 0;
-    struct intake_aside *taken[ASIDE_BATCH];
-    while (in->aside && in->count < ASIDE_BATCH) {
-        struct intake_aside *a = in->aside;
-        in->aside = a->next;
-        taken[in->count] = a;
-        in->deliveries[in->count++] = a->delivery;
-    }
-    if (!in->aside)
-        in->aside_end = &in->aside;
-    /* aside_count is lowered only now and by one less, so that acknowledge() never acknowledges "multiple"
-     * here. */
-    size_t count = in->count;
-    in->aside_count -= count - 1;
+    struct intake_aside *taken = intake_aside_take(in);
+    if (!taken)
+        return 0;
+    arena_reset(&in->arena);
+    for (size_t i = 0; i < in->count; i++)
+        in->deliveries[i].verdict = in->deliveries[i].reason.len ? INTAKE_REFUSED : INTAKE_STORE;
+    /* Those taken come before the rest, also when they are set aside again. */
+    struct intake_aside *rest = in->aside;
+    in->aside = NULL;
+    in->aside_end = &in->aside;
+    in->retrying = true;
     int rc = process(in, e);
-    in->aside_count -= rc == 0;
-    for (size_t i = 0; i < count; i++)
-        free(taken[i]);
+    in->retrying = false;
+    intake_aside_append(in, rest);
+    intake_aside_free(taken);
     return rc;
 }
 
@@ -208,14 +160,17 @@ void *intake_thread(void *arg)
     in->aside_end = &in->aside;
     in->rules = config_accept_rules(g->config);
     random_take(&in->random, &in->consumer, sizeof in->consumer);
-    arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 3 * in->rules.max_body + SPARE_BYTES);
+    atomic_store(&g->consumer, in->consumer);
+    arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!gateway_stopping(g, STOP_INTAKE)) {
         if (connect_both(in, &e) == 0) {
             attempt = 0;
             err_clear(&e);
             run_connected(in, &e);
-            if (e.kind != ERR_NONE)
+            if (e.kind == ERR_AWAY)
                 log_debug("intake: %s", e.text);
+            else if (e.kind != ERR_NONE)
+                log_warning("intake: %s", e.text);
         }
         bool stopping = gateway_stopping(g, STOP_INTAKE);
         disconnect_broker(in);

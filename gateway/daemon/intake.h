@@ -2,8 +2,9 @@
  * connection.
  *
  * Reads a batch as far as deliveries are there, decides each (core/accept.h), stores them in one transaction,
- * parks what can't be accepted, and only then acknowledges. A message whose key is held by somebody's open
- * transaction is set aside and offered again, alone. */
+ * parks what can't be accepted, and only then acknowledges. What can't be finished now is set aside,
+ * unacknowledged, and offered again while the others go on: a message whose key is held by somebody's open
+ * transaction, and a refused one while postdate.rejected takes nothing. */
 #ifndef POSTDATE_GATEWAY_INTAKE_H
 #define POSTDATE_GATEWAY_INTAKE_H
 
@@ -16,19 +17,32 @@
 
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
+#define INTAKE_ASIDE_MAX 2000
+/* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
+ * parked, not lost. */
+#define INTAKE_BODY_MAX (128u * 1024 * 1024)
+
+enum intake_verdict {
+    INTAKE_STORE,   /* has an item in the batch */
+    INTAKE_REFUSED, /* reason says why; to be parked */
+    INTAKE_ASIDE,   /* to be set aside */
+    INTAKE_DONE,    /* stored, kept, a duplicate, or parked: acknowledge it */
+};
 
 struct intake_delivery {
     struct accept_input input; /* views into the batch's arena, or into the block of a message set aside */
     uint64_t tag;
     bool redelivered;
-    bool refused; /* reason says why; to be parked */
-    char *reason; /* in the arena */
+    enum intake_verdict verdict;
+    struct bytes reason;        /* INTAKE_REFUSED; in the arena or the block */
+    struct bytes exchange, key; /* of an accepted message with a key; views */
 };
 
-/* A delivery that waits for a key, with a copy of its bytes. */
+/* A delivery that waits, with a copy of its bytes. */
 struct intake_aside {
     struct intake_aside *next;
     struct intake_delivery delivery;
+    size_t size;
     uint8_t data[];
 };
 
@@ -45,15 +59,29 @@ struct intake {
     size_t item_delivery[INTAKE_BATCH_MAX]; /* which delivery an item came from */
     size_t count, item_count, bytes;
     struct intake_aside *aside, **aside_end;
-    size_t aside_count;
+    size_t aside_count, aside_bytes;
+    bool retrying;          /* the batch comes from those set aside */
     int64_t aside_retry_ms; /* monotonic */
+    int64_t park_warned_ms; /* monotonic */
 };
 
-/* intake_store.c: decides and stores deliveries[0..count). 0: all stored, refused or set aside; -1: nothing
- * is sure, drop the connection. */
+/* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
+ * INTAKE_STORE. -1: nothing is sure, drop the connection. */
 int intake_store(struct intake *in, struct err *e);
 
-/* intake_park.c: publishes the refused ones to postdate.rejected and waits for the confirms. */
-int intake_park(struct intake *in, struct err *e);
+/* intake_park.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
+ * others INTAKE_ASIDE. */
+void intake_park(struct intake *in);
+
+/* intake_aside.c */
+bool intake_aside_has_key(const struct intake *in, struct bytes exchange, struct bytes key);
+/* Keeps a copy. -1: there is no room for more: drop the connection, everything unacknowledged comes back. */
+int intake_aside_add(struct intake *in, const struct intake_delivery *d, struct err *e);
+/* Moves some of those set aside into the (empty) batch, all of a few keys in order. Their blocks are returned
+ * as a list to be freed with intake_aside_free after the batch; NULL when it is not time yet. */
+struct intake_aside *intake_aside_take(struct intake *in);
+void intake_aside_append(struct intake *in, struct intake_aside *list);
+void intake_aside_free(struct intake_aside *list);
+void intake_aside_clear(struct intake *in);
 
 #endif

@@ -11,8 +11,8 @@
 
 static void refuse(struct intake *in, struct intake_delivery *d, const char *reason)
 {
-    d->refused = true;
-    d->reason = arena_strdup(&in->arena, bytes_of_str(reason));
+    d->verdict = INTAKE_REFUSED;
+    d->reason = arena_copy(&in->arena, bytes_of_str(reason));
 }
 
 static struct bytes message_id_of(struct bytes properties)
@@ -30,11 +30,18 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     struct store_item *item = &in->items[in->item_count];
     struct message *m = &item->message;
     *item = (struct store_item){.redelivered = d->redelivered};
+    d->verdict = INTAKE_STORE;
     if (accept_message(&in->rules, &d->input, now_ms, &in->arena, m, e) != 0) {
         if (e->kind != ERR_REJECT)
             return -1;
         refuse(in, d, e->text);
         err_clear(e);
+        return 0;
+    }
+    d->exchange = m->exchange;
+    d->key = m->key;
+    if (m->key.len && intake_aside_has_key(in, m->exchange, m->key)) {
+        d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
     if (m->due_ms < now_ms)
@@ -65,7 +72,7 @@ static int was_committed(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++)
         if (in->items[i].result == STORE_ACCEPTED)
-            return store_exists(in->pg, in->items[i].message.id, e);
+            return store_was_committed(in->pg, in->items[i].message.id, e);
     return 0; /* nothing was to be stored: deciding again is harmless */
 }
 
@@ -83,10 +90,12 @@ static int store_patiently(struct intake *in, struct err *e)
             if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
                 return -1;
             wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
-        } while (pg_is_broken(in->pg) && reconnect(in, e) != 0);
+        } while ((!in->pg || pg_is_broken(in->pg)) && reconnect(in, e) != 0);
         int done = was_committed(in, e);
-        if (done != 0)
-            return done > 0 ? 0 : -1;
+        if (done > 0)
+            return 0;
+        if (done < 0 && !err_is_transient(e))
+            return -1;
     }
 }
 
@@ -117,6 +126,25 @@ static void ring_claimer(struct intake *in, int64_t now_ms)
         }
 }
 
+static void give_verdicts(struct intake *in)
+{
+    for (size_t i = 0; i < in->item_count; i++) {
+        const struct store_item *item = &in->items[i];
+        struct intake_delivery *d = &in->deliveries[in->item_delivery[i]];
+        if (item->result == STORE_CONFLICT) {
+            char text[400], key[300];
+            snprintf(text, sizeof text,
+                     "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
+                     bytes_printable(item->message.key, key, sizeof key));
+            refuse(in, d, text);
+        } else if (item->result == STORE_WAITS) {
+            d->verdict = INTAKE_ASIDE;
+        } else if (d->verdict == INTAKE_STORE) {
+            d->verdict = INTAKE_DONE;
+        }
+    }
+}
+
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
@@ -136,7 +164,7 @@ int intake_store(struct intake *in, struct err *e)
     now_ms++; /* the clock is rounded down, due times are rounded up */
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
-        if (decide(in, i, now_ms, e) != 0)
+        if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)
             return -1;
     if (in->item_count == 0)
         return 0;
@@ -148,14 +176,6 @@ int intake_store(struct intake *in, struct err *e)
     if (rc != 0)
         return -1;
     ring_claimer(in, now_ms);
-    for (size_t i = 0; i < in->item_count; i++)
-        if (in->items[i].result == STORE_CONFLICT) {
-            char text[400], key[300];
-            err_clear(e);
-            snprintf(text, sizeof text,
-                     "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
-                     bytes_printable(in->items[i].message.key, key, sizeof key));
-            refuse(in, &in->deliveries[in->item_delivery[i]], text);
-        }
+    give_verdicts(in);
     return 0;
 }

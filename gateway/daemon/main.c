@@ -37,9 +37,10 @@ struct daemon {
     struct gateway gateway;
     struct config config;
     const char *config_path;
+    atomic_bool ending; /* with SIGUSR1: the signal thread may go */
     struct publisher fast, careful;
     struct wake main_wake;
-    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper;
+    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor;
 };
 
 static void say(void *ctx, const char *text)
@@ -56,6 +57,7 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->fast.wake);
     wake_ring(&g->careful.wake);
     wake_ring(&g->housekeeper_wake);
+    wake_ring(&g->janitor_wake);
 }
 
 static void reload(struct daemon *d)
@@ -87,21 +89,22 @@ static void *signals_thread(void *arg)
 {
     struct daemon *d = arg;
     sigset_t set;
-    int sig, stops = 0;
+    int stops = 0;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1); /* from main: time to end */
-    while ((sig = wait_signal(&set, stops > 0)) != SIGUSR1) {
+    while (!atomic_load(&d->ending)) {
+        int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
             log_warning("a server does not answer: leaving what is claimed to the next gateway");
             _exit(1);
         }
-        if (sig == SIGHUP) {
+        if (sig == SIGHUP)
             reload(d);
+        if (sig != SIGTERM && sig != SIGINT)
             continue;
-        }
         if (++stops > 1)
             _exit(1);
         log_info("%s: stopping", sig == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -129,7 +132,8 @@ static int gateway_open(struct daemon *d, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 ||
         wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
-        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
+        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&g->janitor_wake, e) != 0 ||
+        wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, false) != 0 || publisher_open(&d->careful, g, true) != 0)
         return err_set(e, ERR_BUG, "out of memory");
@@ -148,6 +152,7 @@ static void gateway_close(struct daemon *d)
     wake_close(&g->claimer_wake);
     wake_close(&g->intake_wake);
     wake_close(&g->housekeeper_wake);
+    wake_close(&g->janitor_wake);
     wake_close(&d->main_wake);
     watch_close(&g->postgres);
     watch_close(&g->rabbitmq);
@@ -172,6 +177,7 @@ static void start_threads(struct daemon *d)
     start(&d->careful_thread, publisher_thread, &d->careful);
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
+    start(&d->janitor, janitor_thread, g);
 }
 
 /* What is claimed is first put back or published, then written down, then the instance goes. */
@@ -180,6 +186,7 @@ static void stop_threads(struct daemon *d)
     struct gateway *g = &d->gateway;
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
+    pthread_join(d->janitor, NULL);
     raise_stage(g, STOP_PUBLISHERS);
     while (pthread_timedjoin_np(d->fast_thread, NULL, &(struct timespec){0}) != 0) {
         publisher_unstick(&d->fast, STUCK_MS / 4);
@@ -236,6 +243,7 @@ static int run(struct daemon *d)
         log_error("%s", e.text);
         code = err_exit_code(&e);
     }
+    atomic_store(&d->ending, true);
     pthread_kill(d->signals, SIGUSR1);
     pthread_join(d->signals, NULL);
     gateway_close(d);

@@ -44,8 +44,8 @@ static void on_return(struct publisher *p, const struct broker_event *ev)
     if (!h)
         return;
     h->returned = true;
-    snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable),
-             ev->code);
+    snprintf(text, sizeof text, HELD_UNROUTABLE ": %s (%d)",
+             bytes_printable(ev->text, printable, sizeof printable), ev->code);
     held_set_error(h, text);
 }
 
@@ -58,7 +58,7 @@ static void on_ack(struct publisher *p, struct held *h)
         return;
     }
     char reason[200];
-    snprintf(reason, sizeof reason, "%s", h->error ? h->error : "unroutable");
+    snprintf(reason, sizeof reason, "%s", h->error ? h->error : HELD_UNROUTABLE);
     publisher_refuse(p, h, reason);
 }
 
@@ -98,6 +98,10 @@ static void culprit(struct publisher *p, struct held *h, const struct err *e)
 {
     if (e->kind != ERR_REJECT)
         exchange_book_refused(&p->gateway->exchanges, h->message.exchange, e->text);
+    /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
+     * is missing now that can't be said. */
+    if (e->kind == ERR_REJECT && h->doubted_now)
+        h->in_doubt = false;
     publisher_refuse(p, h, e->text);
 }
 
@@ -112,6 +116,7 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
             culprit(p, h, e);
             continue;
         }
+        h->doubted_now = !h->in_doubt;
         h->in_doubt = true;
         h->suspect = blamed;
         h->returned = false;

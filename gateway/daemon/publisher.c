@@ -119,7 +119,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
     int rc = broker_publish(p->broker, m->exchange, m->routing_key, buf_bytes(&p->properties), m->body, true,
                             &tag, e);
     set_busy(p, false);
-    if (rc != 0 && e->kind == ERR_REJECT) {
+    if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         publisher_refuse(p, h, e->text);
         return 0;
     }
@@ -167,8 +167,6 @@ static int read_events(struct publisher *p, struct err *e)
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
             set_publishing(p, !p->blocked);
-            if (p->blocked)
-                put_back_all(p);
         }
     } while (ev.kind != BROKER_EVENT_NONE);
     return 0;
@@ -239,7 +237,7 @@ static void run_connected(struct publisher *p)
             if (p->confirms.count == 0 || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (tenure_instance(&p->gateway->tenure) == 0)
+        if (p->blocked || tenure_instance(&p->gateway->tenure) == 0)
             put_back_all(p);
         if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             lost(p, &e);

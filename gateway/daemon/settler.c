@@ -1,16 +1,18 @@
 /* Writes outcomes into the database, a batch at a time.
  *
  * Commits are asynchronous: a settle that a database crash swallows is published again, never lost. A row
- * that somebody's open transaction has locked must not hold up the others: a batch that runs into a lock is
- * halved until the locked ones stand alone, and these are tried again later. */
+ * that somebody's open transaction has locked does not hold up the others: it is left out and tried again
+ * later. */
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define BATCH_MAX 2000
 #define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
 #define SMALL 200
+#define LATER_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
 struct settler {
@@ -20,7 +22,8 @@ struct settler {
     struct settle_item items[BATCH_MAX];
     size_t count;
     struct held *backlog; /* taken from the queue, not yet in a batch */
-    struct held *locked;  /* hung on somebody's lock; tried again after the others */
+    struct held *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
+    int64_t later_ms;
 };
 
 static void fill_batch(struct settler *s)
@@ -39,38 +42,85 @@ static void fill_batch(struct settler *s)
     }
 }
 
-static int settle_range(struct settler *s, size_t from, size_t count, struct err *e)
+/* Tried again after LATER_MS. */
+static void keep_for_later(struct settler *s, size_t i)
 {
-    if (settle(s->pg, s->batch[from]->instance, s->items + from, count, e) == 0) {
-        for (size_t i = from; i < from + count; i++)
-            held_free(s->batch[i]);
-        return 0;
-    }
-    if (e->kind != ERR_BUSY)
-        return -1;
-    err_clear(e);
-    if (count == 1) {
-        s->batch[from]->next = s->locked;
-        s->locked = s->batch[from];
-        return 0;
-    }
-    size_t half = count / 2;
-    if (settle_range(s, from, half, e) == 0) {
-        for (size_t i = from; i < from + half; i++)
-            s->batch[i] = NULL;
-        return settle_range(s, from + half, count - half, e);
-    }
-    return -1;
+    s->batch[i]->next = s->later;
+    s->later = s->batch[i];
+    s->batch[i] = NULL;
+    s->later_ms = clock_monotonic_ns() / 1000000 + LATER_MS;
 }
 
-/* The connection broke in the middle: whatever is still in the batch goes back to the backlog. */
-static void return_batch(struct settler *s)
+static void done_with(struct settler *s, size_t i)
 {
-    for (size_t i = s->count; i-- > 0;)
-        if (s->batch[i]) {
-            s->batch[i]->next = s->backlog;
-            s->backlog = s->batch[i];
+    held_free(s->batch[i]);
+    s->batch[i] = NULL;
+}
+
+/* Somebody's open transaction holds rows of this batch: settles the others without waiting. */
+static int settle_around_locks(struct settler *s, struct err *e)
+{
+    bool done[BATCH_MAX];
+    if (settle_free(s->pg, s->batch[0]->instance, s->items, s->count, done, e) != 0)
+        return -1;
+    for (size_t i = 0; i < s->count; i++) {
+        if (done[i])
+            done_with(s, i);
+        else
+            keep_for_later(s, i);
+    }
+    return 0;
+}
+
+/* Postgres refuses something in this batch: one by one, so that the others are settled; the guilty without
+ * its error text. */
+static int settle_singly(struct settler *s, struct err *e)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        if (settle(s->pg, s->batch[i]->instance, &s->items[i], 1, e) == 0) {
+            done_with(s, i);
+            continue;
         }
+        if (pg_is_broken(s->pg))
+            return -1;
+        log_warning("cannot settle a message: %s", e->text);
+        held_set_error(s->batch[i], NULL);
+        keep_for_later(s, i);
+    }
+    return 0;
+}
+
+static int settle_batch(struct settler *s, struct err *e)
+{
+    if (settle(s->pg, s->batch[0]->instance, s->items, s->count, e) == 0) {
+        for (size_t i = 0; i < s->count; i++)
+            done_with(s, i);
+        return 0;
+    }
+    if (pg_is_broken(s->pg))
+        return -1;
+    bool locked = e->kind == ERR_BUSY;
+    err_clear(e);
+    return locked ? settle_around_locks(s, e) : settle_singly(s, e);
+}
+
+/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered` or `failed`
+ * twice does no harm. Putting a message back twice could: this gateway may have claimed it again in between.
+ * Such a message is left to the end of the instance, which lets it wait again as one in doubt. */
+static void on_unclear(struct settler *s)
+{
+    for (size_t i = s->count; i-- > 0;) {
+        struct held *h = s->batch[i];
+        if (!h)
+            continue;
+        if (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_FAILED) {
+            h->next = s->backlog;
+            s->backlog = h;
+            continue;
+        }
+        held_free(h);
+        atomic_store(&s->gateway->instance_unclear, true);
+    }
 }
 
 static int connect(struct settler *s, struct err *e)
@@ -93,22 +143,20 @@ static void nap(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-static void gather(struct settler *s)
+static void append(struct held **list, struct held *more)
 {
-    struct held *more = outcomes_take_all(&s->gateway->outcomes, s->backlog ? 0 : 100);
-    struct held **end = &s->backlog;
-    while (*end)
-        end = &(*end)->next;
-    *end = more;
+    while (*list)
+        list = &(*list)->next;
+    *list = more;
 }
 
-static void append_locked(struct settler *s)
+static void gather(struct settler *s)
 {
-    struct held **end = &s->backlog;
-    while (*end)
-        end = &(*end)->next;
-    *end = s->locked;
-    s->locked = NULL;
+    if (s->later && clock_monotonic_ns() / 1000000 >= s->later_ms) {
+        append(&s->backlog, s->later);
+        s->later = NULL;
+    }
+    append(&s->backlog, outcomes_take_all(&s->gateway->outcomes, s->backlog ? 0 : 100));
 }
 
 static void free_list(struct held *h)
@@ -123,13 +171,11 @@ static void free_list(struct held *h)
 static int run_once(struct settler *s, struct err *e)
 {
     gather(s);
-    if (!s->backlog)
-        append_locked(s);
     fill_batch(s);
     if (s->count == 0)
         return 0;
-    if (settle_range(s, 0, s->count, e) != 0) {
-        return_batch(s);
+    if (settle_batch(s, e) != 0) {
+        on_unclear(s);
         return -1;
     }
     if (s->count < SMALL && !gateway_stopping(s->gateway, STOP_PUBLISHERS))
@@ -154,22 +200,24 @@ void *settler_thread(void *arg)
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
             gather(s);
-            if ((!s->backlog && !s->locked) || clock_monotonic_ns() > give_up_ns)
+            if ((!s->backlog && !s->later) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
         if (!s->pg && connect(s, &e) != 0) {
             nap(watch_pause_ms(&attempt) % 1000);
             continue;
         }
-        attempt = 0;
-        if (run_once(s, &e) == 0)
+        if (run_once(s, &e) == 0) {
+            attempt = 0;
             continue;
+        }
         log_debug("settler: %s", e.text);
+        nap(watch_pause_ms(&attempt) % 1000);
         pg_close(s->pg);
         s->pg = NULL;
     }
     free_list(s->backlog);
-    free_list(s->locked);
+    free_list(s->later);
     pg_close(s->pg);
     free(s);
     return NULL;

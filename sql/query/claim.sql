@@ -1,6 +1,7 @@
 -- $1 horizon, $2 lower bound of next_at, $3 lower bound of due (both prune partitions and skip dead index entries; a sweep passes
 -- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
--- body is read: octet_length needs none of it; the first row is always taken. The fourth column tells a row whose earlier publish
+-- body is read: octet_length needs none of it; the first row is always taken. An instance that
+-- was buried claims nothing. The fourth column tells a row whose earlier publish
 -- is in doubt.
 with candidate as materialized (
     select id, state, next_at, octet_length(body) + octet_length(properties) as size
@@ -8,6 +9,7 @@ with candidate as materialized (
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
        and due <= $1::timestamptz and due >= $3::timestamptz
+       and exists (select from postdate.instance where id = $6::int)
      order by next_at
      limit $4::int
        for update skip locked),
@@ -20,4 +22,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting))
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
-          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error

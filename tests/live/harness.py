@@ -441,12 +441,12 @@ class Client:
         self.channel.basic_publish(exchange, routing_key, body, p, mandatory=mandatory)
 
     def publish_burst(self, routing_key, bodies, headers=None, exchange='postdate'):
-        """Without waiting for confirms in between, so that they come to the gateway together."""
+        """Without confirms in between, so that they come to the gateway together. The channel stays open: closing it
+        at once loses the last ones of unconfirmed messages to a quorum queue (seen with RabbitMQ 3.10)."""
         channel = self.connection.channel()
         p = pika.BasicProperties(headers=headers, delivery_mode=2)
         for body in bodies:
             channel.basic_publish(exchange, routing_key, body, p)
-        channel.close()
 
     def get(self, queue):
         method, properties, body = self.channel.basic_get(queue, auto_ack=True)

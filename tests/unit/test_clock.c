@@ -25,8 +25,9 @@ static void test_never_ahead(void **state)
         seed = seed * 1664525 + 1013904223;
         int64_t way_ns = (int64_t)(seed % 50000000);
         int64_t db_us = (mono_ns + offset_ns) / 1000; /* rounds down, as the server does */
+        int64_t sent_ns = mono_ns;
         mono_ns += way_ns;
-        db_clock_sample(&c, db_us, mono_ns);
+        db_clock_sample(&c, db_us, sent_ns, mono_ns);
         assert_true(db_clock_ready(&c));
         int64_t behind_ns = mono_ns + offset_ns - db_clock_now_ns(&c, mono_ns);
         assert_true(behind_ns >= 0);
@@ -42,10 +43,21 @@ static void test_old_samples_are_forgotten(void **state)
     (void)state;
     struct db_clock c;
     db_clock_reset(&c);
-    db_clock_sample(&c, 5000000, 0); /* before the server's clock was set back by 4 s */
-    for (int i = 0; i < DB_CLOCK_SAMPLES; i++)
-        db_clock_sample(&c, 1000000, 0);
+    db_clock_sample(&c, 1500000, 0, 0);
+    for (int i = 0; i < DB_CLOCK_SAMPLES; i++) /* slow answers, which do not contradict the first */
+        db_clock_sample(&c, 1000000, -INT64_C(5000000000), 0);
     assert_true(db_clock_now_ns(&c, 0) == 1000000000);
+}
+
+static void test_a_clock_set_back_is_followed_at_once(void **state)
+{
+    (void)state;
+    struct db_clock c;
+    db_clock_reset(&c);
+    for (int i = 0; i < DB_CLOCK_SAMPLES; i++)
+        db_clock_sample(&c, INT64_C(5000000000), 0, 100000);
+    db_clock_sample(&c, INT64_C(1400000000), 200000, 300000); /* an hour back: nothing may leave early */
+    assert_true(db_clock_now_ns(&c, 300000) == INT64_C(1400000000000));
 }
 
 static void test_due_instant(void **state)
@@ -54,7 +66,7 @@ static void test_due_instant(void **state)
     struct db_clock c;
     static const int64_t dues[] = {0, 1, 999, INT64_C(1795334400123)};
     db_clock_reset(&c);
-    db_clock_sample(&c, INT64_C(1795334400000001), 777);
+    db_clock_sample(&c, INT64_C(1795334400000001), 777, 777);
     for (size_t i = 0; i < COUNT_OF(dues); i++) {
         int64_t mono_ns = db_clock_mono_ns(&c, dues[i]);
         assert_true(db_clock_now_ns(&c, mono_ns) >= dues[i] * 1000000);
@@ -62,8 +74,8 @@ static void test_due_instant(void **state)
     }
     /* Far away does not wrap around. */
     assert_true(db_clock_mono_ns(&c, TIMESTAMP_MAX_MS) > INT64_C(7000000000000000000));
-    db_clock_sample(&c, INT64_MIN, INT64_MAX);
-    db_clock_sample(&c, INT64_MAX, INT64_MIN);
+    db_clock_sample(&c, INT64_MIN, INT64_MAX, INT64_MAX);
+    db_clock_sample(&c, INT64_MAX, INT64_MIN, INT64_MIN);
     assert_true(db_clock_now_ns(&c, INT64_MAX) == INT64_MAX);
 }
 
@@ -73,6 +85,7 @@ int main(void)
         cmocka_unit_test(test_clocks_run),
         cmocka_unit_test(test_never_ahead),
         cmocka_unit_test(test_old_samples_are_forgotten),
+        cmocka_unit_test(test_a_clock_set_back_is_followed_at_once),
         cmocka_unit_test(test_due_instant),
     };
     return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
