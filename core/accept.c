@@ -130,6 +130,9 @@ static int encode(const struct draft *d, struct arena *arena, struct bytes *out,
     p.headers = buf_bytes(&headers);
     if (p.headers.len > 0)
         p.flags |= WIRE_HEADERS;
+    else /* a redelivery may have had the broker's x-delivery-count alone: it must look like the first
+            delivery */
+        p.flags &= (uint16_t)~WIRE_HEADERS;
     /* RabbitMQ closes the channel for a user_id that isn't the publishing connection's own. */
     p.flags &= (uint16_t)~WIRE_USER_ID;
     wire_properties_write(&p, &raw);

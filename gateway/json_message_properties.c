@@ -161,6 +161,25 @@ static int check_header_names(const json_t *headers, struct err *e)
     return 0;
 }
 
+/* RabbitMQ closes the channel over anything else. Source: https://www.rabbitmq.com/docs/sender-selected */
+static int check_more_routes(const json_t *headers, const char *name, struct err *e)
+{
+    const json_t *routes = json_object_get(headers, name), *route;
+    char shown[JSON_SHOW_SIZE];
+    size_t i;
+    bool fits = routes == NULL || json_is_array(routes);
+    json_array_foreach(routes, i, route)
+    {
+        fits = fits && json_is_string(route);
+    }
+    if (!fits)
+        return err_set(e, ERR_REJECT,
+                       "headers: %s: %s is not allowed: write an array of strings, more routing keys, such "
+                       "as [\"a\", \"b\"]",
+                       name, json_show(routes, shown));
+    return 0;
+}
+
 /* --- properties */
 
 static int take_range(const char *name, const json_t *v, int64_t low, int64_t high, uint8_t *out,
@@ -279,7 +298,8 @@ static int build_headers(struct json_parser *p, const json_t *headers, struct er
     char shown[JSON_SHOW_SIZE];
     if (!json_is_object(headers))
         return err_set(e, ERR_REJECT, "headers: %s is not an object", json_show(headers, shown));
-    if (check_header_names(headers, e) != 0)
+    if (check_header_names(headers, e) != 0 || check_more_routes(headers, "CC", e) != 0 ||
+        check_more_routes(headers, "BCC", e) != 0)
         return -1;
     return put_members(&b, &p->headers, headers, 1);
 }

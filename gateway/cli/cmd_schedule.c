@@ -54,7 +54,13 @@ static int set_pair(const struct cli *cli, json_t *object, const char *option, c
     if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
         return cli_usage(cli, "%s: \"%s\" is not NAME=VALUE", option, pair);
     snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
-    bool guess = strcmp(option, "--header") == 0 || is_number_property(name);
+    bool is_header = strcmp(option, "--header") == 0;
+    if (is_header && (strcmp(name, "CC") == 0 || strcmp(name, "BCC") == 0))
+        return cli_usage(cli,
+                         "--header: %s is a list of routing keys: write it in a --batch file, as "
+                         "\"headers\":{\"%s\":[\"a\",\"b\"]}",
+                         name, name);
+    bool guess = is_header || is_number_property(name);
     if (json_object_get(object, name) != NULL)
         return cli_usage(cli, "%s: %s is given twice", option, name);
     if (json_object_set_new(object, name, guess ? guess_value(equals + 1) : json_string(equals + 1)) != 0)

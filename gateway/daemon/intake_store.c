@@ -76,27 +76,34 @@ static int was_committed(struct intake *in, struct err *e)
     return 0; /* nothing was to be stored: deciding again is harmless */
 }
 
+/* Pauses, and connects again if need be. -1: not for longer than that, or a stop was asked for. */
+static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *e)
+{
+    do {
+        if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+            return -1;
+        wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
+    } while ((!in->pg || pg_is_broken(in->pg)) && reconnect(in, e) != 0);
+    return 0;
+}
+
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
     struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
-    for (;;) {
-        if (store_accept(in->pg, &o, in->items, in->item_count, e) == 0)
-            return 0;
-        if (!err_is_transient(e))
-            return -1;
-        do {
-            if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+    while (store_accept(in->pg, &o, in->items, in->item_count, e) != 0) {
+        int done = -1;
+        /* Until it is certain: storing again what is stored would look like a conflict of ids. */
+        while (done < 0) {
+            if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)
                 return -1;
-            wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
-        } while ((!in->pg || pg_is_broken(in->pg)) && reconnect(in, e) != 0);
-        int done = was_committed(in, e);
+            done = was_committed(in, e);
+        }
         if (done > 0)
             return 0;
-        if (done < 0 && !err_is_transient(e))
-            return -1;
     }
+    return 0;
 }
 
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */

@@ -251,6 +251,25 @@ static void test_headers(void **state)
     refused(text, "too large: allowed are up to 2000");
 }
 
+/* RabbitMQ closes the channel over other values. */
+static void test_more_routes(void **state)
+{
+    (void)state;
+    struct wire_properties w;
+    struct wire_field f;
+    struct err e;
+    struct message m = accepted(WITH("{\"CC\":[\"a\",\"b\"],\"BCC\":[],\"cc\":\"free\"}"));
+    assert_int_equal(wire_properties_read(m.properties, &w, &e), 0);
+    assert_true(wire_find(w.headers, "CC", &f) && f.kind == 'A');
+    assert_true(wire_find(w.headers, "BCC", &f) && f.kind == 'A');
+    refused(WITH("{\"CC\":\"foo\"}"), "headers: CC: \"foo\" is not allowed: write an array of strings");
+    refused(WITH("{\"BCC\":7}"), "headers: BCC: 7 is not allowed");
+    refused(WITH("{\"CC\":null}"), "headers: CC: null is not allowed");
+    refused(WITH("{\"CC\":{}}"), "headers: CC: {} is not allowed");
+    refused(WITH("{\"CC\":[\"a\",5]}"), "headers: CC: [\"a\",5] is not allowed");
+    refused(WITH("{\"BCC\":[{\"!bytes\":\"AA==\"}]}"), "headers: BCC: ");
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -338,10 +357,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_least),   TEST(test_due_times),  TEST(test_bodies),
-        TEST(test_names),   TEST(test_malformed),  TEST(test_properties),
-        TEST(test_headers), TEST(test_round_trip), TEST(test_other_wire_kinds),
-        TEST(test_base64),
+        TEST(test_least),   TEST(test_due_times),   TEST(test_bodies),
+        TEST(test_names),   TEST(test_malformed),   TEST(test_properties),
+        TEST(test_headers), TEST(test_round_trip),  TEST(test_other_wire_kinds),
+        TEST(test_base64),  TEST(test_more_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,107 @@
+"""Postgres dies or doubts while messages come in. On a Postgres of the test's own, beside the common RabbitMQ."""
+import os
+import time
+
+import harness
+from harness import LiveTest, Stack, wait_until
+
+
+class OwnPostgres(Stack):
+    @property
+    def amqp(self):
+        return harness.stack().amqp
+
+    def start(self):
+        self.command('start-postgres')
+        self.vhosts = harness.stack().vhosts
+        return self.load()
+
+
+class PostgresFaults(LiveTest):
+    weight = 50
+    vhosts = 3
+    together = True
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-pgfaults'))
+        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
+        cls.servers.start()
+
+    def place(self, **options):
+        """Never dropped: the whole Postgres is."""
+        p = harness.Place(self.servers, **options)
+        self.places = [p]
+        self.addCleanup(p.close, drop=False)
+        return p
+
+    def stored(self, p):
+        return int(p.value('select count(*) from postdate.message'))
+
+    def test_killed_while_messages_stream_in(self):
+        """The intake crashed when its first attempt to connect again, in the middle of a batch, failed."""
+        count = 3000 if harness.SAN else 12_000
+        p = self.place()
+        g = p.gateway()
+        inbox = p.load('consume', '--queue', 'flow', '--exchange', 'postdate.delivery', '--bind', 'flow', '--expect',
+                       count, '--timeout-s', 60, '--idle-s', 1, '--retry').wait_consuming()
+        publisher = p.load('publish', '--routing-key', 'flow', '--count', count, '--rate', count // 6,
+                           '--delay-spread-ms', '0,1000', '--retry', '--timeout-s', 60)
+        for part in (0.1, 0.5):
+            wait_until(lambda: self.stored(p) >= count * part, 30, f'{part:.0%} to be stored', 0.005)
+            self.servers.command('kill-postgres')
+            time.sleep(0.5)  # absent for some attempts
+            self.servers.command('start-postgres')
+            self.assertIsNone(g.process.poll(), 'the gateway goes on')
+        publisher.result()
+        r = inbox.result()
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        wait_until(lambda: p.counts() == {'delivered': count}, 15, 'all to be settled')
+        self.assertEqual(g.term(), 0)
+
+    def standby(self, name):
+        self.servers.psql(f"alter system set synchronous_standby_names = '{name}'")
+        self.servers.psql('select pg_reload_conf()')
+
+    def waits_for_standby(self, p, thread):
+        return p.psql(f"select pid from pg_stat_activity where application_name like 'postdate {thread}' "
+                      f"and wait_event = 'SyncRep' and datname = '{p.database}'")
+
+    def doubtful(self, p, cancels):
+        """Publishes a message whose commit waits for a standby that never comes, and cancels that wait."""
+        c = p.client()
+        c.queue('q', 'k')
+        self.addCleanup(self.standby, '')
+        self.standby('nosuch')
+        wait_until(lambda: self.waits_for_standby(p, '%'), 10, 'the setting to be in force, as a heartbeat shows')
+        c.publish('k', b'doubtful', message_id='doubtful')
+        for _ in range(cancels):
+            rows = wait_until(lambda: self.waits_for_standby(p, 'intake'), 10, 'the intake to wait for the standby')
+            self.servers.psql(f'select pg_cancel_backend({rows[0][0]})')
+        wait_until(lambda: self.stored(p) == 1, 5, 'it to be visible')
+        return c
+
+    def assert_arrives_once(self, p, g, c):
+        self.standby('')
+        self.assertEqual(c.wait_get('q', 15).body, b'doubtful')
+        wait_until(lambda: p.counts() == {'delivered': 1}, 15, 'it to be settled')
+        self.assertEqual(g.term(), 0)
+        self.assertEqual([c.depth(q) for q in ('postdate.intake', 'q', 'postdate.rejected')], [0, 0, 0])
+        self.assertEqual(self.stored(p), 1)
+
+    def test_a_commit_that_is_only_local_is_not_acknowledged(self):
+        """When the wait for the standby is cancelled, Postgres reports success with a warning. The message has no
+        headers at all: its redelivery has some (x-delivery-count), and is still recognised as the same."""
+        p = self.place()
+        g = p.gateway()
+        c = self.doubtful(p, cancels=1)
+        wait_until(lambda: self.waits_for_standby(p, 'intake'), 10, 'the intake to wait for the standby again')
+        g.kill9()
+        wait_until(lambda: c.depth('postdate.intake') == 1, 10, 'it to be in the intake queue again')
+        self.assert_arrives_once(p, p.gateway(wait=False), c)
+
+    def test_a_commit_that_stays_only_local_is_not_stored_or_parked_again(self):
+        """The check whether it was committed may fail, too: then the check must be repeated, not the storing."""
+        p = self.place()
+        g = p.gateway()
+        self.assert_arrives_once(p, g, self.doubtful(p, cancels=2))
