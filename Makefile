@@ -160,7 +160,8 @@ install: all
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
 	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
 	install -m 644 packaging/crontab.example LICENSE $(share)/doc/postdate
-	sed 's|@PREFIX@|$(PREFIX)|g' packaging/postdated.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/postdated.service
+	for unit in postdated.service postdate-feed.service postdate-feed.timer; do \
+		sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 
 clean:
 	@for s in build/*/.postdate-stack; do [ ! -e "$$s" ] || STACK_DIR=$${s%/*} tools/stack.sh clean; done

@@ -68,6 +68,17 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
                          struct err *e); /* durable, not exclusive */
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
+/* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;
+ * binding key ""). */
+int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
+                                 const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                           const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
+                              const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
+/* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
+int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
 
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,

@@ -26,31 +26,12 @@ static int check_name(const char *kind, const char *name, struct err *e)
     return 0;
 }
 
-int broker_declare_exchange(struct broker *b, const char *name, const char *type, struct err *e)
+/* entries has room for ARGS_MAX and must live as long as the table. */
+static int put_args(const struct broker_arg *args, size_t arg_count, amqp_table_entry_t *entries,
+                    amqp_table_t *out, const char *what, struct err *e)
 {
-    char what[WHAT_MAX];
-
-    if (check_name("exchange", name, e) || broker_begin(b, e)) {
-        return -1;
-    }
-    snprintf(what, sizeof(what), "declare exchange '%s'", name);
-    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0, 1,
-                          0, 0, amqp_empty_table);
-    return check_reply(b, what, e);
-}
-
-int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
-                         struct err *e)
-{
-    char what[WHAT_MAX];
-    amqp_table_entry_t entries[ARGS_MAX];
-    amqp_table_t table = {.num_entries = (int)arg_count, .entries = entries};
-
     if (arg_count > ARGS_MAX) {
-        return err_set(e, ERR_BUG, "queue '%s': more than %d arguments", name, ARGS_MAX);
-    }
-    if (check_name("queue", name, e) || broker_begin(b, e)) {
-        return -1;
+        return err_set(e, ERR_BUG, "%s: more than %d arguments", what, ARGS_MAX);
     }
     for (size_t i = 0; i < arg_count; i++) {
         entries[i].key = amqp_cstring_bytes(args[i].name);
@@ -62,8 +43,71 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
             entries[i].value.value.i64 = args[i].number;
         }
     }
+    *out = (amqp_table_t){.num_entries = (int)arg_count, .entries = entries};
+    return 0;
+}
+
+int broker_declare_exchange(struct broker *b, const char *name, const char *type, struct err *e)
+{
+    return broker_declare_exchange_with(b, name, type, NULL, 0, e);
+}
+
+int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
+                                 const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "declare exchange '%s'", name);
+    if (check_name("exchange", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
+        broker_begin(b, e)) {
+        return -1;
+    }
+    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0, 1,
+                          0, 0, table);
+    return check_reply(b, what, e);
+}
+
+int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("exchange", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "delete exchange '%s'", name);
+    amqp_exchange_delete(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0);
+    return check_reply(b, what, e);
+}
+
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
+                         struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
     snprintf(what, sizeof(what), "declare queue '%s'", name);
+    if (check_name("queue", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
+        broker_begin(b, e)) {
+        return -1;
+    }
     amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 1, 0, 0, table);
+    return check_reply(b, what, e);
+}
+
+int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", queue, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "look up queue '%s'", queue);
+    amqp_queue_declare_ok_t *ok =
+        amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), 1, 0, 0, 0, amqp_empty_table);
+    *ready = ok ? ok->message_count : 0; /* check_reply frees it */
     return check_reply(b, what, e);
 }
 
@@ -79,6 +123,40 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
     snprintf(what, sizeof(what), "bind queue '%.120s' to exchange '%.120s'", queue, exchange);
     amqp_queue_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
                     amqp_cstring_bytes(binding_key), amqp_empty_table);
+    return check_reply(b, what, e);
+}
+
+int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                           const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "bind queue '%.120s' to exchange '%.120s'", queue, exchange);
+    if (check_name("queue", queue, e) || check_name("exchange", exchange, e) ||
+        put_args(args, arg_count, entries, &table, what, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    amqp_queue_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
+                    amqp_empty_bytes, table);
+    return check_reply(b, what, e);
+}
+
+int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
+                              const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "bind exchange '%.120s' to exchange '%.120s'", to, from);
+    if (check_name("exchange", to, e) || check_name("exchange", from, e) ||
+        put_args(args, arg_count, entries, &table, what, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    amqp_exchange_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(to), amqp_cstring_bytes(from),
+                       amqp_empty_bytes, table);
     return check_reply(b, what, e);
 }
 

@@ -65,6 +65,13 @@ static void restore_original(const struct accept_rules *rules, const struct acce
         death->cc = (struct bytes){0};
 }
 
+static bool has_died(struct bytes properties)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    return wire_properties_read(properties, &p, NULL) == 0 && wire_find(p.headers, "x-death", &f);
+}
+
 static int check_routing_key(struct bytes key, struct err *e)
 {
     char shown[120];
@@ -103,7 +110,7 @@ static void put_headers(const struct draft *d, struct buf *out)
         if (!negated && bytes_equal_str(f.name, HEADER_X_DELAY)) {
             wire_put_int64(out, f.name, -d->delay.x_delay_ms);
             negated = true; /* of duplicates, only the first one counted */
-        } else if (d->death.found && bytes_equal_str(f.name, "x-death")) {
+        } else if (bytes_equal_str(f.name, "x-death")) {
             deadletter_put_rest(&f, d->intake_queue, out);
         } else {
             buf_put_bytes(out, f.entry);
@@ -178,10 +185,13 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .properties = properties,
         .body = in->body,
         .on_conflict = d.controls.on_conflict,
-        .hold = d.controls.key.len > 0 ? HOLD_GATEWAY : HOLD_BROKER,
+        .hold = d.controls.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
     if (d.controls.has_hold)
         out->hold = d.controls.hold;
+    if (has_died(
+            properties)) /* the ladder's dead-lettering could make a cycle of it, which the broker drops */
+        out->hold = HOLD_GATEWAY;
     if (d.properties.flags & WIRE_EXPIRATION) /* a queue in the broker would apply it to the wait */
         out->hold = HOLD_GATEWAY;
     return 0;

@@ -27,6 +27,7 @@ struct accept_rules {
     int64_t max_delay_ms;
     size_t max_body;       /* bytes */
     size_t max_properties; /* bytes */
+    bool broker_holds_all; /* also what has a key may be handed to the broker */
     bool broker_stamps;    /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
 };
 

@@ -1,4 +1,5 @@
 #include "core/deadletter.h"
+#include "core/ladder.h"
 
 static bool string_in(struct bytes table, const char *name, struct bytes *out)
 {
@@ -13,6 +14,18 @@ static bool is_of_queue(const struct wire_field *death, const char *queue)
 {
     struct bytes name;
     return death->kind == 'F' && string_in(death->value, "queue", &name) && bytes_equal_str(name, queue);
+}
+
+/* Made by us: in the intake queue, or on the ladder where the broker waits. */
+static bool is_ours(struct bytes queue_name, const char *queue)
+{
+    return bytes_equal_str(queue_name, queue) || ladder_owns_queue(queue_name);
+}
+
+static bool is_our_death(const struct wire_field *death, const char *queue)
+{
+    struct bytes name;
+    return death->kind == 'F' && string_in(death->value, "queue", &name) && is_ours(name, queue);
 }
 
 static void read_death(struct bytes death, struct deadletter *out)
@@ -36,8 +49,8 @@ void deadletter_read(struct bytes headers, const char *queue, struct deadletter 
     struct wire_field f, death;
     struct bytes name;
     *out = (struct deadletter){0};
-    out->strip_first = string_in(headers, "x-first-death-queue", &name) && bytes_equal_str(name, queue);
-    out->strip_last = string_in(headers, "x-last-death-queue", &name) && bytes_equal_str(name, queue);
+    out->strip_first = string_in(headers, "x-first-death-queue", &name) && is_ours(name, queue);
+    out->strip_last = string_in(headers, "x-last-death-queue", &name) && is_ours(name, queue);
     if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
         return;
     struct wire_cursor c = wire_array(f.value);
@@ -65,7 +78,7 @@ void deadletter_put_rest(const struct wire_field *x_death, const char *queue, st
     wire_put_array(out, x_death->name, (struct bytes){0});
     size_t items = out->len;
     while (wire_next(&c, &death) == 1) {
-        if (!is_of_queue(&death, queue)) {
+        if (!is_our_death(&death, queue)) {
             buf_put_bytes(out, death.entry);
             kept++;
         }

@@ -1,6 +1,7 @@
 /* The marks that RabbitMQ leaves on a message when our own intake queue dead-letters it (expired there, or
- * delivered too often): what they say about the original is restored, then they are removed. Marks of other
- * queues stay. Pure. */
+ * delivered too often): what they say about the original is restored, then they are removed. So are the marks
+ * of the ladder on which the broker waits: a consumer may publish again what it received, and RabbitMQ drops
+ * as a cycle what expires in a queue that its x-death names. Marks of other queues stay. Pure. */
 #ifndef POSTDATE_CORE_DEADLETTER_H
 #define POSTDATE_CORE_DEADLETTER_H
 
@@ -27,7 +28,8 @@ void deadletter_read(struct bytes headers, const char *queue, struct deadletter 
 /* True for a header that is to be left out altogether. */
 bool deadletter_drops(const struct deadletter *d, struct bytes name);
 
-/* Writes x-death without the entries of queue, the others byte for byte; nothing when none is left. */
+/* Writes x-death without the entries of queue and of the ladder's, the others byte for byte; nothing when
+ * none is left. */
 void deadletter_put_rest(const struct wire_field *x_death, const char *queue, struct buf *out);
 
 #endif

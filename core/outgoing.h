@@ -11,6 +11,10 @@
  * malformed. */
 int outgoing_properties(const struct message *m, struct buf *out, struct err *e);
 
+/* The same for a message that the broker is to wait with: extra (table entries, each name once) steers it and
+ * replaces headers of the same names. */
+int outgoing_properties_with(const struct message *m, struct bytes extra, struct buf *out, struct err *e);
+
 /* The id in a property list that outgoing_properties made (for matching returned messages); false if absent.
  */
 bool outgoing_id(struct bytes properties, struct message_id *out);

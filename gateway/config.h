@@ -10,6 +10,8 @@
 #include <stdio.h>
 
 enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
+enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
+enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may
@@ -38,6 +40,10 @@ struct config {
     } delivery;
     struct {
         enum config_transport transport;
+        enum config_what what;
+        int64_t min_ahead_ms, window_ms, max_messages, grace_ms;
+        enum config_feeder feeder;
+        bool receipts;
     } handover;
     struct {
         int64_t attempts, first_ms, max_ms;

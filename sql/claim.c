@@ -1,5 +1,6 @@
 #include "sql/claim.h"
 
+#include "core/timestamp.h"
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
 
@@ -27,11 +28,14 @@ int claim_due(struct pg *c, const struct claim_request *q,
     struct pg_params p = {0};
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, q->floor_ms);
+    /* A retry may be due long ago: only its next attempt lies ahead. A day back covers all but the oldest. */
+    pg_add_time(&p, q->kind == CLAIM_HANDOVER ? q->floor_ms - DAY_MS : q->floor_ms);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);
-    PGresult *r = pg_query(c, sql_query_claim, &p, e);
+    if (q->kind == CLAIM_DUE)
+        pg_add_time(&p, q->rescue_before_ms);
+    PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -45,4 +49,48 @@ int claim_due(struct pg *c, const struct claim_request *q,
     }
     PQclear(r);
     return n;
+}
+
+int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, now_ms - 2 * DAY_MS);
+    pg_add_time(&p, now_ms + window_ms + DAY_MS);
+    pg_add_int8(&p, most);
+    PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
+    int64_t n = r ? pg_int8(r, 0, 0) : -1;
+    PQclear(r);
+    return n;
+}
+
+int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->horizon_ms);
+    pg_add_time(&p, q->floor_ms);
+    pg_add_time(&p, q->floor_ms - DAY_MS);
+    pg_add_time(&p, q->accepted_ms);
+    pg_add_int8(&p, q->most);
+    PGresult *r = pg_query(c, sql_query_handover_waiting, &p, e);
+    int64_t n = r ? pg_int8(r, 0, 0) : -1;
+    PQclear(r);
+    return n;
+}
+
+int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_fed_until, NULL, e);
+    if (!r)
+        return -1;
+    int64_t ms = pg_time_ms(r, 0, 0);
+    *out_ms = ms < 0 ? 0 : ms;
+    PQclear(r);
+    return 0;
+}
+
+int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int8(&p, window_ms);
+    return pg_run(c, sql_query_feed, &p, e) < 0 ? -1 : 0;
 }

@@ -9,10 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum claim_kind {
+    CLAIM_DUE,      /* to publish it when it is due */
+    CLAIM_HANDOVER, /* to let the broker wait with it */
+};
+
 struct claim_request {
+    enum claim_kind kind;
     int32_t instance;
-    int64_t horizon_ms; /* rows due to be tried up to this point in time */
-    int64_t floor_ms;   /* skip rows whose next_at or due lies before this; 0: a full sweep */
+    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
+    int64_t floor_ms;         /* skip rows whose next_at or due lies before this; 0: a full sweep */
+    int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
 };
@@ -36,6 +43,10 @@ enum settle_kind {
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, for next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed, published again from next_at_ms on */
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
+    SETTLE_HANDED,   /* the broker waits with it; without a receipt it is claimed again from next_at_ms on */
+    SETTLE_HANDED_FINAL, /* the same without receipts: nothing more will be known of it */
+    SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
+                        waiting room */
     SETTLE_PUT_BACK, /* not a byte was sent: scheduled as before */
 };
 
@@ -56,6 +67,24 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
  * (done[i]). The others are locked, or not this instance's any more. Never waits. */
 int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
                 struct err *e);
+
+/* Receipts: the broker let these go. Settles those that it held. Returns how many, or -1. */
+int64_t settle_receipts(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
+
+/* How many messages the broker holds now, counted up to most. */
+int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e);
+
+/* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
+ * most. */
+struct claim_waiting {
+    int64_t horizon_ms, floor_ms, accepted_ms, most;
+};
+int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e);
+
+/* The point up to which `postdate feed` wants messages handed over, ms since 1970; 0: never fed. */
+int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e);
+/* Moves it on to now + window_ms (never back). */
+int claim_feed(struct pg *c, int64_t window_ms, struct err *e);
 
 /* Asynchronous commit and a short lock_timeout, for the settling session. */
 int settle_setup(struct pg *c, struct err *e);

@@ -71,5 +71,7 @@ struct status_report {
     int instance_count;
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
+/* How many gateways are alive, without counting messages. -1: error. */
+int lookup_alive(struct pg *c, struct err *e);
 
 #endif

@@ -89,7 +89,8 @@ static int create_meta(struct pg *c, struct err *e)
                    " one boolean primary key default true check (one),"
                    " version integer not null,"
                    " broker text," /* cluster name and vhost that the messages belong to */
-                   " vhost text);"
+                   " vhost text,"
+                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
                    "insert into postdate.meta (version) values (0)",
                    e);
 }

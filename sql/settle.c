@@ -7,7 +7,7 @@
 
 #define ARRAY_MAX (16u * 1024 * 1024)
 
-enum column { ID, STATE, NEXT_AT, ERROR, TRIES, COLUMNS };
+enum column { ID, STATE, NEXT_AT, ERROR, TRIES, FLAGS, COLUMNS };
 
 struct batch {
     struct buf column[COLUMNS];
@@ -22,6 +22,9 @@ static const char *state_of(const struct settle_item *item)
         return "failed";
     case SETTLE_IN_DOUBT:
         return "claimed";
+    case SETTLE_HANDED:
+    case SETTLE_HANDED_FINAL:
+        return "handed";
     case SETTLE_PUT_BACK:
         return item->was_in_doubt ? "claimed" : "scheduled";
     default:
@@ -37,7 +40,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
     pg_array_id(&b->column[ID], item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
-    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT;
+    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED;
     pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
     if (again)
         pg_array_time(&b->column[NEXT_AT], item->next_at_ms);
@@ -47,13 +50,17 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_bytes(&b->column[ERROR], bytes_of_str(item->error));
     else
         pg_array_null(&b->column[ERROR]);
-    pg_array_int4(&b->column[TRIES], item->kind == SETTLE_PUT_BACK ? 0 : 1);
+    bool untried = item->kind == SETTLE_PUT_BACK || item->kind == SETTLE_HOLD;
+    pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
+    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HANDED_FINAL ? "f"
+                                                   : item->kind == SETTLE_HOLD       ? "h"
+                                                                                     : ""));
 }
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
 {
-    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT,
-                                              PG_OID_INT4};
+    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ,
+                                              PG_OID_TEXT, PG_OID_INT4, PG_OID_TEXT};
     b->count = 0;
     for (size_t i = 0; i < count; i++)
         b->count += (items[i].kind == SETTLE_DELIVERED) == delivered;
@@ -95,6 +102,27 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
     for (int i = 0; i < COLUMNS; i++)
         buf_free(&b.column[i]);
     return rc;
+}
+
+int64_t settle_receipts(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+{
+    struct buf array;
+    int64_t least_ms = INT64_MAX, greatest_ms = INT64_MIN;
+    buf_init(&array, ARRAY_MAX);
+    pg_array_begin(&array, PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++) {
+        int64_t due_ms = message_id_due_ms(ids[i]);
+        least_ms = due_ms < least_ms ? due_ms : least_ms;
+        greatest_ms = due_ms > greatest_ms ? due_ms : greatest_ms;
+        pg_array_id(&array, ids[i]);
+    }
+    struct pg_params p = {0};
+    pg_add_bytes(&p, buf_bytes(&array));
+    pg_add_time(&p, least_ms);
+    pg_add_time(&p, greatest_ms);
+    int64_t n = array.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_receipts, &p, e);
+    buf_free(&array);
+    return n;
 }
 
 /* Locks what is free and marks it in done[]. */

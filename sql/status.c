@@ -41,6 +41,17 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
+int lookup_alive(struct pg *c, struct err *e)
+{
+    struct status_report s = {0};
+    int alive = 0;
+    if (read_instances(c, &s, e) != 0)
+        return -1;
+    for (int i = 0; i < s.instance_count; i++)
+        alive += s.instances[i].alive;
+    return alive;
+}
+
 static void day_params(struct pg_params *p, int64_t day_ms, int64_t rows)
 {
     *p = (struct pg_params){0};

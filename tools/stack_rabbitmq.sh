@@ -26,7 +26,7 @@ rabbitmq_ask_to_stop() {
 rabbitmq_wrapper() { # program, file
     local dir=$home/rabbitmq plugins
     plugins=$(dirname "$rabbitmq_sbin")/plugins
-    [[ $plugins_dir ]] && plugins=$plugins_dir:$plugins
+    [[ $plugins_dir ]] && plugins=$dir/plugins:$plugins
     cat >"$2.new" <<SCRIPT
 #!/bin/sh
 exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME='$dir' \\
@@ -55,12 +55,17 @@ rabbitmq_configure() {
     if [[ ${STACK_PLUGINS_DIR+set} ]]; then
         plugins_dir=
         if [[ $STACK_PLUGINS_DIR ]]; then
-            plugins_dir=$(cd "$STACK_PLUGINS_DIR" && pwd) || die "STACK_PLUGINS_DIR=$STACK_PLUGINS_DIR: no such folder"
-            compgen -G "$plugins_dir/rabbitmq_delayed_message_exchange*" >/dev/null ||
-                die "STACK_PLUGINS_DIR=$STACK_PLUGINS_DIR: rabbitmq_delayed_message_exchange is not in there"
+            plugins_dir=$(cd "$STACK_PLUGINS_DIR" 2>/dev/null && pwd) ||
+                die "STACK_PLUGINS_DIR=$STACK_PLUGINS_DIR: no such folder"
         fi
-        printf '%s' "$plugins_dir" >"$dir/plugins_dir"
     fi
+    if [[ $plugins_dir ]]; then
+        ls "$plugins_dir"/rabbitmq_delayed_message_exchange* >/dev/null 2>&1 ||
+            die "STACK_PLUGINS_DIR=$plugins_dir: rabbitmq_delayed_message_exchange is not in there"
+        # RabbitMQ takes a list separated by colons; this name of the folder is free of surprises.
+        ln -sfn "$plugins_dir" "$dir/plugins" || return 1
+    fi
+    printf '%s' "$plugins_dir" >"$dir/plugins_dir"
     echo "[${plugins_dir:+rabbitmq_delayed_message_exchange}]." >"$dir/enabled_plugins"
     cat >"$dir/rabbitmq.conf" <<CONF
 listeners.tcp.local = 127.0.0.1:$port_amqp

@@ -1,5 +1,7 @@
+#include "core/duration.h"
 #include "core/timestamp.h"
 #include "gateway/cli/cli.h"
+#include "sql/claim.h"
 #include "sql/lookup.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -21,6 +23,41 @@ static const char *grouped(int64_t n, char out[32])
     return out;
 }
 
+/* What the broker holds, and up to when. */
+struct window {
+    const struct config *config;
+    int64_t fed_until_ms; /* 0: never fed */
+    int64_t handed;
+};
+
+static int read_window(struct cli *cli, int64_t now_ms, struct window *w)
+{
+    const struct config *c = w->config = &cli->config;
+    struct err e;
+    w->handed = claim_count_handed(cli->pg, now_ms, c->handover.window_ms, c->handover.max_messages, &e);
+    return w->handed < 0 || claim_fed_until(cli->pg, &w->fed_until_ms, &e) != 0 ? cli_fail(&e) : 0;
+}
+
+static void print_window(const struct window *w, int64_t now_ms)
+{
+    const struct config *c = w->config;
+    char held[32], most[32], span[40], when[CLI_WHEN_SIZE], time[40];
+    printf("window       ");
+    if (c->handover.transport == TRANSPORT_TIMER)
+        printf("none, the gateway itself waits");
+    else if (c->handover.feeder == FEEDER_INTERNAL)
+        printf("%s, fed by the gateway", duration_format_human(c->handover.window_ms, span, sizeof span));
+    else if (w->fed_until_ms == 0)
+        printf("never fed (postdate feed)");
+    else
+        printf("fed until %s (%s)", timestamp_format(w->fed_until_ms, time, sizeof time),
+               cli_format_when(w->fed_until_ms, now_ms, when));
+    if (c->handover.transport != TRANSPORT_TIMER || w->handed > 0)
+        printf("; the broker holds %s of at most %s", grouped(w->handed, held),
+               grouped(c->handover.max_messages, most));
+    putchar('\n');
+}
+
 static void print_instances(const struct status_report *s)
 {
     char when[CLI_WHEN_SIZE];
@@ -36,7 +73,7 @@ static void print_instances(const struct status_report *s)
     }
 }
 
-static void print_readable(const struct status_report *s)
+static void print_readable(const struct status_report *s, const struct window *w)
 {
     char n[32], when[CLI_WHEN_SIZE], time[40];
     printf("schema       version %d, ", s->schema_version);
@@ -57,6 +94,7 @@ static void print_readable(const struct status_report *s)
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");
+    print_window(w, s->now_ms);
     print_instances(s);
 }
 
@@ -81,7 +119,16 @@ static json_t *instances_value(const struct status_report *s)
     return out;
 }
 
-static int print_json(const struct status_report *s)
+static json_t *window_value(const struct window *w)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "fed_until", time_or_null(w->fed_until_ms > 0 ? w->fed_until_ms : -1));
+    json_object_set_new(o, "handed", json_integer(w->handed));
+    json_object_set_new(o, "max_messages", json_integer(w->config->handover.max_messages));
+    return o;
+}
+
+static int print_json(const struct status_report *s, const struct window *w)
 {
     struct err e;
     json_t *o = json_object(), *counts = json_object(), *capped = json_array();
@@ -100,6 +147,7 @@ static int print_json(const struct status_report *s)
     json_object_set_new(o, "next_due_at", time_or_null(s->next_due_ms));
     json_object_set_new(o, "overdue", json_integer(s->overdue));
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
+    json_object_set_new(o, "window", window_value(w));
     json_object_set_new(o, "gateways", instances_value(s));
     char *text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);
@@ -116,6 +164,7 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG};
     struct status_report status;
+    struct window window;
     struct err e;
     bool json = false;
     int option, code;
@@ -131,9 +180,11 @@ static int run(struct cli *cli, int argc, char **argv)
         return code;
     if (lookup_status(cli->pg, &status, &e) != 0)
         return cli_fail(&e);
+    if ((code = read_window(cli, status.now_ms, &window)) != 0)
+        return code;
     if (json)
-        return print_json(&status);
-    print_readable(&status);
+        return print_json(&status, &window);
+    print_readable(&status, &window);
     return 0;
 }
 

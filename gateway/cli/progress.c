@@ -11,8 +11,10 @@
 
 void progress_start(struct progress *p, int64_t total_bytes)
 {
-    *p = (struct progress){
-        .on = isatty(STDERR_FILENO) == 1, .total_bytes = total_bytes, .started_ns = clock_monotonic_ns()};
+    *p = (struct progress){.on = isatty(STDERR_FILENO) == 1,
+                           .total_bytes = total_bytes,
+                           .started_ns = clock_monotonic_ns(),
+                           .unit = "lines"};
 }
 
 double progress_seconds(const struct progress *p)
@@ -28,7 +30,7 @@ void progress_update(struct progress *p, int64_t bytes, int64_t lines)
     p->shown_ns = now;
     double seconds = progress_seconds(p), rate = seconds > 0 ? (double)lines / seconds : 0;
     if (p->total_bytes <= 0 || bytes <= 0) {
-        fprintf(stderr, "\r%lld lines  %.0f/s\033[K", (long long)lines, rate);
+        fprintf(stderr, "\r%lld %s  %.0f/s\033[K", (long long)lines, p->unit, rate);
         return;
     }
     char bar[BAR_WIDTH + 1], left[40];
@@ -37,8 +39,8 @@ void progress_update(struct progress *p, int64_t bytes, int64_t lines)
     memset(bar, '#', (size_t)(done * BAR_WIDTH));
     bar[BAR_WIDTH] = '\0';
     int64_t left_ms = (int64_t)(seconds * (1 - done) / done * 1000);
-    fprintf(stderr, "\r[%s] %3.0f %%  %lld lines  %.0f/s  %s left\033[K", bar, done * 100, (long long)lines,
-            rate, duration_format_human(left_ms, left, sizeof left));
+    fprintf(stderr, "\r[%s] %3.0f %%  %lld %s  %.0f/s  %s left\033[K", bar, done * 100, (long long)lines,
+            p->unit, rate, duration_format_human(left_ms, left, sizeof left));
 }
 
 void progress_clear(struct progress *p)

@@ -9,6 +9,7 @@ struct progress {
     bool on;
     int64_t total_bytes; /* 0: not known */
     int64_t started_ns, shown_ns;
+    const char *unit; /* "lines" */
 };
 
 void progress_start(struct progress *p, int64_t total_bytes);

@@ -75,6 +75,8 @@ static enum looked look(struct claimer *c, struct err *e)
     bool sweep = mono_ms - c->swept_ms >= SWEEP_EVERY_MS;
     size_t bytes_left = HELD_BYTES_MAX - bytes, rows_left = HELD_COUNT_MAX - count;
     struct claim_request q = {
+        .kind = CLAIM_DUE,
+        .rescue_before_ms = gateway_rescue_before_ms(g, db_now_ms),
         .instance = c->instance,
         .horizon_ms = db_now_ms + c->target->horizon_ms(g->config),
         .floor_ms = sweep ? 0 : c->reached_ms - FLOOR_BELOW_MS,

@@ -34,3 +34,24 @@ int64_t gateway_retry_ms(const struct gateway *g, int attempts)
     return backoff_delay_ms((unsigned)(attempts > 0 ? attempts : 1), g->config->retry.first_ms,
                             g->config->retry.max_ms, random_u32());
 }
+
+#define MARK_VALID_MS 5000
+
+int64_t gateway_rescue_before_ms(struct gateway *g, int64_t db_now_ms)
+{
+    int64_t grace_ms = g->config->handover.grace_ms;
+    if (!g->config->handover.receipts)
+        return db_now_ms - grace_ms;
+    int64_t marked_ms = atomic_load(&g->receipts_marked_ms);
+    if (marked_ms == 0 || clock_monotonic_ns() / 1000000 - marked_ms > MARK_VALID_MS)
+        return 0;
+    return atomic_load(&g->receipts_mark_ms) - grace_ms;
+}
+
+struct transport_options gateway_transport_options(const struct gateway *g)
+{
+    /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.
+     */
+    return (struct transport_options){.receipt_queue = g->config->handover.receipts ? RECEIPT_QUEUE : NULL,
+                                      .window_ms = g->config->handover.window_ms + 1000};
+}

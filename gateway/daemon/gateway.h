@@ -9,6 +9,7 @@
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
 #define POSTDATE_GATEWAY_GATEWAY_H
 
+#include "amqp/transport.h"
 #include "core/clock.h"
 #include "gateway/config.h"
 #include "gateway/daemon/exchange_book.h"
@@ -22,6 +23,7 @@
 
 #define HELD_BYTES_MAX (24u * 1024 * 1024)
 #define HELD_COUNT_MAX 30000
+#define RECEIPT_QUEUE "postdate.receipts"
 
 /* Stopping goes in stages, so that what is in flight finds its way into the database. */
 enum stop_stage {
@@ -38,15 +40,24 @@ enum up_bit {
     UP_FAST = 4,
     UP_CAREFUL = 8,
     UP_HOUSEKEEPER = 16,
-    UP_ALL = 31,
+    UP_HANDOVER = 32, /* this and the next only with a transport */
+    UP_HANDER = 64,
+    UP_RECEIPTS = 128,
 };
 
 struct gateway {
-    const struct config *config; /* read-only while the threads run */
-    char name[64];               /* host:pid */
-    atomic_int stop_stage;       /* enum stop_stage, only ever rises */
-    atomic_int up;               /* enum up_bit of threads that have done their first connect */
-    atomic_bool publishing;      /* the fast lane is connected and not blocked: claiming makes sense */
+    const struct config *config;       /* read-only while the threads run */
+    char name[64];                     /* host:pid */
+    atomic_int stop_stage;             /* enum stop_stage, only ever rises */
+    atomic_int up;                     /* enum up_bit of threads that have done their first connect */
+    const struct transport *transport; /* how the broker waits; NULL: the gateway holds everything. Set before
+                                          the threads start */
+    int up_wanted;                     /* enum up_bit of the threads that there are */
+    atomic_bool handing;               /* the hand-over publisher is connected and not blocked */
+    atomic_int_fast64_t
+        receipts_mark_ms; /* database time: what was due before this has its receipt read, if there is one */
+    atomic_int_fast64_t receipts_marked_ms; /* monotonic: when that was found out; 0: never */
+    atomic_bool publishing; /* the fast lane is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
     struct tenure tenure;
@@ -54,9 +65,10 @@ struct gateway {
         instance_unclear; /* a settle may or may not have happened: the housekeeper ends the instance */
     atomic_int_fast64_t consumer; /* the intake's name for its session; 0 before the first */
     struct held_budget budget;
-    struct lane fast, careful;
+    struct lane fast, careful, handover;
     struct outcomes outcomes;
     struct exchange_book exchanges;
+    struct wake hander_wake, receipts_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
@@ -69,11 +81,18 @@ void *claimer_thread(void *gateway);
 void *settler_thread(void *gateway);
 void *housekeeper_thread(void *gateway);
 void *janitor_thread(void *gateway);
+void *hander_thread(void *gateway);
+void *receipts_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);
 /* Estimated database time, never ahead of it; false before the first sample. Rounded down to ms. */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
+/* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
+ * may only be late. */
+int64_t gateway_rescue_before_ms(struct gateway *g, int64_t db_now_ms);
+/* How the transport is used. */
+struct transport_options gateway_transport_options(const struct gateway *g);
 /* Ends a message's time in memory: hands it to the settler. */
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
 /* The wait before the next try of a message that was tried `attempts` times. */

@@ -40,6 +40,8 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     }
     d->exchange = m->exchange;
     d->key = m->key;
+    if (!in->gateway->transport)
+        m->hold = HOLD_GATEWAY; /* nobody else will ever hold it */
     if (m->key.len && intake_aside_has_key(in, m->exchange, m->key)) {
         d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
         return 0;
@@ -129,8 +131,10 @@ static void ring_claimer(struct intake *in, int64_t now_ms)
         if (in->items[i].result == STORE_ACCEPTED &&
             in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
             wake_ring(&in->gateway->claimer_wake);
-            return;
+            break;
         }
+    if (in->gateway->transport)
+        wake_ring(&in->gateway->hander_wake);
 }
 
 static void give_verdicts(struct intake *in)

@@ -38,9 +38,10 @@ struct daemon {
     struct config config;
     const char *config_path;
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
-    struct publisher fast, careful;
+    struct publisher fast, careful, handover;
     struct wake main_wake;
-    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor;
+    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
+        receipts, handover_thread;
 };
 
 static void say(void *ctx, const char *text)
@@ -58,6 +59,9 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->careful.wake);
     wake_ring(&g->housekeeper_wake);
     wake_ring(&g->janitor_wake);
+    wake_ring(&g->handover.wake);
+    wake_ring(&g->hander_wake);
+    wake_ring(&g->receipts_wake);
 }
 
 static void reload(struct daemon *d)
@@ -130,12 +134,14 @@ static int gateway_open(struct daemon *d, struct err *e)
     watch_open(&g->rabbitmq, "RabbitMQ");
     if (exchange_book_open(&g->exchanges) != 0)
         return err_set(e, ERR_BUG, "out of memory");
-    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 ||
+    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->handover, e) != 0 ||
+        wake_open(&g->hander_wake, e) != 0 || wake_open(&g->receipts_wake, e) != 0 ||
         wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
         wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&g->janitor_wake, e) != 0 ||
         wake_open(&d->main_wake, e) != 0)
         return -1;
-    if (publisher_open(&d->fast, g, false) != 0 || publisher_open(&d->careful, g, true) != 0)
+    if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
+        publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return 0;
 }
@@ -147,6 +153,9 @@ static void gateway_close(struct daemon *d)
     publisher_close(&d->careful);
     lane_close(&g->fast);
     lane_close(&g->careful);
+    lane_close(&g->handover);
+    wake_close(&g->hander_wake);
+    wake_close(&g->receipts_wake);
     outcomes_close(&g->outcomes);
     exchange_book_close(&g->exchanges);
     wake_close(&g->claimer_wake);
@@ -178,6 +187,26 @@ static void start_threads(struct daemon *d)
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
+    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER;
+    if (d->config.handover
+            .receipts) { /* without a transport, too: an earlier one may have left messages with the broker */
+        g->up_wanted |= UP_RECEIPTS;
+        start(&d->receipts, receipts_thread, g);
+    }
+    if (!g->transport)
+        return;
+    g->up_wanted |= UP_HANDOVER | UP_HANDER;
+    publisher_open(&d->handover, g, PUBLISHER_HANDOVER);
+    start(&d->handover_thread, publisher_thread, &d->handover);
+    start(&d->hander, hander_thread, g);
+}
+
+static void join_publisher(struct daemon *d, pthread_t thread, struct publisher *p)
+{
+    while (pthread_timedjoin_np(thread, NULL, &(struct timespec){0}) != 0) {
+        publisher_unstick(p, STUCK_MS / 4);
+        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
+    }
 }
 
 /* What is claimed is first put back or published, then written down, then the instance goes. */
@@ -187,15 +216,15 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
+    if (g->transport)
+        pthread_join(d->hander, NULL);
     raise_stage(g, STOP_PUBLISHERS);
-    while (pthread_timedjoin_np(d->fast_thread, NULL, &(struct timespec){0}) != 0) {
-        publisher_unstick(&d->fast, STUCK_MS / 4);
-        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
-    }
-    while (pthread_timedjoin_np(d->careful_thread, NULL, &(struct timespec){0}) != 0) {
-        publisher_unstick(&d->careful, STUCK_MS / 4);
-        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
-    }
+    join_publisher(d, d->fast_thread, &d->fast);
+    join_publisher(d, d->careful_thread, &d->careful);
+    if (g->transport)
+        join_publisher(d, d->handover_thread, &d->handover);
+    if (d->config.handover.receipts)
+        pthread_join(d->receipts, NULL);
     raise_stage(g, STOP_SETTLER);
     pthread_join(d->settler, NULL);
     raise_stage(g, STOP_HOUSEKEEPER);
@@ -207,13 +236,14 @@ static void watch_over(struct daemon *d)
     struct gateway *g = &d->gateway;
     bool said_ready = false;
     while (!gateway_stopping(g, STOP_INTAKE)) {
-        if (!said_ready && atomic_load(&g->up) == UP_ALL) {
+        if (!said_ready && atomic_load(&g->up) == g->up_wanted) {
             said_ready = true;
-            log_info(
-                "ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport timer)",
-                d->config.intake.exchange, d->config.delivery.exchange);
+            log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
+                     d->config.intake.exchange, d->config.delivery.exchange,
+                     g->transport ? g->transport->name : "timer");
         }
-        if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS))
+        if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS) ||
+            (g->transport && publisher_unstick(&d->handover, STUCK_MS)))
             log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);
         wake_wait(&d->main_wake, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
     }
@@ -223,10 +253,6 @@ static int run(struct daemon *d)
 {
     struct err e = {0};
     struct gateway *g = &d->gateway;
-    if (d->config.handover.transport != TRANSPORT_TIMER) {
-        log_error("handover.transport: this version has 'timer' only");
-        return 78;
-    }
     if (gateway_open(d, &e) != 0) {
         log_error("%s", e.text);
         return err_exit_code(&e);
@@ -239,6 +265,8 @@ static int run(struct daemon *d)
         start_threads(d);
         watch_over(d);
         stop_threads(d);
+        if (g->transport)
+            publisher_close(&d->handover);
     } else if (e.kind != ERR_STOPPING) {
         log_error("%s", e.text);
         code = err_exit_code(&e);

@@ -51,6 +51,10 @@ static void on_return(struct publisher *p, const struct broker_event *ev)
 
 static void on_ack(struct publisher *p, struct held *h)
 {
+    if (p->transport) {
+        handover_acked(p, h);
+        return;
+    }
     if (p->careful)
         exchange_book_good(&p->gateway->exchanges, h->message.exchange);
     if (!h->returned) {
@@ -60,6 +64,14 @@ static void on_ack(struct publisher *p, struct held *h)
     char reason[200];
     snprintf(reason, sizeof reason, "%s", h->error ? h->error : HELD_UNROUTABLE);
     publisher_refuse(p, h, reason);
+}
+
+static void on_nack(struct publisher *p, struct held *h)
+{
+    if (p->transport)
+        handover_unknown(p, h);
+    else
+        in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }
 
 void publisher_on_event(struct publisher *p, const struct broker_event *ev)
@@ -73,19 +85,19 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
         break;
     case BROKER_EVENT_NACK:
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)
-            in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
+            on_nack(p, h);
         break;
     case BROKER_EVENT_RETURN:
         on_return(p, ev);
         break;
     case BROKER_EVENT_BLOCKED:
         p->blocked = true;
-        if (!p->careful)
+        if (!p->careful && !p->transport)
             log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
         break;
     case BROKER_EVENT_UNBLOCKED:
         p->blocked = false;
-        if (!p->careful)
+        if (!p->careful && !p->transport)
             log_info("RabbitMQ takes messages again");
         break;
     default:
@@ -109,6 +121,11 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
 {
     bool blamed = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
     struct held *h;
+    if (p->transport) {
+        while ((h = confirms_take_any(&p->confirms)) != NULL)
+            handover_unknown(p, h);
+        return;
+    }
     if (blamed && !p->careful)
         exchange_book_forget(&p->gateway->exchanges);
     while ((h = confirms_take_any(&p->confirms)) != NULL) {

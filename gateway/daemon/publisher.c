@@ -11,13 +11,17 @@
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define DRAIN_MS 5000
 
-int publisher_open(struct publisher *p, struct gateway *g, bool careful)
+int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
 {
+    static const char *const names[] = {"postdate publisher", "postdate publisher (careful)",
+                                        "postdate handover"};
+    struct lane *const lanes[] = {&g->fast, &g->careful, &g->handover};
     *p = (struct publisher){.gateway = g,
-                            .lane = careful ? &g->careful : &g->fast,
-                            .name = careful ? "postdate publisher (careful)" : "postdate publisher",
-                            .careful = careful,
-                            .window = careful ? 1 : WINDOW_FAST};
+                            .lane = lanes[role],
+                            .name = names[role],
+                            .careful = role == PUBLISHER_CAREFUL,
+                            .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL,
+                            .window = role == PUBLISHER_CAREFUL ? 1 : WINDOW_FAST};
     pthread_mutex_init(&p->broker_lock, NULL);
     confirms_reset(&p->confirms);
     arena_init(&p->arena, ARENA_MAX);
@@ -57,7 +61,11 @@ static void set_broker(struct publisher *p, struct broker *b)
 
 static void set_publishing(struct publisher *p, bool on)
 {
-    if (p->careful)
+    if (p->transport) {
+        atomic_store(&p->gateway->handing, on);
+        wake_ring(&p->gateway->hander_wake);
+    }
+    if (p->careful || p->transport)
         return;
     atomic_store(&p->gateway->publishing, on);
     if (on)
@@ -93,8 +101,12 @@ static int connect(struct publisher *p, struct err *e)
     }
     confirms_reset(&p->confirms);
     set_broker(p, b);
+    if (p->transport && handover_declare(p, e) != 0) {
+        set_broker(p, NULL);
+        return -1;
+    }
     watch_succeeded(&p->gateway->rabbitmq);
-    gateway_set_up(p->gateway, p->careful ? UP_CAREFUL : UP_FAST);
+    gateway_set_up(p->gateway, p->transport ? UP_HANDOVER : p->careful ? UP_CAREFUL : UP_FAST);
     set_publishing(p, true);
     return 0;
 }
@@ -105,22 +117,36 @@ static void set_busy(struct publisher *p, bool busy)
     atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ns() / 1000000 : 0);
 }
 
+/* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
+static int compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
+{
+    buf_reset(&p->properties);
+    if (p->transport)
+        return handover_compose(p, h, exchange, e);
+    *exchange = h->message.exchange;
+    if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
+        return 1;
+    publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+    return 0;
+}
+
 /* Publishes h now. -1: the connection is lost (h is among the confirms then). */
 static int publish(struct publisher *p, struct held *h, struct err *e)
 {
     const struct message *m = &h->message;
+    struct bytes exchange;
     uint64_t tag;
-    buf_reset(&p->properties);
-    if (outgoing_properties(m, &p->properties, e) != 0 || p->properties.failed) {
-        publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+    if (!compose(p, h, &exchange, e))
         return 0;
-    }
     set_busy(p, true);
-    int rc = broker_publish(p->broker, m->exchange, m->routing_key, buf_bytes(&p->properties), m->body, true,
-                            &tag, e);
+    int rc = broker_publish(p->broker, exchange, m->routing_key, buf_bytes(&p->properties), m->body,
+                            !p->transport, &tag, e);
     set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
-        publisher_refuse(p, h, e->text);
+        if (p->transport)
+            gateway_settle(p->gateway, h, SETTLE_HOLD);
+        else
+            publisher_refuse(p, h, e->text);
         return 0;
     }
     h->published_ms = clock_monotonic_ns() / 1000000;
@@ -137,6 +163,8 @@ static int route(struct publisher *p, struct held *h)
         gateway_settle(g, h, SETTLE_PUT_BACK);
         return 0;
     }
+    if (p->transport)
+        return 1;
     enum exchange_verdict v = exchange_book_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);

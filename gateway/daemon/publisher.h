@@ -19,7 +19,9 @@ struct publisher {
     struct lane *lane;
     const char *name; /* as the broker shows it */
     bool careful;
-    int window; /* unconfirmed publishes at most */
+    const struct transport
+        *transport; /* the hand-over publisher: publishes at once, the broker waits; else NULL */
+    int window;     /* unconfirmed publishes at most */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t
@@ -30,13 +32,21 @@ struct publisher {
     struct buf properties;
 };
 
-int publisher_open(struct publisher *p, struct gateway *g, bool careful);
+enum publisher_role { PUBLISHER_FAST, PUBLISHER_CAREFUL, PUBLISHER_HANDOVER };
+int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 
 /* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True
  * if it did. */
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
+
+/* handover.c: the hand-over publisher's part. */
+int handover_declare(struct publisher *p, struct err *e);
+/* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */
+int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e);
+void handover_acked(struct publisher *p, struct held *h);
+void handover_unknown(struct publisher *p, struct held *h);
 
 /* publish_outcome.c: what the broker said. */
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);

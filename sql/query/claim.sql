@@ -1,7 +1,8 @@
 -- $1 horizon, $2 lower bound of next_at, $3 lower bound of due (both prune partitions and skip dead index entries; a sweep passes
 -- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
 -- body is read: octet_length needs none of it; the first row is always taken. An instance that
--- was buried claims nothing. The fourth column tells a row whose earlier publish
+-- was buried claims nothing. $7: what the broker holds is claimed (rescued) only if it was
+-- due before this. The fourth column tells a row whose earlier publish
 -- is in doubt.
 with candidate as materialized (
     select id, state, next_at, octet_length(body) + octet_length(properties) as size
@@ -10,6 +11,7 @@ with candidate as materialized (
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
        and due <= $1::timestamptz and due >= $3::timestamptz
        and exists (select from postdate.instance where id = $6::int)
+       and (state <> 'handed' or due < $7::timestamptz)
      order by next_at
      limit $4::int
        for update skip locked),

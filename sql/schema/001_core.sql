@@ -33,6 +33,10 @@ create table postdate.message (
 ) partition by range (due);
 
 create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null;
+-- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.
+create index message_handover on postdate.message (next_at)
+    where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
+create index message_handed on postdate.message (due) where state = 'handed' and settled_at is null;
 create index message_owned on postdate.message (owner) where owner is not null;
 
 -- A user's own name for a message, unique per delivery exchange. Whether a key is still taken is read from the message

@@ -83,8 +83,10 @@ def postgres_url(base, database):
 class Stack:
     """A private Postgres and RabbitMQ that tools/stack.sh runs in a folder."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, plugins=None):
+        """plugins: a folder with the delayed-message plugin, '' for none; None leaves it to STACK_PLUGINS_DIR."""
         self.directory = os.path.abspath(directory)
+        self.plugins = plugins
         self.env = {}
         self.vhosts = []
         self.counter = 0
@@ -103,6 +105,8 @@ class Stack:
 
     def command(self, name, check=True):
         env = dict(os.environ, STACK_DIR=self.directory)
+        if self.plugins is not None:
+            env['STACK_PLUGINS_DIR'] = self.plugins
         done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), name], env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
         if check and done.returncode != 0:

@@ -462,6 +462,32 @@ static void test_other_deaths_stay(void **state)
     buf_free(&items);
 }
 
+/* A consumer that publishes again what the ladder let go: RabbitMQ would drop it as a cycle on its next way
+ * down. */
+static void test_deaths_on_the_ladder_are_removed(void **state)
+{
+    struct fixture *f = *state;
+    struct buf items;
+    struct wire_field field;
+    buf_init(&items, 4096);
+    put_death(&items, "postdate.ttl.r16g100.l0.d5", "postdate.ttl.r16g100.l0", death_keys, 1);
+    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    put_first_and_last_death(&f->headers, "postdate.ttl.r16g100.l1.d2", "postdate.ttl.r16g100.l0.d5");
+    assert_int_equal(try_accept(f), 0);
+    assert_false(has_header(f, "x-death"));
+    assert_false(has_header(f, "x-first-death-queue"));
+    assert_false(has_header(f, "x-last-death-queue"));
+    assert_int_equal(f->message.hold, HOLD_BROKER);
+
+    put_death(&items, "work", "jobs", death_keys, 1); /* its own history stays, so the gateway holds it */
+    buf_reset(&f->headers);
+    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    assert_int_equal(try_accept(f), 0);
+    assert_true(wire_find(f->stored.headers, "x-death", &field));
+    assert_int_equal(f->message.hold, HOLD_GATEWAY);
+    buf_free(&items);
+}
+
 /* x-death can be sent by anybody: it must not choose an exchange that `allow` withholds. */
 static void test_forged_death_chooses_nothing(void **state)
 {
@@ -591,6 +617,7 @@ int main(void)
         TEST(test_user_id_moves),
         TEST(test_expired_in_intake),
         TEST(test_other_deaths_stay),
+        TEST(test_deaths_on_the_ladder_are_removed),
         TEST(test_forged_death_chooses_nothing),
         TEST(test_damaged_anywhere),
         TEST(test_parked),

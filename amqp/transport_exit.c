@@ -1,0 +1,63 @@
+/* The part that both transports have in common: by which header a message finds its delivery exchange. */
+#include "amqp/transport_internal.h"
+#include "core/wire.h"
+#include <inttypes.h>
+#include <string.h>
+
+#define HEADER_EXCHANGE "x-postdate-exchange"
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e)
+{
+    if (o->window_ms < 1 || o->window_ms > t->max_delay_ms) {
+        return err_set(e, ERR_CONFIG,
+                       "handover.window: %" PRId64 " ms does not fit transport %s: 1 to %" PRId64
+                       " ms (%" PRId64 " days) are allowed",
+                       o->window_ms, t->name, t->max_delay_ms, t->max_delay_ms / 86400000);
+    }
+    return 0;
+}
+
+int transport_bind_receipts(struct broker *b, const char *exit, const struct transport_options *o,
+                            struct err *e)
+{
+    /* "all" of no headers: everything. */
+    static const struct broker_arg args[] = {{.name = "x-match", .text = "all"}};
+
+    return o->receipt_queue ? broker_bind_queue_with(b, o->receipt_queue, exit, args, COUNT_OF(args), e) : 0;
+}
+
+int transport_bind_exit(struct broker *b, const char *exit, struct bytes delivery_exchange, struct err *e)
+{
+    char name[256];
+    /* Plain "all" ignores headers whose name starts with x-, so it would match everything. */
+    const struct broker_arg args[] = {
+        {.name = "x-match", .text = "all-with-x"},
+        {.name = HEADER_EXCHANGE, .text = name},
+    };
+
+    if (delivery_exchange.len == 0) {
+        return err_set(e, ERR_REJECT,
+                       "the default exchange cannot be bound: its messages wait in the gateway");
+    }
+    if (delivery_exchange.len >= sizeof(name) || memchr(delivery_exchange.data, 0, delivery_exchange.len)) {
+        char shown[64];
+        return err_set(e, ERR_REJECT, "'%s' is no exchange name: 1 to 255 bytes without a NUL are allowed",
+                       bytes_printable(delivery_exchange, shown, sizeof(shown)));
+    }
+    memcpy(name, delivery_exchange.data, delivery_exchange.len);
+    name[delivery_exchange.len] = '\0';
+    return broker_bind_exchange_with(b, name, exit, args, COUNT_OF(args), e);
+}
+
+int transport_put_target(const struct transport *t, const struct transport_options *o, int64_t delay_ms,
+                         struct bytes delivery_exchange, struct buf *headers, struct err *e)
+{
+    if (delay_ms < 1 || delay_ms > o->window_ms || o->window_ms > t->max_delay_ms) {
+        return err_set(e, ERR_BUG,
+                       "transport %s: asked to wait %" PRId64 " ms, its window allows 1 to %" PRId64 " ms",
+                       t->name, delay_ms, o->window_ms);
+    }
+    wire_put_string(headers, bytes_of_str(HEADER_EXCHANGE), delivery_exchange);
+    return 0;
+}

@@ -1,0 +1,20 @@
+/* What the transports share: the exit, where the wait is over, is a headers exchange in both. */
+#ifndef POSTDATE_AMQP_TRANSPORT_INTERNAL_H
+#define POSTDATE_AMQP_TRANSPORT_INTERNAL_H
+
+#include "amqp/transport.h"
+
+#define TRANSPORT_PLUGIN_TYPE "x-delayed-message"
+
+/* ERR_CONFIG unless 1 <= window_ms <= t->max_delay_ms. */
+int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e);
+/* Everything that leaves exit also goes to the receipt queue, if there is one. */
+int transport_bind_receipts(struct broker *b, const char *exit, const struct transport_options *o,
+                            struct err *e);
+/* What is addressed to this delivery exchange goes from exit to it. */
+int transport_bind_exit(struct broker *b, const char *exit, struct bytes delivery_exchange, struct err *e);
+/* ERR_BUG unless 1 <= delay_ms <= o->window_ms; else appends the header x-postdate-exchange. */
+int transport_put_target(const struct transport *t, const struct transport_options *o, int64_t delay_ms,
+                         struct bytes delivery_exchange, struct buf *headers, struct err *e);
+
+#endif

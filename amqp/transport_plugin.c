@@ -1,0 +1,45 @@
+/* The broker waits by its plugin rabbitmq_delayed_message_exchange: one exchange, which looks like a headers
+ * exchange once the wait is over. Its confirm means "in Mnesia, not on disk", it has one copy on one node,
+ * and what does not route at due time it drops: receipts make up for all of that. */
+#include "amqp/transport_internal.h"
+#include "core/wire.h"
+
+#define EXCHANGE "postdate.delayed"
+#define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
+
+static int plugin_declare(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
+
+    if (transport_check_window(&transport_plugin, o, e) ||
+        broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e)) {
+        return -1;
+    }
+    return transport_bind_receipts(b, EXCHANGE, o, e);
+}
+
+static int plugin_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
+{
+    return transport_bind_exit(b, EXCHANGE, delivery_exchange, e);
+}
+
+static int plugin_address(const struct transport_options *o, int64_t delay_ms, struct bytes delivery_exchange,
+                          struct bytes *exchange, struct buf *headers, struct err *e)
+{
+    if (transport_put_target(&transport_plugin, o, delay_ms, delivery_exchange, headers, e)) {
+        return -1;
+    }
+    wire_put_int64(headers, bytes_of_str("x-delay"), delay_ms);
+    *exchange = bytes_of_str(EXCHANGE);
+    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
+}
+
+const struct transport transport_plugin = {
+    .name = "plugin",
+    .max_delay_ms = MAX_DELAY_MS,
+    .grain_ms = 1,
+    .declare = plugin_declare,
+    .bind_target = plugin_bind_target,
+    .address = plugin_address,
+    .count = NULL,
+};

@@ -1,0 +1,207 @@
+/* Moves the window on: gateways hand over to the broker what is due before its new end. An optimisation that
+ * may fail safely, for a gateway holds what was not handed over. */
+#include "core/clock.h"
+#include "core/duration.h"
+#include "core/timestamp.h"
+#include "gateway/cli/cli.h"
+#include "gateway/cli/progress.h"
+#include "sql/accept_store.h"
+#include "sql/claim.h"
+#include "sql/lookup.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#define WINDOW_MIN_MS 1000
+#define POLL_NS INT64_C(200000000)
+#define POLL_SHARE 4 /* and at least so many times as long as counting took */
+#define STALL_NS INT64_C(10000000000)
+
+struct feed {
+    struct cli *cli;
+    bool dry_run, verbose;
+    int64_t window_ms;
+    int64_t now_ms, started_ms, horizon_ms; /* by the database's clock */
+    int64_t waiting, handed;                /* as counted last; counting stops at max_messages */
+};
+
+static int count(struct feed *f)
+{
+    const struct config *c = &f->cli->config;
+    struct err e;
+    int code = cli_now(f->cli, &f->now_ms);
+    if (code != 0)
+        return code;
+    struct claim_waiting q = {.horizon_ms = f->horizon_ms,
+                              .floor_ms = f->now_ms + c->handover.min_ahead_ms,
+                              .accepted_ms = f->started_ms,
+                              .most = c->handover.max_messages};
+    f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;
+    if (f->waiting < 0)
+        return cli_fail(&e);
+    f->handed =
+        claim_count_handed(f->cli->pg, f->now_ms, c->handover.window_ms, c->handover.max_messages, &e);
+    return f->handed < 0 ? cli_fail(&e) : 0;
+}
+
+/* Where gateways stop: the fed point, but never beyond their window. */
+static int find_horizon(struct feed *f)
+{
+    int64_t fed_ms, end_ms;
+    struct err e;
+    int code = cli_now(f->cli, &f->now_ms);
+    if (code != 0)
+        return code;
+    if (claim_fed_until(f->cli->pg, &fed_ms, &e) != 0)
+        return cli_fail(&e);
+    f->started_ms = f->now_ms;
+    end_ms = f->now_ms + f->cli->config.handover.window_ms;
+    f->horizon_ms = f->now_ms + f->window_ms;
+    if (fed_ms > f->horizon_ms)
+        f->horizon_ms = fed_ms;
+    if (f->horizon_ms > end_ms)
+        f->horizon_ms = end_ms;
+    return 0;
+}
+
+static int dry_run(struct feed *f)
+{
+    int64_t most = f->cli->config.handover.max_messages;
+    char when[CLI_WHEN_SIZE], time[40];
+    int code = count(f);
+    if (code != 0)
+        return code;
+    int64_t room = f->handed < most ? most - f->handed : 0;
+    printf("would hand over  %" PRId64 "%s\n", f->waiting < room ? f->waiting : room,
+           f->waiting > room ? ", then handover.max_messages is reached" : "");
+    printf("broker holds     %" PRId64 " of at most %" PRId64 "\n", f->handed, most);
+    printf("window           until %s (%s)\n", timestamp_format(f->horizon_ms, time, sizeof time),
+           cli_format_when(f->horizon_ms, f->now_ms, when));
+    return 0;
+}
+
+static void nap(int64_t ns)
+{
+    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&t, NULL);
+}
+
+/* Until nothing is left, the broker is full, or nothing moves. Says how it ended, if that is news. */
+static int wait_for_gateways(struct feed *f)
+{
+    int64_t most = f->cli->config.handover.max_messages;
+    struct progress p;
+    int code = count(f);
+    int64_t total = f->waiting, least = total, moved_ns = clock_monotonic_ns();
+    progress_start(&p, total);
+    p.unit = "messages";
+    while (code == 0 && f->waiting > 0 && f->handed < most && clock_monotonic_ns() - moved_ns < STALL_NS) {
+        progress_update(&p, total - f->waiting, total - f->waiting);
+        nap(POLL_NS);
+        int64_t asked_ns = clock_monotonic_ns();
+        code = count(f);
+        int64_t now_ns = clock_monotonic_ns();
+        if (f->waiting < least) {
+            least = f->waiting;
+            moved_ns = now_ns;
+        }
+        nap(f->waiting > 0 ? (now_ns - asked_ns) * POLL_SHARE : 0);
+    }
+    progress_clear(&p);
+    if (code != 0)
+        return code;
+    char time[40];
+    timestamp_format(f->horizon_ms, time, sizeof time);
+    if (f->waiting > 0 && f->handed < most)
+        fprintf(stderr,
+                "postdate: no gateway handed anything over for %d s; %" PRId64
+                " messages due before %s wait (nothing is late: gateways deliver them too)\n",
+                (int)(STALL_NS / 1000000000), f->waiting, time);
+    else if (f->verbose || p.on)
+        fprintf(stderr,
+                "postdate: fed until %s: %" PRId64 " handed over in %.1f s, %" PRId64
+                " wait%s; the broker holds %" PRId64 " of at most %" PRId64 "\n",
+                time, total - f->waiting, progress_seconds(&p), f->waiting,
+                f->waiting > 0 ? " (handover.max_messages is reached)" : "", f->handed, most);
+    return 0;
+}
+
+static int feed(struct feed *f)
+{
+    struct err e;
+    int code;
+    if (f->dry_run)
+        return (code = find_horizon(f)) != 0 ? code : dry_run(f);
+    if (claim_feed(f->cli->pg, f->window_ms, &e) != 0 || store_wake(f->cli->pg, &e) != 0)
+        return cli_fail(&e);
+    if ((code = find_horizon(f)) != 0)
+        return code;
+    int alive = lookup_alive(f->cli->pg, &e);
+    if (alive < 0)
+        return cli_fail(&e);
+    if (alive > 0)
+        return wait_for_gateways(f);
+    char time[40];
+    fprintf(stderr, "postdate: fed until %s, but no gateway runs: messages are handed over when one starts\n",
+            timestamp_format(f->horizon_ms, time, sizeof time));
+    return 0;
+}
+
+static int choose_window(struct feed *f, const char *text)
+{
+    char most[40];
+    struct err e;
+    int64_t most_ms = f->cli->config.handover.window_ms;
+    f->window_ms = most_ms;
+    if (text == NULL)
+        return 0;
+    if (duration_parse(text, &f->window_ms, &e) != 0)
+        return cli_usage(f->cli, "--window: %s", e.text);
+    if (f->window_ms < WINDOW_MIN_MS || f->window_ms > most_ms)
+        return cli_usage(f->cli, "--window: %s is not between 1s and handover.window, %s", text,
+                         duration_format(most_ms, most, sizeof most));
+    return 0;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"window", required_argument, NULL, 'w'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            CLI_LONG};
+    struct feed f = {.cli = cli};
+    const char *window = NULL;
+    int option, code;
+    while ((option = getopt_long(argc, argv, CLI_SHORT "v", options, NULL)) != -1) {
+        if (option == 'w')
+            window = optarg;
+        else if (option == 'n')
+            f.dry_run = true;
+        else if (option == 'v')
+            f.verbose = true;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+    }
+    if (optind < argc)
+        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    if ((code = cli_load_config(cli)) != 0 || (code = choose_window(&f, window)) != 0)
+        return code;
+    if (cli->config.handover.transport == TRANSPORT_TIMER) {
+        if (f.verbose || f.dry_run)
+            fputs("postdate: nothing to feed: handover.transport is timer, the gateway itself waits\n",
+                  stderr);
+        return 0;
+    }
+    code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    return code != 0 ? code : feed(&f);
+}
+
+const struct command command_feed = {
+    .name = "feed",
+    .synopsis = "[--window D] [--dry-run] [-v]",
+    .summary = "Move the window on, so that gateways hand over to RabbitMQ what is due in it",
+    .help = "      --window D      from now on (default and at most: handover.window)\n"
+            "      --dry-run       only print how many would be handed over\n"
+            "  -v, --verbose       say what was done, even when all is well\n",
+    .run = run,
+};

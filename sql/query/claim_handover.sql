@@ -1,0 +1,20 @@
+-- What may be handed to the broker: parameters as claim.sql, but $2 is the least time ahead and $3 prunes partitions only.
+with candidate as materialized (
+    select id, next_at, octet_length(body) + octet_length(properties) as size
+      from postdate.message
+     where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
+       and next_at <= $1::timestamptz and next_at >= $2::timestamptz
+       and due <= $1::timestamptz and due >= $3::timestamptz
+       and exists (select from postdate.instance where id = $6::int)
+     order by next_at
+     limit $4::int
+       for update skip locked),
+fitting as materialized (
+    select id from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
+     where before < $5::bigint)
+update postdate.message m
+   set owner = $6::int, state = 'claimed'
+ where m.id = any (array(select id from fitting))
+   and m.due <= $1::timestamptz and m.due >= $3::timestamptz
+returning m.due, m.id, m.next_at, false,
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error

@@ -1,0 +1,1 @@
+select fed_until from postdate.meta

@@ -1,0 +1,392 @@
+"""The same promises, whoever waits: the gateway itself (timer), RabbitMQ's TTL queues (ttl), or its plugin (plugin).
+
+The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
+"""
+import os
+import random
+import time
+
+import harness
+from harness import LiveTest, SharedTest, Stack, now_ms, wait_until
+
+RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in (4, 3, 2, 1, 0) for digit in range(15, 0, -1)]
+TTL_EXIT = 'postdate.ttl.exit'
+# Everything that waits, of the double and of the real plugin alike.
+LOSE_DELAYED = ('[mnesia:clear_table(T) || T <- mnesia:system_info(tables), T =:= postdate_double '
+                'orelse string:prefix(atom_to_list(T), "rabbit_delayed_message") =/= nomatch], ok.')
+RESCUE_GRACE_MS = 1000
+NEVER = '1h'  # as a grace: what the broker does not deliver fails the test
+
+
+def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', **more):
+    """The settings of a gateway; a short window makes a low ladder, which is quicker to declare."""
+    env = {'transport': transport, 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
+    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
+
+
+class Checks:
+    """What the test classes below share; `transport` says who waits."""
+    transport = 'timer'
+    comes_from = 'postdate.delivery'  # the exchange that a consumer sees: that of the last publish
+
+    @property
+    def broker_waits(self):
+        return self.transport != 'timer'
+
+    def wait_held(self, p, count, deadline_s=15):
+        """Until so many messages wait: handed, if the broker is to wait, else with the gateway."""
+        state = 'handed' if self.broker_waits else 'scheduled'
+        wait_until(lambda: p.counts().get(state, 0) == count, deadline_s, f'{count} messages {state}')
+
+    def wait_delivered(self, p, count, deadline_s=15):
+        wait_until(lambda: p.counts() == {'delivered': count}, deadline_s, f'{count} messages, all delivered')
+
+    def assert_each_once_and_not_early(self, inbox, sent):
+        """sent: {body: earliest time}"""
+        messages = inbox.all()
+        self.assertEqual(sorted(m.body for m in messages), sorted(sent))
+        for m in messages:
+            self.assertGreaterEqual(m.at_ms, sent[m.body], f'{m.body!r} was early')
+            self.assertGreaterEqual(m.at_ms, m.due_ms, f'{m.body!r} was early')
+            self.assertIsNotNone(m.id)
+
+    def publish_many(self, p, key, delays):
+        """A message for each delay, shuffled; {body: earliest time}."""
+        c, sent = p.client(), {}
+        numbered = list(enumerate(delays))
+        random.Random(7).shuffle(numbered)
+        for number, delay in numbered:
+            body = f'{number} {delay}'.encode()
+            sent[body] = now_ms() + delay
+            c.publish(key, body, {'x-delay': delay})
+        return sent
+
+
+# --- one gateway for all tests of a transport ----------------------------------------------------------------------
+class Promises(Checks):
+    def rows(self, key, what='state'):
+        return [r[0] for r in self.p.psql(f"select {what} from postdate.message where routing_key = '{key}'")]
+
+    def wait_rows(self, key, state, count):
+        wait_until(lambda: self.rows(key) == [state] * count, 15, f'{count} rows of {key} to be {state}')
+
+    def wait_handed(self, key, count):
+        if self.broker_waits:
+            self.wait_rows(key, 'handed', count)
+
+    def test_delays_out_of_order_arrive_once_and_never_early(self):
+        inbox, key = self.inbox()
+        sent = self.publish_many(self.p, key, [300, 500, 800, 1000, 1500, 2000, 2500, 3000, 4000, 5000] * 4)
+        if self.broker_waits:
+            wait_until(lambda: 'handed' in self.rows(key), 5, 'some to be handed to the broker')
+        inbox.wait(len(sent), 20)
+        self.wait_rows(key, 'delivered', len(sent))
+        self.assert_each_once_and_not_early(inbox, sent)
+        self.assertEqual({m.id for m in inbox.all()}, set(self.rows(key, 'id')))
+
+    def test_properties_headers_and_body_are_intact(self):
+        inbox, key = self.inbox()
+        copies = self.p.consumer('q.copy.' + key, bind='copy.' + key)
+        headers = {'n': 1, 'big': 2 ** 40, 'text': 'grün', 'yes': True, 'nothing': None, 'list': [1, 'two', [3, {}]],
+                   'table': {'a': {'b': {'c': [False]}}, 'x-delay': 'inner'}, 'x-mine': 'kept', 'CC': ['copy.' + key]}
+        properties = dict(content_type='application/json', content_encoding='identity', delivery_mode=2, priority=3,
+                          correlation_id='c', reply_to='r', message_id='mine', timestamp=1_600_000_000, type='t',
+                          app_id='a')
+        body = bytes(range(256)) * 300
+        self.c.publish(key, body, {**headers, 'x-delay': 2500}, **properties)
+        self.c.publish('empty.' + key, b'', {'x-delay': 2500}, delivery_mode=1)
+        self.c.queue('q.empty.' + key, 'empty.' + key)
+        self.wait_handed(key, 1)
+        for m in (inbox.wait(1)[0], copies.wait(1)[0]):
+            self.assertEqual(m.body, body)
+            self.assertEqual({k: m.headers.get(k) for k in headers}, headers)
+            self.assertEqual({k: getattr(m.properties, k) for k in properties}, properties)
+            self.assertEqual((m.exchange, m.routing_key), (self.comes_from, key))
+            self.assertEqual([m.id], self.rows(key, 'id'))
+            for name in set(m.headers) - set(headers):
+                self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-(first-)?death.*)$')
+        self.wait_rows(key, 'delivered', 1)
+        self.assertEqual((len(inbox.all()), len(copies.all())), (1, 1))
+        self.assertEqual(self.c.wait_get('q.empty.' + key).body, b'')
+        self.wait_rows('empty.' + key, 'delivered', 1)
+
+    def test_what_the_gateway_holds_itself(self):
+        """Beside one that the broker may hold."""
+        inbox, key = self.inbox()
+        at = now_ms()
+        self.c.publish(key, b'plain', {'x-delay': 2500})
+        self.c.publish(key, b'key', {'x-delay': 2500, 'x-postdate-key': 'k.' + key})
+        self.c.publish(key, b'expiration', {'x-delay': 2500}, expiration='600000')
+        self.c.publish(key, b'asked', {'x-delay': 2500, 'x-postdate-hold': 'gateway'})
+        rc, _, error = self.p.cli('schedule', '-k', key, '--delay', '2500ms', '--body', 'cli')
+        self.assertEqual(rc, 0, error)
+        if self.broker_waits:
+            handed = f"select body from postdate.message where routing_key = '{key}' and state = 'handed'"
+            wait_until(lambda: self.p.psql(handed), 5, 'the plain one to be handed over')
+            # One was: so the hander has looked, and the others that were stored by then are not for it.
+            wait_until(lambda: len(inbox.all()) > 0 or self.assert_only_plain(handed), 10, 'the first to be due')
+        inbox.wait(5)
+        self.wait_rows(key, 'delivered', 5)
+        self.assert_each_once_and_not_early(
+            inbox, {b: at + 2500 for b in (b'plain', b'key', b'expiration', b'asked', b'cli')})
+
+    def assert_only_plain(self, query):
+        self.assertIn(self.p.psql(query), ([], [[r'\x' + b'plain'.hex()]]))
+
+    def test_what_is_due_within_min_ahead_stays_with_the_gateway(self):
+        inbox, key = self.inbox()
+        sent = self.publish_many(self.p, key, [50, 100, 150, 200, 250])
+        seen = set()
+        wait_until(lambda: seen.update(self.rows(key)) or len(inbox.all()) == 5, 10, 'all five')
+        self.assertNotIn('handed', seen)
+        self.wait_rows(key, 'delivered', 5)
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def test_exchanges_that_messages_name_and_a_missing_one_disturbs_nobody(self):
+        inbox, key = self.inbox()
+        other = 'other.' + key
+        self.c.channel.exchange_declare(other, 'topic', durable=True)
+        named = self.p.consumer('q.' + other, bind='#', exchange=other)
+        sent = {}
+        for i in range(20):
+            self.c.publish('lost.' + key, b'lost', {'x-delay': 2500, 'x-postdate-exchange': f'nowhere.{i % 2}'})
+            sent[b'%d' % i] = now_ms() + 2500
+            self.c.publish(key, b'%d' % i, {'x-delay': 2500})
+            self.c.publish('to.' + other, b'%d' % i, {'x-delay': 2500, 'x-postdate-exchange': other})
+        self.wait_handed('to.' + other, 20)
+        inbox.wait(20)
+        named.wait(20)
+        self.wait_rows(key, 'delivered', 20)
+        self.wait_rows('to.' + other, 'delivered', 20)
+        self.wait_rows('lost.' + key, 'failed', 20)
+        for error in self.rows('lost.' + key, 'error'):
+            self.assertIn('nowhere.', error)
+        self.assert_each_once_and_not_early(inbox, sent)
+        self.assert_each_once_and_not_early(named, sent)
+
+
+def promises_env(transport):
+    return {**handover(transport, window='26h'), 'POSTDATE_RETRY_ATTEMPTS': '2', 'POSTDATE_RETRY_FIRST': '100ms'}
+
+
+@harness.not_san  # as in test_delivery
+class TimerPromises(Promises, SharedTest):
+    weight = 30
+    gateway_env = promises_env('timer')
+
+
+class TtlPromises(Promises, SharedTest):
+    weight = 30
+    transport = 'ttl'
+    comes_from = TTL_EXIT
+    gateway_env = promises_env('ttl')
+
+    def test_a_consumer_bound_straight_to_the_end_of_the_ladder(self):
+        key = 'straight'
+        self.c.channel.queue_declare('q.straight', durable=True)
+        self.c.channel.queue_bind('q.straight', TTL_EXIT, '', {'x-match': 'all'})
+        inbox = self.p.consumer('q.straight')
+        at = now_ms()
+        self.c.publish(key, b'down', {'x-delay': 2000})
+        m = inbox.wait_body(b'down')
+        self.assertGreaterEqual(m.at_ms, at + 2000)
+        self.assertEqual((m.exchange, m.routing_key), (TTL_EXIT, key))
+        self.wait_rows(key, 'delivered', 1)
+
+
+class PluginPromises(Promises, SharedTest):
+    weight = 30
+    transport = 'plugin'
+    comes_from = 'postdate.delayed'
+    gateway_env = promises_env('plugin')
+
+
+# --- a gateway of its own for each test -----------------------------------------------------------------------------
+class Lives(Checks):
+    def test_handed_messages_arrive_while_no_gateway_runs(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', range(3000, 3500, 20))
+        self.wait_held(p, len(sent), 5)
+        self.assertEqual(g.term(), 0)
+        if self.broker_waits:
+            inbox.wait(len(sent))
+            self.assertEqual(p.counts(), {'handed': len(sent)}, 'nobody has read the receipts')
+        p.gateway(**handover(self.transport))
+        inbox.wait(len(sent))
+        self.wait_delivered(p, len(sent))
+        self.assert_each_once_and_not_early(inbox, sent)
+
+
+@harness.not_san
+class TimerLives(Lives, LiveTest):
+    weight = 10
+
+
+class BrokerLives(Lives):
+    def test_the_window_of_a_feeder_that_never_fed_stays_shut(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, feeder='cron'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', range(1000, 2000, 25))
+        seen = set()
+        wait_until(lambda: seen.update(p.counts()) or len(inbox.all()) == len(sent), 15, 'all to arrive')
+        self.assertNotIn('handed', seen)
+        self.wait_delivered(p, len(sent))
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def test_what_is_due_beyond_the_window_waits_in_the_gateway(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, window='1s'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', [3000])
+        handed_early = []
+
+        def arrived():
+            if p.counts().get('handed') and now_ms() < sent[b'0 3000'] - 1200:
+                handed_early.append(now_ms())
+            return inbox.all()
+        wait_until(arrived, 15, 'it to arrive')
+        self.assertEqual(handed_early, [])
+        self.wait_delivered(p, 1)
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def test_the_broker_holds_at_most_max_messages(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, max_messages='100'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', range(2500, 4000, 3))
+        most = 0
+
+        def arrived():
+            nonlocal most
+            most = max(most, p.counts().get('handed', 0))
+            return len(inbox.all()) == len(sent)
+        wait_until(arrived, 30, 'all to arrive')
+        self.wait_delivered(p, len(sent))
+        self.assertGreaterEqual(most, 50)
+        self.assertLessEqual(most, 105)
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def test_back_to_timer_by_a_restart(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='1s'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', range(3000, 3500, 25))
+        self.wait_held(p, len(sent), 5)
+        self.assertEqual(g.term(), 0)
+        p.gateway(**handover('timer', grace='1s'))
+        inbox.wait(len(sent))
+        self.wait_delivered(p, len(sent))
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def test_without_receipts(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='1s', receipts='off'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', range(2500, 3000, 25))
+        self.wait_held(p, len(sent), 5)
+        inbox.wait(len(sent))
+        time.sleep(1.5)  # a rescue would come now, and must not
+        self.assertEqual(p.counts(), {'handed': len(sent)})
+        self.assert_each_once_and_not_early(inbox, sent)
+
+    def lose_and_be_rescued(self, p, lose, delays=range(3000, 3500, 5)):
+        p.gateway(**handover(self.transport, grace='1s'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', delays)
+        self.wait_held(p, len(sent))
+        lose(p)
+        self.assertEqual(inbox.all(), [], 'the loss came too late for a test')
+        inbox.wait(len(sent), 20)
+        self.wait_delivered(p, len(sent))
+        self.assert_each_once_and_not_early(inbox, sent)
+        rescued = [m for m in inbox.all() if m.at_ms >= m.due_ms + RESCUE_GRACE_MS]
+        self.assertGreater(len(rescued), len(sent) * 0.9)
+
+
+class TtlLives(BrokerLives, LiveTest):
+    weight = 10
+    transport = 'ttl'
+
+    def test_what_the_broker_loses_is_delivered_by_the_gateway(self):
+        self.lose_and_be_rescued(self.place(), self.purge)
+
+    def purge(self, p):
+        """From the top, the way that messages go."""
+        c = p.client()
+        for queue in RUNGS:
+            if c.depth(queue):
+                c.channel.queue_purge(queue)
+
+
+class PluginLives(BrokerLives, LiveTest):
+    weight = 10
+    transport = 'plugin'
+
+    def test_auto_takes_the_plugin(self):
+        g = self.place().gateway(**handover('auto'))
+        self.assertTrue(g.lines_with(r'ready\b.*transport plugin'), g.log())
+
+
+# --- servers of their own -------------------------------------------------------------------------------------------
+class OwnServers(Checks):
+    """The plugin's messages are all in one table of the broker: losing them must not disturb other tests."""
+    weight = 90
+    vhosts = 0
+    together = True
+    plugins = None  # the folder; None: as for the shared servers
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-' + cls.__name__.lower()), cls.plugins)
+        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
+        cls.servers.start()
+        cls.servers.make_vhosts([f't{i}' for i in range(4)])
+
+    def place(self, **options):
+        """Never dropped: the whole stack is."""
+        p = harness.Place(self.servers, **options)
+        self.places = [p]
+        self.addCleanup(p.close, drop=False)
+        return p
+
+    def test_rabbitmq_killed_while_it_holds_thousands(self):
+        count = 1000 if harness.SAN else 3000
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='1s'))
+        inbox = p.load('consume', '--queue', 'q', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
+                       '--timeout-s', 60, '--idle-s', 1.5, '--retry').wait_consuming()
+        p.load('publish', '--routing-key', 'k', '--count', count, '--delay-spread-ms', '6000,7500').result()
+        self.wait_held(p, count, 7)
+        self.servers.command('kill-rabbitmq')
+        self.servers.command('start-rabbitmq')
+        r = inbox.result()
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        self.wait_delivered(p, count)
+
+
+class TtlOwnServers(OwnServers, LiveTest):
+    transport = 'ttl'
+    plugins = ''
+
+    def test_auto_without_the_plugin_takes_the_ladder(self):
+        g = self.place().gateway(**handover('auto'))
+        self.assertTrue(g.lines_with(r'ready\b.*transport ttl'), g.log())
+
+    def test_a_plugin_that_is_missing_is_said_in_one_line(self):
+        g = self.place().gateway(wait=False, **handover('plugin'))
+        self.assertEqual(g.wait(), 78, g.log())
+        lines = g.lines_with('handover.transport')
+        self.assertEqual(len(lines), 1, g.log())
+        self.assertRegex(lines[0], r'plugin.*x-delayed-message')
+        self.assertEqual(g.lines_with(r'\bready\b'), [])
+
+
+class PluginOwnServers(OwnServers, LiveTest):
+    transport = 'plugin'
+
+    def test_what_the_broker_loses_is_delivered_by_the_gateway(self):
+        BrokerLives.lose_and_be_rescued(self, self.place(), lambda _: self.servers.rabbitmqctl('eval', LOSE_DELAYED),
+                                        range(5000, 6000, 10))
