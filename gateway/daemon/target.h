@@ -1,8 +1,8 @@
-/* Where claimed messages go: one loop claims for each target what is due before that target's horizon.
+/* Where claimed messages go: the claimer takes for its target what is due before that target's horizon.
  *
- * There is one target today: the gateway holds the message itself until its millisecond (transport `timer`;
- * horizon: the lead). A broker transport is another one: its horizon is the window and its take() publishes
- * into the broker's own waiting room. */
+ * The gateway holds the message itself until its millisecond (target_timer; horizon: the lead). That the
+ * broker waits is the same loop with the window as horizon: hander.c, which also asks for room and for a way
+ * to the message's exchange first. */
 #ifndef POSTDATE_GATEWAY_TARGET_H
 #define POSTDATE_GATEWAY_TARGET_H
 
