@@ -188,8 +188,8 @@ static void start_threads(struct daemon *d)
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
     g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER;
-    if (d->config.handover
-            .receipts) { /* without a transport, too: an earlier one may have left messages with the broker */
+    /* Without a transport, too: an earlier one may have left messages with the broker. */
+    if (d->config.handover.receipts) {
         g->up_wanted |= UP_RECEIPTS;
         start(&d->receipts, receipts_thread, g);
     }

@@ -1,4 +1,5 @@
--- $1 ids; $2, $3 their least and greatest due. Rows that somebody has locked are left: their receipt is offered again.
+-- $1 ids; $2, $3 their least and greatest due. Waits for a row that somebody
+-- else has locked.
 update postdate.message
    set state = 'delivered', settled_at = clock_timestamp(), owner = null, error = null
  where id = any ($1::uuid[]) and due >= $2::timestamptz and due <= $3::timestamptz
