@@ -1,4 +1,5 @@
--- What may be handed to the broker: parameters as claim.sql, but $2 is the least time ahead and $3 prunes partitions only.
+-- What may be handed to the broker: parameters as claim.sql, but $2 and $3 are the least time ahead. Of both: the next attempt of a message that
+-- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
     select id, next_at, octet_length(body) + octet_length(properties) as size
       from postdate.message
