@@ -69,7 +69,7 @@ static void on_ack(struct publisher *p, struct held *h)
 static void on_nack(struct publisher *p, struct held *h)
 {
     if (p->transport)
-        handover_unknown(p, h);
+        handover_refused(p, h);
     else
         in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }

@@ -42,10 +42,12 @@ void *publisher_thread(void *publisher);
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
 
 /* handover.c: the hand-over publisher's part. */
-int handover_declare(struct publisher *p, struct err *e);
+/* What could not be handed over in time is the gateway's to deliver. */
+void handover_put_back_near(struct publisher *p);
 /* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */
 int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e);
 void handover_acked(struct publisher *p, struct held *h);
+void handover_refused(struct publisher *p, struct held *h); /* nack */
 void handover_unknown(struct publisher *p, struct held *h);
 
 /* publish_outcome.c: what the broker said. */
