@@ -298,8 +298,10 @@ void *publisher_thread(void *arg)
             pause_reconnecting(p, &attempt);
             continue;
         }
-        attempt = 0;
+        attempt = p->refused ? attempt : 0;
         run_connected(p);
+        if (p->refused)
+            pause_reconnecting(p, &attempt);
     }
     put_back_all(p);
     return NULL;

@@ -1,5 +1,6 @@
 """What may go wrong while RabbitMQ waits: locks, deleted exchanges and queues, switched settings."""
 import time
+import urllib.parse
 
 import harness
 from harness import LiveTest, now_ms, wait_until
@@ -162,6 +163,21 @@ class Handover(LiveTest):
         self.assert_on_time(inbox.wait(1)[0], at, 1500)
         self.assertEqual(len(g.lines_with("can't wait with messages.*" + TTL_EXIT)), 1, g.log())
         self.assertEqual(inbox.all()[0].exchange, 'postdate.delivery')
+
+    def test_an_exchange_that_may_not_be_written_to_makes_nothing_late(self):
+        p = self.place()
+        user = urllib.parse.urlsplit(p.amqp).username
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, '.*', r'^(?!postdate\.ttl\.r16g100\.l1$)', '.*')
+        g = p.gateway(**ttl(grace='1h', window='20s'))
+        inbox = p.consumer('q', bind='k')
+        c, sent = p.client(), {}
+        for i in range(50):
+            sent[b'%d' % i] = now_ms()
+            c.publish('k', b'%d' % i, {'x-delay': 2500})
+        wait_until(lambda: g.lines_with('does not take the messages'), 10, 'the reason to be logged')
+        for m in inbox.wait(50):
+            self.assert_on_time(m, sent[m.body], 2500)
+        self.assertEqual(len(g.lines_with('does not take the messages.*403')), 1, g.log())
 
     @harness.not_san
     def test_many_headers_and_a_large_cc_stay_with_the_gateway(self):
