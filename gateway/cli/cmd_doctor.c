@@ -127,7 +127,8 @@ const struct command command_doctor = {
     .help = "      --rabbitmqctl PATH  also ask the broker's administration (default: $RABBITMQCTL, or\n"
             "                      rabbitmqctl in PATH, if this user may run it)\n"
             "      --json          as an array of {check, status, detail, remedy}\n\n"
-            "Changes nothing. Exit 0: nothing failed (there may be warnings); 1: something did.\n\nCommon "
+            "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something "
+            "did.\n\nCommon "
             "options:\n",
     .run = run,
 };

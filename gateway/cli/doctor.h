@@ -11,6 +11,12 @@
 
 #define DOCTOR_ANSWER_MS 10000 /* the longest silence of a server */
 
+/* Gateways judge by the database's clock alone, so nothing is early or late by these. What a machine's own
+ * clock spoils is every absolute time that is computed on it (due_at, x-opt-delivery-time): a second is what
+ * people notice, and no machine with time synchronisation is ever half a minute off. */
+#define DOCTOR_SKEW_WARN_MS 1000
+#define DOCTOR_SKEW_FAIL_MS 30000
+
 enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL, FINDING_SKIP };
 
 struct doctor {
@@ -28,6 +34,7 @@ struct doctor {
     struct broker *broker; /* NULL: not connected; then why */
     char broker_why[160];
     struct inspect_target target;
+    bool declared;  /* all that a gateway declares for its intake is there */
     int has_plugin; /* 1, 0, -1 not known */
     bool broker_clock_known;
 

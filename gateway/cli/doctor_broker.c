@@ -11,8 +11,6 @@
 
 #define CONNECT_MS 5000
 #define ECHO_MS 3000
-#define SKEW_WARN_MS 1000
-#define SKEW_FAIL_MS 30000
 #define BACKLOG_MANY 10000
 #define NAMES_SIZE 700
 
@@ -243,6 +241,7 @@ void doctor_check_topology(struct doctor *d)
         count[1 + fit_exchange(d, c->delivery.exchange, "topic")]++;
     if (count[0] > 0)
         return;
+    d->declared = count[1] == 0;
     if (count[1] == 0)
         doctor_report(d, FINDING_OK, "broker.topology", "%d exchanges and queues are as they should be",
                       count[2]);
@@ -314,27 +313,23 @@ static int64_t wall_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static void report_stamp(struct doctor *d, int64_t stamped_ms, int64_t from_ms, int64_t to_ms)
+void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms)
 {
-    if (stamped_ms < 0 || !d->has_clock) {
-        doctor_report(
-            d, FINDING_SKIP, "clock.broker",
-            stamped_ms < 0
-                ? "the broker does not stamp messages (3.12 and later can), so AMQP does not tell its time"
-                : "the database's clock is not known");
-        return;
-    }
-    /* Stamped between sending and receiving: what lies outside is skew for certain. */
+    /* Read between asking and answer: what lies outside is skew for certain. */
     from_ms -= d->clock_ahead_ms;
     to_ms -= d->clock_ahead_ms;
-    int64_t skew_ms = stamped_ms < from_ms ? stamped_ms - from_ms
-                      : stamped_ms > to_ms ? stamped_ms - to_ms
-                                           : 0;
+    int64_t skew_ms = broker_ms < from_ms ? broker_ms - from_ms : broker_ms > to_ms ? broker_ms - to_ms : 0;
     int64_t off_ms = llabs(skew_ms);
     d->broker_clock_known = true;
-    enum finding f = off_ms > SKEW_FAIL_MS ? FINDING_FAIL : off_ms > SKEW_WARN_MS ? FINDING_WARN : FINDING_OK;
-    doctor_report(d, f, "clock.broker", "RabbitMQ is %" PRId64 " ms %s the database", off_ms,
-                  skew_ms < 0 ? "behind" : "ahead of");
+    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
+                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
+                                                    : FINDING_OK;
+    if (skew_ms == 0)
+        doctor_report(d, f, "clock.broker", "RabbitMQ's agrees with the database's to %" PRId64 " ms",
+                      to_ms - from_ms);
+    else
+        doctor_report(d, f, "clock.broker", "RabbitMQ is at least %" PRId64 " ms %s the database", off_ms,
+                      skew_ms < 0 ? "behind" : "ahead of");
     if (f != FINDING_OK)
         doctor_remedy(d, "switch on time synchronisation on both machines (timedatectl set-ntp true)");
 }
@@ -365,5 +360,6 @@ void doctor_check_echo(struct doctor *d)
         return;
     }
     doctor_report(d, FINDING_OK, "broker.publish", "a message to a queue of its own came back");
-    report_stamp(d, echo.stamped_ms, from_ms, to_ms);
+    if (echo.stamped_ms >= 0 && d->has_clock)
+        doctor_report_broker_clock(d, echo.stamped_ms, from_ms, to_ms);
 }

@@ -12,11 +12,6 @@
 #include <time.h>
 
 #define LONG_OPEN_MS INT64_C(600000)
-/* Gateways judge by the database's clock alone, so nothing is early or late by these. What a machine's own
- * clock spoils is every absolute time that is computed on it (due_at, x-opt-delivery-time): a second is what
- * people notice, and no machine with time synchronisation is ever half a minute off. */
-#define SKEW_WARN_MS 1000
-#define SKEW_FAIL_MS 30000
 
 void doctor_check_database(struct doctor *d)
 {
@@ -247,7 +242,9 @@ void doctor_check_clock(struct doctor *d)
     }
     d->has_clock = true;
     int64_t off_ms = llabs(d->clock_ahead_ms);
-    enum finding f = off_ms > SKEW_FAIL_MS ? FINDING_FAIL : off_ms > SKEW_WARN_MS ? FINDING_WARN : FINDING_OK;
+    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
+                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
+                                                    : FINDING_OK;
     doctor_report(d, f, "clock.database", "this machine is %" PRId64 " ms %s the database%s", off_ms,
                   d->clock_ahead_ms < 0 ? "behind" : "ahead of",
                   f == FINDING_OK

@@ -8,9 +8,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOT_FOUND_CODE 127
+#define END_POLLS 200 /* of 10 ms */
 
 static void become(const struct doctor_program *p, int out, int words)
 {
@@ -55,6 +57,17 @@ static int collect(int out_fd, int words_fd, int64_t end_ns, struct buf *out, st
     return 0;
 }
 
+/* It has closed its output, or was killed: so it ends at once, or is killed now. */
+static void wait_end(pid_t pid, int *status)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; waitpid(pid, status, i < END_POLLS ? WNOHANG : 0) == 0; i++) {
+        nanosleep(&pause, NULL);
+        if (i == END_POLLS - 1)
+            kill(-pid, SIGKILL);
+    }
+}
+
 int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *words, struct err *e)
 {
     int out_pipe[2], words_pipe[2], status = 0;
@@ -81,8 +94,7 @@ int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *word
             kill(pid, SIGKILL); /* in case it has not come to setpgid yet */
             err_set(e, ERR_AWAY, "no answer within %d s", p->timeout_ms / 1000);
         }
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
+        wait_end(pid, &status);
     }
     close(out_pipe[0]);
     close(words_pipe[0]);
