@@ -12,7 +12,8 @@
 #define CONNECT_MS 5000
 #define ECHO_MS 3000
 #define BACKLOG_MANY 10000
-#define NAMES_SIZE 700
+#define NAMES_SIZE 4096
+#define NAMED_MAX 12
 
 struct broker_options doctor_broker_options(const struct doctor *d)
 {
@@ -104,8 +105,8 @@ static void try_right(struct refusals *r, enum inspect_right right, const char *
     int rc = r->failed ? -1 : inspect_right(r->doctor->broker, &s, &r->e);
     r->failed |= rc < 0;
     r->tried++;
-    if (rc == 0 && r->refused++ < 8)
-        buf_printf(&r->text, "%s%s '%s'", r->text.len > 0 ? ", " : "", words[right], name);
+    if (rc == 0 && r->refused++ < NAMED_MAX)
+        buf_printf(&r->text, "%s%s '%.80s'", r->text.len > 0 ? ", " : "", words[right], name);
 }
 
 static void try_queue(struct refusals *r, const char *name, bool bound)
@@ -159,7 +160,7 @@ void doctor_check_permissions(struct doctor *d)
                       "'%s' may do what the gateway needs (%d rights tried)", d->target.user, r.tried);
     } else {
         doctor_report(d, FINDING_FAIL, "broker.permissions", "'%s' may not: %.*s%s", d->target.user,
-                      (int)r.text.len, (const char *)r.text.data, r.refused > 8 ? ", and more" : "");
+                      (int)r.text.len, (const char *)r.text.data, r.refused > NAMED_MAX ? ", and more" : "");
         doctor_remedy(
             d,
             "rabbitmqctl set_permissions -p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default)$' "

@@ -171,7 +171,8 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
                           h->waiting);
         return;
     }
-    if (d->has_plugin != 1 && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
+    bool ladder_only = d->config->handover.transport == TRANSPORT_TTL || d->has_plugin == 0;
+    if (ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
         doctor_report(d, FINDING_WARN, "handover.messages",
                       "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
                       waiting);

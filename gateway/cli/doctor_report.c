@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEXT_MAX 1200
+#define TEXT_MAX 2000
 
 static const char *const words[] = {"ok", "warn", "FAIL", "skip"};
 
