@@ -51,6 +51,8 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
 void doctor_remedy(struct doctor *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
+/* This machine's clock, ms since 1970. */
+int64_t doctor_wall_ms(void);
 
 /* The checks. Those of one group run in this order. */
 void doctor_check_config(struct doctor *d);

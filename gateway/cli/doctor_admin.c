@@ -20,11 +20,9 @@ static const char *text_of(const json_t *o, const char *name)
 static int64_t count_delayed(const json_t *exchange)
 {
     int64_t sum = 0;
-    size_t i;
-    json_t *node;
-    json_array_foreach(json_object_get(exchange, "nodes"), i, node)
-    {
-        int64_t n = json_integer_value(json_object_get(node, "count"));
+    const json_t *nodes = json_object_get(exchange, "nodes");
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        int64_t n = json_integer_value(json_object_get(json_array_get(nodes, i), "count"));
         if (n < 0)
             return -1;
         sum += n;
@@ -35,13 +33,10 @@ static int64_t count_delayed(const json_t *exchange)
 /* "3 bindings: queue orders.work (order.*), …" */
 static void describe_bindings(const json_t *bindings, struct buf *out)
 {
-    size_t i, n = json_array_size(bindings);
-    json_t *binding;
+    size_t n = json_array_size(bindings);
     buf_printf(out, "%zu binding%s", n, n == 1 ? "" : "s");
-    json_array_foreach(bindings, i, binding)
-    {
-        if (i == NAMED)
-            break;
+    for (size_t i = 0; i < n && i < NAMED; i++) {
+        const json_t *binding = json_array_get(bindings, i);
         buf_printf(out, "%s %s %s", i == 0 ? ":" : ",", json_string_value(json_array_get(binding, 0)),
                    json_string_value(json_array_get(binding, 1)));
         const char *key = json_string_value(json_array_get(binding, 2));
@@ -86,11 +81,10 @@ static void report_exchange(struct doctor *d, const json_t *x)
 
 static void report_delayed(struct doctor *d, const json_t *delayed)
 {
-    size_t i;
-    json_t *x;
     if (json_array_size(delayed) == 0)
         doctor_report(d, FINDING_OK, "plugin.messages", "there is no x-delayed-message exchange");
-    json_array_foreach(delayed, i, x) report_exchange(d, x);
+    for (size_t i = 0; i < json_array_size(delayed); i++)
+        report_exchange(d, json_array_get(delayed, i));
 }
 
 /* --- policies */
@@ -119,19 +113,18 @@ struct policy_tally {
 
 static void tally(struct policy_tally *t, const json_t *queue)
 {
-    size_t i;
-    json_t *key;
+    const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
     bool rung = strncmp(name, LADDER_PREFIX, strlen(LADDER_PREFIX)) == 0;
-    json_array_foreach(json_object_get(queue, "keys"), i, key)
-    {
-        if (!is_harmful(json_string_value(key)))
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const char *key = json_string_value(json_array_get(keys, i));
+        if (key == NULL || !is_harmful(key))
             continue;
         if (t->example[0] == '\0' || (rung && t->rungs == 0)) {
             bool by_operator = strcmp(text_of(queue, "policy"), "none") == 0;
             snprintf(t->example, sizeof t->example, "%s '%.100s' sets %s on '%.200s'",
                      by_operator ? "operator policy" : "policy",
-                     text_of(queue, by_operator ? "operator" : "policy"), json_string_value(key), name);
+                     text_of(queue, by_operator ? "operator" : "policy"), key, name);
         }
         t->rungs += rung;
         t->others += !rung;
@@ -142,9 +135,8 @@ static void tally(struct policy_tally *t, const json_t *queue)
 static void report_policies(struct doctor *d, const json_t *policies)
 {
     struct policy_tally t = {0};
-    size_t i;
-    json_t *queue;
-    json_array_foreach(policies, i, queue) tally(&t, queue);
+    for (size_t i = 0; i < json_array_size(policies); i++)
+        tally(&t, json_array_get(policies, i));
     if (t.rungs + t.others == 0) {
         doctor_report(d, FINDING_OK, "broker.policies",
                       "none changes how long or how many messages Postdate's queues hold");
@@ -165,11 +157,12 @@ static void report_policies(struct doctor *d, const json_t *policies)
 static void report_bindings(struct doctor *d, const json_t *answer)
 {
     const struct config *c = d->config;
+    const json_t *sources = json_object_get(answer, "intake");
     bool bound = false;
-    size_t i;
-    json_t *source;
-    json_array_foreach(json_object_get(answer, "intake"), i, source) bound |=
-        strcmp(json_string_value(source), c->intake.exchange) == 0;
+    for (size_t i = 0; i < json_array_size(sources); i++) {
+        const char *source = json_string_value(json_array_get(sources, i));
+        bound |= source != NULL && strcmp(source, c->intake.exchange) == 0;
+    }
     if (!bound) {
         doctor_report(d, FINDING_WARN, "broker.bindings",
                       "queue '%s' is not bound to exchange '%s': what is published "

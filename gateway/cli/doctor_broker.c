@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CONNECT_MS 5000
 #define ECHO_MS 3000
@@ -307,13 +306,6 @@ void doctor_check_queues(struct doctor *d)
 
 /* --- a message there and back */
 
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms)
 {
     /* Read between asking and answer: what lies outside is skew for certain. */
@@ -339,18 +331,21 @@ void doctor_check_echo(struct doctor *d)
 {
     struct inspect_echo echo;
     struct err e;
-    int64_t from_ms = wall_ms();
+    int64_t from_ms = doctor_wall_ms();
     if (inspect_echo(d->broker, ECHO_MS, &echo, &e) != 0) {
-        doctor_error(d, "broker.publish", &e);
-        if (e.kind == ERR_PERMISSION)
-            doctor_remedy(
-                d,
-                "the gateway parks messages through the default exchange: rabbitmqctl set_permissions "
-                "-p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
-                d->target.vhost, d->target.user);
+        if (e.kind != ERR_PERMISSION) {
+            doctor_error(d, "broker.publish", &e);
+            return;
+        }
+        doctor_report(d, FINDING_FAIL, "broker.publish", "%s", e.text);
+        doctor_remedy(
+            d,
+            "the gateway parks messages through the default exchange: rabbitmqctl set_permissions -p '%s' "
+            "'%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
+            d->target.vhost, d->target.user);
         return;
     }
-    int64_t to_ms = wall_ms();
+    int64_t to_ms = doctor_wall_ms();
     if (echo.blocked) {
         doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ takes no messages: %s", echo.reason);
         doctor_remedy(

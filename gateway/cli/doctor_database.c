@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define LONG_OPEN_MS INT64_C(600000)
 
@@ -121,7 +120,7 @@ void doctor_check_server(struct doctor *d)
 
 void doctor_check_schema(struct doctor *d)
 {
-    struct health_server s;
+    struct health_server s = {0};
     struct err e;
     if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
         d->schema_current = true;
@@ -217,24 +216,17 @@ void doctor_check_transactions(struct doctor *d)
     doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID), or rollback prepared 'GID'");
 }
 
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void doctor_check_clock(struct doctor *d)
 {
     struct err e;
     int64_t best_ms = INT64_MAX;
     for (int i = 0; i < 3; i++) { /* the quickest answer tells most */
-        int64_t database_us, asked_ms = wall_ms();
+        int64_t database_us, asked_ms = doctor_wall_ms();
         if (store_clock(d->pg, &database_us, &e) != 0) {
             doctor_error(d, "clock.database", &e);
             return;
         }
-        int64_t answered_ms = wall_ms();
+        int64_t answered_ms = doctor_wall_ms();
         if (answered_ms - asked_ms < best_ms) {
             best_ms = answered_ms - asked_ms;
             d->clock_ahead_ms = (asked_ms + answered_ms) / 2 - database_us / 1000;

@@ -73,7 +73,11 @@ void doctor_check_messages(struct doctor *d)
 void doctor_check_owner(struct doctor *d)
 {
     const char *cluster = broker_cluster_name(d->broker);
-    if (!d->has_status || d->status.broker[0] == '\0') {
+    if (!d->has_status) {
+        doctor_report(d, FINDING_SKIP, "broker.owner", "the schema could not be read");
+        return;
+    }
+    if (d->status.broker[0] == '\0') {
         doctor_report(d, FINDING_OK, "broker.owner",
                       "the schema belongs to no broker yet: the first gateway decides");
         return;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define RUN_MS 20000
 #define OUT_MAX ((size_t)4 * 1024 * 1024)
@@ -56,13 +55,6 @@ static const char program[] =
     "rabbitmqctl eval '[{rabbit_misc:rs(element(2, X)), proplists:get_value(messages_delayed, "              \
     "rabbit_exchange:info(X))} || X <- rabbit_exchange:list(), element(3, X) =:= "                           \
     "(catch list_to_existing_atom(\"x-delayed-message\"))].'"
-
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static int put_name(struct buf *b, const char *name)
 {
@@ -154,9 +146,9 @@ static void ask(struct doctor *d, const char *path, struct buf *out, struct buf 
     char *expression = make_expression(d);
     const struct doctor_program p = {
         .path = path, .verb = "eval", .argument = expression, .timeout_ms = RUN_MS};
-    int64_t from_ms = wall_ms();
+    int64_t from_ms = doctor_wall_ms();
     int code = expression != NULL ? doctor_run(&p, out, words, &e) : err_set(&e, ERR_BUG, "out of memory");
-    int64_t to_ms = wall_ms();
+    int64_t to_ms = doctor_wall_ms();
     free(expression);
     if (code != 0) {
         snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : first_line(words));

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 #define TEXT_MAX 2000
 
@@ -73,4 +74,11 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
     doctor_remedy(d, e->kind == ERR_AWAY         ? "see whether the server runs, and its log"
                      : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
                                                  : "see the text, and the server's log");
+}
+
+int64_t doctor_wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
