@@ -490,11 +490,10 @@ class DoctorAdmin(Doctor):
         mine = f"exchange 'old \"é' in vhost '{p.vhost}'"
         self.assert_finding(found, 'plugin.messages', 'ok', mine + ': no messages wait; 1 binding: queue orders.work')
         for _ in range(2):
-            c.publish('order.a', b'', {'x-delay': 3000}, exchange='old "é')
+            c.publish('order.a', b'', {'x-delay': 600000}, exchange='old "é')
         self.assert_finding(self.admin(p), 'plugin.messages', 'warn', mine + ': 2 messages wait', 'docs/migrate.md')
-        wait_until(lambda: c.depth('orders.work') == 2, 10, 'both to be let go')
-        self.assert_finding(self.admin(p), 'plugin.messages', 'ok', mine + ': no messages wait')
         c.channel.exchange_delete('old "é')
+        self.assertNotIn(p.vhost, json.dumps(self.admin(p)['plugin.messages']))
 
     def test_policies_and_bindings(self):
         p = self.place()
