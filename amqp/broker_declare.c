@@ -97,6 +97,18 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
     return check_reply(b, what, e);
 }
 
+int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "declare queue '%s'", name);
+    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0, 1, 1, amqp_empty_table);
+    return check_reply(b, what, e);
+}
+
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e)
 {
     char what[WHAT_MAX];
