@@ -78,6 +78,8 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
                            const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
                               const struct broker_arg *args, size_t arg_count, struct err *e);
+/* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
+int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 /* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
