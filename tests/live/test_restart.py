@@ -138,7 +138,8 @@ class ServersDie(LiveTest):
             self.kill('rabbitmq')
             self.revive('rabbitmq')
         flow.check(self)
-        wait_until(lambda: p.counts() == {'delivered': COUNT}, 15, 'all to be settled')
+        # A receipt that died with the broker is waited for until handover.grace is over.
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 30, 'all to be settled')
 
     def test_postgres_killed_three_times_while_thousands_fall_due(self):
         p = self.p
