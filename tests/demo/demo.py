@@ -19,7 +19,8 @@ import pika
 MESSAGES = [('ten seconds', 10000), ('three seconds', 3000), ('half a second', 500), ('seven and a half', 7500),
             ('one second', 1000), ('five seconds', 5000), ('one and a half', 1500)]
 CANCELLED, CANCELLED_DELAY = 'cancelled', '4s'
-# Those due later than this are handed to RabbitMQ, if it is to wait; nearer ones are not worth the detour (handover.min_ahead, 2 s).
+# Those due later than this are handed to RabbitMQ, if it is to wait; for nearer ones the detour is not worth it
+# (handover.min_ahead, 2 s).
 HANDED_FROM_MS = 2000
 RUN_S = 11.0
 SLOWEST_S = 25.0
