@@ -1,6 +1,8 @@
 """Who waits when nobody says it (handover.transport = auto), with which rights, and from which clock delays count."""
+import glob
 import json
 import os
+import shutil
 import subprocess
 import urllib.parse
 
@@ -195,3 +197,61 @@ class Stamps(LiveTest):
         queues = p.stack.rabbitmqctl('-q', 'list_queues', '-p', p.vhost, '--no-table-headers', 'name').split()
         self.assertIn('postdate.intake', queues)
         self.assertEqual([q for q in queues if 'probe' in q], [])
+
+
+@harness.not_san
+class StampingBroker(LiveTest):
+    """A double of what RabbitMQ 3.12 and later can do (tests/stamp_double), in this test's vhost alone."""
+    weight = 20
+
+    def stamping(self, overwrite, ahead_ms=0):
+        p = self.place()
+        directory = os.path.join(p.stack.directory, 'stamp-' + p.vhost)
+        os.makedirs(directory)
+        self.addCleanup(shutil.rmtree, directory)
+        broker = sorted(glob.glob('/usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins'))[-1]
+        subprocess.run(['erlc', '-o', directory, os.path.join(harness.ROOT, 'tests', 'stamp_double', 'postdate_stamp.erl')],
+                       env=dict(os.environ, ERL_LIBS=broker), check=True, stdin=subprocess.DEVNULL)
+        os.chmod(directory, 0o755)
+        p.stack.rabbitmqctl('eval', f'code:is_loaded(postdate_stamp) =/= false orelse '
+                            f'({{module, _}} = code:load_abs("{directory}/postdate_stamp")), '
+                            f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).')
+        return p
+
+    def delay_across_a_restart(self, p, pattern, **headers):
+        """Publishes a message due in 3 s while no gateway runs; returns when it came, after the publish and the start."""
+        g = p.gateway()
+        self.assertEqual(len(g.lines_with(pattern)), 1, g.log())
+        self.assertEqual(g.term(), 0)
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        published = now_ms()
+        c.publish('k', b'm', {'x-delay': 3000, **headers})
+        wait_until(lambda: now_ms() > published + 1500, 5, 'some time without a gateway')
+        started = now_ms()
+        p.gateway()
+        m = inbox.wait(1)[0]
+        self.assertGreaterEqual(m.at_ms, published + 3000, 'early')
+        return m.at_ms - published, m.at_ms - started
+
+    def test_delays_count_from_the_stamp(self):
+        p = self.stamping('true')
+        total_ms, _ = self.delay_across_a_restart(p, 'RabbitMQ stamps messages.*from their arrival', timestamp_in_ms=5)
+        self.assertLess(total_ms, 4400)
+
+    def test_a_clock_that_is_a_little_off_makes_nothing_early(self):
+        p = self.stamping('true', -600)
+        total_ms, _ = self.delay_across_a_restart(p, 'RabbitMQ stamps messages.*from their arrival')
+        self.assertLess(total_ms, 4400)
+
+    def test_a_clock_that_is_far_off_is_not_believed(self):
+        p = self.stamping('true', -90_000)
+        _, since_start_ms = self.delay_across_a_restart(p, r"its clock and the database's differ by 900\d\d ms")
+        self.assertGreaterEqual(since_start_ms, 3000)
+
+    def test_a_broker_that_keeps_what_the_publisher_says_is_not_believed(self):
+        p = self.stamping('false')
+        g = p.gateway()
+        self.assertEqual(g.lines_with('stamps'), [], g.log())
+        inbox, at = p.consumer('q', bind='k'), now_ms()
+        p.client().publish('k', b'forged', {'x-delay': 1000, 'timestamp_in_ms': at - 60_000})
+        self.assert_on_time(inbox.wait(1)[0], at, 1000)

@@ -70,7 +70,7 @@ class Migrate(LiveTest):
         channel.exchange_declare('orders', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'topic'})
         channel.queue_declare('orders.work', durable=True)
         channel.queue_bind('orders.work', 'orders', 'order.*')
-        for body, delay_ms in ((b'old 1', 8000), (b'old 2', 12_000)):
+        for body, delay_ms in ((b'old 1', 12_000), (b'old 2', 14_000)):
             self.publish('orders', body, delay_ms)
 
     def publish(self, exchange, body, delay_ms, **headers):
@@ -78,15 +78,15 @@ class Migrate(LiveTest):
         self.c.channel.basic_publish(exchange, 'order.new', body, delayed(**{'x-delay': delay_ms, **headers}))
 
     def step_0_know_what_you_have(self):
+        count, last = self.waiting_in_the_plugin()
+        self.assertEqual(count, 2)
+        if last is not None:
+            self.assertRegex(last, r'^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"$')
         exchanges = self.servers.rabbitmqctl('-q', 'list_exchanges', '-p', self.p.vhost, 'name', 'type', 'arguments')
         self.assertRegex(exchanges, r'orders\tx-delayed-message\t.*x-delayed-type.*topic')
         bindings = self.servers.rabbitmqctl('-q', 'list_bindings', '-p', self.p.vhost, 'source_name', 'destination_name',
                                             'destination_kind', 'routing_key', 'arguments')
         self.assertRegex(bindings, r'(?m)^orders\torders\.work\tqueue\torder\.\*')
-        count, last = self.waiting_in_the_plugin()
-        self.assertEqual(count, 2)
-        if last is not None:
-            self.assertRegex(last, r'^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"$')
 
     def step_2_an_ordinary_exchange(self):
         self.c.channel.exchange_declare('orders.due', 'topic', durable=True)
