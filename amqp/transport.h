@@ -66,5 +66,7 @@ extern const struct transport transport_ttl;
 /* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
  * connection or channel, so it is tried on a connection of its own. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e);
+/* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
+int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
 
 #endif

@@ -4,7 +4,7 @@
 #include "amqp/transport_internal.h"
 #include "core/wire.h"
 
-#define EXCHANGE "postdate.delayed"
+#define EXCHANGE TRANSPORT_PLUGIN_EXCHANGE
 #define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
 
 static int plugin_declare(struct broker *b, const struct transport_options *o, struct err *e)
