@@ -1,8 +1,8 @@
 /* Reads receipts: copies of the messages that the broker let go, and settles them `delivered`.
  *
  * Also keeps the mark up to which receipts have been read, by which the claimer knows what is lost and what
- * is merely late: while receipts flow, the due time of the last; when there are none, now, less the lag of
- * those that came a short while ago. */
+ * is merely late: now, less the greatest lag of the receipts that came a short while ago. Not the due time of
+ * the last: a busy ladder lets messages go out of order, and the next may be of one due long before. */
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/startup.h"
@@ -24,8 +24,8 @@ struct receipts {
     struct message_id ids[BATCH_MAX];
     size_t count;
     uint64_t last_tag;
-    int64_t greatest_due_ms;     /* of the batch */
-    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately; monotonic */
+    int64_t least_due_ms;        /* of the batch */
+    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
 };
 
 static int connect(struct receipts *r, struct err *e)
@@ -55,7 +55,7 @@ static int collect(struct receipts *r, struct err *e)
 {
     r->count = 0;
     r->last_tag = 0;
-    r->greatest_due_ms = 0;
+    r->least_due_ms = INT64_MAX;
     while (r->count < BATCH_MAX) {
         struct broker_event ev;
         arena_reset(&r->arena);
@@ -72,8 +72,8 @@ static int collect(struct receipts *r, struct err *e)
         if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id))
             continue; /* not one of ours: acknowledged and forgotten */
         r->ids[r->count++] = id;
-        if (message_id_due_ms(id) > r->greatest_due_ms)
-            r->greatest_due_ms = message_id_due_ms(id);
+        if (message_id_due_ms(id) < r->least_due_ms)
+            r->least_due_ms = message_id_due_ms(id);
     }
     return 0;
 }
@@ -81,16 +81,16 @@ static int collect(struct receipts *r, struct err *e)
 static void move_mark(struct receipts *r)
 {
     struct gateway *g = r->gateway;
-    int64_t mono_ms = clock_monotonic_ns() / 1000000, now_ms, mark_ms;
+    int64_t mono_ms = clock_monotonic_ns() / 1000000, now_ms;
     if (!gateway_now_ms(g, &now_ms))
         return;
-    if (r->count > 0) {
-        r->lag_ms = now_ms > r->greatest_due_ms ? now_ms - r->greatest_due_ms : 0;
+    if (mono_ms - r->lag_seen_ms >= LAG_REMEMBERED_MS)
+        r->lag_ms = 0;
+    if (r->count > 0 && now_ms - r->least_due_ms >= r->lag_ms) {
+        r->lag_ms = now_ms - r->least_due_ms;
         r->lag_seen_ms = mono_ms;
-        mark_ms = r->greatest_due_ms;
-    } else {
-        mark_ms = now_ms - (mono_ms - r->lag_seen_ms < LAG_REMEMBERED_MS ? r->lag_ms : 0);
     }
+    int64_t mark_ms = now_ms - r->lag_ms;
     atomic_store(&g->receipts_mark_ms, mark_ms);
     atomic_store(&g->receipts_marked_ms, mono_ms);
 }
