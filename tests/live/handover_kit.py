@@ -10,8 +10,7 @@ from harness import Stack, now_ms, wait_until
 
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in (4, 3, 2, 1, 0) for digit in range(15, 0, -1)]
 TTL_EXIT = 'postdate.ttl.exit'
-# The exchange that a consumer sees: that of the last publish.
-COMES_FROM = {'timer': 'postdate.delivery', 'ttl': TTL_EXIT, 'plugin': 'postdate.delayed'}
+DELAYED = 'postdate.delayed'
 # Everything that waits, of the double and of the real plugin alike.
 LOSE_DELAYED = ('[mnesia:clear_table(T) || T <- mnesia:system_info(tables), T =:= postdate_double '
                 'orelse string:prefix(atom_to_list(T), "rabbit_delayed_message") =/= nomatch], ok.')
@@ -25,6 +24,13 @@ def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', **more):
     return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
 
 
+def who_held(message):
+    """Which transport a message comes from, by the exchange that its consumer sees: that of its last publish. In the ladder
+    this is the last level that a rung led to; the exit itself for most."""
+    exchange = message.exchange
+    return 'ttl' if exchange.startswith('postdate.ttl.') else 'plugin' if exchange == DELAYED else 'timer'
+
+
 def held_by_broker(p, transport):
     """How many messages wait in RabbitMQ, counted there."""
     if transport == 'ttl':
@@ -34,7 +40,7 @@ def held_by_broker(p, transport):
         finally:
             c.close()
     # The real plugin and its double both answer this.
-    erlang = (f'X = rabbit_misc:r(<<"{p.vhost}">>, exchange, <<"{COMES_FROM["plugin"]}">>), '
+    erlang = (f'X = rabbit_misc:r(<<"{p.vhost}">>, exchange, <<"{DELAYED}">>), '
               'case rabbit_exchange:lookup(X) of {ok, E} -> proplists:get_value(messages_delayed, '
               'rabbit_exchange:info(E, [messages_delayed])); _ -> 0 end.')
     return int(p.stack.rabbitmqctl('eval', erlang))
@@ -43,10 +49,6 @@ def held_by_broker(p, transport):
 class Checks:
     """What the test classes below share; `transport` says who waits."""
     transport = 'timer'
-
-    @property
-    def comes_from(self):
-        return COMES_FROM[self.transport]
 
     @property
     def broker_waits(self):

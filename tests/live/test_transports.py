@@ -5,7 +5,7 @@ The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named t
 import time
 
 import harness
-from handover_kit import TTL_EXIT, Checks, handover
+from handover_kit import TTL_EXIT, Checks, handover, who_held
 from harness import LiveTest, SharedTest, now_ms, wait_until
 
 # --- one gateway for all tests of a transport ----------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Promises(Checks):
             self.assertEqual(m.body, body)
             self.assertEqual({k: m.headers.get(k) for k in headers}, headers)
             self.assertEqual({k: getattr(m.properties, k) for k in properties}, properties)
-            self.assertEqual((m.exchange, m.routing_key), (self.comes_from, key))
+            self.assertEqual((who_held(m), m.routing_key), (self.transport, key))
             self.assertEqual([m.id], self.rows(key, 'id'))
             for name in set(m.headers) - set(headers):
                 self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-(first-)?death.*)$')
@@ -135,7 +135,7 @@ class TtlPromises(Promises, SharedTest):
         self.c.publish(key, b'down', {'x-delay': 2000})
         m = inbox.wait_body(b'down')
         self.assertGreaterEqual(m.at_ms, at + 2000)
-        self.assertEqual((m.exchange, m.routing_key), (TTL_EXIT, key))
+        self.assertEqual((who_held(m), m.routing_key), ('ttl', key))
         self.wait_rows(key, 'delivered', 1)
 
 
