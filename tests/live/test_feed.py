@@ -120,6 +120,7 @@ class TtlWindows(Windows, LiveTest):
     transport = 'ttl'
 
 
+@harness.not_san  # as ttl, but for the broker
 class PluginWindows(Windows, LiveTest):
     weight = 12
     transport = 'plugin'
