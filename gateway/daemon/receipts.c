@@ -4,9 +4,10 @@
  * not hold up the others: its receipt stays unacknowledged and is tried again; the prefetch bounds how many.
  *
  * Also keeps the mark up to which receipts have been read, by which the claimer knows what is lost and what
- * is merely late: while receipts flow, the due time of the last; when there are none, now, less the lag of
- * those that came a short while ago; never beyond a receipt whose row is locked. After a new connection the
- * broker may be starting, with much to let go before a receipt comes: then there is no mark for a while. */
+ * is merely late: now, less the greatest lag of the receipts that came a short while ago; not the due time of
+ * the last, as a busy ladder lets messages go out of order. Never beyond a receipt whose row is locked. After
+ * a new connection the broker may be starting, with much to let go before a receipt comes: then there is no
+ * mark for a while. */
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/startup.h"
@@ -38,8 +39,8 @@ struct receipts {
     bool is_locked[PREFETCH];
     int64_t locked_ms;           /* monotonic; when those were tried last */
     int64_t connected_ms;        /* monotonic; 0: never */
-    int64_t greatest_due_ms;     /* of the fresh ones; 0: none came */
-    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately; monotonic */
+    int64_t least_due_ms;        /* of the fresh ones */
+    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
 };
 
 static int64_t mono_ms(void)
@@ -90,7 +91,7 @@ static int collect(struct receipts *r, struct err *e)
 {
     struct batch *b = &r->fresh;
     b->count = 0;
-    r->greatest_due_ms = 0;
+    r->least_due_ms = INT64_MAX;
     while (b->count < BATCH_MAX && b->count + r->locked.count < PREFETCH) {
         struct broker_event ev;
         struct message_id id;
@@ -110,8 +111,8 @@ static int collect(struct receipts *r, struct err *e)
         }
         b->ids[b->count] = id;
         b->tags[b->count++] = ev.tag;
-        if (message_id_due_ms(id) > r->greatest_due_ms)
-            r->greatest_due_ms = message_id_due_ms(id);
+        if (message_id_due_ms(id) < r->least_due_ms)
+            r->least_due_ms = message_id_due_ms(id);
     }
     return 0;
 }
@@ -158,20 +159,19 @@ static int settle_locked(struct receipts *r, struct err *e)
 static void move_mark(struct receipts *r)
 {
     struct gateway *g = r->gateway;
-    int64_t now_mono_ms = mono_ms(), now_ms, mark_ms;
+    int64_t now_mono_ms = mono_ms(), now_ms;
     int64_t grace_ms = g->config->handover.grace_ms;
     if (!gateway_now_ms(g, &now_ms))
         return;
-    if (r->greatest_due_ms > 0) {
-        r->lag_ms = now_ms > r->greatest_due_ms ? now_ms - r->greatest_due_ms : 0;
+    if (now_mono_ms - r->lag_seen_ms >= LAG_REMEMBERED_MS)
+        r->lag_ms = 0;
+    if (now_ms - r->least_due_ms >= r->lag_ms) { /* never, when none came */
+        r->lag_ms = now_ms - r->least_due_ms;
         r->lag_seen_ms = now_mono_ms;
-        mark_ms = r->greatest_due_ms;
-    } else {
-        mark_ms = now_ms - (now_mono_ms - r->lag_seen_ms < LAG_REMEMBERED_MS ? r->lag_ms : 0);
     }
     if (now_mono_ms - r->connected_ms < (grace_ms < START_MS ? grace_ms : START_MS))
         return;
-    mark_ms = mark_ms < now_ms ? mark_ms : now_ms; /* a broker whose clock is fast lets go too soon */
+    int64_t mark_ms = now_ms - r->lag_ms;
     for (size_t i = 0; i < r->locked.count; i++)
         if (message_id_due_ms(r->locked.ids[i]) < mark_ms)
             mark_ms = message_id_due_ms(r->locked.ids[i]);
