@@ -58,7 +58,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test install clean format check tidy help \
+.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -148,7 +148,11 @@ demo: transport-known deps
 	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
 	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
 
-test: deps
+# What only tests want: a connection pooler, and a clock that can be moved, for `postdate doctor`.
+test-deps:
+	@tools/deps.sh pgbouncer libfaketime
+
+test: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units
 	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))

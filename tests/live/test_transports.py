@@ -50,7 +50,7 @@ class Promises(Checks):
             self.assertEqual((who_held(m), m.routing_key), (self.transport, key))
             self.assertEqual([m.id], self.rows(key, 'id'))
             for name in set(m.headers) - set(headers):
-                self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-(first-)?death.*)$')
+                self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-((first|last)-)?death.*)$')
         self.wait_rows(key, 'delivered', 1)
         self.assertEqual((len(inbox.all()), len(copies.all())), (1, 1))
         self.assertEqual(self.c.wait_get('q.empty.' + key).body, b'')
