@@ -69,6 +69,8 @@ class Doctor(LiveTest):
 
 
 class DoctorBasics(Doctor):
+    who_waits = 'timer'
+
     def test_a_healthy_gateway(self):
         p = self.place()
         p.gateway()
@@ -424,6 +426,7 @@ class DoctorBroker(Doctor):
 
 
 class DoctorHandover(Doctor):
+    who_waits = 'timer'
     RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(3) for digit in range(1, 16)]
 
     def test_what_the_ladder_lost(self):

@@ -154,10 +154,13 @@ class Handover(LiveTest):
 
     def test_what_cannot_be_declared_is_waited_for_by_the_gateway(self):
         p = self.place()
-        c = p.client()
-        c.channel.exchange_declare(TTL_EXIT, 'direct', durable=True)
         g = p.gateway(**ttl())
-        inbox = p.consumer('q', bind='k')
+        c = p.client()
+        c.channel.exchange_delete(TTL_EXIT)
+        c.channel.exchange_declare(TTL_EXIT, 'direct', durable=True)  # of another type: it can't be declared again
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        wait_until(lambda: g.lines_with("can't wait with messages"), 15, 'the reason to be logged')
+        inbox, c = p.consumer('q', bind='k'), p.client()
         at = now_ms()
         c.publish('k', b'held', {'x-delay': 1500})
         self.assert_on_time(inbox.wait(1)[0], at, 1500)

@@ -99,7 +99,7 @@ class ServersDie(LiveTest):
     weight = 100
     vhosts = 0
     together = True
-    time_limit_s = 150
+    time_limit_s = 240
 
     @classmethod
     def setUpClass(cls):
@@ -139,7 +139,7 @@ class ServersDie(LiveTest):
             self.revive('rabbitmq')
         flow.check(self)
         # A receipt that died with the broker is waited for until handover.grace is over.
-        wait_until(lambda: p.counts() == {'delivered': COUNT}, 30, 'all to be settled')
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 60, 'all to be settled')
 
     def test_postgres_killed_three_times_while_thousands_fall_due(self):
         p = self.p
