@@ -19,7 +19,7 @@ SAN_TEST := address,undefined
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 PYTHON ?= $(or $(shell for p in /usr/bin/python3 python3; do \
 	$$p -c 'import pika' 2>/dev/null && { echo $$p; break; }; done),/usr/bin/python3)
-TRANSPORT ?= timer
+TRANSPORT ?= auto
 
 # --- flags -----------------------------------------------------------------------------------------------------
 LIBS := librabbitmq libpq jansson inih
@@ -58,7 +58,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units deps stack stack-stop stack-clean run demo test install clean format check tidy help \
+.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -140,11 +140,19 @@ run: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@tools/run.sh $(BUILD)
 
-demo: deps
+transport-known:
+	@case '$(subst ','\'',$(TRANSPORT))' in auto | plugin | ttl | timer) ;; \
+	*) printf 'TRANSPORT=%s: allowed are auto, plugin, ttl, timer\n' '$(subst ','\'',$(TRANSPORT))' >&2; exit 64;; esac
+
+demo: transport-known deps
 	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
 	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
 
-test: deps
+# What only tests want: a connection pooler, and a clock that can be moved, for `postdate doctor`.
+test-deps:
+	@tools/deps.sh pgbouncer libfaketime
+
+test: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units
 	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
@@ -182,7 +190,7 @@ tidy: $(GEN)/sql_embedded.h
 
 help:
 	@echo "make            build build/postdated and build/postdate"
-	@echo "make demo       see delayed messages arrive; ends by itself"
+	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
 	@echo "make test       every test, on private servers"
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"

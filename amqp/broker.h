@@ -66,6 +66,8 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
                             struct err *e); /* durable */
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
                          struct err *e); /* durable, not exclusive */
+/* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
+int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 /* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;
@@ -76,6 +78,8 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
                            const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
                               const struct broker_arg *args, size_t arg_count, struct err *e);
+/* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
+int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 /* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);

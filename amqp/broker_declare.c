@@ -69,6 +69,23 @@ int broker_declare_exchange_with(struct broker *b, const char *name, const char 
     return check_reply(b, what, e);
 }
 
+int broker_has_exchange(struct broker *b, const char *name, struct err *e)
+{
+    char what[WHAT_MAX];
+    struct err why = {0};
+
+    if (check_name("exchange", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "look up exchange '%s'", name);
+    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes("direct"), 1,
+                          1, 0, 0, amqp_empty_table);
+    if (check_reply(b, what, &why) == 0) {
+        return 1;
+    }
+    return why.kind == ERR_NOT_FOUND ? 0 : err_set(e, why.kind, "%s", why.text);
+}
+
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
 {
     char what[WHAT_MAX];
@@ -94,6 +111,18 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
         return -1;
     }
     amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 1, 0, 0, table);
+    return check_reply(b, what, e);
+}
+
+int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "declare queue '%s'", name);
+    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0, 1, 1, amqp_empty_table);
     return check_reply(b, what, e);
 }
 

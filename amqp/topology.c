@@ -46,6 +46,15 @@ static int declare_intake_exchange(struct broker *b, const char *name, const cha
     return broker_declare_exchange(b, name, "fanout", e) || broker_bind_queue(b, queue, name, "", e) ? -1 : 0;
 }
 
+int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
+{
+    char expired[300];
+
+    snprintf(expired, sizeof(expired), "%s.expired", t->intake_queue);
+    return strcmp(name, t->intake_queue) == 0 ? declare_intake_queue(b, name, expired, e)
+                                              : declare_quorum_queue(b, name, e);
+}
+
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
                      struct err *e)
 {

@@ -21,4 +21,7 @@ struct topology {
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
                      struct err *e);
 
+/* Declares one of its queues, by its name: intake_queue, rejected_queue, or "<intake_queue>.expired". */
+int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
+
 #endif

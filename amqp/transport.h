@@ -37,9 +37,12 @@ struct transport {
     int64_t max_delay_ms; /* longest wait it can do */
     int64_t grain_ms;     /* it rounds waits up to a multiple of this */
     /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
-     * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long;
-     * ERR_NOT_FOUND: no receipt queue. */
+     * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
+    /* From now on the receipt queue, if there is one, gets a copy of everything whose wait is over. After
+     * declare, and after bind_target for the exchanges of what waits already: a receipt must not tell of a
+     * message that had no way to go. ERR_NOT_FOUND: no receipt queue, or not declared. */
+    int (*bind_receipts)(struct broker *b, const struct transport_options *o, struct err *e);
     /* Makes sure that messages for this delivery exchange find their way (a binding). ERR_NOT_FOUND: no such
      * exchange (the connection is dead then, as always); ERR_REJECT: the default exchange, which can't be
      * bound, or not a name (the connection stays usable). Idempotent; the caller remembers which ones it did,
@@ -63,5 +66,7 @@ extern const struct transport transport_ttl;
 /* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
  * connection or channel, so it is tried on a connection of its own. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e);
+/* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
+int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
 
 #endif

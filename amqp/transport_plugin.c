@@ -4,17 +4,21 @@
 #include "amqp/transport_internal.h"
 #include "core/wire.h"
 
-#define EXCHANGE "postdate.delayed"
+#define EXCHANGE TRANSPORT_PLUGIN_EXCHANGE
 #define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
 
 static int plugin_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
 
-    if (transport_check_window(&transport_plugin, o, e) ||
-        broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e)) {
-        return -1;
-    }
+    return transport_check_window(&transport_plugin, o, e) ||
+                   broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e)
+               ? -1
+               : 0;
+}
+
+static int plugin_bind_receipts(struct broker *b, const struct transport_options *o, struct err *e)
+{
     return transport_bind_receipts(b, EXCHANGE, o, e);
 }
 
@@ -39,6 +43,7 @@ const struct transport transport_plugin = {
     .max_delay_ms = MAX_DELAY_MS,
     .grain_ms = 1,
     .declare = plugin_declare,
+    .bind_receipts = plugin_bind_receipts,
     .bind_target = plugin_bind_target,
     .address = plugin_address,
     .count = NULL,

@@ -31,3 +31,12 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
     broker_close(b);
     return found;
 }
+
+int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
+{
+    struct broker *b = broker_open(o, e);
+    int used = b ? broker_has_exchange(b, TRANSPORT_PLUGIN_EXCHANGE, e) : -1;
+
+    broker_close(b);
+    return used;
+}

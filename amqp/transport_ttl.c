@@ -75,8 +75,7 @@ static int declare_level(struct broker *b, int level, struct err *e)
 
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_bind_receipts(b, EXIT, o, e)) {
+    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e)) {
         return -1;
     }
     /* From below: nothing that comes down ever finds its next step missing. */
@@ -86,6 +85,11 @@ static int ttl_declare(struct broker *b, const struct transport_options *o, stru
         }
     }
     return 0;
+}
+
+static int ttl_bind_receipts(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    return transport_bind_receipts(b, EXIT, o, e);
 }
 
 static int ttl_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
@@ -131,6 +135,7 @@ const struct transport transport_ttl = {
     .max_delay_ms = LADDER_MAX_DELAY_MS,
     .grain_ms = LADDER_GRAIN_MS,
     .declare = ttl_declare,
+    .bind_receipts = ttl_bind_receipts,
     .bind_target = ttl_bind_target,
     .address = ttl_address,
     .count = ttl_count,

@@ -165,6 +165,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .now_ms = now_ms,
         .max_delay_ms = rules->max_delay_ms,
         .broker_stamps = rules->broker_stamps,
+        .stamp_behind_ms = rules->stamp_behind_ms,
     };
     if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0)
         return -1;

@@ -25,10 +25,11 @@ struct accept_rules {
     const char *const *allow; /* exchange name patterns, '*' matches any run of characters */
     size_t allow_count;
     int64_t max_delay_ms;
-    size_t max_body;       /* bytes */
-    size_t max_properties; /* bytes */
-    bool broker_holds_all; /* also what has a key may be handed to the broker */
-    bool broker_stamps;    /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
+    size_t max_body;         /* bytes */
+    size_t max_properties;   /* bytes */
+    bool broker_holds_all;   /* also what has a key may be handed to the broker */
+    bool broker_stamps;      /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
+    int64_t stamp_behind_ms; /* as in core/stamp.h */
 };
 
 /* As it came from the intake queue. */

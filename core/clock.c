@@ -56,13 +56,25 @@ static int64_t best_offset_ns(const struct db_clock *c)
     return best;
 }
 
+static int64_t least_most_ns(const struct db_clock *c)
+{
+    int64_t least = c->most_ns[0];
+    for (unsigned i = 1; i < c->count; i++) {
+        if (c->most_ns[i] < least)
+            least = c->most_ns[i];
+    }
+    return least;
+}
+
 void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t received_ns)
 {
     /* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
     int64_t most_ns = subtract_saturated(multiply_saturated(add_saturated(db_us, 1), 1000), sent_ns);
-    if (c->count > 0 && best_offset_ns(c) > most_ns)
+    int64_t offset_ns = subtract_saturated(multiply_saturated(db_us, 1000), received_ns);
+    if (c->count > 0 && (best_offset_ns(c) > most_ns || least_most_ns(c) < offset_ns))
         db_clock_reset(c);
-    c->offset_ns[c->next] = subtract_saturated(multiply_saturated(db_us, 1000), received_ns);
+    c->offset_ns[c->next] = offset_ns;
+    c->most_ns[c->next] = most_ns;
     c->next = (c->next + 1) % DB_CLOCK_SAMPLES;
     if (c->count < DB_CLOCK_SAMPLES)
         c->count++;
@@ -76,6 +88,11 @@ bool db_clock_ready(const struct db_clock *c)
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns)
 {
     return add_saturated(mono_ns, best_offset_ns(c));
+}
+
+int64_t db_clock_latest_ns(const struct db_clock *c, int64_t mono_ns)
+{
+    return add_saturated(mono_ns, least_most_ns(c));
 }
 
 int64_t db_clock_mono_ns(const struct db_clock *c, int64_t due_ms)

@@ -1,5 +1,6 @@
 #include "core/delay.h"
 #include "core/duration.h"
+#include "core/stamp.h"
 #include "core/timestamp.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +8,6 @@
 #define HEADER_TIME "x-opt-delivery-time"
 #define HEADER_DELAY "x-opt-delivery-delay"
 #define HEADER_X_DELAY "x-delay"
-#define HEADER_STAMP "timestamp_in_ms"
 
 enum { VALUE_TEXT_SIZE = 120 };
 
@@ -150,8 +150,9 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock)
 {
     struct wire_field f;
     int64_t stamp;
-    if (clock->broker_stamps && wire_find(headers, HEADER_STAMP, &f) && f.kind != 'T' &&
-        wire_field_int(&f, &stamp) && stamp >= TIMESTAMP_MIN_MS && stamp <= clock->now_ms)
+    if (clock->broker_stamps && wire_find(headers, STAMP_HEADER, &f) && f.kind != 'T' &&
+        wire_field_int(&f, &stamp) && !__builtin_add_overflow(stamp, clock->stamp_behind_ms, &stamp) &&
+        stamp >= TIMESTAMP_MIN_MS && stamp <= clock->now_ms)
         return stamp;
     return clock->now_ms;
 }

@@ -13,6 +13,7 @@ struct delay_clock {
     int64_t now_ms;
     int64_t max_delay_ms;
     bool broker_stamps; /* count from the header timestamp_in_ms, where it is there and not ahead of now_ms */
+    int64_t stamp_behind_ms; /* added to it: the broker's clock is that much behind */
 };
 
 struct delay {

@@ -77,6 +77,15 @@ int outgoing_properties_with(const struct message *m, struct bytes extra, struct
     return 0;
 }
 
+bool outgoing_may_wait_in_broker(const struct message *m)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    if (m->properties.len > OUTGOING_WAIT_MAX || wire_properties_read(m->properties, &p, NULL) != 0)
+        return false;
+    return !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
+}
+
 bool outgoing_id(struct bytes properties, struct message_id *out)
 {
     struct wire_properties p;

@@ -173,6 +173,6 @@ struct accept_rules config_accept_rules(const struct config *c)
         .max_body = (size_t)c->intake.max_body,
         .max_properties = MAX_PROPERTIES,
         .broker_holds_all = c->handover.what == HANDOVER_ALL,
-        .broker_stamps = false,
+        .broker_stamps = false, /* the intake finds out */
     };
 }

@@ -106,8 +106,10 @@ const struct option option_table[] = {
     {"delivery", "max_delay", OPTION_DURATION, "730d", SECOND, 3650 * DAY, AT(delivery.max_delay_ms),
      .help = "longer delays are refused"},
 
-    {"handover", "transport", OPTION_CHOICE, "timer", .choices = transports, AT(handover.transport),
-     .help = "who waits: timer is the gateway itself"},
+    {"handover", "transport", OPTION_CHOICE, "auto", .choices = transports, AT(handover.transport),
+     .help =
+         "who waits, within the window: plugin or ttl the broker (auto: plugin where it has that, else ttl), "
+         "timer the gateway itself"},
     {"handover", "what", OPTION_CHOICE, "plain", .choices = handover_whats, AT(handover.what),
      .help = "what the broker may hold: plain AMQP messages, or all"},
     {"handover", "min_ahead", OPTION_DURATION, "2s", 0, HOUR, AT(handover.min_ahead_ms),

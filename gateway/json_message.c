@@ -173,11 +173,12 @@ static int take_choice(const char *field, const json_t *value, const char *const
                    allowed);
 }
 
-static int take_choices(const json_t *const fields[], struct message *out, struct err *e)
+static int take_choices(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                        struct err *e)
 {
     static const char *const conflicts[] = {"keep", "replace", "reject", NULL};
     static const char *const holds[] = {"gateway", "broker", NULL};
-    int conflict = ON_CONFLICT_KEEP, hold = HOLD_GATEWAY;
+    int conflict = ON_CONFLICT_KEEP, hold = p->rules.broker_holds_all ? HOLD_BROKER : HOLD_GATEWAY;
     if (take_choice("on_conflict", fields[FIELD_ON_CONFLICT], conflicts, &conflict, e) != 0 ||
         take_choice("hold", fields[FIELD_HOLD], holds, &hold, e) != 0)
         return -1;
@@ -304,7 +305,7 @@ static int read_object(struct json_parser *p, const json_t *object, struct arena
         return err_set(e, ERR_REJECT, "this is not a JSON object: write {\"routing_key\": …}");
     *out = (struct message){0};
     if (sort_fields(object, fields, e) != 0 || take_names(p, fields, out, e) != 0 ||
-        take_choices(fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
+        take_choices(p, fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
         take_body(p, fields, a, out, e) != 0)
         return -1;
     if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],

@@ -20,7 +20,8 @@
 
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {
-    struct accept_rules rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties */
+    struct accept_rules
+        rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties, broker_holds_all */
     int64_t now_ms;            /* delays count from here; set it before each batch */
     struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
     struct buf properties, headers;

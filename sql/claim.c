@@ -20,6 +20,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->properties = pg_bytes(r, row, 9);
     m->body = pg_bytes(r, row, 10);
     out->error = pg_bytes(r, row, 11);
+    out->rescued = pg_bool(r, row, 12);
 }
 
 int claim_due(struct pg *c, const struct claim_request *q,
@@ -28,8 +29,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
     struct pg_params p = {0};
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    /* A retry may be due long ago: only its next attempt lies ahead. A day back covers all but the oldest. */
-    pg_add_time(&p, q->kind == CLAIM_HANDOVER ? q->floor_ms - DAY_MS : q->floor_ms);
+    pg_add_time(&p, q->floor_ms);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);
@@ -51,11 +51,31 @@ int claim_due(struct pg *c, const struct claim_request *q,
     return n;
 }
 
+/* What the broker may hold: the same for all that asks. */
+static void add_handed_days(struct pg_params *p, int64_t now_ms, int64_t window_ms)
+{
+    pg_add_time(p, now_ms - 2 * DAY_MS);
+    pg_add_time(p, now_ms + window_ms + DAY_MS);
+}
+
+int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
+                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
+{
+    struct pg_params p = {0};
+    add_handed_days(&p, now_ms, window_ms);
+    pg_add_int8(&p, most);
+    PGresult *r = pg_query(c, sql_query_handed_exchanges, &p, e);
+    int n = r ? PQntuples(r) : -1;
+    for (int i = 0; i < n; i++)
+        fn(ctx, pg_bytes(r, i, 0));
+    PQclear(r);
+    return n;
+}
+
 int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, now_ms - 2 * DAY_MS);
-    pg_add_time(&p, now_ms + window_ms + DAY_MS);
+    add_handed_days(&p, now_ms, window_ms);
     pg_add_int8(&p, most);
     PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
@@ -68,7 +88,6 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
     struct pg_params p = {0};
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, q->floor_ms - DAY_MS);
     pg_add_time(&p, q->accepted_ms);
     pg_add_int8(&p, q->most);
     PGresult *r = pg_query(c, sql_query_handover_waiting, &p, e);

@@ -28,6 +28,7 @@ struct claimed_row {
     struct message message; /* views, valid during the call-back */
     int64_t next_at_ms;
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
+    bool rescued;  /* in doubt only because the broker had it and no receipt came */
     int attempts;  /* made before */
     struct bytes error; /* of the last one; len 0: none */
 };
@@ -68,8 +69,18 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
 int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
                 struct err *e);
 
-/* Receipts: the broker let these go. Settles those that it held. Returns how many, or -1. */
-int64_t settle_receipts(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
+/* Receipts: the broker let these go. Settles those that it held, with a synchronous commit. locked[i]:
+ * somebody has that row locked, it is not settled yet. Waits for no lock longer than 50 ms. Needs
+ * settle_receipts_setup. */
+int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e);
+/* A short lock_timeout, for the session of the receipts. Commits stay synchronous: a receipt is acknowledged
+ * after them, and does not come again. */
+int settle_receipts_setup(struct pg *c, struct err *e);
+
+/* The delivery exchanges of what the broker holds now: calls fn for each, most of them at most. The name is
+ * valid during the call. Returns how many, or -1. */
+int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
+                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
 
 /* How many messages the broker holds now, counted up to most. */
 int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e);

@@ -69,6 +69,8 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         one_line(primary ? primary : "", text, sizeof text);
         return err_set(e, kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
+    if (c->silent)
+        return err_set(e, ERR_AWAY, "no answer from Postgres within %d s", (c->answer_ms + 999) / 1000);
     one_line(PQerrorMessage(c->conn), text, sizeof text);
     return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
 }
@@ -173,11 +175,17 @@ static void on_notice(void *arg, const PGresult *r)
 
 struct pg *pg_open(const char *url, const char *name, struct err *e)
 {
+    return pg_open_impatient(url, name, 0, e);
+}
+
+struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e)
+{
     struct pg *c = calloc(1, sizeof *c);
     if (!c) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
     }
+    c->answer_ms = answer_ms;
     c->conn = start_connect(url, name, e);
     if (!c->conn)
         goto fail;
@@ -241,9 +249,14 @@ bool pg_drain_notifies(struct pg *c)
     return any;
 }
 
+PGresult *pg_exec_result(struct pg *c, const char *text)
+{
+    return c->answer_ms == 0 ? PQexec(c->conn, text) : pg_answer(c, PQsendQuery(c->conn, text));
+}
+
 int pg_exec(struct pg *c, const char *text, struct err *e)
 {
-    PGresult *r = PQexec(c->conn, text);
+    PGresult *r = pg_exec_result(c, text);
     ExecStatusType s = PQresultStatus(r);
     int rc = s == PGRES_COMMAND_OK || s == PGRES_TUPLES_OK ? 0 : pg_fail(c, r, e);
     PQclear(r);
@@ -287,7 +300,8 @@ static int prepare(struct pg *c, const char *query, char *name, size_t name_size
         return 0;
     if (i == PG_STATEMENTS_MAX)
         return err_set(e, ERR_BUG, "more than %d different queries on one connection", PG_STATEMENTS_MAX);
-    PGresult *r = PQprepare(c->conn, name, query, 0, NULL);
+    PGresult *r = c->answer_ms == 0 ? PQprepare(c->conn, name, query, 0, NULL)
+                                    : pg_answer(c, PQsendPrepare(c->conn, name, query, 0, NULL));
     int rc = PQresultStatus(r) == PGRES_COMMAND_OK ? 0 : pg_fail(c, r, e);
     PQclear(r);
     if (rc == 0)
@@ -301,8 +315,12 @@ PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *para
     char name[32];
     if (prepare(c, query, name, sizeof name, e) != 0)
         return NULL;
-    PGresult *r = PQexecPrepared(c->conn, name, params ? params->count : 0, params ? params->values : NULL,
-                                 params ? params->lengths : NULL, binary, 1);
+    int count = params ? params->count : 0;
+    const char *const *values = params ? params->values : NULL;
+    const int *lengths = params ? params->lengths : NULL;
+    PGresult *r = c->answer_ms == 0
+                      ? PQexecPrepared(c->conn, name, count, values, lengths, binary, 1)
+                      : pg_answer(c, PQsendQueryPrepared(c->conn, name, count, values, lengths, binary, 1));
     ExecStatusType s = PQresultStatus(r);
     if (s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK)
         return r;

@@ -17,6 +17,8 @@ struct pg {
         *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
+    int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
+    bool silent;            /* one took longer: the connection was given up */
 };
 
 /* Parameters of one call, all in binary format. */
@@ -50,6 +52,13 @@ void pg_array_time(struct buf *b, int64_t ms);
 void pg_array_id(struct buf *b, struct message_id id);
 void pg_array_int4(struct buf *b, int32_t v);
 void pg_array_null(struct buf *b);
+
+/* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY. */
+struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
+/* Takes the answer to what PQsend… returned `sent` for, within answer_ms: what PQexec would return. */
+PGresult *pg_answer(struct pg *c, int sent);
+/* PQexec within answer_ms. */
+PGresult *pg_exec_result(struct pg *c, const char *text);
 
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
  * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with

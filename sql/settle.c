@@ -7,13 +7,54 @@
 
 #define ARRAY_MAX (16u * 1024 * 1024)
 
-enum column { ID, STATE, NEXT_AT, ERROR, TRIES, FLAGS, COLUMNS };
+/* The ids that a query is about, and between which due times their rows lie: always the first three
+ * parameters. */
+struct id_set {
+    struct buf array;
+    int64_t least_ms, greatest_ms;
+};
+
+enum column { STATE, NEXT_AT, ERROR, TRIES, FLAGS, COLUMNS };
 
 struct batch {
+    struct id_set ids;
     struct buf column[COLUMNS];
-    int64_t least_ms, greatest_ms;
     size_t count;
 };
+
+static void id_set_begin(struct id_set *s, size_t count)
+{
+    pg_array_begin(&s->array, PG_OID_UUID, count);
+    s->least_ms = INT64_MAX;
+    s->greatest_ms = INT64_MIN;
+}
+
+static void id_set_add(struct id_set *s, struct message_id id)
+{
+    int64_t due_ms = message_id_due_ms(id);
+    s->least_ms = due_ms < s->least_ms ? due_ms : s->least_ms;
+    s->greatest_ms = due_ms > s->greatest_ms ? due_ms : s->greatest_ms;
+    pg_array_id(&s->array, id);
+}
+
+static int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
+{
+    if (s->array.failed)
+        return err_set(e, ERR_BUG, "out of memory for the ids of a batch");
+    pg_add_bytes(p, buf_bytes(&s->array));
+    pg_add_time(p, s->least_ms);
+    pg_add_time(p, s->greatest_ms);
+    return 0;
+}
+
+/* Is the id among the rows of r? */
+static bool is_among(const PGresult *r, struct message_id id)
+{
+    for (int row = 0; row < PQntuples(r); row++)
+        if (message_id_equal(id, pg_id(r, row, 0)))
+            return true;
+    return false;
+}
 
 static const char *state_of(const struct settle_item *item)
 {
@@ -34,10 +75,7 @@ static const char *state_of(const struct settle_item *item)
 
 static void put_item(struct batch *b, const struct settle_item *item)
 {
-    int64_t due_ms = message_id_due_ms(item->id);
-    b->least_ms = due_ms < b->least_ms ? due_ms : b->least_ms;
-    b->greatest_ms = due_ms > b->greatest_ms ? due_ms : b->greatest_ms;
-    pg_array_id(&b->column[ID], item->id);
+    id_set_add(&b->ids, item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
     bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED;
@@ -59,15 +97,14 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
 {
-    static const enum pg_oid oids[COLUMNS] = {PG_OID_UUID, PG_OID_TEXT, PG_OID_TIMESTAMPTZ,
-                                              PG_OID_TEXT, PG_OID_INT4, PG_OID_TEXT};
+    static const enum pg_oid oids[COLUMNS] = {PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT, PG_OID_INT4,
+                                              PG_OID_TEXT};
     b->count = 0;
     for (size_t i = 0; i < count; i++)
         b->count += (items[i].kind == SETTLE_DELIVERED) == delivered;
+    id_set_begin(&b->ids, b->count);
     for (int i = 0; i < COLUMNS; i++)
         pg_array_begin(&b->column[i], oids[i], b->count);
-    b->least_ms = INT64_MAX;
-    b->greatest_ms = INT64_MIN;
     for (size_t i = 0; i < count; i++)
         if ((items[i].kind == SETTLE_DELIVERED) == delivered)
             put_item(b, &items[i]);
@@ -76,11 +113,10 @@ static void batch_fill(struct batch *b, const struct settle_item *items, size_t 
 static int batch_run(struct pg *c, const struct batch *b, int32_t instance, bool delivered, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&b->column[ID]));
-    pg_add_time(&p, b->least_ms);
-    pg_add_time(&p, b->greatest_ms);
+    if (id_set_params(&b->ids, &p, e) != 0)
+        return -1;
     pg_add_int4(&p, instance);
-    for (int i = STATE; i < COLUMNS && !delivered; i++)
+    for (int i = 0; i < COLUMNS && !delivered; i++)
         pg_add_bytes(&p, buf_bytes(&b->column[i]));
     for (int i = 0; i < COLUMNS; i++)
         if (b->column[i].failed)
@@ -92,6 +128,7 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
 {
     struct batch b;
     int rc = 0;
+    buf_init(&b.ids.array, ARRAY_MAX);
     for (int i = 0; i < COLUMNS; i++)
         buf_init(&b.column[i], ARRAY_MAX);
     for (int delivered = 1; delivered >= 0 && rc == 0; delivered--) {
@@ -99,62 +136,57 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
         if (b.count > 0)
             rc = batch_run(c, &b, instance, delivered, e);
     }
+    buf_free(&b.ids.array);
     for (int i = 0; i < COLUMNS; i++)
         buf_free(&b.column[i]);
     return rc;
 }
 
-int64_t settle_receipts(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e)
 {
-    struct buf array;
-    int64_t least_ms = INT64_MAX, greatest_ms = INT64_MIN;
-    buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_UUID, count);
-    for (size_t i = 0; i < count; i++) {
-        int64_t due_ms = message_id_due_ms(ids[i]);
-        least_ms = due_ms < least_ms ? due_ms : least_ms;
-        greatest_ms = due_ms > greatest_ms ? due_ms : greatest_ms;
-        pg_array_id(&array, ids[i]);
-    }
+    struct id_set set;
     struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&array));
-    pg_add_time(&p, least_ms);
-    pg_add_time(&p, greatest_ms);
-    int64_t n = array.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_receipts, &p, e);
-    buf_free(&array);
-    return n;
+    PGresult *r = NULL;
+    buf_init(&set.array, ARRAY_MAX);
+    id_set_begin(&set, count);
+    for (size_t i = 0; i < count; i++)
+        id_set_add(&set, ids[i]);
+    if (id_set_params(&set, &p, e) != 0)
+        goto out;
+    r = pg_query(c, sql_query_receipts, &p, e);
+    if (!r && e->kind == ERR_BUSY && !pg_is_broken(c)) {
+        err_clear(e);
+        r = pg_query(c, sql_query_receipts_free, &p, e);
+    }
+    for (size_t i = 0; r && i < count; i++)
+        locked[i] = is_among(r, ids[i]);
+out:
+    PQclear(r);
+    buf_free(&set.array);
+    return r ? 0 : -1;
 }
 
 /* Locks what is free and marks it in done[]. */
 static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
                      bool *done, struct err *e)
 {
-    struct buf ids;
-    int64_t least_ms = INT64_MAX, greatest_ms = INT64_MIN;
-    buf_init(&ids, ARRAY_MAX);
-    pg_array_begin(&ids, PG_OID_UUID, count);
-    for (size_t i = 0; i < count; i++) {
-        int64_t due_ms = message_id_due_ms(items[i].id);
-        least_ms = due_ms < least_ms ? due_ms : least_ms;
-        greatest_ms = due_ms > greatest_ms ? due_ms : greatest_ms;
-        pg_array_id(&ids, items[i].id);
-    }
+    struct id_set set;
     struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&ids));
-    pg_add_time(&p, least_ms);
-    pg_add_time(&p, greatest_ms);
+    PGresult *r = NULL;
+    buf_init(&set.array, ARRAY_MAX);
+    id_set_begin(&set, count);
+    for (size_t i = 0; i < count; i++)
+        id_set_add(&set, items[i].id);
+    if (id_set_params(&set, &p, e) != 0)
+        goto out;
     pg_add_int4(&p, instance);
-    PGresult *r = ids.failed ? NULL : pg_query(c, sql_query_settle_lock, &p, e);
-    buf_free(&ids);
-    if (!r)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        done[i] = false;
-        for (int row = 0; row < PQntuples(r) && !done[i]; row++)
-            done[i] = message_id_equal(items[i].id, pg_id(r, row, 0));
-    }
+    r = pg_query(c, sql_query_settle_lock, &p, e);
+    for (size_t i = 0; r && i < count; i++)
+        done[i] = is_among(r, items[i].id);
+out:
     PQclear(r);
-    return 0;
+    buf_free(&set.array);
+    return r ? 0 : -1;
 }
 
 int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
@@ -182,4 +214,9 @@ fail:
 int settle_setup(struct pg *c, struct err *e)
 {
     return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '50ms'; set enable_hashjoin = on", e);
+}
+
+int settle_receipts_setup(struct pg *c, struct err *e)
+{
+    return pg_exec(c, "set lock_timeout = '50ms'", e);
 }

@@ -35,7 +35,8 @@ exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" 
     RABBITMQ_DIST_PORT=$port_dist RABBITMQ_CTL_DIST_PORT_MIN=1024 RABBITMQ_CTL_DIST_PORT_MAX=65535 \\
     RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
-    RABBITMQ_CONF_ENV_FILE='$dir/no-such-file' RABBITMQ_CONFIG_FILE='$dir/rabbitmq.conf' \\
+    RABBITMQ_CONF_ENV_FILE='$dir/no-such-file' \\
+    RABBITMQ_CONFIG_FILE='$dir/rabbitmq.conf' RABBITMQ_CONFIG_FILES='$dir/conf.d' \\
     RABBITMQ_ADVANCED_CONFIG_FILE='$dir/advanced.config' RABBITMQ_ENABLED_PLUGINS_FILE='$dir/enabled_plugins' \\
     RABBITMQ_PLUGINS_DIR='$plugins' RABBITMQ_GENERATED_CONFIG_DIR='$dir/generated' \\
     RABBITMQ_MNESIA_BASE='$dir/mnesia' RABBITMQ_LOG_BASE='$dir/log' RABBITMQ_PID_FILE='$dir/pid' \\
@@ -46,7 +47,7 @@ SCRIPT
 
 rabbitmq_configure() {
     local dir=$home/rabbitmq
-    mkdir -p -m 700 "$dir" "$dir/mnesia" "$dir/log" "$dir/generated" || return 1
+    mkdir -p -m 700 "$dir" "$dir/mnesia" "$dir/log" "$dir/generated" "$dir/conf.d" || return 1
     if [[ ! -s $dir/.erlang.cookie ]]; then
         (umask 077 && head -c 24 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$dir/.erlang.cookie") || return 1
         chmod 400 "$dir/.erlang.cookie"
@@ -66,8 +67,12 @@ rabbitmq_configure() {
         ln -sfn "$plugins_dir" "$dir/plugins" || return 1
     fi
     printf '%s' "$plugins_dir" >"$dir/plugins_dir"
-    echo "[${plugins_dir:+rabbitmq_delayed_message_exchange}]." >"$dir/enabled_plugins"
-    cat >"$dir/rabbitmq.conf" <<CONF
+    # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
+    # Without its definitions: a broker that starts with them has no guest.
+    cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
+    cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
+    # The demo is to run where the disk is nearly full, too.
+    cat >"$dir/conf.d/90-private.conf" <<CONF
 listeners.tcp.local = 127.0.0.1:$port_amqp
 log.file.level = info
 disk_free_limit.absolute = 100MB

@@ -36,6 +36,8 @@ static bool on_row(void *ctx, const struct claimed_row *row)
         return false;
     if (row->next_at_ms > c->look_next_at_ms)
         c->look_next_at_ms = row->next_at_ms;
+    if (row->in_doubt)
+        atomic_store(&c->gateway->rescued, true);
     c->look_bytes += row->message.properties.len + row->message.body.len;
     if (c->target->take(c->gateway, h) == 0)
         return true;
@@ -76,7 +78,7 @@ static enum looked look(struct claimer *c, struct err *e)
     size_t bytes_left = HELD_BYTES_MAX - bytes, rows_left = HELD_COUNT_MAX - count;
     struct claim_request q = {
         .kind = CLAIM_DUE,
-        .rescue_before_ms = gateway_rescue_before_ms(g, db_now_ms),
+        .rescue_before_ms = gateway_rescue_before_ms(g),
         .instance = c->instance,
         .horizon_ms = db_now_ms + c->target->horizon_ms(g->config),
         .floor_ms = sweep ? 0 : c->reached_ms - FLOOR_BELOW_MS,

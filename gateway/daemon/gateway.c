@@ -23,6 +23,16 @@ bool gateway_now_ms(struct gateway *g, int64_t *out_ms)
     return ready;
 }
 
+bool gateway_latest_ms(struct gateway *g, int64_t *out_ms)
+{
+    pthread_mutex_lock(&g->clock_lock);
+    bool ready = db_clock_ready(&g->clock);
+    if (ready)
+        *out_ms = db_clock_latest_ns(&g->clock, clock_monotonic_ns()) / 1000000 + 1;
+    pthread_mutex_unlock(&g->clock_lock);
+    return ready;
+}
+
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
 {
     h->outcome = outcome;
@@ -37,11 +47,9 @@ int64_t gateway_retry_ms(const struct gateway *g, int attempts)
 
 #define MARK_VALID_MS 5000
 
-int64_t gateway_rescue_before_ms(struct gateway *g, int64_t db_now_ms)
+int64_t gateway_rescue_before_ms(struct gateway *g)
 {
     int64_t grace_ms = g->config->handover.grace_ms;
-    if (!g->config->handover.receipts)
-        return db_now_ms - grace_ms;
     int64_t marked_ms = atomic_load(&g->receipts_marked_ms);
     if (marked_ms == 0 || clock_monotonic_ns() / 1000000 - marked_ms > MARK_VALID_MS)
         return 0;

@@ -54,6 +54,8 @@ struct gateway {
                                           the threads start */
     int up_wanted;                     /* enum up_bit of the threads that there are */
     atomic_bool handing;               /* the hand-over publisher is connected and not blocked */
+    atomic_int waiting_room;           /* counts the connections after which something of it may be missing */
+    atomic_bool rescued;               /* the broker lost something: perhaps a part of the waiting room */
     atomic_int_fast64_t
         receipts_mark_ms; /* database time: what was due before this has its receipt read, if there is one */
     atomic_int_fast64_t receipts_marked_ms; /* monotonic: when that was found out; 0: never */
@@ -88,9 +90,11 @@ bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop
 void gateway_set_up(struct gateway *g, enum up_bit bit);
 /* Estimated database time, never ahead of it; false before the first sample. Rounded down to ms. */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
+/* The same, never behind it and rounded up: what a delay counts from. */
+bool gateway_latest_ms(struct gateway *g, int64_t *out_ms);
 /* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
  * may only be late. */
-int64_t gateway_rescue_before_ms(struct gateway *g, int64_t db_now_ms);
+int64_t gateway_rescue_before_ms(struct gateway *g);
 /* How the transport is used. */
 struct transport_options gateway_transport_options(const struct gateway *g);
 /* Ends a message's time in memory: hands it to the settler. */

@@ -4,28 +4,16 @@
  * The same loop as the claimer's, with another horizon (the window) and another target (the broker's waiting
  * room). What it misses, for whatever reason, is held by the gateway: the claimer takes everything that comes
  * within its lead. */
-#include "gateway/daemon/gateway.h"
-#include "gateway/daemon/startup.h"
+#include "core/outgoing.h"
+#include "gateway/daemon/bindings.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
-
-#include <string.h>
 
 #define CLAIM_ROWS 1000
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define NAP_MS 1000
 #define FULL_NAP_MS 5
 #define COUNT_EVERY_MS 2000
-#define TARGETS_MAX 64
-#define TARGET_GOOD_MS 60000 /* an exchange that was deleted and made again has lost its binding */
-#define TARGET_BAD_MS 5000
-
-struct target_entry {
-    uint8_t name[255];
-    size_t len;
-    bool good;
-    int64_t until_ms; /* monotonic */
-};
 
 struct hander {
     struct gateway *gateway;
@@ -33,43 +21,9 @@ struct hander {
     int32_t instance;
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
     size_t look_bytes;
-    struct target_entry targets[TARGETS_MAX];
-    size_t target_count, next_victim;
+    int put_back; /* of this look, because their exchange could not be asked for now */
+    struct bindings bindings;
 };
-
-static struct target_entry *find_target(struct hander *k, struct bytes exchange)
-{
-    for (size_t i = 0; i < k->target_count; i++)
-        if (bytes_equal(bytes_of(k->targets[i].name, k->targets[i].len), exchange))
-            return &k->targets[i];
-    struct target_entry *t = k->target_count < TARGETS_MAX ? &k->targets[k->target_count++]
-                                                           : &k->targets[k->next_victim++ % TARGETS_MAX];
-    *t = (struct target_entry){.len = exchange.len};
-    memcpy(t->name, exchange.data, exchange.len);
-    return t;
-}
-
-/* Can messages for this exchange find their way from the broker's waiting room? Binds it if need be, on a
- * connection of its own: a missing exchange closes it. */
-static bool reachable(struct hander *k, struct bytes exchange)
-{
-    struct gateway *g = k->gateway;
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
-    struct err e = {0};
-    if (exchange.len == 0 || exchange.len > 255)
-        return false;
-    struct target_entry *t = find_target(k, exchange);
-    if (t->until_ms > now_ms)
-        return t->good;
-    struct broker *b = startup_open_broker(g->config, "postdate binder", &e);
-    t->good = b && g->transport->bind_target(b, exchange, &e) == 0;
-    t->until_ms = now_ms + (t->good ? TARGET_GOOD_MS : TARGET_BAD_MS);
-    if (t->good)
-        broker_close(b);
-    else
-        broker_drop(b);
-    return t->good;
-}
 
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
@@ -78,9 +32,12 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     if (!h)
         return false;
     k->look_bytes += row->message.properties.len + row->message.body.len;
-    h->at_ms = 0; /* publish it now, the broker waits */
-    if (!reachable(k, h->message.exchange)) {
-        gateway_settle(k->gateway, h, SETTLE_HOLD);
+    enum target_verdict v = outgoing_may_wait_in_broker(&h->message)
+                                ? bindings_reach(&k->bindings, h->message.exchange)
+                                : TARGET_BAD;
+    if (v != TARGET_GOOD) {
+        k->put_back += v == TARGET_LATER;
+        gateway_settle(k->gateway, h, v == TARGET_BAD ? SETTLE_HOLD : SETTLE_PUT_BACK);
         return true;
     }
     k->room--;
@@ -123,7 +80,13 @@ static int64_t look(struct hander *k, struct err *e)
     struct gateway *g = k->gateway;
     int64_t db_now_ms, until_ms;
     k->instance = tenure_instance(&g->tenure);
-    if (!k->instance || !atomic_load(&g->handing) || !gateway_now_ms(g, &db_now_ms))
+    if (!gateway_now_ms(g, &db_now_ms))
+        return NAP_MS / 20; /* soon: until the first look nobody knows whether the broker can wait */
+    int bound = bindings_refresh(&k->bindings, k->pg, db_now_ms, e);
+    if (bound < 0)
+        return -1;
+    gateway_set_up(g, UP_HANDER);
+    if (!bound || !k->instance || !atomic_load(&g->handing))
         return NAP_MS;
     /* Half of the memory at most: deliveries come first. */
     size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);
@@ -141,9 +104,14 @@ static int64_t look(struct hander *k, struct err *e)
                               .rows_max = k->room < CLAIM_ROWS ? (int32_t)k->room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     k->look_bytes = 0;
+    k->put_back = 0;
     int n = claim_due(k->pg, &q, on_row, k, e);
+    bool stuck = k->put_back > 0 && k->put_back == n;
+    bindings_end_look(&k->bindings);
     if (n < 0)
         return -1;
+    if (stuck)
+        return NAP_MS;
     return n == q.rows_max || k->look_bytes > CLAIM_BYTES / 2 ? 0 : NAP_MS;
 }
 
@@ -165,7 +133,7 @@ void *hander_thread(void *arg)
     static struct hander k;
     struct err e = {0};
     unsigned attempt = 0;
-    k.gateway = g;
+    k.gateway = k.bindings.gateway = g;
     while (!gateway_stopping(g, STOP_INTAKE)) {
         k.pg = pg_open(g->config->postgres.url, "postdate hander", &e);
         if (!k.pg) {
@@ -174,7 +142,6 @@ void *hander_thread(void *arg)
             continue;
         }
         watch_succeeded(&g->postgres);
-        gateway_set_up(g, UP_HANDER);
         attempt = 0;
         k.counted_ms = 0;
         err_clear(&e);

@@ -28,7 +28,7 @@ struct held *held_new(const struct claimed_row *row, int32_t instance, struct he
                        .instance = instance,
                        .attempts = row->attempts,
                        .in_doubt = row->in_doubt,
-                       .suspect = row->in_doubt || is_refusal(row->error),
+                       .suspect = (row->in_doubt && !row->rescued) || is_refusal(row->error),
                        .at_ms = row->next_at_ms,
                        .message = row->message,
                        .size = size};

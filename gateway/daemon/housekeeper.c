@@ -38,6 +38,7 @@ static void give_up_instance(struct housekeeper *k)
      * back. */
     wake_ring(&k->gateway->fast.wake);
     wake_ring(&k->gateway->careful.wake);
+    wake_ring(&k->gateway->handover.wake);
 }
 
 static void disconnect(struct housekeeper *k, const struct err *e)

@@ -21,7 +21,7 @@ static int connect_broker(struct intake *in, struct err *e)
     /* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
     int64_t most = c->intake.prefetch + INTAKE_ASIDE_MAX;
     uint16_t prefetch = (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
-    if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 ||
+    if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
         broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
         broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
         return -1;

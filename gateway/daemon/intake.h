@@ -60,6 +60,8 @@ struct intake {
     size_t count, item_count, bytes;
     struct intake_aside *aside, **aside_end;
     size_t aside_count, aside_bytes;
+    bool stamp_refused;     /* the broker does not allow the probe: not asked again */
+    bool stamp_said;        /* what was logged last about time stamps */
     bool retrying;          /* the batch comes from those set aside */
     int64_t aside_retry_ms; /* monotonic */
     int64_t park_warned_ms; /* monotonic */
@@ -72,6 +74,12 @@ int intake_store(struct intake *in, struct err *e);
 /* intake_park.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
  * others INTAKE_ASIDE. */
 void intake_park(struct intake *in);
+
+/* intake_stamp.c: finds out whether the broker stamps what it takes, and sets in->rules accordingly. Before
+ * the first broker_consume of a connection, with a database connection. Only when it is sure are stamps
+ * believed. -1: the broker's connection is dead; where the broker refused, the next connection is not asked
+ * again. */
+int intake_find_stamps(struct intake *in, struct err *e);
 
 /* intake_aside.c */
 bool intake_aside_has_key(const struct intake *in, struct bytes exchange, struct bytes key);

@@ -156,14 +156,15 @@ static void give_verdicts(struct intake *in)
     }
 }
 
+/* What delays count from: not before any of the messages was published. */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_now_ms(in->gateway, out_ms))
+    if (gateway_latest_ms(in->gateway, out_ms))
         return 0;
     if (store_clock(in->pg, &us, e) != 0)
         return -1;
-    *out_ms = us / 1000;
+    *out_ms = us / 1000 + 1;
     return 0;
 }
 
@@ -172,7 +173,6 @@ int intake_store(struct intake *in, struct err *e)
     int64_t now_ms;
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
-    now_ms++; /* the clock is rounded down, due times are rounded up */
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

@@ -188,11 +188,11 @@ static void start_threads(struct daemon *d)
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
     g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER;
-    /* Without a transport, too: an earlier one may have left messages with the broker. */
-    if (d->config.handover.receipts) {
+    /* Without a transport, and with receipts off, too: messages may be with the broker that were handed over
+     * under other settings, and a queue that is still bound must not fill up. */
+    start(&d->receipts, receipts_thread, g);
+    if (d->config.handover.receipts)
         g->up_wanted |= UP_RECEIPTS;
-        start(&d->receipts, receipts_thread, g);
-    }
     if (!g->transport)
         return;
     g->up_wanted |= UP_HANDOVER | UP_HANDER;
@@ -223,8 +223,7 @@ static void stop_threads(struct daemon *d)
     join_publisher(d, d->careful_thread, &d->careful);
     if (g->transport)
         join_publisher(d, d->handover_thread, &d->handover);
-    if (d->config.handover.receipts)
-        pthread_join(d->receipts, NULL);
+    pthread_join(d->receipts, NULL);
     raise_stage(g, STOP_SETTLER);
     pthread_join(d->settler, NULL);
     raise_stage(g, STOP_HOUSEKEEPER);
@@ -236,7 +235,7 @@ static void watch_over(struct daemon *d)
     struct gateway *g = &d->gateway;
     bool said_ready = false;
     while (!gateway_stopping(g, STOP_INTAKE)) {
-        if (!said_ready && atomic_load(&g->up) == g->up_wanted) {
+        if (!said_ready && (atomic_load(&g->up) & g->up_wanted) == g->up_wanted) {
             said_ready = true;
             log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
                      d->config.intake.exchange, d->config.delivery.exchange,

@@ -69,7 +69,7 @@ static void on_ack(struct publisher *p, struct held *h)
 static void on_nack(struct publisher *p, struct held *h)
 {
     if (p->transport)
-        handover_unknown(p, h);
+        handover_refused(p, h);
     else
         in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }
@@ -122,8 +122,7 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
     bool blamed = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
     struct held *h;
     if (p->transport) {
-        while ((h = confirms_take_any(&p->confirms)) != NULL)
-            handover_unknown(p, h);
+        handover_lost(p, blamed ? e : NULL);
         return;
     }
     if (blamed && !p->careful)

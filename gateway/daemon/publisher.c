@@ -7,6 +7,7 @@
 #define WINDOW_FAST 2000
 #define EVENT_EVERY 64              /* publishes between two looks at what the broker says */
 #define IDLE_NS INT64_C(1000000000) /* an idle connection is pumped this often, for its heartbeats */
+#define NEAR_NS INT64_C(100000000)  /* what is to be handed over may come too near its due time */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define DRAIN_MS 5000
@@ -101,10 +102,8 @@ static int connect(struct publisher *p, struct err *e)
     }
     confirms_reset(&p->confirms);
     set_broker(p, b);
-    if (p->transport && handover_declare(p, e) != 0) {
-        set_broker(p, NULL);
-        return -1;
-    }
+    if (p->transport)
+        atomic_fetch_add(&p->gateway->waiting_room, 1);
     watch_succeeded(&p->gateway->rabbitmq);
     gateway_set_up(p->gateway, p->transport ? UP_HANDOVER : p->careful ? UP_CAREFUL : UP_FAST);
     set_publishing(p, true);
@@ -206,7 +205,8 @@ static int publish_due(struct publisher *p, struct err *e)
     int64_t now_ms;
     int published = 0;
     while (!p->blocked && !confirms_full(&p->confirms, p->window) && gateway_now_ms(p->gateway, &now_ms)) {
-        struct held *h = lane_take_due(p->lane, now_ms);
+        /* What the broker is to wait with goes at once, the first due first. */
+        struct held *h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
         if (!h)
             break;
         if (!route(p, h))
@@ -232,11 +232,13 @@ static int check_confirms(struct publisher *p, struct err *e)
 static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
-    if (p->blocked || confirms_full(&p->confirms, p->window))
-        return IDLE_NS;
     int64_t next_ms = lane_next_ms(p->lane);
-    if (next_ms == INT64_MAX)
+    if (next_ms == INT64_MAX || p->blocked)
         return IDLE_NS;
+    if (confirms_full(&p->confirms, p->window))
+        return p->transport ? NEAR_NS : IDLE_NS;
+    if (p->transport)
+        return 0;
     pthread_mutex_lock(&g->clock_lock);
     int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
     pthread_mutex_unlock(&g->clock_lock);
@@ -267,6 +269,8 @@ static void run_connected(struct publisher *p)
         }
         if (p->blocked || tenure_instance(&p->gateway->tenure) == 0)
             put_back_all(p);
+        if (p->transport)
+            handover_put_back_near(p);
         if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             lost(p, &e);
             return;
@@ -294,8 +298,10 @@ void *publisher_thread(void *arg)
             pause_reconnecting(p, &attempt);
             continue;
         }
-        attempt = 0;
+        attempt = p->refused ? attempt : 0;
         run_connected(p);
+        if (p->refused)
+            pause_reconnecting(p, &attempt);
     }
     put_back_all(p);
     return NULL;

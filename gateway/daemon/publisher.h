@@ -27,6 +27,8 @@ struct publisher {
     atomic_int_fast64_t
         busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
     bool blocked;
+    bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
+                     since */
     struct confirms confirms;
     struct arena arena;
     struct buf properties;
@@ -42,11 +44,15 @@ void *publisher_thread(void *publisher);
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
 
 /* handover.c: the hand-over publisher's part. */
-int handover_declare(struct publisher *p, struct err *e);
+/* What could not be handed over in time is the gateway's to deliver. */
+void handover_put_back_near(struct publisher *p);
 /* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */
 int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e);
 void handover_acked(struct publisher *p, struct held *h);
-void handover_unknown(struct publisher *p, struct held *h);
+void handover_refused(struct publisher *p, struct held *h); /* nack */
+/* The connection is gone: all that is in flight. refusal: why the broker closed the channel over a publish;
+ * NULL: it did not. */
+void handover_lost(struct publisher *p, const struct err *refusal);
 
 /* publish_outcome.c: what the broker said. */
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);

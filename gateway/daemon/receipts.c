@@ -1,8 +1,13 @@
 /* Reads receipts: copies of the messages that the broker let go, and settles them `delivered`.
  *
+ * A receipt is acknowledged when its row is settled. A row that somebody's open transaction has locked does
+ * not hold up the others: its receipt stays unacknowledged and is tried again; the prefetch bounds how many.
+ *
  * Also keeps the mark up to which receipts have been read, by which the claimer knows what is lost and what
- * is merely late: while receipts flow, the due time of the last; when there are none, now, less the lag of
- * those that came a short while ago. */
+ * is merely late: now, less the greatest lag of the receipts that came a short while ago; not the due time of
+ * the last, as a busy ladder lets messages go out of order. Never beyond a receipt whose row is locked. After
+ * a new connection the broker may be starting, with much to let go before a receipt comes: then there is no
+ * mark for a while. */
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/startup.h"
@@ -14,52 +19,84 @@
 #define PREFETCH 2000
 #define BATCH_MAX 1000
 #define WAIT_MS 200
+#define LOCKED_MS 500 /* between two tries of what is locked */
 #define LAG_REMEMBERED_MS 10000
+#define START_MS 10000 /* or the grace, if that is shorter: without a mark after a new connection */
+
+/* Receipts that are not acknowledged yet. */
+struct batch {
+    struct message_id ids[PREFETCH];
+    uint64_t tags[PREFETCH];
+    size_t count;
+};
 
 struct receipts {
     struct gateway *gateway;
     struct pg *pg;
     struct broker *broker;
     struct arena arena;
-    struct message_id ids[BATCH_MAX];
-    size_t count;
-    uint64_t last_tag;
-    int64_t greatest_due_ms;     /* of the batch */
-    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately; monotonic */
+    struct batch fresh, locked;
+    bool is_locked[PREFETCH];
+    int64_t locked_ms;           /* monotonic; when those were tried last */
+    int64_t connected_ms;        /* monotonic; 0: never */
+    int64_t least_due_ms;        /* of the fresh ones */
+    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
 };
+
+static int64_t mono_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+static int open_database(struct receipts *r, struct err *e)
+{
+    struct gateway *g = r->gateway;
+    if (r->pg && !pg_is_broken(r->pg))
+        return 0;
+    pg_close(r->pg);
+    r->pg = pg_open(g->config->postgres.url, "postdate receipts", e);
+    if (r->pg && settle_receipts_setup(r->pg, e) == 0) {
+        watch_succeeded(&g->postgres);
+        return 0;
+    }
+    pg_close(r->pg);
+    r->pg = NULL;
+    watch_failed(&g->postgres, e);
+    return -1;
+}
 
 static int connect(struct receipts *r, struct err *e)
 {
     struct gateway *g = r->gateway;
-    if (!r->pg || pg_is_broken(r->pg)) {
-        pg_close(r->pg);
-        r->pg = pg_open(g->config->postgres.url, "postdate receipts", e);
-        if (!r->pg) {
-            watch_failed(&g->postgres, e);
-            return -1;
-        }
-        watch_succeeded(&g->postgres);
-    }
+    if (open_database(r, e) != 0)
+        return -1;
+    r->fresh.count = r->locked.count = 0; /* they come again */
     r->broker = startup_open_broker(g->config, "postdate receipts", e);
-    if (r->broker && broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) == 0 &&
-        broker_consume(r->broker, RECEIPT_QUEUE, "postdate.receipts", PREFETCH, e) == 0) {
-        watch_succeeded(&g->rabbitmq);
-        gateway_set_up(g, UP_RECEIPTS);
-        return 0;
+    if (!r->broker || broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
+        broker_consume(r->broker, RECEIPT_QUEUE, "postdate.receipts", PREFETCH, e) != 0) {
+        watch_failed(&g->rabbitmq, e);
+        return -1;
     }
-    watch_failed(&g->rabbitmq, e);
-    return -1;
+    watch_succeeded(&g->rabbitmq);
+    if (r->connected_ms) { /* the queue may be a new one, to which nothing is bound */
+        atomic_fetch_add(&g->waiting_room, 1);
+        wake_ring(&g->hander_wake);
+    }
+    r->connected_ms = mono_ms();
+    gateway_set_up(g, UP_RECEIPTS);
+    return 0;
 }
 
 static int collect(struct receipts *r, struct err *e)
 {
-    r->count = 0;
-    r->last_tag = 0;
-    r->greatest_due_ms = 0;
-    while (r->count < BATCH_MAX) {
+    struct batch *b = &r->fresh;
+    b->count = 0;
+    r->least_due_ms = INT64_MAX;
+    while (b->count < BATCH_MAX && b->count + r->locked.count < PREFETCH) {
         struct broker_event ev;
+        struct message_id id;
         arena_reset(&r->arena);
-        if (broker_next_event(r->broker, &r->arena, 0, r->last_tag ? 0 : WAIT_MS, &ev, e) != 0)
+        if (broker_next_event(r->broker, &r->arena, 0, b->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", RECEIPT_QUEUE);
@@ -67,42 +104,85 @@ static int collect(struct receipts *r, struct err *e)
             return 0;
         if (ev.kind != BROKER_EVENT_DELIVERY)
             continue;
-        r->last_tag = ev.tag;
-        struct message_id id;
-        if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id))
-            continue; /* not one of ours: acknowledged and forgotten */
-        r->ids[r->count++] = id;
-        if (message_id_due_ms(id) > r->greatest_due_ms)
-            r->greatest_due_ms = message_id_due_ms(id);
+        if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id)) { /* not one of ours: forgotten */
+            if (broker_ack(r->broker, ev.tag, false, e) != 0)
+                return -1;
+            continue;
+        }
+        b->ids[b->count] = id;
+        b->tags[b->count++] = ev.tag;
+        if (message_id_due_ms(id) < r->least_due_ms)
+            r->least_due_ms = message_id_due_ms(id);
     }
     return 0;
+}
+
+/* Acknowledges what is settled of b, and appends the rest to r->locked (b itself: keeps it there). */
+static int acknowledge(struct receipts *r, struct batch *b, struct err *e)
+{
+    size_t kept = 0, had = b->count, before = b == &r->locked ? 0 : r->locked.count;
+    for (size_t i = 0; i < had; i++)
+        kept += r->is_locked[i];
+    if (kept == 0 && r->locked.count == 0)
+        return broker_ack(r->broker, b->tags[had - 1], true, e);
+    r->locked.count = before;
+    for (size_t i = 0; i < had; i++) {
+        if (!r->is_locked[i]) {
+            if (broker_ack(r->broker, b->tags[i], false, e) != 0)
+                return -1;
+            continue;
+        }
+        r->locked.ids[r->locked.count] = b->ids[i];
+        r->locked.tags[r->locked.count++] = b->tags[i];
+    }
+    return 0;
+}
+
+/* -1: they stay unacknowledged, so they come again. */
+static int settle_batch(struct receipts *r, struct batch *b, struct err *e)
+{
+    if (b->count == 0)
+        return 0;
+    if (settle_receipts(r->pg, b->ids, b->count, r->is_locked, e) != 0)
+        return -1;
+    return acknowledge(r, b, e);
+}
+
+static int settle_locked(struct receipts *r, struct err *e)
+{
+    if (mono_ms() - r->locked_ms < LOCKED_MS)
+        return 0;
+    r->locked_ms = mono_ms();
+    return settle_batch(r, &r->locked, e);
 }
 
 static void move_mark(struct receipts *r)
 {
     struct gateway *g = r->gateway;
-    int64_t mono_ms = clock_monotonic_ns() / 1000000, now_ms, mark_ms;
+    int64_t now_mono_ms = mono_ms(), now_ms;
+    int64_t grace_ms = g->config->handover.grace_ms;
     if (!gateway_now_ms(g, &now_ms))
         return;
-    if (r->count > 0) {
-        r->lag_ms = now_ms > r->greatest_due_ms ? now_ms - r->greatest_due_ms : 0;
-        r->lag_seen_ms = mono_ms;
-        mark_ms = r->greatest_due_ms;
-    } else {
-        mark_ms = now_ms - (mono_ms - r->lag_seen_ms < LAG_REMEMBERED_MS ? r->lag_ms : 0);
+    if (now_mono_ms - r->lag_seen_ms >= LAG_REMEMBERED_MS)
+        r->lag_ms = 0;
+    if (now_ms - r->least_due_ms >= r->lag_ms) { /* never, when none came */
+        r->lag_ms = now_ms - r->least_due_ms;
+        r->lag_seen_ms = now_mono_ms;
     }
+    if (now_mono_ms - r->connected_ms < (grace_ms < START_MS ? grace_ms : START_MS))
+        return;
+    int64_t mark_ms = now_ms - r->lag_ms;
+    for (size_t i = 0; i < r->locked.count; i++)
+        if (message_id_due_ms(r->locked.ids[i]) < mark_ms)
+            mark_ms = message_id_due_ms(r->locked.ids[i]);
     atomic_store(&g->receipts_mark_ms, mark_ms);
-    atomic_store(&g->receipts_marked_ms, mono_ms);
+    atomic_store(&g->receipts_marked_ms, now_mono_ms);
 }
 
 static void run_connected(struct receipts *r, struct err *e)
 {
     while (!gateway_stopping(r->gateway, STOP_PUBLISHERS)) {
-        if (collect(r, e) != 0)
-            return;
-        if (r->count > 0 && settle_receipts(r->pg, r->ids, r->count, e) < 0)
-            return; /* unacknowledged, so they come again */
-        if (r->last_tag && broker_ack(r->broker, r->last_tag, true, e) != 0)
+        if (collect(r, e) != 0 || settle_batch(r, &r->fresh, e) != 0 || settle_locked(r, e) != 0)
             return;
         move_mark(r);
     }

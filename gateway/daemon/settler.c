@@ -104,16 +104,24 @@ static int settle_batch(struct settler *s, struct err *e)
     return locked ? settle_around_locks(s, e) : settle_singly(s, e);
 }
 
-/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered` or `failed`
- * twice does no harm. Putting a message back twice could: this gateway may have claimed it again in between.
- * Such a message is left to the end of the instance, which lets it wait again as one in doubt. */
+/* `handed`, too: while its outcome is unclear nobody claims it, for it is claimed again after due + grace
+ * only. */
+static bool may_be_said_twice(enum settle_kind kind)
+{
+    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED ||
+           kind == SETTLE_HANDED_FINAL;
+}
+
+/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
+ * `handed` twice does no harm. Putting a message back twice could: this gateway may have claimed it again in
+ * between. Such a message is left to the end of the instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
 {
     for (size_t i = s->count; i-- > 0;) {
         struct held *h = s->batch[i];
         if (!h)
             continue;
-        if (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_FAILED) {
+        if (may_be_said_twice(h->outcome)) {
             h->next = s->backlog;
             s->backlog = h;
             continue;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static struct broker_options options(const struct config *c, const char *name)
+struct broker_options startup_broker_options(const struct config *c, const char *name)
 {
     return (struct broker_options){.url = c->amqp.url,
                                    .name = name,
@@ -19,7 +19,7 @@ static struct broker_options options(const struct config *c, const char *name)
 
 struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e)
 {
-    struct broker_options o = options(c, name);
+    struct broker_options o = startup_broker_options(c, name);
     return broker_open(&o, e);
 }
 
@@ -42,26 +42,6 @@ int startup_declare(struct broker *b, const struct config *c, char *expired, siz
     return rc;
 }
 
-/* Who waits: as configured, `auto` by asking the broker. */
-static int choose_transport(struct gateway *g, struct err *e)
-{
-    const struct config *c = g->config;
-    enum config_transport t = c->handover.transport;
-    if (t == TRANSPORT_AUTO || t == TRANSPORT_PLUGIN) {
-        struct broker_options o = options(c, "postdate probe");
-        int has = transport_probe_plugin(&o, e);
-        if (has < 0)
-            return -1;
-        if (!has && t == TRANSPORT_PLUGIN)
-            return err_set(e, ERR_CONFIG,
-                           "handover.transport: plugin, but this RabbitMQ has no x-delayed-message exchanges "
-                           "(allowed: auto, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
-        t = has ? TRANSPORT_PLUGIN : TRANSPORT_TTL;
-    }
-    g->transport = t == TRANSPORT_PLUGIN ? &transport_plugin : t == TRANSPORT_TTL ? &transport_ttl : NULL;
-    return 0;
-}
-
 /* One try of everything. */
 static int try_once(struct gateway *g, struct watch **failed, struct err *e)
 {
@@ -82,7 +62,7 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
     if (rc == 0)
         rc = startup_declare(b, c, expired, sizeof expired, e);
     if (rc == 0)
-        rc = choose_transport(g, e);
+        rc = startup_choose_transport(g, e);
     if (rc == 0) {
         watch_succeeded(&g->rabbitmq);
         *failed = &g->postgres;

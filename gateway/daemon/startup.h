@@ -6,11 +6,17 @@
 #include "amqp/broker.h"
 #include "gateway/daemon/gateway.h"
 
+/* How to connect to the broker; name says who does. Points into c. */
+struct broker_options startup_broker_options(const struct config *c, const char *name);
 /* Opens a broker connection as configured. */
 struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e);
 /* Declares what the configuration asks for; expired receives the second intake queue's name. */
 int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
                     struct err *e);
+
+/* startup_transport.c: sets g->transport and declares what it needs; says what `auto` decided. Errors as
+ * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
+int startup_choose_transport(struct gateway *g, struct err *e);
 
 /* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit
  * code by err_exit_code). */

@@ -1,4 +1,5 @@
--- What may be handed to the broker: parameters as claim.sql, but $2 is the least time ahead and $3 prunes partitions only.
+-- What may be handed to the broker: parameters as claim.sql, but $2 and $3 are the least time ahead. Of both: the next attempt of a message that
+-- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
     select id, next_at, octet_length(body) + octet_length(properties) as size
       from postdate.message
@@ -17,4 +18,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting))
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, false,
-          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error, false

@@ -1,9 +1,9 @@
--- What `postdate feed` waits for: claim_handover.sql's candidates, of what was accepted by $4 (later ones are no reason to wait longer).
--- $1 horizon, $2 the least time ahead, $3 prunes partitions only, $5 the number that matters.
+-- What `postdate feed` waits for: claim_handover.sql's candidates, of what was accepted by $3 (later ones are no reason to wait longer).
+-- $1 horizon, $2 the least time ahead, $4 the number that matters.
 select count(*) from (
     select from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
-       and due <= $1::timestamptz and due >= $3::timestamptz
-       and created_at <= $4::timestamptz
-     limit $5::bigint) w
+       and due <= $1::timestamptz and due >= $2::timestamptz
+       and created_at <= $3::timestamptz
+     limit $4::bigint) w

@@ -1,5 +1,5 @@
--- $1 ids; $2, $3 their least and greatest due. Waits for a row that somebody
--- else has locked.
+-- $1 ids; $2, $3 their least and greatest due. A lock in the way ends it after lock_timeout; then receipts_free.sql.
+-- Returns nothing: all are settled, or were before.
 update postdate.message
    set state = 'delivered', settled_at = clock_timestamp(), owner = null, error = null
  where id = any ($1::uuid[]) and due >= $2::timestamptz and due <= $3::timestamptz

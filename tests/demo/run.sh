@@ -1,9 +1,15 @@
 #!/bin/bash
 # run.sh BIN_DIR: the demo from nothing to nothing: private servers, the gateway, demo.py, and all of it away again.
-# PYTHON: an interpreter with pika; TRANSPORT: for the gateway's [handover] transport.
+# PYTHON: an interpreter with pika. TRANSPORT: who waits, the gateway's [handover] transport (default auto); for plugin,
+# RabbitMQ gets the delayed-message plugin of the folder STACK_PLUGINS_DIR, else its test double.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(cd "$1" && pwd) || exit 1
+transport=${TRANSPORT:-auto}
+case $transport in
+auto | plugin | ttl | timer) ;;
+*) echo "TRANSPORT=$transport: allowed are auto, plugin, ttl, timer" >&2; exit 64 ;;
+esac
 export STACK_DIR=$top/build/demo
 log=$STACK_DIR/postdated.log
 gateway=
@@ -23,16 +29,22 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 "$top/tools/stack.sh" clean >/dev/null # of a demo that was killed
+if [[ $transport == plugin && -z ${STACK_PLUGINS_DIR:-} ]]; then
+    echo "Building a test double of the delayed-message plugin (STACK_PLUGINS_DIR=folder takes the real one) ..."
+    STACK_PLUGINS_DIR=$top/build/plugin-double
+    "$top/tools/plugin_double.sh" "$STACK_PLUGINS_DIR" || exit
+    export STACK_PLUGINS_DIR DEMO_PLUGIN=double
+fi
 echo "Starting a private Postgres and a private RabbitMQ ..."
 "$top/tools/stack.sh" start || exit 1
 # shellcheck disable=SC1091
 . "$STACK_DIR/env"
-export POSTDATE_CONFIG=/dev/null POSTDATE_HANDOVER_TRANSPORT=${TRANSPORT:-timer}
+export POSTDATE_CONFIG=/dev/null POSTDATE_HANDOVER_TRANSPORT=$transport
 "$bin/postdate" migrate >"$log" 2>&1 || { result=$?; cat "$log" >&2; exit $result; }
 "$bin/postdated" >>"$log" 2>&1 &
 gateway=$!
 
-DEMO_GATEWAY_PID=$gateway DEMO_POSTDATE=$bin/postdate "${PYTHON:-/usr/bin/python3}" "$top/tests/demo/demo.py"
+DEMO_GATEWAY_PID=$gateway DEMO_GATEWAY_LOG=$log DEMO_POSTDATE=$bin/postdate "${PYTHON:-/usr/bin/python3}" "$top/tests/demo/demo.py"
 result=$?
 if [[ $result -ne 0 && $result -ne 130 ]]; then
     echo "The gateway's log:" >&2

@@ -195,7 +195,8 @@ class Session:
 class Place:
     """A database and a vhost for one test or class, and everything that runs in it."""
 
-    def __init__(self, stack, max_delay='3d', migrate=True):
+    def __init__(self, stack, max_delay='3d', migrate=True, transport=None):
+        """transport: who waits; None leaves it to the default."""
         self.stack = stack
         stack.counter += 1
         self.vhost = stack.vhosts.pop(0) if stack.vhosts else 'none'
@@ -203,6 +204,7 @@ class Place:
         self.amqp = with_path(stack.amqp, self.vhost)
         self.postgres = postgres_url(stack.postgres, self.database)
         self.max_delay = max_delay
+        self.transport = transport
         self.gateways, self.clients, self.children = [], [], []
         stack.psql(f'create database {self.database} owner postdate')
         if migrate:
@@ -211,7 +213,9 @@ class Place:
     def env(self, **overrides):
         env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
         env.update(POSTDATE_POSTGRES_URL=self.postgres, POSTDATE_AMQP_URL=self.amqp, POSTDATE_CONFIG='/dev/null',
-                   POSTDATE_HANDOVER_TRANSPORT='timer', POSTDATE_DELIVERY_MAX_DELAY=self.max_delay)
+                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay)
+        if self.transport:
+            env['POSTDATE_HANDOVER_TRANSPORT'] = self.transport
         env.setdefault('ASAN_OPTIONS', 'detect_leaks=1')
         env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
         env.update({k: str(v) for k, v in overrides.items() if v is not None})
@@ -548,8 +552,11 @@ class LiveTest(unittest.TestCase):
     maxDiff = 4000
     vhosts = 1  # how many fresh ones run.py gives to each job (a test, or a SharedTest class)
     weight = 1  # heavier jobs start first
+    # Who waits. None: as users have it, by default the broker. 'timer' where the gateway's own waiting is the subject.
+    who_waits = None
 
     def place(self, **options):
+        options.setdefault('transport', self.who_waits)
         place = Place(options.pop('stack', None) or stack(), **options)
         self.places = getattr(self, 'places', [])
         self.places.append(place)
@@ -573,7 +580,7 @@ class SharedTest(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.p = Place(stack(), **cls.place_options)
+        cls.p = Place(stack(), **{'transport': cls.who_waits, **cls.place_options})
         cls.addClassCleanup(cls.p.close)
         cls.gw = cls.p.gateway(**cls.gateway_env)
         cls.parked = []

@@ -62,12 +62,21 @@ class Cancel(SharedTest):
 
     def test_a_plain_amqp_message_is_cancelled_by_its_id_too(self):
         inbox, key = self.inbox()
-        self.c.publish(key, b'plain', {'x-delay': 60_000})
+        self.c.publish(key, b'plain', {'x-delay': 60_000, 'x-postdate-hold': 'gateway'})
         query = f"select id from postdate.message where routing_key = '{key}'"
         message_id = wait_until(lambda: self.p.value(query), 5, 'the stored message')
         self.assertEqual(self.p.cli('cancel', message_id)[0], 0)
         self.assertEqual(self.state(message_id), 'cancelled')
         self.assertEqual(inbox.all(), [])
+
+    def test_what_rabbitmq_holds_is_not_cancelled_but_says_so(self):
+        inbox, key = self.inbox()
+        self.c.publish(key, b'plain', {'x-delay': 3500})
+        query = f"select id from postdate.message where routing_key = '{key}' and state = 'handed'"
+        message_id = wait_until(lambda: self.p.value(query), 3, 'the message to be handed over')
+        rc, out, _ = self.p.cli('cancel', message_id)
+        self.assertEqual((rc, out.strip()), (1, f'{message_id} too late'))
+        self.assertEqual(inbox.wait_body(b'plain').id, message_id)
 
 
 class CancelRace(LiveTest):
@@ -81,7 +90,7 @@ class CancelRace(LiveTest):
         due = now_ms() + 3500 * harness.SLOWNESS
         c = p.client()
         for i in range(count):
-            c.publish('race', str(i).encode(), {'x-opt-delivery-time': due})
+            c.publish('race', str(i).encode(), {'x-opt-delivery-time': due, 'x-postdate-hold': 'gateway'})
         wait_until(lambda: p.value('select count(*) from postdate.message') == str(count), 10, 'all to be stored')
         ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
         answers = self.cancel_around(p, ids, due, at_once)

@@ -40,6 +40,7 @@ def schedule_malformed(p, key, delay):
 class Locks(LiveTest):
     """Rows or keys that somebody else's transaction holds."""
     weight = 60
+    who_waits = 'timer'  # a long lead has everything claimed, to be locked
 
     def lock(self, p, where):
         s = p.session()

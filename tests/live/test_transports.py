@@ -2,65 +2,11 @@
 
 The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
 """
-import os
-import random
 import time
 
 import harness
-from harness import LiveTest, SharedTest, Stack, now_ms, wait_until
-
-RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in (4, 3, 2, 1, 0) for digit in range(15, 0, -1)]
-TTL_EXIT = 'postdate.ttl.exit'
-# Everything that waits, of the double and of the real plugin alike.
-LOSE_DELAYED = ('[mnesia:clear_table(T) || T <- mnesia:system_info(tables), T =:= postdate_double '
-                'orelse string:prefix(atom_to_list(T), "rabbit_delayed_message") =/= nomatch], ok.')
-RESCUE_GRACE_MS = 1000
-NEVER = '1h'  # as a grace: what the broker does not deliver fails the test
-
-
-def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', **more):
-    """The settings of a gateway; a short window makes a low ladder, which is quicker to declare."""
-    env = {'transport': transport, 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
-    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
-
-
-class Checks:
-    """What the test classes below share; `transport` says who waits."""
-    transport = 'timer'
-    comes_from = 'postdate.delivery'  # the exchange that a consumer sees: that of the last publish
-
-    @property
-    def broker_waits(self):
-        return self.transport != 'timer'
-
-    def wait_held(self, p, count, deadline_s=15):
-        """Until so many messages wait: handed, if the broker is to wait, else with the gateway."""
-        state = 'handed' if self.broker_waits else 'scheduled'
-        wait_until(lambda: p.counts().get(state, 0) == count, deadline_s, f'{count} messages {state}')
-
-    def wait_delivered(self, p, count, deadline_s=15):
-        wait_until(lambda: p.counts() == {'delivered': count}, deadline_s, f'{count} messages, all delivered')
-
-    def assert_each_once_and_not_early(self, inbox, sent):
-        """sent: {body: earliest time}"""
-        messages = inbox.all()
-        self.assertEqual(sorted(m.body for m in messages), sorted(sent))
-        for m in messages:
-            self.assertGreaterEqual(m.at_ms, sent[m.body], f'{m.body!r} was early')
-            self.assertGreaterEqual(m.at_ms, m.due_ms, f'{m.body!r} was early')
-            self.assertIsNotNone(m.id)
-
-    def publish_many(self, p, key, delays):
-        """A message for each delay, shuffled; {body: earliest time}."""
-        c, sent = p.client(), {}
-        numbered = list(enumerate(delays))
-        random.Random(7).shuffle(numbered)
-        for number, delay in numbered:
-            body = f'{number} {delay}'.encode()
-            sent[body] = now_ms() + delay
-            c.publish(key, body, {'x-delay': delay})
-        return sent
-
+from handover_kit import TTL_EXIT, Checks, handover, who_held
+from harness import LiveTest, SharedTest, now_ms, wait_until
 
 # --- one gateway for all tests of a transport ----------------------------------------------------------------------
 class Promises(Checks):
@@ -101,10 +47,10 @@ class Promises(Checks):
             self.assertEqual(m.body, body)
             self.assertEqual({k: m.headers.get(k) for k in headers}, headers)
             self.assertEqual({k: getattr(m.properties, k) for k in properties}, properties)
-            self.assertEqual((m.exchange, m.routing_key), (self.comes_from, key))
+            self.assertEqual((who_held(m), m.routing_key), (self.transport, key))
             self.assertEqual([m.id], self.rows(key, 'id'))
             for name in set(m.headers) - set(headers):
-                self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-(first-)?death.*)$')
+                self.assertRegex(name, r'^(x-delay|x-postdate-(id|due|exchange|l\d)|x-((first|last)-)?death.*)$')
         self.wait_rows(key, 'delivered', 1)
         self.assertEqual((len(inbox.all()), len(copies.all())), (1, 1))
         self.assertEqual(self.c.wait_get('q.empty.' + key).body, b'')
@@ -178,7 +124,6 @@ class TimerPromises(Promises, SharedTest):
 class TtlPromises(Promises, SharedTest):
     weight = 30
     transport = 'ttl'
-    comes_from = TTL_EXIT
     gateway_env = promises_env('ttl')
 
     def test_a_consumer_bound_straight_to_the_end_of_the_ladder(self):
@@ -190,14 +135,13 @@ class TtlPromises(Promises, SharedTest):
         self.c.publish(key, b'down', {'x-delay': 2000})
         m = inbox.wait_body(b'down')
         self.assertGreaterEqual(m.at_ms, at + 2000)
-        self.assertEqual((m.exchange, m.routing_key), (TTL_EXIT, key))
+        self.assertEqual((who_held(m), m.routing_key), ('ttl', key))
         self.wait_rows(key, 'delivered', 1)
 
 
 class PluginPromises(Promises, SharedTest):
     weight = 30
     transport = 'plugin'
-    comes_from = 'postdate.delayed'
     gateway_env = promises_env('plugin')
 
 
@@ -292,33 +236,10 @@ class BrokerLives(Lives):
         self.assertEqual(p.counts(), {'handed': len(sent)})
         self.assert_each_once_and_not_early(inbox, sent)
 
-    def lose_and_be_rescued(self, p, lose, delays=range(3000, 3500, 5)):
-        p.gateway(**handover(self.transport, grace='1s'))
-        inbox = p.consumer('q', bind='k')
-        sent = self.publish_many(p, 'k', delays)
-        self.wait_held(p, len(sent))
-        lose(p)
-        self.assertEqual(inbox.all(), [], 'the loss came too late for a test')
-        inbox.wait(len(sent), 20)
-        self.wait_delivered(p, len(sent))
-        self.assert_each_once_and_not_early(inbox, sent)
-        rescued = [m for m in inbox.all() if m.at_ms >= m.due_ms + RESCUE_GRACE_MS]
-        self.assertGreater(len(rescued), len(sent) * 0.9)
-
 
 class TtlLives(BrokerLives, LiveTest):
     weight = 10
     transport = 'ttl'
-
-    def test_what_the_broker_loses_is_delivered_by_the_gateway(self):
-        self.lose_and_be_rescued(self.place(), self.purge)
-
-    def purge(self, p):
-        """From the top, the way that messages go."""
-        c = p.client()
-        for queue in RUNGS:
-            if c.depth(queue):
-                c.channel.queue_purge(queue)
 
 
 class PluginLives(BrokerLives, LiveTest):
@@ -328,65 +249,3 @@ class PluginLives(BrokerLives, LiveTest):
     def test_auto_takes_the_plugin(self):
         g = self.place().gateway(**handover('auto'))
         self.assertTrue(g.lines_with(r'ready\b.*transport plugin'), g.log())
-
-
-# --- servers of their own -------------------------------------------------------------------------------------------
-class OwnServers(Checks):
-    """The plugin's messages are all in one table of the broker: losing them must not disturb other tests."""
-    weight = 90
-    vhosts = 0
-    together = True
-    plugins = None  # the folder; None: as for the shared servers
-
-    @classmethod
-    def setUpClass(cls):
-        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-' + cls.__name__.lower()), cls.plugins)
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
-        cls.servers.make_vhosts([f't{i}' for i in range(4)])
-
-    def place(self, **options):
-        """Never dropped: the whole stack is."""
-        p = harness.Place(self.servers, **options)
-        self.places = [p]
-        self.addCleanup(p.close, drop=False)
-        return p
-
-    def test_rabbitmq_killed_while_it_holds_thousands(self):
-        count = 1000 if harness.SAN else 3000
-        p = self.place()
-        p.gateway(**handover(self.transport, grace='1s'))
-        inbox = p.load('consume', '--queue', 'q', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
-                       '--timeout-s', 60, '--idle-s', 1.5, '--retry').wait_consuming()
-        p.load('publish', '--routing-key', 'k', '--count', count, '--delay-spread-ms', '6000,7500').result()
-        self.wait_held(p, count, 7)
-        self.servers.command('kill-rabbitmq')
-        self.servers.command('start-rabbitmq')
-        r = inbox.result()
-        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
-        self.wait_delivered(p, count)
-
-
-class TtlOwnServers(OwnServers, LiveTest):
-    transport = 'ttl'
-    plugins = ''
-
-    def test_auto_without_the_plugin_takes_the_ladder(self):
-        g = self.place().gateway(**handover('auto'))
-        self.assertTrue(g.lines_with(r'ready\b.*transport ttl'), g.log())
-
-    def test_a_plugin_that_is_missing_is_said_in_one_line(self):
-        g = self.place().gateway(wait=False, **handover('plugin'))
-        self.assertEqual(g.wait(), 78, g.log())
-        lines = g.lines_with('handover.transport')
-        self.assertEqual(len(lines), 1, g.log())
-        self.assertRegex(lines[0], r'plugin.*x-delayed-message')
-        self.assertEqual(g.lines_with(r'\bready\b'), [])
-
-
-class PluginOwnServers(OwnServers, LiveTest):
-    transport = 'plugin'
-
-    def test_what_the_broker_loses_is_delivered_by_the_gateway(self):
-        BrokerLives.lose_and_be_rescued(self, self.place(), lambda _: self.servers.rabbitmqctl('eval', LOSE_DELAYED),
-                                        range(5000, 6000, 10))

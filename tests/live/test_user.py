@@ -62,5 +62,6 @@ class OrdinaryUser(LiveTest):
         os.makedirs(os.path.join(home, 'build'))
         for name in ('postdate', 'postdated'):
             shutil.copy(os.path.join(harness.BIN_DIR, name), os.path.join(home, 'build'))
-        shutil.copytree(os.path.join(harness.ROOT, 'tools'), os.path.join(home, 'tools'))
+        for name in ('tools', 'plugins-config'):
+            shutil.copytree(os.path.join(harness.ROOT, name), os.path.join(home, name))
         shutil.copytree(os.path.join(harness.ROOT, 'tests', 'live'), os.path.join(home, 'tests', 'live'))

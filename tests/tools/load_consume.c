@@ -156,9 +156,10 @@ void counter_print(const struct counter *c)
            ",\"reconnects\":%" PRId64,
            c->distinct, c->o->count - c->distinct, c->duplicates, c->early, (double)c->earliest_us / 1000.0,
            c->unexpected, c->redelivered, c->reconnects);
-    printf(",\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,\"max_ms\":%.3f,\"seconds\":%.3f,\"rate\":%.0f",
-           percentile_ms(c, 0.5), percentile_ms(c, 0.99), percentile_ms(c, 0.999), percentile_ms(c, 1.0),
-           seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
+    printf(",\"min_ms\":%.3f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,\"max_ms\":%.3f,\"seconds\":%."
+           "3f,\"rate\":%.0f",
+           percentile_ms(c, 0), percentile_ms(c, 0.5), percentile_ms(c, 0.99), percentile_ms(c, 0.999),
+           percentile_ms(c, 1.0), seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
     print_missing(c);
     printf("}\n");
 }

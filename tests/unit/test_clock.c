@@ -24,14 +24,17 @@ static void test_never_ahead(void **state)
     for (int i = 0; i < 1000; i++) {
         seed = seed * 1664525 + 1013904223;
         int64_t way_ns = (int64_t)(seed % 50000000);
+        int64_t sent_ns = mono_ns - (int64_t)(seed >> 8) % (way_ns + 1);
         int64_t db_us = (mono_ns + offset_ns) / 1000; /* rounds down, as the server does */
-        int64_t sent_ns = mono_ns;
         mono_ns += way_ns;
         db_clock_sample(&c, db_us, sent_ns, mono_ns);
         assert_true(db_clock_ready(&c));
         int64_t behind_ns = mono_ns + offset_ns - db_clock_now_ns(&c, mono_ns);
         assert_true(behind_ns >= 0);
         assert_true(behind_ns <= way_ns + 1000);
+        int64_t ahead_ns = db_clock_latest_ns(&c, mono_ns) - mono_ns - offset_ns;
+        assert_true(ahead_ns >= 0);
+        assert_true(ahead_ns <= mono_ns - sent_ns + 1000);
         if (behind_ns < best_ns)
             best_ns = behind_ns;
     }
@@ -46,6 +49,7 @@ static void test_old_samples_are_forgotten(void **state)
     db_clock_sample(&c, 1500000, 0, 0);
     for (int i = 0; i < DB_CLOCK_SAMPLES; i++) /* slow answers, which do not contradict the first */
         db_clock_sample(&c, 1000000, -INT64_C(5000000000), 0);
+    assert_true(db_clock_latest_ns(&c, 0) == INT64_C(6000001000));
     assert_true(db_clock_now_ns(&c, 0) == 1000000000);
 }
 
@@ -58,6 +62,17 @@ static void test_a_clock_set_back_is_followed_at_once(void **state)
         db_clock_sample(&c, INT64_C(5000000000), 0, 100000);
     db_clock_sample(&c, INT64_C(1400000000), 200000, 300000); /* an hour back: nothing may leave early */
     assert_true(db_clock_now_ns(&c, 300000) == INT64_C(1400000000000));
+}
+
+static void test_a_clock_set_forward_is_followed_at_once(void **state)
+{
+    (void)state;
+    struct db_clock c;
+    db_clock_reset(&c);
+    for (int i = 0; i < DB_CLOCK_SAMPLES; i++)
+        db_clock_sample(&c, INT64_C(1400000000), 0, 100000);
+    db_clock_sample(&c, INT64_C(5000000000), 200000, 300000); /* a delay from now on must not end early */
+    assert_true(db_clock_latest_ns(&c, 300000) == INT64_C(5000000101000));
 }
 
 static void test_due_instant(void **state)
@@ -86,6 +101,7 @@ int main(void)
         cmocka_unit_test(test_never_ahead),
         cmocka_unit_test(test_old_samples_are_forgotten),
         cmocka_unit_test(test_a_clock_set_back_is_followed_at_once),
+        cmocka_unit_test(test_a_clock_set_forward_is_followed_at_once),
         cmocka_unit_test(test_due_instant),
     };
     return cmocka_run_group_tests_name("clock", tests, NULL, NULL);

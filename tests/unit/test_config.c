@@ -101,7 +101,10 @@ static void test_defaults(void **state)
     assert_string_equal(c.delivery.allow[0], "*");
     assert_int_equal(c.delivery.lead_ms, 500);
     assert_int_equal(c.delivery.max_delay_ms, INT64_C(730) * 86400000);
-    assert_int_equal(c.handover.transport, TRANSPORT_TIMER);
+    assert_int_equal(c.handover.transport, TRANSPORT_AUTO);
+    assert_int_equal(c.handover.what, HANDOVER_PLAIN);
+    assert_int_equal(c.handover.window_ms, INT64_C(26) * 3600000);
+    assert_int_equal(c.handover.min_ahead_ms, 2000);
     assert_int_equal(c.retry.attempts, 20);
     assert_int_equal(c.retry.first_ms, 1000);
     assert_int_equal(c.retry.max_ms, 600000);

@@ -227,19 +227,28 @@ static void test_broker_stamp(void **state)
         int64_t stamp_ms;
         bool stamps;
         int64_t base_ms;
+        int64_t behind_ms;
     } table[] = {
-        {NOW - 400, true, NOW - 400},
-        {NOW - 400, false, NOW},
-        {NOW, true, NOW},
-        {NOW + 1, true, NOW},
-        {-1, true, NOW},
-        {NOW - 5000, true, NOW - 5000}, /* the delay is over already: at once */
+        {NOW - 400, true, NOW - 400, 0},
+        {NOW - 400, false, NOW, 0},
+        {NOW, true, NOW, 0},
+        {NOW + 1, true, NOW, 0},
+        {-1, true, NOW, 0},
+        {NOW - 5000, true, NOW - 5000, 0}, /* the delay is over already: at once */
+        {NOW - 400, true, NOW - 370, 30},
+        {NOW - 400, true, NOW - 900, -500}, /* the broker's clock is ahead */
+        {NOW + 100, true, NOW - 400, -500},
+        {NOW - 20, true, NOW, 30}, /* never after now */
+        {INT64_MAX, true, NOW, 30},
+        {INT64_MIN, true, NOW, -30},
+        {NOW - 400, false, NOW, 30},
     };
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         struct delay_clock clock = plain_clock;
         struct buf h;
         struct delay d;
         clock.broker_stamps = table[i].stamps;
+        clock.stamp_behind_ms = table[i].behind_ms;
         buf_init(&h, 1000);
         wire_put_int64(&h, bytes_of_str("timestamp_in_ms"), table[i].stamp_ms);
         wire_put_int64(&h, bytes_of_str("x-delay"), 1000);

@@ -169,6 +169,12 @@ static void test_names(void **state)
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"hold\":\"broker\",\"properties\":{"
                  "\"expiration\":5}}");
     assert_int_equal(m.hold, HOLD_GATEWAY);
+    parser.rules.broker_holds_all = true; /* handover.what = all */
+    m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"key\":\"o-1\"}");
+    assert_int_equal(m.hold, HOLD_BROKER);
+    m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"hold\":\"gateway\"}");
+    assert_int_equal(m.hold, HOLD_GATEWAY);
+    parser.rules.broker_holds_all = false;
     refused("{\"delay_ms\":1,\"body\":\"\"}", "routing_key is missing");
     refused("{\"routing_key\":5,\"delay_ms\":1,\"body\":\"\"}", "routing_key: 5 is not a string");
     refused("{\"routing_key\":\"a\\u0000\",\"delay_ms\":1,\"body\":\"\"}", "NUL");

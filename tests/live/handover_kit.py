@@ -1,0 +1,105 @@
+"""What the tests of handing over share: settings, who waits where, and how to make RabbitMQ lose it.
+
+The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
+"""
+import os
+import random
+
+import harness
+from harness import Stack, now_ms, wait_until
+
+RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in (4, 3, 2, 1, 0) for digit in range(15, 0, -1)]
+TTL_EXIT = 'postdate.ttl.exit'
+DELAYED = 'postdate.delayed'
+# Everything that waits, of the double and of the real plugin alike.
+LOSE_DELAYED = ('[mnesia:clear_table(T) || T <- mnesia:system_info(tables), T =:= postdate_double '
+                'orelse string:prefix(atom_to_list(T), "rabbit_delayed_message") =/= nomatch], ok.')
+RESCUE_GRACE_MS = 1000
+NEVER = '1h'  # as a grace: what the broker does not deliver fails the test
+
+
+def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', **more):
+    """The settings of a gateway; a short window makes a low ladder, which is quicker to declare."""
+    env = {'transport': transport, 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
+    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
+
+
+def who_held(message):
+    """Which transport a message comes from, by the exchange that its consumer sees: that of its last publish. In the ladder
+    this is the last level that a rung led to; the exit itself for most."""
+    exchange = message.exchange
+    return 'ttl' if exchange.startswith('postdate.ttl.') else 'plugin' if exchange == DELAYED else 'timer'
+
+
+def held_by_broker(p, transport):
+    """How many messages wait in RabbitMQ, counted there."""
+    if transport == 'ttl':
+        c = p.client()
+        try:
+            return sum(c.depth(queue) or 0 for queue in RUNGS)
+        finally:
+            c.close()
+    # The real plugin and its double both answer this.
+    erlang = (f'X = rabbit_misc:r(<<"{p.vhost}">>, exchange, <<"{DELAYED}">>), '
+              'case rabbit_exchange:lookup(X) of {ok, E} -> proplists:get_value(messages_delayed, '
+              'rabbit_exchange:info(E, [messages_delayed])); _ -> 0 end.')
+    return int(p.stack.rabbitmqctl('eval', erlang))
+
+
+class Checks:
+    """What the test classes below share; `transport` says who waits."""
+    transport = 'timer'
+
+    @property
+    def broker_waits(self):
+        return self.transport != 'timer'
+
+    def wait_held(self, p, count, deadline_s=15):
+        """Until so many messages wait: handed, if the broker is to wait, else with the gateway."""
+        state = 'handed' if self.broker_waits else 'scheduled'
+        wait_until(lambda: p.counts().get(state, 0) == count, deadline_s, f'{count} messages {state}')
+
+    def wait_delivered(self, p, count, deadline_s=15):
+        wait_until(lambda: p.counts() == {'delivered': count}, deadline_s, f'{count} messages, all delivered')
+
+    def assert_each_once_and_not_early(self, inbox, sent):
+        """sent: {body: earliest time}"""
+        messages = inbox.all()
+        self.assertEqual(sorted(m.body for m in messages), sorted(sent))
+        for m in messages:
+            self.assertGreaterEqual(m.at_ms, sent[m.body], f'{m.body!r} was early')
+            self.assertGreaterEqual(m.at_ms, m.due_ms, f'{m.body!r} was early')
+            self.assertIsNotNone(m.id)
+
+    def publish_many(self, p, key, delays):
+        """A message for each delay, shuffled; {body: earliest time}."""
+        c, sent = p.client(), {}
+        numbered = list(enumerate(delays))
+        random.Random(7).shuffle(numbered)
+        for number, delay in numbered:
+            body = f'{number} {delay}'.encode()
+            sent[body] = now_ms() + delay
+            c.publish(key, body, {'x-delay': delay})
+        return sent
+
+
+class OwnServers(Checks):
+    """The plugin's messages are all in one table of the broker: losing them must not disturb other tests."""
+    weight = 90
+    vhosts = 0
+    together = True
+    plugins = None  # the folder; None: as for the shared servers
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-' + cls.__name__.lower()), cls.plugins)
+        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
+        cls.servers.start()
+        cls.servers.make_vhosts([f't{i}' for i in range(4)])
+
+    def place(self, **options):
+        """Never dropped: the whole stack is."""
+        p = harness.Place(self.servers, **options)
+        self.places = [p]
+        self.addCleanup(p.close, drop=False)
+        return p

@@ -1,0 +1,257 @@
+"""Who waits when nobody says it (handover.transport = auto), with which rights, and from which clock delays count."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import urllib.parse
+
+import pika
+import pika.exceptions
+
+import harness
+from harness import LiveTest, Stack, now_ms, wait_until
+from test_transports import handover
+
+PLUGINS_CONFIG = os.path.join(harness.ROOT, 'plugins-config')
+
+
+def url_of(p, user, password):
+    parts = urllib.parse.urlsplit(p.amqp)
+    return urllib.parse.urlunsplit(parts._replace(netloc=f'{user}:{password}@{parts.hostname}:{parts.port}'))
+
+
+def add_user(p, user, password, configure, write, read):
+    """A login for the place's vhost alone; rabbitmqctl takes passwords as arguments, so it is done inside."""
+    name, vhost = f'<<"{user}">>', f'<<"{p.vhost}">>'
+    p.stack.rabbitmqctl('eval', f'ok = rabbit_auth_backend_internal:add_user({name}, <<"{password}">>, <<"test">>), '
+                        f'rabbit_auth_backend_internal:set_permissions({name}, {vhost}, <<"{configure}">>, '
+                        f'<<"{write}">>, <<"{read}">>, <<"test">>), ok.')
+    return url_of(p, user, password)
+
+
+def delete_user(stack, user):
+    stack.rabbitmqctl('eval', f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"test">>), ok.')
+
+
+class Refused(LiveTest):
+    weight = 20
+
+    def login(self, p, configure):
+        user = 'narrow-' + p.vhost
+        url = add_user(p, user, 'secret', configure, '.*', '.*')
+        self.addCleanup(delete_user, p.stack, user)
+        return url
+
+    def test_a_login_that_may_declare_nothing_for_it_leaves_waiting_to_the_gateway(self):
+        p = self.place()
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|receipts))?$')
+        g = p.gateway(POSTDATE_AMQP_URL=url)
+        self.assertTrue(g.lines_with(r'ready\b.*transport timer'), g.log())
+        self.assertEqual(len(g.lines_with('auto: the gateway itself waits.*refused')), 1, g.log())
+        self.assertEqual(len(g.lines_with('was not asked whether it stamps')), 1, g.log())
+        inbox = p.consumer('q', bind='k')
+        at = now_ms()
+        p.client().publish('k', b'late enough to be handed over', {'x-delay': 2600})
+        self.assert_on_time(inbox.wait(1)[0], at, 2600)
+        self.assertEqual(g.term(), 0)
+
+    def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):
+        p = self.place()
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|receipts|delayed|probe))?$')
+        g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
+        self.assertEqual(g.wait(), 77, g.log())
+        self.assertEqual(len(g.lines_with('handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
+
+
+@harness.not_san
+class PluginGoes(LiveTest):
+    """On servers of its own."""
+    weight = 95
+    vhosts = 0
+
+    def test_what_the_plugin_held_when_it_was_disabled_is_delivered_by_the_gateway(self):
+        servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-plugin-goes'))
+        self.addCleanup(servers.command, 'clean', check=False)
+        servers.start()
+        servers.make_vhosts(['t'])
+        p = harness.Place(servers)
+        self.places = [p]
+        self.addCleanup(p.close, drop=False)
+        g = p.gateway(POSTDATE_HANDOVER_GRACE='1s')
+        if not g.lines_with(r'ready\b.*transport plugin'):
+            self.skipTest('the servers have no delayed-message plugin')
+        self.assertEqual(len(g.lines_with('auto: RabbitMQ has the delayed-message plugin')), 1, g.log())
+        c = p.client()
+        c.queue('q', 'k')
+        due = {}
+        for i in range(40):
+            due[b'%d' % i] = now_ms() + 9000
+            c.publish('k', b'%d' % i, {'x-delay': 9000})
+        c.close()
+        wait_until(lambda: p.counts() == {'handed': 40}, 8, 'all to be handed over')
+        self.assertEqual(g.term(), 0)
+        servers.command('stop-rabbitmq')
+        servers.plugins = ''
+        servers.command('start-rabbitmq')
+        g = p.gateway(POSTDATE_HANDOVER_GRACE='1s')
+        self.assertTrue(g.lines_with(r'ready\b.*transport ttl'), g.log())
+        self.assertEqual(len(g.lines_with('has it no more')), 1, g.log())
+        self.assertEqual(len(g.lines_with('auto: RabbitMQ waits with TTL queues')), 1, g.log())
+        inbox = p.consumer('q')
+        inbox.wait(40, 30)
+        wait_until(lambda: p.counts() == {'delivered': 40}, 10, 'all to be settled')
+        self.assertEqual(sorted(m.body for m in inbox.all()), sorted(due))
+        for m in inbox.all():
+            self.assertGreaterEqual(m.at_ms, due[m.body])
+
+
+class LeastPrivilege(LiveTest):
+    """The user of plugins-config/definitions.json, as docker/ and the README have it."""
+    weight = 25
+
+    def import_definitions(self, p):
+        password = 'a password / with & signs'
+        made = subprocess.run([os.path.join(PLUGINS_CONFIG, 'make_definitions.sh'),
+                               os.path.join(PLUGINS_CONFIG, 'definitions.json')], input=password.encode(),
+                              stdout=subprocess.PIPE, check=True)
+        definitions = json.loads(made.stdout)
+        self.assertEqual([v['name'] for v in definitions['vhosts']], ['/'])
+        user = 'least-' + p.vhost
+        definitions['vhosts'] = []
+        definitions['users'][0]['name'] = definitions['permissions'][0]['user'] = user
+        definitions['permissions'][0]['vhost'] = p.vhost
+        path = os.path.join(p.stack.directory, f'definitions-{p.vhost}.json')
+        with open(path, 'w', encoding='utf-8') as f:
+            json.dump(definitions, f)
+        self.addCleanup(os.remove, path)
+        os.chmod(path, 0o644)
+        p.stack.rabbitmqctl('import_definitions', path)
+        self.addCleanup(delete_user, p.stack, user)
+        return url_of(p, user, urllib.parse.quote(password, safe=''))
+
+    def test_it_can_do_all_that_the_gateway_needs_and_nothing_else(self):
+        p = self.place()
+        url = self.import_definitions(p)
+        inbox = None
+        for transport in ('ttl', 'plugin', 'timer'):
+            g = p.gateway(POSTDATE_AMQP_URL=url, **handover(transport))
+            self.assertTrue(g.lines_with(rf'ready\b.*transport {transport}'), g.log())
+            inbox = inbox or p.consumer('q', bind='k')
+            c = p.client()
+            work = c.queue('work.' + transport)
+            at = now_ms()
+            c.publish('k', transport.encode(), {'x-delay': 1500})
+            c.publish(work, b'by the default exchange', {'x-delay': 300, 'x-postdate-exchange': ''})
+            c.publish('k', b'bad', {'x-delay': 'soon'})
+            self.assert_on_time(inbox.wait_body(transport.encode()), at, 1500)
+            self.assertEqual(c.wait_get(work).body, b'by the default exchange')
+            self.assertIn('x-postdate-error', c.wait_get('postdate.rejected').headers)
+            wait_until(lambda: set(p.counts()) == {'delivered'}, 10, 'all to be settled')
+            self.assertEqual(g.lines_with('refused|cannot|not asked'), [], g.log())
+            self.assertEqual(g.term(), 0)
+        waited = [m.exchange for m in inbox.all()]
+        self.assertEqual(waited, ['postdate.ttl.exit', 'postdate.delayed', 'postdate.delivery'])
+        self.assert_nothing_else(p, url)
+
+    def assert_nothing_else(self, p, url):
+        p.client().queue('foreign')
+        attempts = {
+            'declare a queue': lambda ch: ch.queue_declare('mine'),
+            'declare an exchange': lambda ch: ch.exchange_declare('mine', 'topic'),
+            'delete a queue': lambda ch: ch.queue_delete('foreign'),
+            'purge a queue': lambda ch: ch.queue_purge('foreign'),
+            'read a queue': lambda ch: ch.basic_get('foreign'),
+            'bind a queue': lambda ch: ch.queue_bind('foreign', 'postdate.delivery', '#'),
+            'read an exchange': lambda ch: ch.queue_bind('postdate.intake', 'amq.topic', '#'),
+            'publish elsewhere': lambda ch: ch.basic_publish('amq.topic', 'k', b''),
+        }
+        for what, attempt in attempts.items():
+            with self.subTest(what), pika.BlockingConnection(pika.URLParameters(url)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                with self.assertRaises(pika.exceptions.ChannelClosedByBroker) as caught:
+                    attempt(channel)
+                self.assertEqual(caught.exception.reply_code, 403)
+
+
+class Stamps(LiveTest):
+    """This RabbitMQ does not stamp messages, so a stamp is whatever the publisher says."""
+
+    def test_a_forged_time_stamp_changes_nothing(self):
+        p = self.place()
+        g = p.gateway()
+        self.assertEqual(g.lines_with('stamps'), [], g.log())
+        inbox = p.consumer('q', bind='k')
+        sent = {}
+        for stamp in (1, now_ms() - 3_600_000, now_ms() - 1000, now_ms() + 3_600_000, -1, 'soon'):
+            sent[str(stamp).encode()] = now_ms()
+            p.client().publish('k', str(stamp).encode(), {'x-delay': 1000, 'timestamp_in_ms': stamp})
+        for m in inbox.wait(len(sent)):
+            self.assert_on_time(m, sent[m.body], 1000)
+            self.assertEqual(str(m.headers['timestamp_in_ms']).encode(), m.body, 'and arrives as it was sent')
+
+    def test_the_probe_leaves_nothing_behind(self):
+        p = self.place()
+        p.gateway()
+        queues = p.stack.rabbitmqctl('-q', 'list_queues', '-p', p.vhost, '--no-table-headers', 'name').split()
+        self.assertIn('postdate.intake', queues)
+        self.assertEqual([q for q in queues if 'probe' in q], [])
+
+
+@harness.not_san
+class StampingBroker(LiveTest):
+    """A double of what RabbitMQ 3.12 and later can do (tests/stamp_double), in this test's vhost alone."""
+    weight = 20
+
+    def stamping(self, overwrite, ahead_ms=0):
+        p = self.place()
+        directory = os.path.join(p.stack.directory, 'stamp-' + p.vhost)
+        os.makedirs(directory)
+        self.addCleanup(shutil.rmtree, directory)
+        broker = sorted(glob.glob('/usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins'))[-1]
+        subprocess.run(['erlc', '-o', directory, os.path.join(harness.ROOT, 'tests', 'stamp_double', 'postdate_stamp.erl')],
+                       env=dict(os.environ, ERL_LIBS=broker), check=True, stdin=subprocess.DEVNULL)
+        os.chmod(directory, 0o755)
+        p.stack.rabbitmqctl('eval', f'code:is_loaded(postdate_stamp) =/= false orelse '
+                            f'({{module, _}} = code:load_abs("{directory}/postdate_stamp")), '
+                            f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).')
+        return p
+
+    def delay_across_a_restart(self, p, pattern, **headers):
+        """Publishes a message due in 3 s while no gateway runs; returns when it came, after the publish and the start."""
+        g = p.gateway()
+        self.assertEqual(len(g.lines_with(pattern)), 1, g.log())
+        self.assertEqual(g.term(), 0)
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        published = now_ms()
+        c.publish('k', b'm', {'x-delay': 3000, **headers})
+        wait_until(lambda: now_ms() > published + 1500, 5, 'some time without a gateway')
+        started = now_ms()
+        p.gateway()
+        m = inbox.wait(1)[0]
+        self.assertGreaterEqual(m.at_ms, published + 3000, 'early')
+        return m.at_ms - published, m.at_ms - started
+
+    def test_delays_count_from_the_stamp(self):
+        p = self.stamping('true')
+        total_ms, _ = self.delay_across_a_restart(p, 'RabbitMQ stamps messages.*from their arrival', timestamp_in_ms=5)
+        self.assertLess(total_ms, 4400)
+
+    def test_a_clock_that_is_a_little_off_makes_nothing_early(self):
+        p = self.stamping('true', -600)
+        total_ms, _ = self.delay_across_a_restart(p, 'RabbitMQ stamps messages.*from their arrival')
+        self.assertLess(total_ms, 4400)
+
+    def test_a_clock_that_is_far_off_is_not_believed(self):
+        p = self.stamping('true', -90_000)
+        _, since_start_ms = self.delay_across_a_restart(p, r"its clock and the database's differ by 900\d\d ms")
+        self.assertGreaterEqual(since_start_ms, 3000)
+
+    def test_a_broker_that_keeps_what_the_publisher_says_is_not_believed(self):
+        p = self.stamping('false')
+        g = p.gateway()
+        self.assertEqual(g.lines_with('stamps'), [], g.log())
+        inbox, at = p.consumer('q', bind='k'), now_ms()
+        p.client().publish('k', b'forged', {'x-delay': 1000, 'timestamp_in_ms': at - 60_000})
+        self.assert_on_time(inbox.wait(1)[0], at, 1000)

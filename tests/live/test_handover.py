@@ -1,0 +1,193 @@
+"""What may go wrong while RabbitMQ waits: locks, deleted exchanges and queues, switched settings."""
+import time
+import urllib.parse
+
+import harness
+from harness import LiveTest, now_ms, wait_until
+
+TTL_EXIT = 'postdate.ttl.exit'
+RECEIPTS = 'postdate.receipts'
+
+
+def ttl(grace='1s', min_ahead='300ms', window='6m', **more):
+    env = {'transport': 'ttl', 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
+    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
+
+
+class Handover(LiveTest):
+    weight = 10
+
+    def hand_over(self, p, *bodies, delay=3000, key='k', **headers):
+        c = p.client()
+        for body in bodies:
+            c.publish(key, body, {'x-delay': delay, **headers})
+        wait_until(lambda: p.counts().get('handed', 0) == len(bodies), 10, f'{len(bodies)} messages handed')
+        return c
+
+    def assert_each_once(self, p, inbox, bodies, grace_ms=1000):
+        """Also when what was rescued by mistake has had its time to come."""
+        inbox.wait(len(bodies), 20)
+        wait_until(lambda: set(p.counts()) == {'delivered'}, 20, 'all to be settled')
+        past = f"select now() > max(due) + interval '{grace_ms + 1500} ms' from postdate.message"
+        wait_until(lambda: p.value(past) == 't', 10, 'the time of a rescue to pass')
+        self.assertEqual(sorted(m.body for m in inbox.all()), sorted(bodies))
+        for m in inbox.all():
+            self.assertGreaterEqual(m.at_ms, m.due_ms)
+
+    def test_a_locked_row_does_not_hold_up_the_receipts_of_others(self):
+        p = self.place()
+        p.gateway(**ttl())
+        inbox = p.consumer('q', bind='#')
+        self.hand_over(p, b'locked', key='locked')
+        s = p.session()
+        s.run('begin')
+        self.assertEqual(len(s.run("select id from postdate.message where routing_key = 'locked' for update")), 1)
+        c = p.client()
+        others = [b'%d' % i for i in range(30)]
+        for body in others:
+            c.publish('k', body, {'x-delay': 3000})
+        inbox.wait(31)
+        wait_until(lambda: p.counts() == {'handed': 1, 'delivered': 30}, 5, 'the others to be settled')
+        past = "select now() > max(due) + interval '2500 ms' from postdate.message"
+        wait_until(lambda: p.value(past) == 't', 10, 'the time of a rescue to pass')
+        self.assertEqual(p.counts(), {'handed': 1, 'delivered': 30})
+        s.run('commit')
+        s.close()
+        self.assert_each_once(p, inbox, [b'locked', *others])
+        wait_until(lambda: c.depth(RECEIPTS) == 0, 5, 'the receipts to be read')
+
+    def test_a_message_that_is_tried_again_later_is_not_handed_over(self):
+        p = self.place()
+        p.gateway(**ttl(), POSTDATE_RETRY_ATTEMPTS=2, POSTDATE_RETRY_FIRST='6s')
+        p.client().publish('nobody.listens', b'', {'x-delay': 100})
+        row = 'select attempts, state, xmin from postdate.message'
+        wait_until(lambda: p.psql(row)[0][:2] == ['1', 'scheduled'], 10, 'the first attempt')
+        seen = set()
+        wait_until(lambda: p.value("select next_at < now() + interval '700 ms' from postdate.message") == 't' or
+                   seen.update(map(tuple, p.psql(row))), 10, 'the second attempt to come near')
+        self.assertEqual(len(seen), 1, 'somebody claimed it and put it back meanwhile')
+
+    def arrives_through_the_exit(self, p, c, inbox):
+        """Messages go until one has been let go by the broker again; how many it took."""
+        sent = []
+
+        def through():
+            sent.append(b'try %d' % len(sent))
+            c.publish('k', sent[-1], {'x-delay': 1500})
+            time.sleep(0.5)  # the pace of the messages
+            return [m for m in inbox.all() if m.body in sent and m.exchange == TTL_EXIT]
+        wait_until(through, 40, 'a message to come through the ladder')
+        return sent
+
+    def test_a_deleted_exit_is_made_again_with_its_bindings(self):
+        p = self.place()
+        p.gateway(**ttl())
+        inbox = p.consumer('q', bind='k')
+        c = self.hand_over(p, b'a', b'b')
+        c.channel.exchange_delete(TTL_EXIT)
+        self.assert_each_once(p, inbox, [b'a', b'b'])  # lost, rescued
+        sent = self.arrives_through_the_exit(p, c, inbox)
+        self.assert_each_once(p, inbox, [b'a', b'b', *sent])
+
+    def test_a_deleted_rung_is_made_again(self):
+        p = self.place()
+        p.gateway(**ttl())
+        inbox = p.consumer('q', bind='k')
+        c = self.hand_over(p, b'a')
+        for digit in range(1, 16):
+            c.channel.queue_delete(f'postdate.ttl.r16g100.l0.d{digit}')
+            c.channel.queue_delete(f'postdate.ttl.r16g100.l1.d{digit}')
+        sent = self.arrives_through_the_exit(p, c, inbox)
+        self.assert_each_once(p, inbox, [b'a', *sent])
+
+    def test_a_deleted_receipt_queue_is_made_and_bound_again(self):
+        p = self.place()
+        p.gateway(**ttl(grace='2s'))
+        inbox = p.consumer('q', bind='k')
+        c = p.client()
+        c.publish('k', b'first', {'x-delay': 1000})
+        wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'the first to be settled')
+        c.channel.queue_delete(RECEIPTS)
+        vhost = ['-p', p.vhost, '--silent']
+
+        def bound():
+            rows = p.stack.rabbitmqctl('list_bindings', *vhost, 'source_name', 'destination_name').splitlines()
+            return [TTL_EXIT, RECEIPTS] in [r.split('\t') for r in rows]
+        wait_until(bound, 15, 'the queue to be bound again')
+        bodies = [b'%d' % i for i in range(20)]
+        self.hand_over(p, *bodies, delay=2500)
+        self.assert_each_once(p, inbox, [b'first', *bodies], 2000)
+
+    def test_an_exchange_that_is_made_again_gets_what_was_handed_over_before(self):
+        p = self.place()
+        p.gateway(**ttl())
+        c = p.client()
+        c.channel.exchange_declare('orders', 'topic', durable=True)
+        self.hand_over(p, b'a', b'b', delay=9000, **{'x-postdate-exchange': 'orders'})
+        c.channel.exchange_delete('orders')
+        c.channel.exchange_declare('orders', 'topic', durable=True)
+        c.queue('q', 'k', 'orders')
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'as a restart of RabbitMQ would')
+        inbox = p.consumer('q')
+        self.assert_each_once(p, inbox, [b'a', b'b'])
+
+    def test_receipts_switched_off_while_the_broker_holds_messages(self):
+        p = self.place()
+        g = p.gateway(**ttl())
+        inbox = p.consumer('q', bind='k')
+        bodies = [b'%d' % i for i in range(20)]
+        c = self.hand_over(p, *bodies)
+        self.assertEqual(g.term(), 0)
+        p.gateway(**ttl(receipts='off'))
+        self.assert_each_once(p, inbox, bodies)
+        wait_until(lambda: c.depth(RECEIPTS) == 0, 5, 'the receipts not to pile up')
+
+    def test_rungs_that_refuse_messages_make_nothing_late(self):
+        p = self.place()
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', r'^postdate\.ttl\.r', '{"max-length":0}',
+                            '--apply-to', 'queues')
+        p.gateway(**ttl(grace='1h'))
+        inbox = p.consumer('q', bind='k')
+        at = now_ms()
+        p.client().publish('k', b'refused', {'x-delay': 1500})
+        self.assert_on_time(inbox.wait(1)[0], at, 1500)
+
+    def test_what_cannot_be_declared_is_waited_for_by_the_gateway(self):
+        p = self.place()
+        c = p.client()
+        c.channel.exchange_declare(TTL_EXIT, 'direct', durable=True)
+        g = p.gateway(**ttl())
+        inbox = p.consumer('q', bind='k')
+        at = now_ms()
+        c.publish('k', b'held', {'x-delay': 1500})
+        self.assert_on_time(inbox.wait(1)[0], at, 1500)
+        self.assertEqual(len(g.lines_with("can't wait with messages.*" + TTL_EXIT)), 1, g.log())
+        self.assertEqual(inbox.all()[0].exchange, 'postdate.delivery')
+
+    def test_an_exchange_that_may_not_be_written_to_makes_nothing_late(self):
+        p = self.place()
+        user = urllib.parse.urlsplit(p.amqp).username
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, '.*', r'^(?!postdate\.ttl\.r16g100\.l1$)', '.*')
+        g = p.gateway(**ttl(grace='1h', window='20s'))
+        inbox = p.consumer('q', bind='k')
+        c, sent = p.client(), {}
+        for i in range(50):
+            sent[b'%d' % i] = now_ms()
+            c.publish('k', b'%d' % i, {'x-delay': 2500})
+        wait_until(lambda: g.lines_with('does not take the messages'), 10, 'the reason to be logged')
+        for m in inbox.wait(50):
+            self.assert_on_time(m, sent[m.body], 2500)
+        self.assertEqual(len(g.lines_with('does not take the messages.*403')), 1, g.log())
+
+    @harness.not_san
+    def test_many_headers_and_a_large_cc_stay_with_the_gateway(self):
+        """On the ladder x-death would grow beyond what a frame can carry."""
+        p = self.place()
+        p.gateway(**ttl())
+        inbox = p.consumer('q', bind='k')
+        cc = ['cc.%d.' % i + 'x' * 200 for i in range(150)]
+        headers = {'x-delay': 1700, 'CC': cc, **{'h%d' % i: 'v' * 40 for i in range(200)}}
+        p.client().publish('k', b'large', headers)
+        m = inbox.wait(1)[0]
+        self.assertEqual((m.headers['CC'], m.exchange), (cc, 'postdate.delivery'))
+        wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')

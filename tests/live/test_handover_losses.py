@@ -1,0 +1,143 @@
+"""20,000 messages wait in RabbitMQ. It is killed, loses them all, or no gateway runs: all arrive, and none is early."""
+import harness
+from handover_kit import LOSE_DELAYED, RESCUE_GRACE_MS, RUNGS, Checks, OwnServers, handover, held_by_broker
+from harness import LiveTest, now_ms, wait_until
+
+COUNT = 2000 if harness.SAN else 20_000
+# How far ahead messages are due. Handing over takes 2-4 s on an idle machine; one that is too busy gets another try.
+AHEAD_MS = (12_000, 25_000, 50_000)
+SPREAD_MS = 7000  # no more at once than a ladder on a busy machine can let go
+
+
+class Thousands(Checks):
+    time_limit_s = 240
+
+    def hand_over(self, p, act):
+        """Hands COUNT messages to the broker and calls act() before the first is due. Returns (name of queue and routing
+        key, its consumer)."""
+        for ahead_ms in AHEAD_MS:
+            key = f'due.{ahead_ms}'
+            inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', COUNT,
+                           '--timeout-s', 120, '--idle-s', 1, '--retry').wait_consuming()
+            first_due_ms = now_ms() + ahead_ms
+            p.load('publish', '--routing-key', key, '--count', COUNT, '--delay-spread-ms',
+                   f'{ahead_ms},{ahead_ms + SPREAD_MS}').result()
+            if self.all_handed(p, key, first_due_ms):
+                act()
+                if now_ms() < first_due_ms:
+                    return key, inbox
+                self.fail('the machine was too busy: the first was due before the blow')
+            inbox.result()
+            self.wait_all(p, key, 'delivered')
+        return self.fail(f'{COUNT} were never handed over within {AHEAD_MS[-1] / 1000:.0f} s')
+
+    def states(self, p, key):
+        return dict(p.psql(f"select state, count(*) from postdate.message where routing_key = '{key}' group by 1"))
+
+    def all_handed(self, p, key, first_due_ms):
+        """False when there would be less than 3 s left to do something."""
+        late = False
+        while self.states(p, key) != {'handed': str(COUNT)} and not late:
+            late = now_ms() > first_due_ms - 3000
+        return not late
+
+    def wait_all(self, p, key, state, deadline_s=30):
+        wait_until(lambda: self.states(p, key) == {state: str(COUNT)}, deadline_s, f'all of {key} to be {state}')
+
+    def result(self, inbox, what):
+        """What the consumer counted, after the checks that hold always; printed, because duplicates are to be seen."""
+        r = inbox.result(180)
+        print(f'note {self.transport}: {COUNT} handed over, {what}: {r["missing"]} missing, {r["early"]} early, '
+              f'{r["duplicates"]} duplicates ({r["redelivered"]} deliveries flagged redelivered), lateness '
+              f'{r["min_ms"]:.0f} ms to {r["max_ms"]:.0f} ms', flush=True)
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        return r
+
+
+class BrokerDies(Thousands, OwnServers):
+    time_limit_s = 300
+
+    def test_rabbitmq_killed_while_it_holds_thousands(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='1s'))
+        # Some fall due while it is away, some when it is back.
+        key, inbox = self.hand_over(p, lambda: self.servers.command('kill-rabbitmq'))
+        self.servers.command('start-rabbitmq')
+        self.result(inbox, 'RabbitMQ killed with -9')
+        self.wait_all(p, key, 'delivered')
+
+    def test_all_that_waits_in_the_broker_is_destroyed(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, grace=f'{RESCUE_GRACE_MS}ms'))
+        key, inbox = self.hand_over(p, lambda: self.lose(p))
+        r = self.result(inbox, 'all of them destroyed in RabbitMQ')
+        self.assertGreaterEqual(r['min_ms'], RESCUE_GRACE_MS, 'one arrived that was not rescued: what was lost?')
+        self.assertEqual(r['duplicates'], 0)
+        self.wait_all(p, key, 'delivered')
+
+
+class TtlBrokerDies(BrokerDies, LiveTest):
+    transport = 'ttl'
+    plugins = ''
+
+    def lose(self, p):
+        """From the top, the way that messages go."""
+        c = p.client()
+        for queue in RUNGS:
+            if c.depth(queue):
+                c.channel.queue_purge(queue)
+        self.assertEqual(held_by_broker(p, 'ttl'), 0)
+
+    def test_auto_without_the_plugin_takes_the_ladder(self):
+        g = self.place().gateway(**handover('auto'))
+        self.assertTrue(g.lines_with(r'ready\b.*transport ttl'), g.log())
+
+    def test_a_plugin_that_is_missing_is_said_in_one_line(self):
+        g = self.place().gateway(wait=False, **handover('plugin'))
+        self.assertEqual(g.wait(), 78, g.log())
+        lines = g.lines_with('handover.transport')
+        self.assertEqual(len(lines), 1, g.log())
+        self.assertRegex(lines[0], r'plugin.*x-delayed-message')
+        self.assertEqual(g.lines_with(r'\bready\b'), [])
+
+
+class PluginBrokerDies(BrokerDies, LiveTest):
+    transport = 'plugin'
+
+    def lose(self, _):
+        self.servers.rabbitmqctl('eval', LOSE_DELAYED)
+
+
+# --- no gateway runs --------------------------------------------------------------------------------------------------
+class GatewayGone(Thousands):
+    weight = 60
+
+    def arrive_without(self, stop, what):
+        """stop(gateway) ends it after the hand-over."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='1s'))
+        key, inbox = self.hand_over(p, lambda: stop(g))
+        r = self.result(inbox, f'the gateway ended by {what}')
+        self.assertEqual(r['duplicates'], 0)
+        self.assertEqual(self.states(p, key), {'handed': str(COUNT)}, 'nobody has read the receipts')
+        # All are overdue by more than their grace now, and each has a receipt that nobody has read.
+        g = p.gateway(**handover(self.transport, grace='1s'))
+        self.wait_all(p, key, 'delivered')
+        self.assertEqual(g.term(), 0)
+        self.assertEqual(p.client().depth(key), 0, 'delivered a second time')
+
+    def test_sigterm(self):
+        self.arrive_without(lambda g: self.assertEqual(g.term(), 0), 'SIGTERM')
+
+    def test_kill_9(self):
+        self.arrive_without(lambda g: g.kill9(), 'kill -9')
+
+
+@harness.not_san  # the programs' part is that of test_transports' smaller ones
+class TtlGatewayGone(GatewayGone, LiveTest):
+    transport = 'ttl'
+
+
+@harness.not_san
+class PluginGatewayGone(GatewayGone, LiveTest):
+    transport = 'plugin'
