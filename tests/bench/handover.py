@@ -63,17 +63,23 @@ def now_ms():
     return int(time.time() * 1000)
 
 
-def steady(v, rate, seconds):
-    count, queue = rate * seconds, f's{rate}.{now_ms()}'
-    consumer = v.consume(queue, count, seconds + 60)
-    v.publish(queue, count, now_ms() + AHEAD_S * 1000, rate).result()
-    r = consumer.result(seconds + 90)
-    return {k: r[k] for k in ('p50_ms', 'p99_ms', 'max_ms', 'missing', 'duplicates', 'early')}
+def steady(v, rates, seconds):
+    """One rate after the other, all of it published beforehand."""
+    begin_ms, started = now_ms() + AHEAD_S * 1000, []
+    for rate in rates:
+        queue = f's{rate}.{begin_ms}'
+        started.append((rate, queue, begin_ms, v.consume(queue, rate * seconds, len(rates) * (seconds + 2) + 60)))
+        begin_ms += (seconds + 1) * 1000
+    for rate, queue, due_ms, _ in started:
+        v.publish(queue, rate * seconds, due_ms, rate).result()
+    for rate, _, _, consumer in started:
+        r = consumer.result(300)
+        yield rate, {k: r[k] for k in ('p50_ms', 'p99_ms', 'max_ms', 'missing', 'duplicates', 'early')}
 
 
 def herd(v, count):
     """The drain: from the due time to the last one."""
-    queue, due_ms = f'h{now_ms()}', now_ms() + 20000
+    queue, due_ms = f'h{now_ms()}', now_ms() + 15000
     consumer = v.consume(queue, count, 180)
     v.publish(queue, count, due_ms).result()
     r = consumer.result(240)
@@ -111,8 +117,8 @@ def measure(v, stack, o, out):
         print(f'{v.name:12} {shape:12} ' + ' '.join(f'{k}={x}' for k, x in figures.items()), flush=True)
     v.open(stack)
     try:
-        for rate in o.rates:
-            note(f'steady {rate}', steady(v, rate, o.seconds))
+        for rate, figures in steady(v, o.rates, o.seconds):
+            note(f'steady {rate}', figures)
         if o.herd:
             note('herd', herd(v, o.herd))
             if v.transport in ('plugin', 'ttl'):
