@@ -124,6 +124,7 @@ static const struct setting SETTINGS[] = {
     {"delay-ms", RANGE, AT(delay)},
     {"delay-spread-ms", RANGE, AT(delay)},
     {"due-at-ms", NUMBER, AT(due_at_ms)},
+    {"due-rate", NUMBER, AT(due_rate)},
     {"rate", NUMBER, AT(rate)},
     {"window", NUMBER, AT(window)},
     {"prefetch", NUMBER, AT(prefetch)},
@@ -131,14 +132,15 @@ static const struct setting SETTINGS[] = {
     {"idle-s", SECONDS, AT(idle_s)},
     {"retry", FLAG, AT(retry)},
     {"quorum", FLAG, AT(quorum)},
+    {"relative", FLAG, AT(relative)},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof SETTINGS[0] };
 
 static const char USAGE[] =
     "usage: load publish --url U --exchange E --routing-key K --count N [--size B] [--start N0] [--target "
     "E]\n"
-    "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T] [--rate R] [--window W] "
-    "[--retry]\n"
+    "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T [--due-rate R]] [--relative]\n"
+    "                    [--rate R] [--window W] [--retry]\n"
     "       load consume --url U --queue Q --expect N [--exchange E --bind KEY] [--start N0] [--quorum]\n"
     "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--retry]\n"
     "       load raw     --url U --count N [--size B] [--queue Q] [--quorum]\n";

@@ -19,10 +19,10 @@ struct delay_range {
 
 struct options {
     const char *url, *exchange, *routing_key, *target, *queue, *bind;
-    int64_t count, size, start, due_at_ms, rate, window, prefetch, timeout_s;
+    int64_t count, size, start, due_at_ms, due_rate, rate, window, prefetch, timeout_s;
     double idle_s;
     struct delay_range delay;
-    bool retry, quorum;
+    bool retry, quorum, relative;
 };
 
 /* How every body begins, in the machine's own byte order; due_ms 0: at once. */

@@ -27,6 +27,15 @@ static int64_t pick_delay_ms(const struct options *o, int64_t index)
     return o->delay.min_ms + (index * INT64_C(7919)) % span; /* spread, out of order, the same in every run */
 }
 
+/* --relative is for the bare plugin, which knows no absolute time. */
+static void put_due(struct publisher *p, int64_t due_ms, int64_t now_ms)
+{
+    if (p->o->relative)
+        wire_put_int64(&p->headers, bytes_of_str("x-delay"), due_ms - now_ms);
+    else
+        wire_put_int64(&p->headers, bytes_of_str("x-opt-delivery-time"), due_ms);
+}
+
 static void fill_message(struct publisher *p, int64_t index)
 {
     const struct options *o = p->o;
@@ -36,8 +45,8 @@ static void fill_message(struct publisher *p, int64_t index)
 
     buf_reset(&p->headers);
     if (o->due_at_ms > 0) {
-        head.due_ms = o->due_at_ms;
-        wire_put_int64(&p->headers, bytes_of_str("x-opt-delivery-time"), o->due_at_ms);
+        head.due_ms = o->due_at_ms + (o->due_rate > 0 ? index * 1000 / o->due_rate : 0);
+        put_due(p, head.due_ms, head.published_ns / NS_PER_MS);
     } else if (o->delay.given) {
         int64_t delay_ms = pick_delay_ms(o, index);
         head.due_ms = head.published_ns / NS_PER_MS + delay_ms;
