@@ -34,6 +34,7 @@ def delete_user(stack, user):
     stack.rabbitmqctl('eval', f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"test">>), ok.')
 
 
+@harness.not_san
 class Refused(LiveTest):
     weight = 20
 
@@ -106,6 +107,7 @@ class PluginGoes(LiveTest):
             self.assertGreaterEqual(m.at_ms, due[m.body])
 
 
+@harness.not_san
 class LeastPrivilege(LiveTest):
     """The user of plugins-config/definitions.json, as docker/ and the README have it."""
     weight = 25
@@ -175,6 +177,7 @@ class LeastPrivilege(LiveTest):
                 self.assertEqual(caught.exception.reply_code, 403)
 
 
+@harness.not_san
 class Stamps(LiveTest):
     """This RabbitMQ does not stamp messages, so a stamp is whatever the publisher says."""
 

@@ -115,6 +115,7 @@ class Windows(Feeding):
                 self.assertLess(m.at_ms, m.due_ms + 10_000 * harness.SLOWNESS, 'without the feed, it waited')
 
 
+@harness.not_san
 class TtlWindows(Windows, LiveTest):
     weight = 12
     transport = 'ttl'
@@ -126,6 +127,7 @@ class PluginWindows(Windows, LiveTest):
     transport = 'plugin'
 
 
+@harness.not_san
 class FeedSpeaks(Feeding, LiveTest):
     """What it says, and when."""
     weight = 8

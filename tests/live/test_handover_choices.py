@@ -75,6 +75,7 @@ class WhatAll(Checks):
         self.assertEqual({m.properties.expiration for m in inbox.all()}, {'600000', None})
 
 
+@harness.not_san
 class TtlWhatAll(WhatAll, SharedTest):
     weight = 20
     transport = 'ttl'
@@ -127,6 +128,7 @@ class CancelAgainstFeed(Checks):
         return answers
 
 
+@harness.not_san
 class TtlCancelAgainstFeed(CancelAgainstFeed, LiveTest):
     weight = 12
     transport = 'ttl'
@@ -186,6 +188,7 @@ class TwoGateways(Checks):
         self.wait_delivered(p, count)
 
 
+@harness.not_san
 class TtlTwoGateways(TwoGateways, LiveTest):
     weight = 12
     transport = 'ttl'

@@ -76,6 +76,7 @@ class BrokerDies(Thousands, OwnServers):
         self.wait_all(p, key, 'delivered')
 
 
+@harness.not_san
 class TtlBrokerDies(BrokerDies, LiveTest):
     transport = 'ttl'
     plugins = ''
@@ -101,6 +102,7 @@ class TtlBrokerDies(BrokerDies, LiveTest):
         self.assertEqual(g.lines_with(r'\bready\b'), [])
 
 
+@harness.not_san
 class PluginBrokerDies(BrokerDies, LiveTest):
     transport = 'plugin'
 

@@ -24,6 +24,7 @@ def delayed(properties=None, **headers):
     return pika.BasicProperties(delivery_mode=2, headers=headers, **(properties or {}))
 
 
+@harness.not_san
 class Migrate(LiveTest):
     """On servers of its own: the document's commands ask the whole node."""
     weight = 85
