@@ -15,8 +15,9 @@
 #include "core/message.h"
 #include "sql/lookup.h"
 
-#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024) /* bytes of one object */
-#define JSON_MESSAGE_DEPTH_MAX 64                   /* nesting of the whole object */
+#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024)  /* bytes of one object */
+#define JSON_MESSAGE_DEPTH_MAX 64                    /* nesting of the whole object */
+#define JSON_MESSAGE_VALUES_MAX ((size_t)500 * 1000) /* values in it */
 
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {

@@ -6,7 +6,7 @@
 #include "sql/pg.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 1 /* what this program needs */
+#define SCHEMA_VERSION 3 /* what this program needs */
 
 struct migrate_options {
     int64_t max_delay_ms; /* partitions are made this far ahead, plus a little */

@@ -15,6 +15,7 @@
 #include "gateway/daemon/exchange_book.h"
 #include "gateway/daemon/held.h"
 #include "gateway/daemon/lane.h"
+#include "gateway/daemon/metrics.h"
 #include "gateway/daemon/outcomes.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
@@ -46,14 +47,14 @@ enum up_bit {
 };
 
 struct gateway {
-    const struct config *config;       /* read-only while the threads run */
-    char name[64];                     /* host:pid */
-    atomic_int stop_stage;             /* enum stop_stage, only ever rises */
-    atomic_int up;                     /* enum up_bit of threads that have done their first connect */
-    const struct transport *transport; /* how the broker waits; NULL: the gateway holds everything. Set before
-                                          the threads start */
-    int up_wanted;                     /* enum up_bit of the threads that there are */
-    atomic_bool handing;               /* the hand-over publisher is connected and not blocked */
+    const struct config *config;               /* read-only while the threads run */
+    char name[64];                             /* host:pid */
+    atomic_int stop_stage;                     /* enum stop_stage, only ever rises */
+    atomic_int up;                             /* enum up_bit of threads that have done their first connect */
+    const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
+                                          Set before the threads start */
+    int up_wanted;                             /* enum up_bit of the threads that there are */
+    atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
     atomic_int_fast64_t
         receipts_mark_ms; /* database time: what was due before this has its receipt read, if there is one */
     atomic_int_fast64_t receipts_marked_ms; /* monotonic: when that was found out; 0: never */
@@ -73,6 +74,8 @@ struct gateway {
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
+    struct metrics metrics;
+    atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
 };
 
 /* main of each thread; arg is the struct gateway (publisher: its struct publisher). */

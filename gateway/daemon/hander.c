@@ -99,6 +99,7 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);
     if (handed < 0)
         return -1;
+    atomic_store(&k->gateway->metrics.handed, handed);
     k->counted_ms = now_ms;
     k->room = c->handover.max_messages - handed;
     return 0;

@@ -3,6 +3,7 @@
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
+#include "sql/idempotency.h"
 #include "sql/key_prune.h"
 #include "sql/partition.h"
 
@@ -45,6 +46,8 @@ void *janitor_thread(void *arg)
             if (rc == 0 && now_ms >= hourly_ms) {
                 hourly_ms = now_ms + HOUR_MS;
                 rc = keep_partitions(g, pg, &e);
+                if (rc == 0)
+                    rc = idempotency_prune(pg, &e);
             }
             if (rc != 0 && !pg_is_broken(pg))
                 log_warning("keeping the tables in order: %s; trying again later", e.text);

@@ -3,6 +3,7 @@
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
+#include "gateway/http/http.h"
 #include "gateway/log.h"
 
 #include <errno.h>
@@ -40,6 +41,8 @@ struct daemon {
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
     struct publisher fast, careful, handover;
     struct wake main_wake;
+    struct desk *desk; /* NULL, as the next: no HTTP */
+    struct http *http;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
         receipts, handover_thread;
 };
@@ -128,6 +131,7 @@ static int gateway_open(struct daemon *d, struct err *e)
     snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&g->clock_lock, NULL);
     db_clock_reset(&g->clock);
+    metrics_open(&g->metrics);
     tenure_open(&g->tenure);
     outcomes_open(&g->outcomes);
     watch_open(&g->postgres, "Postgres");
@@ -201,6 +205,27 @@ static void start_threads(struct daemon *d)
     start(&d->hander, hander_thread, g);
 }
 
+/* First of all, so that /livez answers while a server is waited for. */
+static int open_http(struct daemon *d, struct err *e)
+{
+    if (!d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
+        return 0;
+    d->desk = desk_open(&d->gateway, e);
+    d->http = d->desk ? http_open(&d->gateway, d->desk, e) : NULL;
+    if (d->http)
+        log_info("HTTP: listening on http://%s", http_address(d->http));
+    return d->http ? 0 : -1;
+}
+
+static void close_http(struct daemon *d)
+{
+    http_drain(d->http);
+    desk_close(d->desk);
+    http_close(d->http);
+    d->desk = NULL;
+    d->http = NULL;
+}
+
 static void join_publisher(struct daemon *d, pthread_t thread, struct publisher *p)
 {
     while (pthread_timedjoin_np(thread, NULL, &(struct timespec){0}) != 0) {
@@ -213,6 +238,7 @@ static void join_publisher(struct daemon *d, pthread_t thread, struct publisher 
 static void stop_threads(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
+    close_http(d);
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
@@ -259,7 +285,7 @@ static int run(struct daemon *d)
     }
     start(&d->signals, signals_thread, d);
     int code = 0;
-    if (startup_run(g, &e) == 0) {
+    if (open_http(d, &e) == 0 && startup_run(g, &e) == 0) {
         exchange_book_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
         exchange_book_good(&g->exchanges, bytes_of("", 0));
         start_threads(d);
@@ -271,6 +297,7 @@ static int run(struct daemon *d)
         log_error("%s", e.text);
         code = err_exit_code(&e);
     }
+    close_http(d);
     atomic_store(&d->ending, true);
     pthread_kill(d->signals, SIGUSR1);
     pthread_join(d->signals, NULL);

@@ -102,6 +102,7 @@ static void run_connected(struct receipts *r, struct err *e)
             return;
         if (r->count > 0 && settle_receipts(r->pg, r->ids, r->count, e) < 0)
             return; /* unacknowledged, so they come again */
+        metrics_add(&r->gateway->metrics, METRIC_RECEIPTS, r->count);
         if (r->last_tag && broker_ack(r->broker, r->last_tag, true, e) != 0)
             return;
         move_mark(r);

@@ -70,14 +70,17 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
     struct broker *b = NULL;
     *failed = &g->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
-    int rc = pg ? migrate_check(pg, "", "", false, e) : -1;
+    int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+    if (rc == 0)
+        rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
         rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
     if (rc == 0) {
+        atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         watch_succeeded(&g->postgres);
         *failed = &g->rabbitmq;
         b = startup_open_broker(c, "postdate startup", e);
-        rc = b ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+        rc = b ? 0 : -1;
     }
     if (rc == 0)
         rc = startup_declare(b, c, expired, sizeof expired, e);

@@ -1,0 +1,21 @@
+/* Between the gateway/api*.c files. */
+#ifndef POSTDATE_GATEWAY_API_INTERNAL_H
+#define POSTDATE_GATEWAY_API_INTERNAL_H
+
+#include "gateway/api.h"
+#include "gateway/json_message_internal.h"
+
+#define API_VALUES_MAX ((size_t)500 * 1000)
+
+/* A new reference, or NULL and the answer is a problem (400). */
+json_t *api_parse_body(struct bytes body, struct api_answer *a);
+/* The problem object of one message in a batch, or of a whole answer; NULL: out of memory. */
+json_t *api_problem_object(enum api_problem p, const char *detail);
+void api_dump(const json_t *value, struct api_answer *a);
+
+/* The value of a parameter; data NULL when it is not there. */
+struct bytes api_param(const struct api_request *r, const char *name);
+/* -1 (answered): a parameter that is not among the names (NULL-terminated), is given twice or is no text. */
+int api_params_check(struct api_request *r, const char *const names[]);
+
+#endif
