@@ -12,6 +12,7 @@
 #include "core/message_id.h"
 #include "core/random.h"
 #include "sql/accept_store.h"
+#include "sql/operate.h"
 #include "sql/pg.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,8 +63,7 @@ enum api_problem {
  */
 struct api_scope {
     const char *principal; /* who, for what is kept per caller; never NULL */
-    const char *const *exchanges;
-    size_t count;
+    struct operate_scope exchanges;
 };
 
 struct api_param {

@@ -18,4 +18,18 @@ struct bytes api_param(const struct api_request *r, const char *name);
 /* -1 (answered): a parameter that is not among the names (NULL-terminated), is given twice or is no text. */
 int api_params_check(struct api_request *r, const char *const names[]);
 
+/* What a filter may have, by name (NULL-terminated). */
+extern const char *const api_filter_names[];
+/* Reads a filter from those of the params that belong to it. -1: answered. Views into the params. */
+int api_filter_read(const struct api_request *r, struct lookup_filter *out, struct api_answer *a);
+/* The same from a JSON object; values (API_PARAMS_MAX) keeps what out points to. */
+int api_filter_from_json(const json_t *filter, struct api_request *scratch, struct lookup_filter *out,
+                         struct api_answer *a);
+
+/* NULL: everything. */
+const struct operate_scope *api_operate_scope(const struct api_request *r);
+
+int api_list(struct api_context *c, struct api_request *r, struct err *e);
+int api_bulk(struct api_context *c, struct api_request *r, struct err *e);
+
 #endif

@@ -139,8 +139,8 @@ bool api_scope_has(const struct api_scope *s, struct bytes exchange)
 {
     if (s == NULL)
         return true;
-    for (size_t i = 0; i < s->count; i++)
-        if (bytes_equal_str(exchange, s->exchanges[i]))
+    for (size_t i = 0; i < s->exchanges.count; i++)
+        if (bytes_equal(exchange, s->exchanges.exchanges[i]))
             return true;
     return false;
 }

@@ -93,7 +93,8 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
-    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                              .consumer = in->consumer};
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
     while (store_accept(in->pg, &o, in->items, in->item_count, e) != 0) {
         int done = -1;
@@ -112,7 +113,8 @@ static int store_patiently(struct intake *in, struct err *e)
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
 static int store_singly(struct intake *in, struct err *e)
 {
-    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                              .consumer = in->consumer};
     for (size_t i = 0; i < in->item_count; i++) {
         if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
             continue;
