@@ -54,7 +54,8 @@ void *desk_accountant(void *arg)
     atomic_store(&d->counts_wanted, true);
     for (bool ended = false; !ended;) {
         struct err e = {0};
-        struct api_request *r = desk_queue_take(&d->count, TICK_MS, &ended);
+        struct api_request *r =
+            desk_queue_take(&d->count, atomic_load(&d->ready) ? TICK_MS : TICK_MS / 10, &ended);
         int rc = ended ? 0 : check(&a, &e);
         if (rc == 0 && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)))
             rc = count(&a, &e);
