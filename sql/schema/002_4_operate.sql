@@ -93,8 +93,8 @@ begin
     return found;
 end $$;
 
--- The current message under any id it ever had, locked together with its key. Null id: there is none (in the scope).
-create function postdate.message_lock(wanted uuid, scope text[]) returns postdate.message language plpgsql as $$
+-- The current message under any id it ever had, locked, on demand together with its key. Null id: there is none (in the scope).
+create function postdate.message_lock(wanted uuid, scope text[], with_key boolean) returns postdate.message language plpgsql as $$
 declare
     m postdate.message;
     latest uuid;
@@ -106,7 +106,7 @@ begin
         select x.key, x.exchange into named, place from postdate.message x
          where x.due = postdate.id_due(latest) and x.id = latest and (scope is null or x.exchange = any (scope));
         if not found then return null; end if;
-        if named is not null then
+        if with_key and named is not null then
             perform from postdate.key k where k.exchange = place and k.key = named and k.id = latest for update;
         end if;
         select * into m from postdate.message x where x.due = postdate.id_due(latest) and x.id = latest for update;
@@ -115,7 +115,8 @@ begin
     return m;
 end $$;
 
--- 'done', 'too_late', 'not_found'; latest is the id that the message has now.
+-- 'done', 'too_late', 'not_found'; latest is the id that the message has now. The key's row stays: it is free, as its message
+-- is cancelled, and whoever cancels by key again gets the same answer.
 create function postdate.do_cancel(wanted uuid, scope text[], out result text, out latest uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
@@ -130,7 +131,7 @@ begin
         return;
     end if;
     if m.state in ('scheduled', 'failed', 'superseded') and m.owner is null then
-        m := postdate.message_lock(wanted, scope);
+        m := postdate.message_lock(wanted, scope, false);
         latest := coalesce(m.id, latest);
     end if;
     if m.state in ('cancelled', 'superseded') then
@@ -139,7 +140,6 @@ begin
         update postdate.message x
            set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
          where x.due = m.due and x.id = m.id;
-        delete from postdate.key k where k.exchange = m.exchange and k.key = m.key and k.id = m.id;
         result := 'done';
     else
         result := case when m.state is null then 'not_found' else 'too_late' end;
@@ -157,7 +157,7 @@ declare
     old_id uuid;
 begin
     select * into strict s from postdate.settings;
-    m := postdate.message_lock(wanted, scope);
+    m := postdate.message_lock(wanted, scope, true);
     if m.id is null then
         result := 'not_found';
         return;
@@ -196,7 +196,7 @@ declare
     now_at timestamptz := clock_timestamp();
 begin
     select * into strict s from postdate.settings;
-    m := postdate.message_lock(wanted, scope);
+    m := postdate.message_lock(wanted, scope, true);
     latest := m.id;
     if m.id is null then
         result := 'not_found';

@@ -127,7 +127,7 @@ begin
     p := postdate.drafts_parse(s, now_at, messages);
     -- Keys that are free are taken together, sorted, so that two batches lock in one order; of equal ones the first item wins.
     with draft as materialized (
-        select o, d.* from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o)
+        select d.* from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o)
          where d.id is not null),
     won as (
         insert into postdate.key (exchange, key, due, id)
