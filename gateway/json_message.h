@@ -36,6 +36,10 @@ void json_parser_free(struct json_parser *p);
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e);
 
+/* Properties as SQL stores them, {"headers":{…} or null,"properties":{…} or null}, appended to out as AMQP
+ * bytes. ERR_REJECT: AMQP can't carry them (what the SQL functions accepted, it can). */
+int json_message_encode(struct bytes json, struct buf *out, struct err *e);
+
 enum json_style {
     JSON_STYLE_LINE = 0,
     JSON_STYLE_PRETTY = 1,

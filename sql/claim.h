@@ -29,7 +29,8 @@ struct claimed_row {
     int64_t next_at_ms;
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
-    struct bytes error; /* of the last one; len 0: none */
+    struct bytes error;           /* of the last one; len 0: none */
+    struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 
 /* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that

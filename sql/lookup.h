@@ -51,11 +51,6 @@ struct lookup_page {
 int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
-/* 'cancelled' (also when asked again), too late, or not there. Cancelling erases body and properties and
- * frees the key. */
-enum cancel_result { CANCEL_DONE, CANCEL_TOO_LATE, CANCEL_NOT_FOUND };
-int lookup_cancel(struct pg *c, struct message_id id, enum cancel_result *out, struct err *e);
-
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
 #define STATUS_COUNT_MAX 1000000
 struct status_instance {

@@ -1,10 +1,10 @@
-/* The operations on scheduled messages, as every way in offers them: HTTP, the control queue, the command line.
- * What they do is written once, as SQL functions in sql/schema/002_*.sql, which SQL users call too.
+/* The operations on scheduled messages, as every way in offers them: HTTP, the control queue, the command
+ * line. What they do is written once, as SQL functions in sql/schema/002_*.sql, which SQL users call too.
  *
  * Each call is one transaction of its own, committed synchronously when 0 is returned. Blocks on Postgres;
  * use it from the thread that owns the connection. A lock or a deadlock in the way is waited for and tried
- * again inside, for about three seconds in all; after that ERR_BUSY. ERR_AWAY: the connection was lost and the
- * outcome is unknown; asking again is safe, except that a reschedule by a delay counts afresh. */
+ * again inside, for about three seconds in all; after that ERR_BUSY. ERR_AWAY: the connection was lost and
+ * the outcome is unknown; asking again is safe, except that a reschedule by a delay counts afresh. */
 #ifndef POSTDATE_SQL_OPERATE_H
 #define POSTDATE_SQL_OPERATE_H
 
@@ -44,8 +44,8 @@ int operate_cancel(struct pg *c, const struct operate_scope *scope, struct messa
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
                        struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e);
 
-/* A new due time: at (ms since 1970), or a delay (ms, counted from the database's clock). What lies in the past
- * is due now. */
+/* A new due time: at (ms since 1970), or a delay (ms, counted from the database's clock). What lies in the
+ * past is due now. */
 struct operate_due {
     bool is_delay;
     int64_t ms;
@@ -67,7 +67,8 @@ enum operate_kind {
 struct operate_bulk {
     enum operate_kind kind;
     const struct lookup_filter *filter; /* a filter without any condition is everything: ask twice */
-    int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; what falls into the past is due now */
+    int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; what falls into the past is due
+                         now */
     bool dry_run;     /* counts only */
     /* Called after each chunk (may be NULL); false stops there. */
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
@@ -78,8 +79,8 @@ struct operate_count {
     int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or
                         they would be due beyond max_delay */
 };
-/* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done and
- * is in `out`. Applies to waiting and failed messages (retry: failed ones) that existed when it began. */
+/* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
+ * and is in `out`. Applies to waiting and failed messages (retry: failed ones) that existed when it began. */
 int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *b,
                  struct operate_count *out, struct err *e);
 

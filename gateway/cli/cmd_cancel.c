@@ -1,5 +1,5 @@
 #include "gateway/cli/cli.h"
-#include "sql/lookup.h"
+#include "sql/operate.h"
 #include <stdio.h>
 
 struct tally {
@@ -10,14 +10,14 @@ static int cancel_one(struct cli *cli, struct message_id id, struct tally *tally
 {
     static const char *const answers[] = {"cancelled", "too late", "not found"};
     char text[MESSAGE_ID_TEXT_SIZE];
-    enum cancel_result result;
+    enum operate_answer result;
     struct err e;
-    if (lookup_cancel(cli->pg, id, &result, &e) != 0)
+    if (operate_cancel(cli->pg, NULL, id, &result, NULL, &e) != 0)
         return cli_fail(&e);
     printf("%s %s\n", message_id_format(id, text), answers[result]);
-    tally->done += result == CANCEL_DONE;
-    tally->too_late += result == CANCEL_TOO_LATE;
-    tally->not_found += result == CANCEL_NOT_FOUND;
+    tally->done += result == OPERATE_DONE;
+    tally->too_late += result == OPERATE_TOO_LATE;
+    tally->not_found += result == OPERATE_NOT_FOUND;
     return 0;
 }
 

@@ -4,6 +4,7 @@
  * The same loop as the claimer's, with another horizon (the window) and another target (the broker's waiting
  * room). What it misses, for whatever reason, is held by the gateway: the claimer takes everything that comes
  * within its lead. */
+#include "gateway/daemon/claimed.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
@@ -74,10 +75,15 @@ static bool reachable(struct hander *k, struct bytes exchange)
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct hander *k = ctx;
-    struct held *h = held_new(row, k->instance, &k->gateway->budget);
+    bool refused;
+    struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
         return false;
     k->look_bytes += row->message.properties.len + row->message.body.len;
+    if (refused) {
+        gateway_settle(k->gateway, h, SETTLE_FAILED);
+        return true;
+    }
     h->at_ms = 0; /* publish it now, the broker waits */
     if (!reachable(k, h->message.exchange)) {
         gateway_settle(k->gateway, h, SETTLE_HOLD);

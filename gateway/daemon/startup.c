@@ -3,6 +3,7 @@
 #include "amqp/topology.h"
 #include "sql/migrate.h"
 #include "sql/partition.h"
+#include "sql/settings.h"
 
 #include <stdlib.h>
 
@@ -62,6 +63,19 @@ static int choose_transport(struct gateway *g, struct err *e)
     return 0;
 }
 
+static int record_settings(const struct gateway *g, struct pg *pg, struct err *e)
+{
+    const struct config *c = g->config;
+    const struct accept_rules rules = config_accept_rules(c);
+    const struct settings s = {.rules = &rules,
+                               .key_memory_ms = c->keys.key_memory_ms,
+                               .lead_ms = c->delivery.lead_ms,
+                               .broker_holds = !g->transport                      ? "nothing"
+                                               : c->handover.what == HANDOVER_ALL ? "all"
+                                                                                  : "plain"};
+    return settings_record(pg, &s, e);
+}
+
 /* One try of everything. */
 static int try_once(struct gateway *g, struct watch **failed, struct err *e)
 {
@@ -91,6 +105,8 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
         *failed = &g->postgres;
         rc = migrate_check(pg, broker_cluster_name(b), vhost, true, e);
     }
+    if (rc == 0)
+        rc = record_settings(g, pg, e);
     pg_close(pg);
     broker_close(b);
     return rc;

@@ -1,6 +1,6 @@
 -- What may be handed to the broker: parameters as claim.sql, but $2 is the least time ahead and $3 prunes partitions only.
 with candidate as materialized (
-    select id, next_at, octet_length(body) + octet_length(properties) as size
+    select id, next_at, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
@@ -17,4 +17,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting))
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, false,
-          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error, m.properties_json::text
