@@ -132,6 +132,8 @@ void api_scheduler_close(struct api_scheduler *s);
 void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms);
 /* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
+/* Takes the items of the request that was parsed last out again. */
+void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q);
 struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes);
 struct arena *api_scheduler_arena(struct api_scheduler *s);
 /* Room is left for one more request. */

@@ -161,6 +161,11 @@ int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct ap
     return rc;
 }
 
+void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q)
+{
+    s->count = q->first_item;
+}
+
 /* Why an item was not stored; API_OK: it was, or a kept one is there. */
 static enum api_problem item_problem(const struct store_item *item, char *text, size_t size)
 {

@@ -117,8 +117,10 @@ static bool add(struct storer *s, struct api_request *r)
         m->idempotency_hash = hash_two(principal(r), r->idempotency_key);
         hash_body(r, m->idempotency.body_hash);
     }
-    if (!fits(s, m))
+    if (!fits(s, m)) {
+        api_schedule_undo(s->scheduler, &m->schedule);
         return false;
+    }
     s->count++;
     return true;
 }
