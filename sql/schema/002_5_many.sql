@@ -60,6 +60,32 @@ begin
         nullif(v -> 'headers', 'null'), nullif(v -> 'properties', 'null'), v ->> 'key', v ->> 'on_conflict', v ->> 'hold');
 end $$;
 
+-- The drafts of all items. Those with nothing unusual (no headers or properties, defaults for the rest) are made by expressions: a
+-- function call for each would cost more than storing them.
+create function postdate.drafts_read(s postdate.settings, now_at timestamptz, now_ms timestamptz, messages jsonb) returns postdate.draft[]
+language sql as $$
+    select array_agg(case when plain
+                          then row(due, postdate.id_make(due), case when s.broker_holds = 'all' then 'b' else 'g' end, coalesce(v ->> 'exchange', s.exchange),
+                                   v ->> 'routing_key', v ->> 'key', 'keep', '\x100002'::bytea, null, convert_to(v ->> 'body', 'UTF8'))::postdate.draft
+                          else postdate.draft_parse(s, now_at, v) end order by o)
+      from (select v, o, plain,
+                   case when not plain then null
+                        when v ? 'delay_ms' then now_ms + (v ->> 'delay_ms')::bigint * interval '1 ms'
+                        else greatest(now_ms, date_bin('1 ms', (v ->> 'due_at')::timestamptz + interval '999 us', timestamptz '1970-01-01 00:00:00+00')) end as due
+              from (select v, o, jsonb_typeof(v) = 'object' and v - '{routing_key,delay_ms,due_at,body,exchange,key}'::text[] = '{}'
+                            and jsonb_typeof(v -> 'routing_key') = 'string' and octet_length(v ->> 'routing_key') <= 255
+                            and jsonb_typeof(v -> 'body') = 'string' and octet_length(v ->> 'body') <= s.max_body
+                            and case when v ? 'delay_ms' then not v ? 'due_at' and jsonb_typeof(v -> 'delay_ms') = 'number'
+                                          and v ->> 'delay_ms' ~ '^[0-9]{1,13}$' and (v ->> 'delay_ms')::bigint <= s.max_delay_ms
+                                     else jsonb_typeof(v -> 'due_at') = 'string'
+                                          and v ->> 'due_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$'
+                                          and (v ->> 'due_at')::timestamptz <= now_at + s.max_delay_ms * interval '1 ms' end
+                            and (not v ? 'exchange' or (jsonb_typeof(v -> 'exchange') = 'string' and octet_length(v ->> 'exchange') <= 255
+                                                        and v ->> 'exchange' like any (s.allow_like)))
+                            and (not v ? 'key' or (jsonb_typeof(v -> 'key') = 'string' and octet_length(v ->> 'key') between 1 and 255)) is true as plain
+                      from jsonb_array_elements(messages) with ordinality a (v, o) offset 0) p offset 0) d
+$$;
+
 -- The drafts of all items, and the errors of those that are refused. Only if one is refused are they looked at one by one; nothing
 -- is written meanwhile, so that costs no transaction ids.
 create function postdate.drafts_parse(s postdate.settings, now_at timestamptz, messages jsonb, out drafts postdate.draft[], out errors text[])
@@ -72,8 +98,7 @@ declare
     hint text;
 begin
     begin
-        select array_agg(postdate.draft_parse(s, now_at, v) order by o) into drafts
-          from jsonb_array_elements(messages) with ordinality a (v, o);
+        drafts := postdate.drafts_read(s, now_at, postdate.due_round(now_at, now_at), messages);
         return;
     exception when data_exception then
         drafts := '{}';
@@ -116,6 +141,7 @@ declare
     p record;
     r record;
     stored uuid[];
+    first_due timestamptz;
 begin
     if jsonb_typeof(messages) is distinct from 'array' then
         perform postdate.refuse('messages is not a JSON array', 'It is ' || postdate.shown(messages::text) || '.', 'Write [{"routing_key": ..., "delay": ..., "body": ...}, ...].');
@@ -140,10 +166,16 @@ begin
         insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body)
         select d.due, d.due, now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body
           from draft d where d.key is null or d.id in (select w.id from won w)
-        returning id)
-    select array_agg(i.id) into stored from inserted i;
+        returning id, due)
+    select array_agg(i.id), min(i.due) into stored, first_due from inserted i;
     if cardinality(p.drafts) > 0 then
-        perform postdate.after_write(s, (select min(d.due) from unnest(p.drafts) d), now_at);
+        perform postdate.after_write(s, first_due, now_at);
+    end if;
+    if cardinality(stored) = cardinality(p.drafts) then
+        return query
+            select d.o::integer, d.id, null::text
+              from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o);
+        return;
     end if;
     for r in
         select o::integer as ordinal, d.id, d.key, case when d.id is null then p.errors[o] end as error, i.id is not null as stored, o
@@ -156,6 +188,7 @@ begin
         error := r.error;
         if r.id is not null and not r.stored then
             select a.id, a.error into id, error from postdate.draft_accept(p.drafts[r.ordinal], s) a;
+            perform postdate.after_write(s, (p.drafts[r.ordinal]).due, now_at);
         end if;
         return next;
     end loop;
