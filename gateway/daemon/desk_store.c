@@ -4,39 +4,17 @@
  * has too; one whose key somebody's open transaction holds (for some seconds). If the answer to the COMMIT is
  * lost, one row tells whether it happened: a transaction is there whole or not at all. */
 #include "core/siphash.h"
-#include "gateway/daemon/desk_internal.h"
+#include "gateway/daemon/desk_group.h"
 #include "gateway/log.h"
-#include "sql/idempotency.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define GROUP_MAX 512
 #define LATER_MS 20      /* between two tries of a request that waits for a key */
 #define PATIENCE_MS 3000 /* how long it may wait */
 #define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
 #define PAUSE_MS 100
-
-struct member {
-    struct api_schedule schedule;
-    struct idempotency_request idempotency; /* key.len 0: none */
-    uint64_t key_hash, idempotency_hash;    /* 0: none */
-    bool replayed; /* answered by an earlier request with the same Idempotency-Key, or refused over it */
-    bool waits;    /* to be offered again */
-};
-
-struct storer {
-    struct desk *desk;
-    struct desk_line line;
-    struct api_scheduler *scheduler;
-    struct member group[GROUP_MAX];
-    struct idempotency_request *keys[GROUP_MAX];
-    size_t count, key_count;
-    struct api_request *later; /* to be offered again, in no order */
-    int64_t now_ms;            /* database clock of this group */
-    bool commit_sent;
-};
 
 static void answer(struct api_request *r)
 {
@@ -178,99 +156,6 @@ static bool gather(struct storer *s)
     return !ended || s->count > 0 || s->later != NULL;
 }
 
-static void skip_items(struct storer *s, const struct member *m)
-{
-    size_t n;
-    struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
-    for (size_t i = 0; i < m->schedule.item_count; i++)
-        items[m->schedule.first_item + i].result = STORE_SKIPPED;
-}
-
-/* Its Idempotency-Key is known: answers it as the first time, or refuses it. */
-static int replay(struct storer *s, struct member *m, struct pg *pg, struct err *e)
-{
-    struct api_answer *a = &m->schedule.request->answer;
-    int found = idempotency_find(pg, &m->idempotency, api_scheduler_arena(s->scheduler), e);
-    if (found < 0)
-        return -1;
-    m->replayed = found != IDEMPOTENCY_NEW;
-    m->waits = !m->replayed; /* it was rolled back between our two looks */
-    skip_items(s, m);
-    if (found == IDEMPOTENCY_ANSWERED) {
-        a->status = m->idempotency.status;
-        buf_reset(&a->body);
-        buf_put_bytes(&a->body, m->idempotency.answer);
-        if (a->body.failed)
-            return err_set(e, ERR_BUG, "out of memory");
-    } else if (found == IDEMPOTENCY_OTHER) {
-        api_fail(a, API_IDEMPOTENCY_MISMATCH,
-                 "this Idempotency-Key was used with another body within the last day");
-    } else if (found == IDEMPOTENCY_UNFINISHED) {
-        api_fail(a, API_IN_PROGRESS, "the first request with this Idempotency-Key has not been answered");
-    }
-    return 0;
-}
-
-static int before(void *ctx, struct pg *pg, struct err *e)
-{
-    struct storer *s = ctx;
-    s->commit_sent = false;
-    s->key_count = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        s->group[i].replayed = s->group[i].waits = false;
-        if (s->group[i].idempotency.key.len > 0)
-            s->keys[s->key_count++] = &s->group[i].idempotency;
-    }
-    if (s->key_count == 0)
-        return 0;
-    if (idempotency_begin(pg, s->keys, s->key_count, e) != 0)
-        return -1;
-    for (size_t i = 0; i < s->count; i++) {
-        struct member *m = &s->group[i];
-        if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay(s, m, pg, e) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* What was stored is remembered; what was refused may be tried again with the same key. */
-static int note(struct member *m, struct pg *pg, struct err *e)
-{
-    const struct api_answer *a = &m->schedule.request->answer;
-    if (!m->idempotency.taken)
-        return 0;
-    if (!m->waits && a->status < 300) {
-        m->idempotency.status = a->status;
-        m->idempotency.answer = buf_bytes(&a->body);
-        return 0;
-    }
-    m->idempotency.taken = false;
-    return idempotency_forget(pg, &m->idempotency, e);
-}
-
-static int after(void *ctx, struct pg *pg, struct err *e)
-{
-    struct storer *s = ctx;
-    int64_t created_ms;
-    if (idempotency_transaction_time(pg, &created_ms, e) != 0)
-        return -1;
-    for (size_t i = 0; i < s->count; i++) {
-        struct member *m = &s->group[i];
-        if (m->replayed || m->waits)
-            continue;
-        int rc = api_schedule_answer(s->scheduler, &m->schedule, pg, created_ms, e);
-        if (rc < 0)
-            return -1;
-        m->waits = rc == 1;
-        if (note(m, pg, e) != 0)
-            return -1;
-    }
-    if (idempotency_finish(pg, s->keys, s->key_count, e) != 0)
-        return -1;
-    s->commit_sent = true;
-    return 0;
-}
-
 static void nap_ms(int64_t ms)
 {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -303,7 +188,7 @@ static int was_stored(struct storer *s, struct err *e)
 /* 0: committed, every member has its answer (or waits). */
 static int store(struct storer *s, struct err *e)
 {
-    const struct store_extra extra = {.before = before, .after = after, .ctx = s};
+    const struct store_extra extra = {.before = desk_group_before, .after = desk_group_after, .ctx = s};
     const struct store_options o = {.key_memory_ms = s->desk->gateway->config->keys.key_memory_ms,
                                     .extra = &extra};
     int64_t give_up_ms = desk_now_ms() + PATIENCE_MS;

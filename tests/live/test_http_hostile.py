@@ -165,6 +165,21 @@ class Hostile(HttpTest):
             wait_until(lambda one=one: closed(one), 15, 'the drip to end', interval_s=0.2)
         self.assertGreater(time.monotonic() - began, 2.5)
 
+    def test_a_database_that_hangs_is_answered_for(self):
+        """The client hears in time that nobody knows; what was asked for happens when the database goes on."""
+        holder = self.p.session()
+        self.addCleanup(holder.close)
+        holder.run('begin')
+        holder.run('lock table postdate.message in access exclusive mode')
+        began = time.monotonic()
+        for ask in (lambda: self.web.post('/v1/messages', dict(DUE, routing_key=self.name())),
+                    lambda: self.web.get('/v1/messages')):
+            self.problem(ask(), 503, 'unknown-outcome')
+        self.assertLess(time.monotonic() - began, 12 * harness.SLOWNESS)
+        self.assertEqual(self.web.get('/livez').status, 200)
+        holder.run('rollback')
+        wait_until(lambda: self.web.get('/v1/messages?routing_key=' + self.name()).json.get('messages'), 10, 'it to be stored')
+
     def test_clients_that_go_away(self):
         for _ in range(30):
             r = Raw(self.address)
