@@ -66,7 +66,7 @@ void operate_add_array(struct pg_params *p, const struct buf *array)
         pg_add_null(p);
 }
 
-static int scope_array(struct buf *out, const struct operate_scope *scope, struct err *e)
+int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e)
 {
     const struct lookup_filter f = operate_filter(scope, NULL);
     buf_init(out, OPERATE_ARRAY_MAX);
@@ -97,7 +97,7 @@ static int operate_one(struct pg *c, const struct operate_scope *scope, const ch
 {
     struct pg_params p = {0};
     struct buf array;
-    int rc = scope_array(&array, scope, e);
+    int rc = operate_scope_array(&array, scope, e);
     pg_add_id(&p, &id);
     operate_add_array(&p, &array);
     if (due && due->is_delay) {
@@ -142,7 +142,7 @@ static int find_key(struct pg *c, const struct operate_scope *scope, struct byte
 {
     struct pg_params p = {0};
     struct buf array;
-    int rc = scope_array(&array, scope, e);
+    int rc = operate_scope_array(&array, scope, e);
     pg_add_bytes(&p, exchange);
     pg_add_bytes(&p, key);
     operate_add_array(&p, &array);
@@ -180,15 +180,7 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
                    bytes_printable(exchange, exchange_text, sizeof exchange_text));
 }
 
-static bool in_scope(const struct operate_scope *scope, struct bytes exchange)
-{
-    for (size_t i = 0; scope && i < scope->count; i++)
-        if (bytes_equal(scope->exchanges[i], exchange))
-            return true;
-    return !scope;
-}
-
-static int latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
+int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_id(&p, &id);
@@ -205,10 +197,12 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct message_id latest = id;
+    if (scope)
+        return operate_show_scoped(c, scope, id, a, out, e);
     int rc = lookup_by_id(c, id, a, out, e);
     /* It may move again between the two looks; ten times in a row is somebody's mischief. */
     for (int i = 0; i < 10 && (rc == 0 ? out->state == MESSAGE_SUPERSEDED : e->kind == ERR_NOT_FOUND); i++) {
-        if (latest_id(c, id, &latest, e) != 0)
+        if (operate_latest_id(c, id, &latest, e) != 0)
             return -1;
         if (message_id_equal(latest, id))
             break;
@@ -216,7 +210,7 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
     }
     if (rc != 0 && e->kind != ERR_NOT_FOUND)
         return -1;
-    if (rc != 0 || !in_scope(scope, out->message.exchange))
+    if (rc != 0)
         return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
     return 0;
 }
