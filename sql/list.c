@@ -127,7 +127,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
 {
     struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
-    struct lookup_range range;
+    struct lookup_range range = {0};
     int64_t *days = NULL;
     arena_init(&w.arena, RECORD_MAX);
     buf_init(&w.ids, ARRAY_MAX);

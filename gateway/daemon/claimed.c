@@ -15,7 +15,8 @@ struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int3
         return held_new(row, instance, &g->budget);
     buf_init(&properties, ENCODED_MAX);
     *refused = json_message_encode(row->properties_json, &properties, &e) != 0;
-    encoded.message.properties = *refused ? (struct bytes){0} : buf_bytes(&properties);
+    if (!*refused)
+        encoded.message.properties = buf_bytes(&properties);
     struct held *h = held_new(&encoded, instance, &g->budget);
     buf_free(&properties);
     if (h && *refused)
