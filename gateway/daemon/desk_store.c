@@ -15,6 +15,7 @@
 #define PATIENCE_MS 3000 /* how long it may wait */
 #define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
 #define PAUSE_MS 100
+#define LOSSES_MAX 3 /* connections that may die over one group */
 
 static void answer(struct api_request *r)
 {
@@ -192,6 +193,7 @@ static int store(struct storer *s, struct err *e)
     const struct store_options o = {.key_memory_ms = s->desk->gateway->config->keys.key_memory_ms,
                                     .extra = &extra};
     int64_t give_up_ms = desk_now_ms() + PATIENCE_MS;
+    int losses = 0;
     size_t n;
     struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
     for (;;) {
@@ -212,7 +214,7 @@ static int store(struct storer *s, struct err *e)
         int found = was_stored(s, e);
         if (found > 0)
             return 0;
-        if (found < 0 || s->line.pg == NULL || desk_now_ms() >= give_up_ms)
+        if (found < 0 || s->line.pg == NULL || ++losses == LOSSES_MAX)
             return err_set(e, ERR_AWAY,
                            found < 0 ? "the outcome is unknown" : "the database does not answer");
         s->commit_sent = false;

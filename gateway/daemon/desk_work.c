@@ -35,8 +35,8 @@ static void run(struct worker *w, struct api_request *r)
         rc = prepare(w, &e);
         if (rc == 0)
             rc = api_run(&w->context, r, &e);
-        if (rc != 0 && !err_is_transient(&e))
-            break;
+        if (rc != 0 && e.kind != ERR_AWAY)
+            break; /* a lock in the way was waited for already */
     }
     if (w->context.wake)
         wake_ring(&w->desk->gateway->claimer_wake);

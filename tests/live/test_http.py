@@ -360,7 +360,7 @@ class DatabaseAway(LiveTest):
         self.assertEqual(web.post('/v1/messages', dict(DUE, routing_key='r')).status, 201)
         # Its sessions end, also in the middle: a request is then either stored, or said not to be.
         p.psql('select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() '
-               "and application_name like 'postdate http%'")
+               "and datname = current_database() and application_name like 'postdate http%'")
         self.assertEqual(web.post('/v1/messages', dict(DUE, routing_key='r')).status, 201)
         self.assertEqual(web.get('/v1/messages').status, 200)
         p.stack.psql(f'alter database {p.database} allow_connections false')
