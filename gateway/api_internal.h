@@ -26,6 +26,9 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *out, stru
 int api_filter_from_json(const json_t *filter, struct api_request *scratch, struct lookup_filter *out,
                          struct api_answer *a);
 
+/* May this message be scheduled? -1: no, and text says why. */
+int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules, const struct message *m,
+                     char *text, size_t size);
 /* NULL: everything. */
 const struct operate_scope *api_operate_scope(const struct api_request *r);
 

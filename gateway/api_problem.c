@@ -135,16 +135,6 @@ void api_fail_err(struct api_answer *a, const struct err *e)
         api_fail(a, p, "%s", e->text);
 }
 
-bool api_scope_has(const struct api_scope *s, struct bytes exchange)
-{
-    if (s == NULL)
-        return true;
-    for (size_t i = 0; i < s->exchanges.count; i++)
-        if (bytes_equal(exchange, s->exchanges.exchanges[i]))
-            return true;
-    return false;
-}
-
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
 {
     struct err e = {0};

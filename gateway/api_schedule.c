@@ -84,7 +84,7 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
 {
     struct store_item *item = &s->items[s->count];
     struct err e = {0};
-    char shown[80], text[160];
+    char text[200];
     uint8_t random[10];
     *item = (struct store_item){0};
     *entry = (struct api_entry){.problem = API_OK};
@@ -93,9 +93,7 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
         return e.kind == ERR_REJECT ? 0 : -1;
     }
     struct message *m = &item->message;
-    if (!api_scope_has(scope, m->exchange)) {
-        snprintf(text, sizeof text, "exchange: \"%s\" is not among those that the token lists",
-                 bytes_printable(m->exchange, shown, sizeof shown));
+    if (api_scope_admits(scope, &s->parser.rules, m, text, sizeof text) != 0) {
         refuse(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
         return 0;
     }
