@@ -24,8 +24,8 @@ static bool has_header(const struct message *m, const char *name)
            (p.flags & WIRE_HEADERS) != 0 && wire_find(p.headers, name, &field);
 }
 
-/* The default exchange reaches every queue by its name, so also those through which the gateway takes messages
- * and orders without asking for a token. */
+/* The default exchange reaches every queue by its name, so also those through which the gateway takes
+ * messages and orders without asking for a token. */
 static bool is_own_queue(const struct accept_rules *rules, struct bytes queue)
 {
     struct bytes intake = bytes_of_str(rules->intake_queue);

@@ -156,7 +156,7 @@ void desk_put(struct desk *d, struct api_request *r)
     desk_queue_put(r->op == API_SCHEDULE ? &d->store : r->op == API_STATS ? &d->count : &d->work, r);
 }
 
-void desk_close(struct desk *d)
+void desk_stop(struct desk *d)
 {
     if (d == NULL)
         return;
@@ -169,6 +169,16 @@ void desk_close(struct desk *d)
         pthread_join(d->workers[i], NULL);
     if (d->accountant_runs)
         pthread_join(d->accountant, NULL);
+    d->storer_count = d->worker_count = 0;
+    d->accountant_runs = false;
+    atomic_store(&d->ready, false);
+}
+
+void desk_close(struct desk *d)
+{
+    if (d == NULL)
+        return;
+    desk_stop(d);
     queue_destroy(&d->store);
     queue_destroy(&d->work);
     queue_destroy(&d->count);

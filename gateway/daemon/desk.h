@@ -17,14 +17,12 @@ struct desk;
 
 /* Starts its threads. NULL: out of memory or threads. */
 struct desk *desk_open(struct gateway *g, struct err *e);
-/* Who asks with a token; NULL where http.tokens is off. Belongs to the desk. */
-struct tokens;
-struct tokens *desk_tokens(struct desk *d);
 /* Hands a request over; r->done is called exactly once, by a thread of the desk (or by this one when the desk
  * is closing). */
 void desk_put(struct desk *d, struct api_request *r);
-/* Answers what is there, and ends the threads; grants of tokens must have been released, or be released by
- * `done`. */
+/* Answers what is there, and ends the threads; what comes later is refused. */
+void desk_stop(struct desk *d);
+/* When nobody asks it any more. Stops it first where that was not done. */
 void desk_close(struct desk *d);
 
 /* The last count of messages, not older than some seconds; false while there is none. */

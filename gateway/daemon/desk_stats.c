@@ -39,13 +39,13 @@ static void print_backlog(struct desk *d, struct buf *out)
     buf_printf(out, "},\"gateways\":%d,", alive);
 }
 
-static void print_lateness(struct gateway *g, struct buf *out)
+static void print_lateness(struct gateway *g, struct buf *out, bool shown)
 {
     static const double parts[] = {0.5, 0.9, 0.99};
     static const char *const names[] = {"p50", "p90", "p99"};
     buf_put_str(out, "\"lateness_ms\":{");
     for (int i = 0; i < 3; i++) {
-        double s = metrics_lateness_quantile(&g->metrics, parts[i]);
+        double s = shown ? metrics_lateness_quantile(&g->metrics, parts[i]) : -1;
         if (s < 0)
             buf_printf(out, "%s\"%s\":null", i > 0 ? "," : "", names[i]);
         else
@@ -69,15 +69,15 @@ void desk_stats_answer(struct desk *d, struct api_request *r)
     int64_t handed = atomic_load(&g->metrics.handed);
     buf_reset(out);
     buf_put_str(out, "{");
-    /* Counts are of all exchanges, so a token that does not see all gets none. */
+    /* Counts and lateness are of all exchanges, so with a token there are none. */
     if (r->scope == NULL)
         print_backlog(d, out);
-    print_lateness(g, out);
+    print_lateness(g, out, r->scope == NULL);
     buf_printf(out,
                "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
                g->transport ? g->transport->name : "timer", g->config->handover.window_ms,
                g->config->handover.max_messages);
-    if (handed >= 0)
+    if (handed >= 0 && r->scope == NULL)
         buf_printf(out, "\"messages\":%" PRId64 "},", handed);
     else
         buf_put_str(out, "\"messages\":null},");

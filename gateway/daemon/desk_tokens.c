@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS 500       /* a change is heard of at once; this is for what was not heard */
-#define VALID_MS 5000     /* as long as that the tokens count without a look */
-#define NOTE_MS 60000     /* last_used is as coarse as that */
+#define LOOK_MS 500   /* a change is heard of at once; this is for what was not heard */
+#define VALID_MS 5000 /* as long as that the tokens count without a look */
+#define NOTE_MS 60000 /* last_used is as coarse as that */
 #define PAGE_MAX ((size_t)128 * 1024 * 1024)
 
 struct entry {
@@ -36,9 +36,9 @@ struct tokens {
     int64_t noted_ms;
     bool listens;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the next two */
+    pthread_mutex_t lock;     /* guards the next two */
     struct tokens_page *page; /* NULL: not read yet */
-    int64_t looked_ms; /* monotonic */
+    int64_t looked_ms;        /* monotonic */
     atomic_bool ending;
 };
 
@@ -76,16 +76,16 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
         memcpy(x->hash, list[i].hash, SHA256_SIZE);
         x->id = list[i].id;
         snprintf(x->principal, sizeof x->principal, "token %lld", (long long)x->id);
-        x->scope =
-            (struct api_scope){.principal = x->principal,
-                               .exchanges = {.exchanges = list[i].exchanges, .count = list[i].exchange_count}};
+        x->scope = (struct api_scope){
+            .principal = x->principal,
+            .exchanges = {.exchanges = list[i].exchanges, .count = list[i].exchange_count}};
         atomic_init(&x->used, false);
     }
     return page;
 }
 
-/* Bytes of hashes are no secret that somebody could feel his way along: whoever can choose a token that hashes
- * near another one has broken SHA-256. All of a hash is compared in constant time nonetheless. */
+/* Bytes of hashes are no secret that somebody could feel his way along: whoever can choose a token that
+ * hashes near another one has broken SHA-256. All of a hash is compared in constant time nonetheless. */
 static struct entry *find(const struct tokens_page *page, struct bytes token)
 {
     uint8_t hash[SHA256_SIZE];
@@ -210,7 +210,8 @@ static void *tokens_thread(void *arg)
         if (rc != 0)
             t->listens = false;
         said = rc != 0 && !err_is_transient(&e);
-        wake_wait(&t->wake, t->listens && t->line.pg ? pg_socket(t->line.pg) : -1, LOOK_MS * INT64_C(1000000));
+        wake_wait(&t->wake, t->listens && t->line.pg ? pg_socket(t->line.pg) : -1,
+                  LOOK_MS * INT64_C(1000000));
     }
     struct err ignored = {0};
     if (t->line.pg != NULL && !pg_is_broken(t->line.pg))

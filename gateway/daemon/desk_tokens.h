@@ -1,8 +1,8 @@
 /* Who a token belongs to, for the ways in that ask for one (http.tokens = on).
  *
- * All live tokens' hashes are kept in memory, so that asking costs no query and an unknown token nothing but a
- * hash. A thread of their own reads them again when the database says that they changed: at once, and in any
- * case within half a second. When it cannot ask for five seconds, nobody is let in. */
+ * All live tokens' hashes are kept in memory, so that asking costs no query and an unknown token nothing but
+ * a hash. A thread of their own reads them again when the database says that they changed: at once, and in
+ * any case within half a second. When it cannot ask for five seconds, nobody is let in. */
 #ifndef POSTDATE_GATEWAY_DESK_TOKENS_H
 #define POSTDATE_GATEWAY_DESK_TOKENS_H
 

@@ -75,6 +75,7 @@ struct gateway {
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
     struct metrics metrics;
+    struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
 };
 

@@ -1,5 +1,6 @@
 /* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches
  * over them, and stops them in order. */
+#include "gateway/daemon/desk_tokens.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
@@ -41,8 +42,8 @@ struct daemon {
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
     struct publisher fast, careful, handover;
     struct wake main_wake;
-    struct desk *desk; /* NULL, as the next: no HTTP */
-    struct http *http;
+    struct desk *desk;
+    struct http *http; /* NULL: no HTTP */
     pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
         receipts, handover_thread;
 };
@@ -208,22 +209,30 @@ static void start_threads(struct daemon *d)
 /* First of all, so that /livez answers while a server is waited for. */
 static int open_http(struct daemon *d, struct err *e)
 {
+    if (d->config.http.tokens && (d->gateway.tokens = tokens_open(&d->gateway, e)) == NULL)
+        return -1;
+    d->desk = desk_open(&d->gateway, e);
+    if (!d->desk)
+        return -1;
     if (!d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
         return 0;
-    d->desk = desk_open(&d->gateway, e);
-    d->http = d->desk ? http_open(&d->gateway, d->desk, e) : NULL;
+    d->http = http_open(&d->gateway, d->desk, e);
     if (d->http)
         log_info("HTTP: listening on http://%s", http_address(d->http));
     return d->http ? 0 : -1;
 }
 
+/* Answers still go out while the desk ends; it and the tokens are asked to the last. */
 static void close_http(struct daemon *d)
 {
     http_drain(d->http);
-    desk_close(d->desk);
+    desk_stop(d->desk);
     http_close(d->http);
-    d->desk = NULL;
+    desk_close(d->desk);
+    tokens_close(d->gateway.tokens);
     d->http = NULL;
+    d->desk = NULL;
+    d->gateway.tokens = NULL;
 }
 
 static void join_publisher(struct daemon *d, pthread_t thread, struct publisher *p)

@@ -13,14 +13,14 @@
 
 struct http;
 
-/* Listens as configured and starts its threads; the desk must outlive it. NULL: ERR_CONFIG when the address
- * can't be used (text names it), ERR_BUG. */
+/* Listens as configured and starts its threads; the desk and g->tokens must outlive it. NULL: ERR_CONFIG when
+ * the address can't be used (text names it), ERR_BUG. */
 struct http *http_open(struct gateway *g, struct desk *desk, struct err *e);
 /* "127.0.0.1:8480": where it really listens. */
 const char *http_address(const struct http *h);
 /* From now on requests are refused (503), but answers still go out. */
 void http_drain(struct http *h);
-/* After desk_close, when no request is with the desk any more. */
+/* After desk_stop, when no request is with the desk any more. */
 void http_close(struct http *h);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef POSTDATE_GATEWAY_HTTP_INTERNAL_H
 #define POSTDATE_GATEWAY_HTTP_INTERNAL_H
 
+#include "gateway/daemon/desk_tokens.h"
 #include "gateway/http/http.h"
 #include <microhttpd.h>
 #include <pthread.h>
@@ -31,6 +32,7 @@ struct http_route;
 struct http_request {
     struct api_request api; /* first: the desk knows only this */
     struct http *http;
+    struct tokens_grant grant; /* where api.scope comes from */
     struct MHD_Connection *connection;
     struct http_connection *from;
     const struct http_route *route; /* NULL: none */

@@ -34,6 +34,7 @@ void http_request_unref(struct http_request *r)
         return;
     atomic_fetch_sub(&h->body_bytes, r->body.capacity);
     buf_free(&r->body);
+    tokens_release(&r->grant);
     api_answer_close(&r->api.answer);
     free(r->target);
     free(r);
