@@ -65,8 +65,9 @@ static int read_texts(struct bytes v, struct arena *a, struct token_record *t, s
         uint32_t len = v.len - at >= 4 ? read_be(v.data + at) : UINT32_MAX;
         if (v.len - at < 4 || len > v.len - at - 4)
             return err_set(e, ERR_BUG, "postdate.token: the exchanges of '%s' can't be read", t->name);
-        t->exchanges[i] = arena_copy(a, bytes_of(v.data + at + 4, len));
-        if (len > 0 && !t->exchanges[i].data)
+        struct bytes name = len > 0 ? arena_copy(a, bytes_of(v.data + at + 4, len)) : bytes_of("", 0);
+        t->exchanges[i] = name;
+        if (!name.data)
             t->exchanges = NULL;
         at += 4 + len;
     }
