@@ -28,6 +28,7 @@ enum api_op {
     API_LIST,     /* params */
     API_CANCEL,   /* id, or params key and exchange */
     API_RESCHEDULE,
+    API_RETRY,       /* id */
     API_BULK_CANCEL, /* body: {"filter": {...}, "dry_run": false} */
     API_BULK_RESCHEDULE,
     API_BULK_RETRY,
@@ -72,8 +73,9 @@ struct api_param {
 
 struct api_answer {
     int status;
-    int retry_after_s; /* 0: none */
-    bool has_id;       /* 201: what was made */
+    enum api_problem problem; /* what api_fail said last; API_OK: it was not called */
+    int retry_after_s;        /* 0: none */
+    bool has_id;              /* 201: what was made */
     struct message_id id;
     struct buf body;
 };

@@ -98,6 +98,7 @@ void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
     va_end(args);
     json_t *o = api_problem_object(p, detail);
     a->status = problems[p].status;
+    a->problem = p;
     a->retry_after_s = problems[p].retry_after_s;
     a->has_id = false;
     api_dump(o, a);

@@ -197,6 +197,18 @@ static int run_reschedule(struct api_context *c, struct api_request *r, struct e
     return answer_operated(c, r, said, now, e);
 }
 
+static int run_retry(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct message_id id, now = {{0}};
+    enum operate_answer said;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &id))
+        return 0;
+    if (operate_retry(c->pg, api_operate_scope(r), id, &said, &now, e) != 0)
+        return -1;
+    c->wake = said == OPERATE_DONE;
+    return answer_operated(c, r, said, now, e);
+}
+
 int api_run(struct api_context *c, struct api_request *r, struct err *e)
 {
     switch (r->op) {
@@ -208,6 +220,8 @@ int api_run(struct api_context *c, struct api_request *r, struct err *e)
         return run_cancel(c, r, e);
     case API_RESCHEDULE:
         return run_reschedule(c, r, e);
+    case API_RETRY:
+        return run_retry(c, r, e);
     case API_BULK_CANCEL:
     case API_BULK_RESCHEDULE:
     case API_BULK_RETRY:

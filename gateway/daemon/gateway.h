@@ -44,6 +44,7 @@ enum up_bit {
     UP_HANDOVER = 32, /* this and the next only with a transport */
     UP_HANDER = 64,
     UP_RECEIPTS = 128,
+    UP_CONTROL = 256,
 };
 
 struct gateway {
@@ -69,7 +70,7 @@ struct gateway {
     struct lane fast, careful, handover;
     struct outcomes outcomes;
     struct exchange_book exchanges;
-    struct wake hander_wake, receipts_wake;
+    struct wake hander_wake, receipts_wake, control_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;

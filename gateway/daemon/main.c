@@ -1,5 +1,6 @@
 /* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches
  * over them, and stops them in order. */
+#include "gateway/daemon/control.h"
 #include "gateway/daemon/desk_tokens.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/publisher.h"
@@ -44,6 +45,7 @@ struct daemon {
     struct wake main_wake;
     struct desk *desk;
     struct http *http; /* NULL: no HTTP */
+    struct control *control;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
         receipts, handover_thread;
 };
@@ -66,6 +68,7 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->handover.wake);
     wake_ring(&g->hander_wake);
     wake_ring(&g->receipts_wake);
+    wake_ring(&g->control_wake);
 }
 
 static void reload(struct daemon *d)
@@ -141,9 +144,9 @@ static int gateway_open(struct daemon *d, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->handover, e) != 0 ||
         wake_open(&g->hander_wake, e) != 0 || wake_open(&g->receipts_wake, e) != 0 ||
-        wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
-        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&g->janitor_wake, e) != 0 ||
-        wake_open(&d->main_wake, e) != 0)
+        wake_open(&g->control_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
+        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
+        wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
         publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0)
@@ -161,6 +164,7 @@ static void gateway_close(struct daemon *d)
     lane_close(&g->handover);
     wake_close(&g->hander_wake);
     wake_close(&g->receipts_wake);
+    wake_close(&g->control_wake);
     outcomes_close(&g->outcomes);
     exchange_book_close(&g->exchanges);
     wake_close(&g->claimer_wake);
@@ -192,7 +196,12 @@ static void start_threads(struct daemon *d)
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
-    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER;
+    struct err e = {0};
+    if ((d->control = control_open(g, d->desk, &e)) == NULL) {
+        log_error("%s", e.text);
+        exit(1);
+    }
+    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER | UP_CONTROL;
     /* Without a transport, too: an earlier one may have left messages with the broker. */
     if (d->config.handover.receipts) {
         g->up_wanted |= UP_RECEIPTS;
@@ -228,9 +237,11 @@ static void close_http(struct daemon *d)
     http_drain(d->http);
     desk_stop(d->desk);
     http_close(d->http);
+    control_close(d->control);
     desk_close(d->desk);
     tokens_close(d->gateway.tokens);
     d->http = NULL;
+    d->control = NULL;
     d->desk = NULL;
     d->gateway.tokens = NULL;
 }
@@ -247,6 +258,7 @@ static void join_publisher(struct daemon *d, pthread_t thread, struct publisher 
 static void stop_threads(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
+    control_join(d->control);
     close_http(d);
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
