@@ -22,7 +22,7 @@ PYTHON ?= $(or $(shell for p in /usr/bin/python3 python3; do \
 TRANSPORT ?= auto
 
 # --- flags -----------------------------------------------------------------------------------------------------
-LIBS := librabbitmq libpq jansson inih
+LIBS := librabbitmq libpq jansson inih libmicrohttpd
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
 	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wvla
 INCLUDE := -I. -I$(GEN) $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBS) 2>/dev/null))
@@ -38,6 +38,7 @@ LINK_AMQP := $(shell pkg-config --libs librabbitmq 2>/dev/null)
 LINK_SQL := $(shell pkg-config --libs libpq 2>/dev/null)
 LINK_TEXT := $(shell pkg-config --libs jansson inih 2>/dev/null)
 LINK_ALL := $(LINK_AMQP) $(LINK_SQL) $(LINK_TEXT) -lm
+LINK_HTTP := $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 LINK_TEST := $(or $(shell pkg-config --libs cmocka 2>/dev/null),-lcmocka) -lm
 
 # --- what is built from what -------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ CORE := $(call object,$(wildcard core/*.c))
 SQL := $(call object,$(wildcard sql/*.c)) $(BUILD)/gen/sql_embedded.o
 AMQP := $(call object,$(wildcard amqp/*.c))
 GATEWAY := $(call object,$(wildcard gateway/*.c))
-DAEMON := $(call object,$(wildcard gateway/daemon/*.c))
+DAEMON := $(call object,$(wildcard gateway/daemon/*.c gateway/http/*.c))
 CLI := $(call object,$(wildcard gateway/cli/*.c))
 EMBEDDED := $(wildcard sql/schema/*.sql sql/query/*.sql)
 
@@ -67,7 +68,7 @@ all: $(BUILD)/postdated $(BUILD)/postdate
 
 $(BUILD)/postdated: $(DAEMON) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL)
+	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL) $(LINK_HTTP)
 
 $(BUILD)/postdate: $(CLI) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 	$(call say,LINK)
@@ -94,6 +95,11 @@ $(BUILD)/gen/sql_embedded.o: $(GEN)/sql_embedded.c $(BUILD)/flags
 	$(call say,CC)
 	$(Q)$(CC) $(FLAGS) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
 $(SQL): | $(GEN)/sql_embedded.h
+
+$(GEN)/openapi_embedded.h: tools/embed_text.sh gateway/http/openapi.json
+	@mkdir -p $(@D)
+	$(Q)tools/embed_text.sh gateway/http/openapi.json openapi_json $@
+$(DAEMON): | $(GEN)/openapi_embedded.h
 
 # Files that change only when their text does: other flags rebuild everything, a removed .sql file the embedding.
 stamp = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || \
@@ -178,13 +184,13 @@ clean:
 format:
 	clang-format-14 -i $(SOURCES)
 
-check: $(GEN)/sql_embedded.h
+check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h
 	tools/check_layers.sh
 	tools/check_format.sh $(SOURCES)
 	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
 
-tidy: $(GEN)/sql_embedded.h
+tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h
 	clang-tidy-14 --quiet --checks='-*,clang-analyzer-*,bugprone-*,-bugprone-easily-swappable-parameters,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
 		$(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
 

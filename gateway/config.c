@@ -3,6 +3,7 @@
 
 #include "gateway/config_load.h"
 #include "gateway/config_table.h"
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,20 @@ int config_add_route(struct config *c, const char *intake, const char *delivery,
     return 0;
 }
 
+/* Only this machine can reach these. */
+static bool is_loopback(const char *listen)
+{
+    char host[64];
+    struct in_addr v4;
+    size_t len = (size_t)(strrchr(listen, ':') - listen);
+    if (len >= sizeof host)
+        return false;
+    memcpy(host, listen, len);
+    host[len] = '\0';
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
+
 static void check_together(struct config_loader *l)
 {
     const struct config *c = l->config;
@@ -84,6 +99,13 @@ static void check_together(struct config_loader *l)
         config_mistake(l, where, 0,
                        "intake.exchange and delivery.exchange are both \"%s\": messages would go in circles",
                        c->intake.exchange);
+    if (c->http.listen != NULL && strcmp(c->http.listen, "off") != 0 && !c->http.tokens &&
+        !c->http.insecure_listen && !is_loopback(c->http.listen))
+        config_mistake(
+            l, where, 0,
+            "http.listen: others can reach \"%s\", and http.tokens is off: anybody could schedule and "
+            "cancel (allowed: an address of 127.0.0.1 or [::1], tokens=on, or insecure_listen=on)",
+            c->http.listen);
     for (size_t i = 0; i < c->route_count; i++) {
         const struct accept_route *r = &c->routes[i];
         if (strcmp(r->intake_exchange, c->intake.exchange) == 0 ||

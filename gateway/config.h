@@ -55,6 +55,11 @@ struct config {
         int64_t delivered_ms, cancelled_ms, failed_ms;
     } retention;
     struct {
+        char *listen; /* host:port; NULL: off */
+        bool tokens, insecure_listen;
+        int64_t timeout_ms;
+    } http;
+    struct {
         enum config_log_level level;
         bool json;
     } log;

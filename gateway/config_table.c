@@ -60,15 +60,18 @@ static int check_listen(const char *value, struct err *e)
 {
     const char *colon = strrchr(value, ':');
     char *end = NULL;
-    long port = colon != NULL && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : 0;
-    if (colon == value || port < 1 || port > 65535 || *end != '\0')
-        return err_set(e, ERR_CONFIG, "\"%s\" is not an address: allowed is host:port such as 127.0.0.1:8480",
+    long port = colon != NULL && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    if (strcmp(value, "off") == 0)
+        return 0;
+    if (colon == value || port < 0 || port > 65535 || *end != '\0')
+        return err_set(e, ERR_CONFIG,
+                       "\"%s\" is not an address: allowed is host:port such as 127.0.0.1:8480 (port 0: any "
+                       "free one), or off",
                        value);
     return 0;
 }
 
 #define AT(field) .offset = offsetof(struct config, field)
-#define LATER .offset = OPTION_NOT_STORED
 
 const struct option option_table[] = {
     {"postgres", "url", OPTION_TEXT, "postgresql:///postdate", .secret = true, .check = check_postgres_url,
@@ -142,12 +145,14 @@ const struct option option_table[] = {
     {"retention", "failed", OPTION_DURATION, "30d", MINUTE, 3650 * DAY, AT(retention.failed_ms),
      .help = "how long failed messages are kept"},
 
-    {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, LATER,
-     .help = "address of the HTTP interface"},
-    {"http", "tokens", OPTION_FLAG, "off", .choices = off_on, LATER,
+    {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, AT(http.listen),
+     .help = "address of the HTTP interface; off: none"},
+    {"http", "tokens", OPTION_FLAG, "off", .choices = off_on, AT(http.tokens),
      .help = "on: every request needs a token"},
-    {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, LATER,
+    {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, AT(http.insecure_listen),
      .help = "on: allow tokens=off on an address that others can reach"},
+    {"http", "timeout", OPTION_DURATION, "30s", SECOND, HOUR, AT(http.timeout_ms),
+     .help = "a request must be there, and be answered, within this"},
 
     {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
      .help = "least severity to log"},

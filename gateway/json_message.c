@@ -84,26 +84,33 @@ int json_name(const char *field, const json_t *value, struct bytes *out, struct 
     return 0;
 }
 
-/* Before the parser sees it: recursion costs stack there. */
-static int check_size(struct bytes text, struct err *e)
+int json_text_check(struct bytes text, size_t size_max, size_t values_max, struct err *e)
 {
     int depth = 0;
-    if (text.len > JSON_MESSAGE_MAX)
+    size_t values = 1;
+    if (text.len > size_max)
         return err_set(e, ERR_REJECT, "the object is %zu bytes long: allowed are up to %zu", text.len,
-                       JSON_MESSAGE_MAX);
+                       size_max);
     for (size_t i = 0; i < text.len; i++) {
         uint8_t c = text.data[i];
         if (c == '"') {
             for (i++; i < text.len && text.data[i] != '"'; i++)
                 i += text.data[i] == '\\';
         } else if (c == '{' || c == '[') {
-            if (++depth > JSON_MESSAGE_DEPTH_MAX)
+            values++;
+            if (++depth > JSON_MESSAGE_DEPTH_MAX) /* recursion costs stack in the parser */
                 return err_set(e, ERR_REJECT, "the object is nested deeper than %d levels",
                                JSON_MESSAGE_DEPTH_MAX);
         } else if (c == '}' || c == ']') {
             depth--;
+        } else if (c == ',') {
+            values++;
         }
     }
+    if (values > values_max)
+        return err_set(e, ERR_REJECT,
+                       "the object holds more than %zu values (send a large JSON body as text in \"body\")",
+                       values_max);
     return 0;
 }
 
@@ -317,21 +324,29 @@ static int read_object(struct json_parser *p, const json_t *object, struct arena
     return copy_names(p, fields[FIELD_EXCHANGE] != NULL, a, out, e);
 }
 
+int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
+                      struct err *e)
+{
+    if (read_object(p, object, a, out, e) != 0)
+        return -1;
+    if (out->body.data == NULL && out->body.len > 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    return 0;
+}
+
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e)
 {
     json_error_t why;
     char shown[200];
-    if (check_size(text, e) != 0)
+    if (json_text_check(text, JSON_MESSAGE_MAX, JSON_MESSAGE_VALUES_MAX, e) != 0)
         return -1;
     json_t *object = json_loadb((const char *)text.data, text.len,
                                 JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (object == NULL)
         return err_set(e, ERR_REJECT, "not valid JSON at byte %d: %s", why.position,
                        bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
-    int result = read_object(p, object, a, out, e);
+    int result = json_message_read(p, object, a, out, e);
     json_decref(object);
-    if (result == 0 && out->body.data == NULL && out->body.len > 0)
-        return err_set(e, ERR_BUG, "out of memory");
     return result;
 }

@@ -15,8 +15,9 @@
 #include "core/message.h"
 #include "sql/lookup.h"
 
-#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024) /* bytes of one object */
-#define JSON_MESSAGE_DEPTH_MAX 64                   /* nesting of the whole object */
+#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024)  /* bytes of one object */
+#define JSON_MESSAGE_DEPTH_MAX 64                    /* nesting of the whole object */
+#define JSON_MESSAGE_VALUES_MAX ((size_t)500 * 1000) /* values in it */
 
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {
@@ -35,6 +36,10 @@ void json_parser_free(struct json_parser *p);
  * what is allowed. */
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e);
+
+/* Properties as SQL stores them, {"headers":{…} or null,"properties":{…} or null}, appended to out as AMQP
+ * bytes. ERR_REJECT: AMQP can't carry them (what the SQL functions accepted, it can). */
+int json_message_encode(struct bytes json, struct buf *out, struct err *e);
 
 enum json_style {
     JSON_STYLE_LINE = 0,

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ENCODED_MAX ((size_t)1 << 20)
+
 /* Every function here returns a new reference or NULL when memory ran out; jansson's setters accept NULL and
  * fail. */
 
@@ -163,12 +165,13 @@ static void set_body(json_t *object, const struct message_record *r)
         json_object_set_new(object, "body_base64", base64_value(body));
 }
 
-static json_t *record_value(const struct message_record *r, unsigned style, struct err *e)
+static json_t *record_value(const struct message_record *r, struct bytes properties, unsigned style,
+                            struct err *e)
 {
     const struct message *m = &r->message;
     struct wire_properties w = {0};
     char id[MESSAGE_ID_TEXT_SIZE];
-    if (wire_properties_read(m->properties, &w, e) != 0) {
+    if (properties.len > 0 && wire_properties_read(properties, &w, e) != 0) {
         err_wrap(e, "the stored properties of message %s can't be read", message_id_format(m->id, id));
         return NULL;
     }
@@ -199,7 +202,18 @@ static int append(const char *text, size_t len, void *out)
 
 int json_message_print(const struct message_record *r, unsigned style, struct buf *out, struct err *e)
 {
-    json_t *object = record_value(r, style, e);
+    struct bytes properties = r->message.properties;
+    struct buf encoded;
+    buf_init(&encoded, ENCODED_MAX);
+    if (r->properties_json.len > 0) {
+        if (json_message_encode(r->properties_json, &encoded, e) != 0) {
+            buf_free(&encoded);
+            return -1;
+        }
+        properties = buf_bytes(&encoded);
+    }
+    json_t *object = record_value(r, properties, style, e);
+    buf_free(&encoded);
     if (object == NULL)
         return -1;
     int failed =

@@ -102,12 +102,16 @@ static int look(struct pg *c, const struct store_options *o, const struct messag
     return 0;
 }
 
-static int supersede(struct pg *c, const struct message_id *id, struct err *e)
+/* The old id leads to the new message from now on. stored: there is a row to settle. */
+static int supersede(struct pg *c, const struct message_id *old, const struct message_id *new, bool stored,
+                     struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, message_id_due_ms(*id));
-    pg_add_id(&p, id);
-    return pg_run(c, sql_query_supersede, &p, e) < 0 ? -1 : 0;
+    pg_add_id(&p, old);
+    pg_add_id(&p, new);
+    PGresult *r = pg_query(c, stored ? sql_query_supersede : sql_query_moved_note, &p, e);
+    PQclear(r);
+    return r ? 0 : -1;
 }
 
 static int take_over_key(struct pg *c, const struct message *m, struct err *e)
@@ -159,11 +163,11 @@ static int decide(struct pg *c, const struct store_options *o, struct store_item
         item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
         return 0;
     }
+    if ((earlier || named == NAMED_LIVE) && supersede(c, &item->existing_id, &m->id, !earlier, e) != 0)
+        return -1;
     if (earlier) {
         earlier->result = STORE_REPLACED;
         earlier->existing_id = m->id;
-    } else if (named == NAMED_LIVE && supersede(c, &item->existing_id, e) != 0) {
-        return -1;
     }
     return take_over_key(c, m, e);
 }

@@ -82,6 +82,11 @@ static int copy_end(struct pg *c, int rc, struct err *e)
 
 static int copy_messages(struct pg *c, const struct store_item *items, size_t count, struct err *e)
 {
+    size_t rows = 0;
+    for (size_t i = 0; i < count; i++)
+        rows += items[i].result == STORE_ACCEPTED;
+    if (rows == 0)
+        return 0;
     PGresult *r = PQexec(c->conn, copy_statement);
     int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
     PQclear(r);
@@ -135,8 +140,10 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
         return -1;
     if (pg_begin(c, e) != 0)
         return -1;
-    if (accept_keys(c, o, items, count, e) == 0 && note_batch(c, o->consumer, items, count, e) == 0 &&
-        copy_messages(c, items, count, e) == 0 && pg_commit(c, e) == 0)
+    const struct store_extra *x = o->extra;
+    if ((!x || !x->before || x->before(x->ctx, c, e) == 0) && accept_keys(c, o, items, count, e) == 0 &&
+        note_batch(c, o->consumer, items, count, e) == 0 && copy_messages(c, items, count, e) == 0 &&
+        (!x || !x->after || x->after(x->ctx, c, e) == 0) && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return -1;

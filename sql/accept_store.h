@@ -15,6 +15,7 @@ enum store_result {
     STORE_DUPLICATE, /* a redelivery of a message stored before; existing_id */
     STORE_CONFLICT,  /* on_conflict reject, or replace of one that is already claimed: refuse it */
     STORE_REPLACED,  /* a later item of the same batch replaced it before it was stored: existing_id */
+    STORE_SKIPPED,   /* left out by store_extra.before */
     STORE_WAITS,     /* somebody's open transaction holds its key: offer it again later */
 };
 
@@ -26,11 +27,22 @@ struct store_item {
     struct message_id existing_id; /* out */
 };
 
+/* More to be done in the transaction that stores the batch; all of it is committed with the batch or not at
+ * all. Either function may be NULL. */
+struct store_extra {
+    /* Before keys are decided; may set an item's result to STORE_SKIPPED, then it is left out. */
+    int (*before)(void *ctx, struct pg *c, struct err *e);
+    /* When every item has its result, before the commit. */
+    int (*after)(void *ctx, struct pg *c, struct err *e);
+    void *ctx;
+};
+
 struct store_options {
     int64_t
         key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
     int64_t consumer;  /* names the AMQP consumer session whose redeliveries are to be recognised; 0: not from
                           AMQP */
+    const struct store_extra *extra; /* NULL: nothing more */
 };
 
 /* Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get

@@ -30,7 +30,8 @@ struct claimed_row {
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     bool rescued;  /* in doubt only because the broker had it and no receipt came */
     int attempts;  /* made before */
-    struct bytes error; /* of the last one; len 0: none */
+    struct bytes error;           /* of the last one; len 0: none */
+    struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 
 /* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that

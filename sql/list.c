@@ -8,6 +8,8 @@
 
 #define PAGE_ROWS 500
 #define RECORD_MAX (32u * 1024 * 1024)
+#define ARRAY_MAX (1u << 20)
+#define KEYS_MAX 10000 /* exchanges in which one key is used */
 
 int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
 {
@@ -29,6 +31,8 @@ struct walk {
     bool (*fn)(void *ctx, const struct message_record *r);
     void *ctx;
     struct arena arena;
+    struct buf ids;   /* array of the messages that the filter's key names; unused without a key */
+    struct buf scope; /* array of exchange names; unused without a scope */
     bool stopped;
 };
 
@@ -50,6 +54,8 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     add_filter(&p, w->filter->exchange);
     add_filter(&p, w->filter->routing_key);
     pg_add_int4(&p, rows);
+    add_filter(&p, buf_bytes(&w->ids));
+    add_filter(&p, buf_bytes(&w->scope));
     return pg_query(w->c, sql_query_record_list, &p, e);
 }
 
@@ -78,16 +84,62 @@ static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err 
     return rc < 0 ? -1 : rc && !w->stopped;
 }
 
+int lookup_scope_array(struct buf *out, const struct lookup_filter *f, struct err *e)
+{
+    if (!f->scope)
+        return 0;
+    pg_array_begin(out, PG_OID_TEXT, f->scope_count);
+    for (size_t i = 0; i < f->scope_count; i++)
+        pg_array_bytes(out, f->scope[i]);
+    return out->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+}
+
+int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,
+                     struct err *e)
+{
+    *range = (struct lookup_range){f->due_after_ms, f->due_before_ms};
+    if (!f->key.data)
+        return 0;
+    struct pg_params p = {0};
+    struct buf scope;
+    buf_init(&scope, ARRAY_MAX);
+    int rc = lookup_scope_array(&scope, f, e);
+    pg_add_bytes(&p, f->key);
+    add_filter(&p, buf_bytes(&scope));
+    pg_add_int4(&p, KEYS_MAX);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_keys_named, &p, e) : NULL;
+    int n = r ? PQntuples(r) : 0;
+    pg_array_begin(out, PG_OID_UUID, (size_t)n);
+    for (int i = 0; i < n; i++)
+        pg_array_id(out, pg_id(r, i, 0));
+    int64_t first_ms = n ? message_id_due_ms(pg_id(r, 0, 0)) : 0;
+    int64_t end_ms = n ? message_id_due_ms(pg_id(r, n - 1, 0)) + 1 : 0;
+    range->from_ms = first_ms > range->from_ms ? first_ms : range->from_ms;
+    range->to_ms = end_ms < range->to_ms ? end_ms : range->to_ms;
+    if (r && out->failed)
+        rc = err_set(e, ERR_BUG, "out of memory");
+    PQclear(r);
+    buf_free(&scope);
+    return r ? rc : -1;
+}
+
 int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
 {
     struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
+    struct lookup_range range = {0};
     int64_t *days = NULL;
-    int n = lookup_filled_days(c, &days, e), rc = n < 0 ? -1 : 0;
     arena_init(&w.arena, RECORD_MAX);
+    buf_init(&w.ids, ARRAY_MAX);
+    buf_init(&w.scope, ARRAY_MAX);
+    int n = 0, rc = lookup_scope_array(&w.scope, f, e);
+    if (rc == 0)
+        rc = lookup_key_array(c, f, &w.ids, &range, e);
+    if (rc == 0 && (n = lookup_filled_days(c, &days, e)) < 0)
+        rc = -1;
     for (int i = 0; i < n && rc == 0 && !w.stopped; i++) {
-        int64_t from = days[i] > f->due_after_ms ? days[i] : f->due_after_ms;
-        int64_t end = days[i] + DAY_MS, to = end < f->due_before_ms ? end : f->due_before_ms;
+        int64_t from = days[i] > range.from_ms ? days[i] : range.from_ms;
+        int64_t end = days[i] + DAY_MS, to = end < range.to_ms ? end : range.to_ms;
         if (from >= to || (w.at.has_after && w.at.after_due_ms >= end))
             continue;
         do
@@ -95,6 +147,8 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup
         while (rc > 0);
     }
     arena_free(&w.arena);
+    buf_free(&w.ids);
+    buf_free(&w.scope);
     free(days);
     return rc;
 }

@@ -17,6 +17,9 @@ struct message_record {
     int64_t settled_ms; /* -1: not settled */
     int attempts;
     struct bytes error; /* len 0: none */
+    /* Of a message that came by SQL with headers or properties: {"headers":…,"properties":…}, and
+     * message.properties is empty (gateway/json_message.h encodes it). len 0: none. */
+    struct bytes properties_json;
 };
 
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */
@@ -31,6 +34,9 @@ struct lookup_filter {
     enum message_state state;
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
+    struct bytes key; /* data NULL: any; else the messages that this key names now, one for each exchange */
+    const struct bytes *scope; /* delivery exchanges to look in; NULL: all */
+    size_t scope_count;
 };
 
 /* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most
@@ -44,11 +50,6 @@ struct lookup_page {
 };
 int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
-
-/* 'cancelled' (also when asked again), too late, or not there. Cancelling erases body and properties and
- * frees the key. */
-enum cancel_result { CANCEL_DONE, CANCEL_TOO_LATE, CANCEL_NOT_FOUND };
-int lookup_cancel(struct pg *c, struct message_id id, enum cancel_result *out, struct err *e);
 
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
 #define STATUS_COUNT_MAX 1000000

@@ -95,15 +95,33 @@ static int create_meta(struct pg *c, struct err *e)
                    e);
 }
 
-static int run_step(struct pg *c, const struct sql_schema_step *step, struct err *e)
+/* All files of one version, in one transaction. */
+static int run_version(struct pg *c, int version, struct err *e)
 {
     char update[80];
-    snprintf(update, sizeof update, "update postdate.meta set version = %d", step->version);
-    if (pg_begin(c, e) != 0 || pg_exec(c, step->text, e) != 0 || pg_exec(c, update, e) != 0 ||
-        pg_commit(c, e) != 0) {
-        pg_rollback(c);
-        return err_wrap(e, "schema step %s", step->name);
+    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
+    if (pg_begin(c, e) != 0)
+        return -1;
+    for (size_t i = 0; i < sql_schema_step_count; i++) {
+        const struct sql_schema_step *step = &sql_schema_steps[i];
+        if (step->version == version && pg_exec(c, step->text, e) != 0) {
+            pg_rollback(c);
+            return err_wrap(e, "schema step %s", step->name);
+        }
     }
+    if (pg_exec(c, update, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return err_wrap(e, "schema version %d", version);
+}
+
+static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_roles_ensure, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out->missing_roles, sizeof out->missing_roles);
+    PQclear(r);
     return 0;
 }
 
@@ -118,11 +136,12 @@ static int migrate_locked(struct pg *c, const struct migrate_options *o, struct 
     out->from_version = m.version;
     if (create_meta(c, e) != 0)
         return -1;
-    for (size_t i = 0; i < sql_schema_step_count; i++)
-        if (sql_schema_steps[i].version > m.version && run_step(c, &sql_schema_steps[i], e) != 0)
+    for (int version = m.version + 1; version <= SCHEMA_VERSION; version++)
+        if (run_version(c, version, e) != 0)
             return -1;
     out->to_version = SCHEMA_VERSION;
-    if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0)
+    if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 || settings_record(c, o->settings, e) != 0 ||
+        ensure_roles(c, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, e);
     return out->partitions_made < 0 ? -1 : 0;

@@ -4,19 +4,22 @@
 
 #include "core/err.h"
 #include "sql/pg.h"
+#include "sql/settings.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 1 /* what this program needs */
+#define SCHEMA_VERSION 4 /* what this program needs */
 
 struct migrate_options {
-    int64_t max_delay_ms; /* partitions are made this far ahead, plus a little */
-    const char *vhost;    /* "" : not checked and not recorded */
-    const char *broker;   /* cluster name, "" : not checked and not recorded */
-    bool rebind;          /* record another broker and vhost over what is there */
+    int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */
+    const char *vhost;               /* "" : not checked and not recorded */
+    const char *broker;              /* cluster name, "" : not checked and not recorded */
+    bool rebind;                     /* record another broker and vhost over what is there */
+    const struct settings *settings; /* for the SQL functions */
 };
 struct migrate_report {
     int from_version, to_version;
     int partitions_made;
+    char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
 };
 
 /* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take

@@ -40,6 +40,7 @@ void pg_add_null(struct pg_params *p);
 
 /* One-dimensional arrays in binary: begin, then the items, then add as bytes. */
 enum pg_oid {
+    PG_OID_BYTEA = 17,
     PG_OID_INT8 = 20,
     PG_OID_INT4 = 23,
     PG_OID_TEXT = 25,

@@ -30,12 +30,14 @@ ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
 {
     rule "Only sql/ may include <libpq-fe.h>" "${ours}[<\"](postgresql/)?libpq" $(files core amqp gateway tests)
     rule "Only amqp/ may include <amqp.h>" "${ours}<(rabbitmq-c/)?amqp" $(files core sql gateway tests)
-    rule "JSON belongs in gateway/json_*, gateway/cli/ and their tests" "${ours}[<\"]jansson" \
-        $(files core sql amqp gateway tests ! 'gateway/json_*' 'gateway/cli/*' 'tests/unit/*json*')
+    rule "JSON belongs in gateway/json_*, gateway/api*, gateway/cli/ and their tests" "${ours}[<\"]jansson" \
+        $(files core sql amqp gateway tests ! 'gateway/json_*' 'gateway/api*' 'gateway/cli/*' 'tests/unit/*json*')
     rule "core/ includes core/ and libc only" "${ours}\"([^c]|c[^o]|co[^r]|cor[^e]|core[^/])" $(files core)
     rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|ini|arpa/.*)\.?h?>" $(files core)
     rule "sql/ and amqp/ never include each other or gateway/" "${ours}\"(amqp|gateway)/" $(files sql)
     rule "sql/ and amqp/ never include each other or gateway/" "${ours}\"(sql|gateway)/" $(files amqp)
+    rule "Only gateway/http/ may include <microhttpd.h>" "${ours}<microhttpd" \
+        $(files core sql amqp gateway tests ! 'gateway/http/*')
     rule "Includes are written from the top of the tree" "${ours}\"\\.\\.?/" $(files core sql amqp gateway tests)
     rule "These functions are not used here" \
         '(^|[^[:alnum:]_>.])(strcpy|strncpy|strcat|strncat|v?sprintf|strtok|strtok_r|ato[ifl]|atoll|gets)[[:space:]]*\(' \

@@ -1,89 +1,28 @@
-#include "gateway/cli/cli.h"
-#include "sql/lookup.h"
-#include <stdio.h>
-
-struct tally {
-    int done, too_late, not_found;
-};
-
-static int cancel_one(struct cli *cli, struct message_id id, struct tally *tally)
-{
-    static const char *const answers[] = {"cancelled", "too late", "not found"};
-    char text[MESSAGE_ID_TEXT_SIZE];
-    enum cancel_result result;
-    struct err e;
-    if (lookup_cancel(cli->pg, id, &result, &e) != 0)
-        return cli_fail(&e);
-    printf("%s %s\n", message_id_format(id, text), answers[result]);
-    tally->done += result == CANCEL_DONE;
-    tally->too_late += result == CANCEL_TOO_LATE;
-    tally->not_found += result == CANCEL_NOT_FOUND;
-    return 0;
-}
-
-static int exit_code(const struct tally *t)
-{
-    if (t->too_late == 0 && t->not_found == 0)
-        return 0;
-    return t->not_found == 1 && t->too_late == 0 && t->done == 0 ? 66 : 1;
-}
-
-/* Ids are checked before anything is cancelled. */
-static int cancel_ids(struct cli *cli, int count, char **ids)
-{
-    struct tally tally = {0};
-    struct message_id id;
-    int code = 0;
-    for (int i = 0; i < count && code == 0; i++)
-        code = cli_parse_id(cli, ids[i], &id);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    for (int i = 0; i < count && code == 0; i++) {
-        code = cli_parse_id(cli, ids[i], &id);
-        if (code == 0)
-            code = cancel_one(cli, id, &tally);
-    }
-    return code != 0 ? code : exit_code(&tally);
-}
-
-static int cancel_key(struct cli *cli, const char *exchange, const char *key)
-{
-    struct tally tally = {0};
-    struct message_id id;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_find_key(cli, exchange, key, &id);
-    if (code == 0)
-        code = cancel_one(cli, id, &tally);
-    return code != 0 ? code : exit_code(&tally);
-}
+#include "gateway/cli/filter.h"
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"key", required_argument, NULL, 'K'}, {"exchange", required_argument, NULL, 'E'}, CLI_LONG};
-    const char *key = NULL, *exchange = NULL;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'K')
-            key = optarg;
-        else if (option == 'E')
-            exchange = optarg;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+    static const struct option options[] = {CLI_FILTER_LONG, CLI_DRY_RUN_LONG, CLI_LONG};
+    static const struct cli_operation op = {.kind = OPERATE_CANCEL, .done = "cancelled"};
+    struct cli_filter f = CLI_FILTER_INIT;
+    int option;
+    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
+        bool taken;
+        int code = cli_filter_option(cli, option, &f, &taken);
+        if (!taken)
+            code = cli_common_option(cli, option, argv);
+        if (code >= 0)
             return code;
     }
-    if ((key != NULL) == (optind < argc))
-        return cli_usage(cli, "give message ids, or --key KEY");
-    if (exchange != NULL && key == NULL)
-        return cli_usage(cli, "--exchange belongs to --key: an id needs none");
-    return key != NULL ? cancel_key(cli, exchange, key) : cancel_ids(cli, argc - optind, argv + optind);
+    return cli_operate(cli, &op, &f, argc - optind, argv + optind);
 }
 
 const struct command command_cancel = {
     .name = "cancel",
-    .synopsis = "ID... | --key KEY [--exchange E]",
+    .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "Cancel messages; each answer is a line: cancelled, too late or not found",
-    .help = "      --key KEY       the message that this key names\n"
-            "      --exchange E    delivery exchange of the key (default: delivery.exchange)\n",
+    .help =
+        "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
+        "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
     .run = run,
 };

@@ -1,6 +1,6 @@
 #include "core/buf.h"
 #include "core/timestamp.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/filter.h"
 #include "gateway/json_message.h"
 #include "sql/lookup.h"
 #include <errno.h>
@@ -86,58 +86,23 @@ static int take_limit(const struct cli *cli, const char *text, int64_t *out)
     return 0;
 }
 
-static int take_state(const struct cli *cli, const char *text, struct lookup_filter *f)
-{
-    f->has_state = true;
-    if (message_state_parse(text, &f->state) == 0)
-        return 0;
-    return cli_usage(
-        cli,
-        "--state: \"%s\" is none: write scheduled, claimed, handed, delivered, cancelled, superseded "
-        "or failed",
-        text);
-}
-
 /* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct lookup_filter *f, int64_t *limit)
+static int take_option(struct cli *cli, int option, char **argv, struct cli_filter *f, int64_t *limit)
 {
-    int code = 0;
-    switch (option) {
-    case 's':
-        code = take_state(cli, optarg, f);
-        break;
-    case 'a':
-        code = cli_parse_time(cli, "--due-after", optarg, &f->due_after_ms);
-        break;
-    case 'b':
-        code = cli_parse_time(cli, "--due-before", optarg, &f->due_before_ms);
-        break;
-    case 'E':
-        f->exchange = bytes_of_str(optarg);
-        break;
-    case 'k':
-        f->routing_key = bytes_of_str(optarg);
-        break;
-    case 'l':
-        code = take_limit(cli, optarg, limit);
-        break;
-    default:
-        return cli_common_option(cli, option, argv);
+    bool taken;
+    if (option == 'l') {
+        int wrong = take_limit(cli, optarg, limit);
+        return wrong != 0 ? wrong : -1;
     }
-    return code != 0 ? code : -1;
+    int code = cli_filter_option(cli, option, f, &taken);
+    return taken ? code : cli_common_option(cli, option, argv);
 }
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {{"state", required_argument, NULL, 's'},
-                                            {"due-after", required_argument, NULL, 'a'},
-                                            {"due-before", required_argument, NULL, 'b'},
-                                            {"exchange", required_argument, NULL, 'E'},
-                                            {"routing-key", required_argument, NULL, 'k'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    struct lookup_filter filter = {.due_before_ms = TIMESTAMP_MAX_MS};
+    static const struct option options[] = {
+        CLI_FILTER_LONG, {"limit", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'}, CLI_LONG};
+    struct cli_filter filter = CLI_FILTER_INIT;
     int64_t limit = 100;
     bool json = false;
     int option, code;
@@ -151,19 +116,15 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
-    return list(cli, &filter, limit, json);
+    return list(cli, &filter.filter, limit, json);
 }
 
 const struct command command_list = {
     .name = "list",
     .synopsis = "[FILTERS] [--limit N] [--json]",
     .summary = "List messages in the order they are due",
-    .help = "      --state S       scheduled, claimed, handed, delivered, cancelled, superseded, failed\n"
-            "      --due-after T   due at or after this time (RFC 3339, 2026-11-22T08:00:00Z)\n"
-            "      --due-before T  due before this time\n"
-            "      --exchange E    with this delivery exchange\n"
-            "  -k, --routing-key K with this routing key\n"
-            "      --limit N       at most this many (default 100)\n"
-            "      --json          one JSON object per line, without the body (see show)\n",
+    .help = CLI_FILTER_HELP "      --key KEY       the message that this key names (in each exchange)\n"
+                            "      --limit N       at most this many (default 100)\n"
+                            "      --json          one JSON object per line, without the body (see show)\n",
     .run = run,
 };

@@ -38,6 +38,18 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
     return 0;
 }
 
+/* Everything else works without them. */
+static void print_missing_roles(const char *names)
+{
+    fputs("postdate: this login may not create the roles for SQL users. An administrator can run\n", stderr);
+    for (const char *at = names; *at != '\0';) {
+        size_t len = strcspn(at, ",");
+        fprintf(stderr, "    CREATE ROLE %.*s NOLOGIN;\n", (int)len, at);
+        at += len + (at[len] == ',');
+    }
+    fputs("and then `postdate migrate` again, which grants them what they need.\n", stderr);
+}
+
 static int migrate(struct cli *cli, bool rebind, bool quiet)
 {
     struct migrate_report report = {0};
@@ -52,7 +64,12 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
         err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
         return cli_fail(&e);
     }
+    const struct accept_rules rules = config_accept_rules(&cli->config);
+    const struct settings settings = {.rules = &rules,
+                                      .key_memory_ms = cli->config.keys.key_memory_ms,
+                                      .lead_ms = cli->config.delivery.lead_ms};
     const struct migrate_options options = {
+        .settings = &settings,
         .max_delay_ms = cli->config.delivery.max_delay_ms,
         .vhost = identity.vhost,
         .broker = identity.broker,
@@ -60,6 +77,8 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
     };
     if (migrate_run(cli->pg, &options, &report, &e) != 0)
         return cli_fail(&e);
+    if (report.missing_roles[0] != '\0')
+        print_missing_roles(report.missing_roles);
     if (quiet)
         return 0;
     printf("schema postdate is at version %d (", report.to_version);

@@ -169,6 +169,7 @@ static int report(const struct store_item *item)
                 bytes_printable(item->message.key, key, sizeof key));
         return 0;
     case STORE_CONFLICT:
+    case STORE_SKIPPED:
     case STORE_WAITS:
         break;
     }

@@ -3,7 +3,7 @@
 #include "core/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/json_message.h"
-#include "sql/lookup.h"
+#include "sql/operate.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -90,7 +90,7 @@ static int show(struct cli *cli, struct message_id id, bool json)
     if (code != 0)
         return code;
     arena_init(&arena, RECORD_MAX);
-    if (lookup_by_id(cli->pg, id, &arena, &record, &e) != 0)
+    if (operate_show(cli->pg, NULL, id, &arena, &record, &e) != 0)
         code = cli_fail(&e);
     else if (json)
         code = print_json(&record);

@@ -4,6 +4,7 @@
  * least half a lead before it is due. What is accepted later than that rings claimer_wake. Most looks are
  * hot: they start FLOOR_BELOW under the point that the last one reached, past the dead index entries of what
  * is done. Once a second a sweep looks from the beginning, for retries and late commits. */
+#include "gateway/daemon/claimed.h"
 #include "gateway/daemon/target.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
@@ -31,7 +32,8 @@ struct claimer {
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct claimer *c = ctx;
-    struct held *h = held_new(row, c->instance, &c->gateway->budget);
+    bool refused;
+    struct held *h = claimed_hold(c->gateway, row, c->instance, &refused);
     if (!h)
         return false;
     if (row->next_at_ms > c->look_next_at_ms)
@@ -39,6 +41,10 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     if (row->in_doubt)
         atomic_store(&c->gateway->rescued, true);
     c->look_bytes += row->message.properties.len + row->message.body.len;
+    if (refused) {
+        gateway_settle(c->gateway, h, SETTLE_FAILED);
+        return true;
+    }
     if (c->target->take(c->gateway, h) == 0)
         return true;
     held_free(h);

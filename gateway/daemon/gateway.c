@@ -33,8 +33,25 @@ bool gateway_latest_ms(struct gateway *g, int64_t *out_ms)
     return ready;
 }
 
+static void count_lateness(struct gateway *g, const struct held *h)
+{
+    pthread_mutex_lock(&g->clock_lock);
+    int64_t now_us = db_clock_now_ns(&g->clock, clock_monotonic_ns()) / 1000;
+    pthread_mutex_unlock(&g->clock_lock);
+    metrics_lateness(&g->metrics, now_us - h->message.due_ms * 1000);
+}
+
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
 {
+    static const int counted[] = {
+        [SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
+        [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
+        [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HANDED_FINAL] = METRIC_HANDED,
+        [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_PUT_BACK] = METRIC_COUNT};
+    if (counted[outcome] != METRIC_COUNT)
+        metrics_add(&g->metrics, (enum metric)counted[outcome], 1);
+    if (outcome == SETTLE_DELIVERED)
+        count_lateness(g, h);
     h->outcome = outcome;
     outcomes_put(&g->outcomes, h);
 }

@@ -15,6 +15,7 @@
 #include "gateway/daemon/exchange_book.h"
 #include "gateway/daemon/held.h"
 #include "gateway/daemon/lane.h"
+#include "gateway/daemon/metrics.h"
 #include "gateway/daemon/outcomes.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
@@ -43,19 +44,20 @@ enum up_bit {
     UP_HANDOVER = 32, /* this and the next only with a transport */
     UP_HANDER = 64,
     UP_RECEIPTS = 128,
+    UP_CONTROL = 256,
 };
 
 struct gateway {
-    const struct config *config;       /* read-only while the threads run */
-    char name[64];                     /* host:pid */
-    atomic_int stop_stage;             /* enum stop_stage, only ever rises */
-    atomic_int up;                     /* enum up_bit of threads that have done their first connect */
-    const struct transport *transport; /* how the broker waits; NULL: the gateway holds everything. Set before
-                                          the threads start */
-    int up_wanted;                     /* enum up_bit of the threads that there are */
-    atomic_bool handing;               /* the hand-over publisher is connected and not blocked */
-    atomic_int waiting_room;           /* counts the connections after which something of it may be missing */
-    atomic_bool rescued;               /* the broker lost something: perhaps a part of the waiting room */
+    const struct config *config;               /* read-only while the threads run */
+    char name[64];                             /* host:pid */
+    atomic_int stop_stage;                     /* enum stop_stage, only ever rises */
+    atomic_int up;                             /* enum up_bit of threads that have done their first connect */
+    const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
+                                          Set before the threads start, but HTTP's look at it earlier */
+    int up_wanted;                             /* enum up_bit of the threads that there are */
+    atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
+    atomic_int waiting_room; /* counts the connections after which something of it may be missing */
+    atomic_bool rescued;     /* the broker lost something: perhaps a part of the waiting room */
     atomic_int_fast64_t
         receipts_mark_ms; /* database time: what was due before this has its receipt read, if there is one */
     atomic_int_fast64_t receipts_marked_ms; /* monotonic: when that was found out; 0: never */
@@ -70,11 +72,14 @@ struct gateway {
     struct lane fast, careful, handover;
     struct outcomes outcomes;
     struct exchange_book exchanges;
-    struct wake hander_wake, receipts_wake;
+    struct wake hander_wake, receipts_wake, control_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
+    struct metrics metrics;
+    struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
+    atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
 };
 
 /* main of each thread; arg is the struct gateway (publisher: its struct publisher). */

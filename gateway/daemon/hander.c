@@ -6,6 +6,7 @@
  * within its lead. */
 #include "core/outgoing.h"
 #include "gateway/daemon/bindings.h"
+#include "gateway/daemon/claimed.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
 
@@ -28,13 +29,19 @@ struct hander {
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct hander *k = ctx;
-    struct held *h = held_new(row, k->instance, &k->gateway->budget);
+    bool refused;
+    struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
         return false;
     k->look_bytes += row->message.properties.len + row->message.body.len;
+    if (refused) {
+        gateway_settle(k->gateway, h, SETTLE_FAILED);
+        return true;
+    }
     enum target_verdict v = outgoing_may_wait_in_broker(&h->message)
                                 ? bindings_reach(&k->bindings, h->message.exchange)
                                 : TARGET_BAD;
+    h->at_ms = 0; /* publish it now, the broker waits */
     if (v != TARGET_GOOD) {
         k->put_back += v == TARGET_LATER;
         gateway_settle(k->gateway, h, v == TARGET_BAD ? SETTLE_HOLD : SETTLE_PUT_BACK);
@@ -56,6 +63,7 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);
     if (handed < 0)
         return -1;
+    atomic_store(&k->gateway->metrics.handed, handed);
     k->counted_ms = now_ms;
     k->room = c->handover.max_messages - handed;
     return 0;

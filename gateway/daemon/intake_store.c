@@ -9,8 +9,9 @@
     15000 /* how long a batch waits for the database with the broker's connection unattended */
 #define PAUSE_MS 100
 
-static void refuse(struct intake *in, struct intake_delivery *d, const char *reason)
+static void refuse(struct intake *in, struct intake_delivery *d, const char *reason, enum metric why)
 {
+    metrics_add(&in->gateway->metrics, why, 1);
     d->verdict = INTAKE_REFUSED;
     d->reason = arena_copy(&in->arena, bytes_of_str(reason));
 }
@@ -34,7 +35,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     if (accept_message(&in->rules, &d->input, now_ms, &in->arena, m, e) != 0) {
         if (e->kind != ERR_REJECT)
             return -1;
-        refuse(in, d, e->text);
+        refuse(in, d, e->text, METRIC_REJECTED_INVALID);
         err_clear(e);
         return 0;
     }
@@ -92,7 +93,8 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
-    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                              .consumer = in->consumer};
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
     while (store_accept(in->pg, &o, in->items, in->item_count, e) != 0) {
         int done = -1;
@@ -111,13 +113,14 @@ static int store_patiently(struct intake *in, struct err *e)
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
 static int store_singly(struct intake *in, struct err *e)
 {
-    struct store_options o = {in->gateway->config->keys.key_memory_ms, in->consumer};
+    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                              .consumer = in->consumer};
     for (size_t i = 0; i < in->item_count; i++) {
         if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;
-        refuse(in, &in->deliveries[in->item_delivery[i]], e->text);
+        refuse(in, &in->deliveries[in->item_delivery[i]], e->text, METRIC_REJECTED_DATABASE);
         in->items[i].result = STORE_DUPLICATE; /* nothing more to do with the item itself */
         err_clear(e);
     }
@@ -147,10 +150,16 @@ static void give_verdicts(struct intake *in)
             snprintf(text, sizeof text,
                      "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
                      bytes_printable(item->message.key, key, sizeof key));
-            refuse(in, d, text);
+            refuse(in, d, text, METRIC_REJECTED_CONFLICT);
         } else if (item->result == STORE_WAITS) {
             d->verdict = INTAKE_ASIDE;
         } else if (d->verdict == INTAKE_STORE) {
+            bool stored = item->result == STORE_ACCEPTED || item->result == STORE_REPLACED;
+            metrics_add(&in->gateway->metrics,
+                        stored                       ? METRIC_INTAKE_ACCEPTED
+                        : item->result == STORE_KEPT ? METRIC_INTAKE_KEPT
+                                                     : METRIC_INTAKE_DUPLICATE,
+                        1);
             d->verdict = INTAKE_DONE;
         }
     }

@@ -3,7 +3,9 @@
 #include "gateway/daemon/gateway.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
+#include "sql/idempotency.h"
 #include "sql/key_prune.h"
+#include "sql/moved_prune.h"
 #include "sql/partition.h"
 
 #define TICK_MS 10000
@@ -19,7 +21,9 @@ static int keep_partitions(struct gateway *g, struct pg *pg, struct err *e)
         log_info("made %d partitions", made);
     if (dropped > 0)
         log_info("dropped %d partitions of settled messages", dropped);
-    return dropped < 0 ? -1 : keys_prune(pg, c->keys.key_memory_ms, e);
+    if (dropped < 0 || keys_prune(pg, c->keys.key_memory_ms, e) != 0)
+        return -1;
+    return moved_prune(pg, e);
 }
 
 static struct pg *connect(struct gateway *g, struct err *e)
@@ -45,6 +49,8 @@ void *janitor_thread(void *arg)
             if (rc == 0 && now_ms >= hourly_ms) {
                 hourly_ms = now_ms + HOUR_MS;
                 rc = keep_partitions(g, pg, &e);
+                if (rc == 0)
+                    rc = idempotency_prune(pg, &e);
             }
             if (rc != 0 && !pg_is_broken(pg))
                 log_warning("keeping the tables in order: %s; trying again later", e.text);

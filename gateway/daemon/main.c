@@ -1,8 +1,11 @@
 /* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches
  * over them, and stops them in order. */
+#include "gateway/daemon/control.h"
+#include "gateway/daemon/desk_tokens.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
+#include "gateway/http/http.h"
 #include "gateway/log.h"
 
 #include <errno.h>
@@ -40,6 +43,9 @@ struct daemon {
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
     struct publisher fast, careful, handover;
     struct wake main_wake;
+    struct desk *desk;
+    struct http *http; /* NULL: no HTTP */
+    struct control *control;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
         receipts, handover_thread;
 };
@@ -62,6 +68,7 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->handover.wake);
     wake_ring(&g->hander_wake);
     wake_ring(&g->receipts_wake);
+    wake_ring(&g->control_wake);
 }
 
 static void reload(struct daemon *d)
@@ -128,6 +135,7 @@ static int gateway_open(struct daemon *d, struct err *e)
     snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&g->clock_lock, NULL);
     db_clock_reset(&g->clock);
+    metrics_open(&g->metrics);
     tenure_open(&g->tenure);
     outcomes_open(&g->outcomes);
     watch_open(&g->postgres, "Postgres");
@@ -136,9 +144,9 @@ static int gateway_open(struct daemon *d, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->handover, e) != 0 ||
         wake_open(&g->hander_wake, e) != 0 || wake_open(&g->receipts_wake, e) != 0 ||
-        wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
-        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&g->janitor_wake, e) != 0 ||
-        wake_open(&d->main_wake, e) != 0)
+        wake_open(&g->control_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
+        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
+        wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
         publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0)
@@ -156,6 +164,7 @@ static void gateway_close(struct daemon *d)
     lane_close(&g->handover);
     wake_close(&g->hander_wake);
     wake_close(&g->receipts_wake);
+    wake_close(&g->control_wake);
     outcomes_close(&g->outcomes);
     exchange_book_close(&g->exchanges);
     wake_close(&g->claimer_wake);
@@ -187,7 +196,12 @@ static void start_threads(struct daemon *d)
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
-    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER;
+    struct err e = {0};
+    if ((d->control = control_open(g, d->desk, &e)) == NULL) {
+        log_error("%s", e.text);
+        exit(1);
+    }
+    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER | UP_CONTROL;
     /* Without a transport, and with receipts off, too: messages may be with the broker that were handed over
      * under other settings, and a queue that is still bound must not fill up. */
     start(&d->receipts, receipts_thread, g);
@@ -199,6 +213,37 @@ static void start_threads(struct daemon *d)
     publisher_open(&d->handover, g, PUBLISHER_HANDOVER);
     start(&d->handover_thread, publisher_thread, &d->handover);
     start(&d->hander, hander_thread, g);
+}
+
+/* First of all, so that /livez answers while a server is waited for. */
+static int open_http(struct daemon *d, struct err *e)
+{
+    if (d->config.http.tokens && (d->gateway.tokens = tokens_open(&d->gateway, e)) == NULL)
+        return -1;
+    d->desk = desk_open(&d->gateway, e);
+    if (!d->desk)
+        return -1;
+    if (!d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
+        return 0;
+    d->http = http_open(&d->gateway, d->desk, e);
+    if (d->http)
+        log_info("HTTP: listening on http://%s", http_address(d->http));
+    return d->http ? 0 : -1;
+}
+
+/* Answers still go out while the desk ends; it and the tokens are asked to the last. */
+static void close_http(struct daemon *d)
+{
+    http_drain(d->http);
+    desk_stop(d->desk);
+    http_close(d->http);
+    control_close(d->control);
+    desk_close(d->desk);
+    tokens_close(d->gateway.tokens);
+    d->http = NULL;
+    d->control = NULL;
+    d->desk = NULL;
+    d->gateway.tokens = NULL;
 }
 
 static void join_publisher(struct daemon *d, pthread_t thread, struct publisher *p)
@@ -213,6 +258,8 @@ static void join_publisher(struct daemon *d, pthread_t thread, struct publisher 
 static void stop_threads(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
+    control_join(d->control);
+    close_http(d);
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
@@ -258,7 +305,7 @@ static int run(struct daemon *d)
     }
     start(&d->signals, signals_thread, d);
     int code = 0;
-    if (startup_run(g, &e) == 0) {
+    if (open_http(d, &e) == 0 && startup_run(g, &e) == 0) {
         exchange_book_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
         exchange_book_good(&g->exchanges, bytes_of("", 0));
         start_threads(d);
@@ -270,6 +317,7 @@ static int run(struct daemon *d)
         log_error("%s", e.text);
         code = err_exit_code(&e);
     }
+    close_http(d);
     atomic_store(&d->ending, true);
     pthread_kill(d->signals, SIGUSR1);
     pthread_join(d->signals, NULL);

@@ -85,6 +85,8 @@ static void lost(struct publisher *p, const struct err *e)
     log_debug("%s: %s", p->name, e->text);
     set_publishing(p, false);
     p->blocked = false;
+    if (!p->careful && !p->transport)
+        atomic_store(&p->gateway->metrics.broker_blocked, 0);
     publisher_on_lost(p, e);
     set_broker(p, NULL);
     if (!p->careful)
@@ -194,6 +196,8 @@ static int read_events(struct publisher *p, struct err *e)
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
             set_publishing(p, !p->blocked);
+            if (!p->careful && !p->transport)
+                atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
         }
     } while (ev.kind != BROKER_EVENT_NONE);
     return 0;

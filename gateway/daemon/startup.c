@@ -3,6 +3,7 @@
 #include "amqp/topology.h"
 #include "sql/migrate.h"
 #include "sql/partition.h"
+#include "sql/settings.h"
 
 #include <stdlib.h>
 
@@ -42,6 +43,19 @@ int startup_declare(struct broker *b, const struct config *c, char *expired, siz
     return rc;
 }
 
+static int record_settings(const struct gateway *g, struct pg *pg, struct err *e)
+{
+    const struct config *c = g->config;
+    const struct accept_rules rules = config_accept_rules(c);
+    const struct settings s = {.rules = &rules,
+                               .key_memory_ms = c->keys.key_memory_ms,
+                               .lead_ms = c->delivery.lead_ms,
+                               .broker_holds = !g->transport                      ? "nothing"
+                                               : c->handover.what == HANDOVER_ALL ? "all"
+                                                                                  : "plain"};
+    return settings_record(pg, &s, e);
+}
+
 /* One try of everything. */
 static int try_once(struct gateway *g, struct watch **failed, struct err *e)
 {
@@ -50,14 +64,17 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
     struct broker *b = NULL;
     *failed = &g->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
-    int rc = pg ? migrate_check(pg, "", "", false, e) : -1;
+    int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+    if (rc == 0)
+        rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
         rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
     if (rc == 0) {
+        atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         watch_succeeded(&g->postgres);
         *failed = &g->rabbitmq;
         b = startup_open_broker(c, "postdate startup", e);
-        rc = b ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+        rc = b ? 0 : -1;
     }
     if (rc == 0)
         rc = startup_declare(b, c, expired, sizeof expired, e);
@@ -68,6 +85,8 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
         *failed = &g->postgres;
         rc = migrate_check(pg, broker_cluster_name(b), vhost, true, e);
     }
+    if (rc == 0)
+        rc = record_settings(g, pg, e);
     pg_close(pg);
     broker_close(b);
     return rc;

@@ -5,7 +5,7 @@
 -- due before this. The fourth column tells a row whose earlier publish
 -- is in doubt, the last one a row that is rescued from the broker.
 with candidate as materialized (
-    select id, state, next_at, octet_length(body) + octet_length(properties) as size
+    select id, state, next_at, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
@@ -25,4 +25,4 @@ update postdate.message m
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error,
-          m.id = any (array(select id from fitting where state = 'handed'))
+          m.id = any (array(select id from fitting where state = 'handed')), m.properties_json::text

@@ -1,7 +1,7 @@
 -- What may be handed to the broker: parameters as claim.sql, but $2 and $3 are the least time ahead. Of both: the next attempt of a message that
 -- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
-    select id, next_at, octet_length(body) + octet_length(properties) as size
+    select id, next_at, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
@@ -18,4 +18,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting))
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, false,
-          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error, false
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error, false, m.properties_json::text

@@ -7,6 +7,6 @@ delete from postdate.key d
             select from postdate.message m
              where m.due >= $1::timestamptz and m.due < $2::timestamptz and m.id = k.id and m.due = k.due
                and (m.state in ('scheduled', 'claimed', 'handed')
-                    or (m.state = 'delivered'
+                    or (m.state in ('delivered', 'cancelled')
                         and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))) s
  where d.exchange = s.exchange and d.key = s.key and d.id = s.id

@@ -1,3 +1,2 @@
-update postdate.message
-   set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = ''
- where due = $1::timestamptz and id = $2::uuid and state = 'scheduled' and owner is null
+-- $1 id of the old message, $2 of the one that replaces it.
+select postdate.message_supersede($1::uuid, $2::uuid)

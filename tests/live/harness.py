@@ -213,7 +213,8 @@ class Place:
     def env(self, **overrides):
         env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
         env.update(POSTDATE_POSTGRES_URL=self.postgres, POSTDATE_AMQP_URL=self.amqp, POSTDATE_CONFIG='/dev/null',
-                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay)
+                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay,
+                   POSTDATE_HTTP_LISTEN='127.0.0.1:0')  # any free port: many gateways run at once
         if self.transport:
             env['POSTDATE_HANDOVER_TRANSPORT'] = self.transport
         env.setdefault('ASAN_OPTIONS', 'detect_leaks=1')
@@ -347,6 +348,12 @@ class Gateway:
                 raise AssertionError(f'postdated ended with {self.process.returncode} before logging "{pattern}"')
             return self.lines_with(pattern)
         return wait_until(found, deadline_s, f'a log line with "{pattern}"')
+
+    def http(self):
+        """(host, port) of its HTTP interface."""
+        line = self.wait_log(r'listening on http://')[0]
+        host, port = re.search(r'http://([0-9.]+):([0-9]+)', line).groups()
+        return host, int(port)
 
     def wait_ready(self, deadline_s=15.0):
         self.wait_log(r'\bready\b', deadline_s)

@@ -56,6 +56,13 @@ static void refused(const char *text, const char *said)
         fail_msg("wanted \"%s\" in \"%s\"", said, reported);
 }
 
+static void accepted(const char *text)
+{
+    struct config c;
+    assert_int_equal(load(&c, text), 0);
+    config_free(&c);
+}
+
 static int clean_environment(void **state)
 {
     (void)state;
@@ -192,6 +199,14 @@ static void test_mistakes(void **state)
     refused("[retry]\nfirst=1h\n", "retry.first");
     refused("[amqp]\ncert_file=/c\n", "belong together");
     refused("[http]\nlisten=8480\n", "host:port");
+    refused("[http]\nlisten=0.0.0.0:8480\n", "http.tokens is off");
+    refused("[http]\nlisten=127.example.org:8480\n", "http.tokens is off");
+    refused("[http]\nlisten=[::]:8480\n", "http.tokens is off");
+    accepted("[http]\nlisten=0.0.0.0:8480\ntokens=on\n");
+    accepted("[http]\nlisten=0.0.0.0:8480\ninsecure_listen=on\n");
+    accepted("[http]\nlisten=127.1.2.3:0\n");
+    accepted("[http]\nlisten=localhost:80\n");
+    accepted("[http]\nlisten=off\n");
     refused("[handover]\nwhat=some\n", "one of plain, all");
     struct config c;
     struct err e;

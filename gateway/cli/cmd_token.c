@@ -1,0 +1,276 @@
+/* Tokens for callers over HTTP and the control queue. A token is shown once, on standard output; what is kept
+ * is its hash. */
+#include "core/buf.h"
+#include "core/random.h"
+#include "core/timestamp.h"
+#include "gateway/base64.h"
+#include "gateway/cli/cli.h"
+#include "sql/token.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "pdt_"         /* so that scanners for leaked secrets know one when they see it */
+#define TOKEN_RANDOM_BYTES 24 /* 192 bits; a multiple of 3, so base64 needs no padding */
+#define LIST_MAX ((size_t)256 * 1024 * 1024)
+
+struct order {
+    const char *name;
+    struct bytes exchanges[TOKEN_EXCHANGES_MAX];
+    size_t count;
+    bool json, all;
+};
+
+static int take_exchange(const struct cli *cli, const char *text, struct order *o)
+{
+    struct bytes name = bytes_of_str(text);
+    char shown[80];
+    bytes_printable(name, shown, sizeof shown);
+    if (o->count == TOKEN_EXCHANGES_MAX)
+        return cli_usage(cli, "--exchange: allowed are up to %d", TOKEN_EXCHANGES_MAX);
+    if (name.len > 255 || !bytes_is_text(name))
+        return cli_usage(cli, "--exchange: \"%s\" is no exchange: allowed are up to 255 bytes of UTF-8",
+                         shown);
+    if (strchr(text, '*') != NULL)
+        return cli_usage(cli, "--exchange: \"%s\": name each exchange, * is no wildcard here", shown);
+    o->exchanges[o->count++] = name;
+    return 0;
+}
+
+/* Through these a message could reach what the token does not list. */
+static int check_exchanges(const struct cli *cli, const struct order *o)
+{
+    const struct config *c = &cli->config;
+    for (size_t i = 0; i < o->count; i++) {
+        struct bytes name = o->exchanges[i];
+        bool own = bytes_equal_str(name, c->intake.exchange) || bytes_start_with_str(name, "postdate.");
+        for (size_t k = 0; k < c->route_count; k++)
+            own = own || bytes_equal_str(name, c->routes[k].intake_exchange);
+        if (own && !bytes_equal_str(name, c->delivery.exchange))
+            return cli_usage(cli,
+                             "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
+                             (const char *)name.data);
+    }
+    return 0;
+}
+
+static int check_name(const struct cli *cli, const char *name)
+{
+    struct bytes v = bytes_of_str(name);
+    bool fine = v.len >= 1 && v.len <= TOKEN_NAME_MAX && bytes_is_text(v);
+    for (size_t i = 0; i < v.len && fine; i++)
+        fine = v.data[i] >= ' ' && v.data[i] != 0x7f;
+    return fine ? 0
+                : cli_usage(cli, "a token's name has 1 to %d bytes of text without control characters",
+                            TOKEN_NAME_MAX);
+}
+
+/* "pdt_" and 32 characters of base64url. */
+static int make_token(struct buf *out)
+{
+    static struct random_pool random;
+    uint8_t bytes[TOKEN_RANDOM_BYTES];
+    random_take(&random, bytes, sizeof bytes);
+    buf_put_str(out, PREFIX);
+    base64_encode(bytes_of(bytes, sizeof bytes), out);
+    for (size_t i = 0; i < out->len; i++)
+        out->data[i] = out->data[i] == '+' ? '-' : out->data[i] == '/' ? '_' : out->data[i];
+    return out->failed ? -1 : 0;
+}
+
+static int create(struct cli *cli, const struct order *o)
+{
+    uint8_t hash[SHA256_SIZE];
+    char made_up[24];
+    struct buf token;
+    struct err e = {0};
+    if (o->count == 0)
+        return cli_usage(cli, "create: name the delivery exchanges that the token may use, with --exchange");
+    int code = o->name != NULL ? check_name(cli, o->name) : 0;
+    if (code == 0)
+        code = cli_load_config(cli);
+    if (code == 0)
+        code = check_exchanges(cli, o);
+    if (code == 0)
+        code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code != 0)
+        return code;
+    snprintf(made_up, sizeof made_up, "token-%08x", (unsigned)random_u32());
+    buf_init(&token, 256);
+    if (make_token(&token) != 0)
+        err_set(&e, ERR_BUG, "out of memory");
+    else
+        sha256(buf_bytes(&token), hash);
+    const char *name = o->name != NULL ? o->name : made_up;
+    if (e.kind == ERR_NONE && token_create(cli->pg, name, hash, o->exchanges, o->count, &e) == 0) {
+        printf("%.*s\n", (int)token.len, (const char *)token.data);
+        fflush(stdout);
+        fprintf(stderr, "postdate: token \"%s\" is made; this is the only time that it is shown\n", name);
+        if (!cli->config.http.tokens)
+            fputs("postdate: nobody asks for it yet: http.tokens is off in this configuration\n", stderr);
+    } else {
+        code = cli_fail(&e);
+    }
+    buf_free(&token);
+    return code;
+}
+
+static int revoke(struct cli *cli, int count, char **names)
+{
+    struct err e;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    for (int i = 0; i < count && code == 0; i++) {
+        if (token_revoke(cli->pg, names[i], &e) != 0)
+            code = cli_fail(&e);
+        else
+            fprintf(stderr, "postdate: token \"%s\" is revoked\n", names[i]);
+    }
+    return code;
+}
+
+/* "orders, billing", cut to fit. */
+static void print_exchanges(const struct token_record *t, size_t width)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < t->exchange_count; i++) {
+        char shown[260];
+        bytes_printable(t->exchanges[i], shown, sizeof shown);
+        const char *text = t->exchanges[i].len > 0 ? shown : "\"\"";
+        size_t len = strlen(text) + (i > 0 ? 2 : 0), room = i + 1 < t->exchange_count ? 4 : 0;
+        if (used + len + room > width && i > 0) {
+            printf(", ..");
+            break;
+        }
+        printf("%s%.*s", i > 0 ? ", " : "", (int)width, text);
+        used += len;
+    }
+    putchar('\n');
+}
+
+static void print_row(const struct token_record *t, int64_t now_ms)
+{
+    char name[TOKEN_NAME_MAX * 4 + 1], when[CLI_WHEN_SIZE], used[CLI_WHEN_SIZE] = "never";
+    bytes_printable(bytes_of_str(t->name), name, sizeof name);
+    cli_format_when(t->created_ms, now_ms, when);
+    if (t->revoked_ms >= 0)
+        snprintf(used, sizeof used, "revoked");
+    else if (t->last_used_ms >= 0)
+        cli_format_when(t->last_used_ms, now_ms, used);
+    printf("%-20.20s %-16s %-16s ", name, when, used);
+    print_exchanges(t, 24);
+}
+
+static json_t *time_or_null(int64_t ms)
+{
+    char text[40];
+    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
+}
+
+static void print_json(const struct token_record *t)
+{
+    json_t *o = json_object(), *exchanges = json_array();
+    json_object_set_new(o, "name", json_string(t->name));
+    for (size_t i = 0; i < t->exchange_count; i++)
+        json_array_append_new(exchanges,
+                              json_stringn((const char *)t->exchanges[i].data, t->exchanges[i].len));
+    json_object_set_new(o, "exchanges", exchanges);
+    json_object_set_new(o, "created_at", time_or_null(t->created_ms));
+    json_object_set_new(o, "last_used_at", time_or_null(t->last_used_ms));
+    json_object_set_new(o, "revoked_at", time_or_null(t->revoked_ms));
+    json_dumpf(o, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(o);
+}
+
+static int compare_age(const void *a, const void *b)
+{
+    const struct token_record *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int list(struct cli *cli, const struct order *o)
+{
+    struct token_record *tokens = NULL;
+    struct arena arena;
+    struct err e;
+    int64_t now_ms = 0;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code == 0)
+        code = cli_now(cli, &now_ms);
+    if (code != 0)
+        return code;
+    arena_init(&arena, LIST_MAX);
+    int n = token_list(cli->pg, o->all, &arena, &tokens, &e);
+    if (n < 0)
+        code = cli_fail(&e);
+    if (n > 0)
+        qsort(tokens, (size_t)n, sizeof *tokens, compare_age);
+    if (n > 0 && !o->json)
+        printf("%-20s %-16s %-16s %s\n", "NAME", "CREATED", "LAST USED", "EXCHANGES");
+    if (n == 0 && !o->json)
+        fputs("postdate: there are no tokens\n", stderr);
+    for (int i = 0; i < n && cli_output_error() == 0; i++) {
+        if (o->json)
+            print_json(&tokens[i]);
+        else
+            print_row(&tokens[i], now_ms);
+    }
+    arena_free(&arena);
+    return code;
+}
+
+static int run_order(struct cli *cli, const struct order *o, int count, char **words)
+{
+    const char *verb = count > 0 ? words[0] : "";
+    if (strcmp(verb, "revoke") == 0 && count > 1 && o->count == 0 && o->name == NULL)
+        return revoke(cli, count - 1, words + 1);
+    if (strcmp(verb, "revoke") == 0)
+        return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
+    if (count > 1)
+        return cli_usage(cli, "unexpected argument \"%s\"", words[1]);
+    if (strcmp(verb, "create") == 0)
+        return create(cli, o);
+    if (strcmp(verb, "list") == 0 && (o->count > 0 || o->name != NULL))
+        return cli_usage(cli, "list takes --all and --json only");
+    if (strcmp(verb, "list") == 0)
+        return list(cli, o);
+    return cli_usage(cli, "say create, list or revoke");
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"exchange", required_argument, NULL, 'E'},
+                                            {"name", required_argument, NULL, 'n'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"all", no_argument, NULL, 'a'},
+                                            CLI_LONG};
+    struct order o = {0};
+    int option, code = 0;
+    while (code == 0 && (option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'E')
+            code = take_exchange(cli, optarg, &o);
+        else if (option == 'n')
+            o.name = optarg;
+        else if (option == 'j')
+            o.json = true;
+        else if (option == 'a')
+            o.all = true;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+        else
+            code = 0;
+    }
+    return code != 0 ? code : run_order(cli, &o, argc - optind, argv + optind);
+}
+
+const struct command command_token = {
+    .name = "token",
+    .synopsis = "create --exchange E... [--name N] | list [--all] [--json] | revoke NAME...",
+    .summary = "Make, list and revoke tokens for HTTP and the control queue",
+    .help = "      --exchange E    a delivery exchange that the token may use; may be repeated\n"
+            "      --name N        what to call it (default: made up)\n"
+            "      --all           revoked tokens, too\n"
+            "      --json          one JSON object per line\n",
+    .run = run,
+};

@@ -1,0 +1,155 @@
+#include "gateway/cli/filter.h"
+
+#include <stdio.h>
+
+static int take_state(const struct cli *cli, const char *text, struct lookup_filter *f)
+{
+    f->has_state = true;
+    if (message_state_parse(text, &f->state) == 0)
+        return 0;
+    return cli_usage(
+        cli,
+        "--state: \"%s\" is none: write scheduled, claimed, handed, delivered, cancelled, superseded "
+        "or failed",
+        text);
+}
+
+int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *taken)
+{
+    int code = 0;
+    *taken = true;
+    switch (option) {
+    case 's':
+        code = take_state(cli, optarg, &f->filter);
+        break;
+    case 'a':
+        code = cli_parse_time(cli, "--due-after", optarg, &f->filter.due_after_ms);
+        break;
+    case 'b':
+        code = cli_parse_time(cli, "--due-before", optarg, &f->filter.due_before_ms);
+        break;
+    case 'E':
+        f->filter.exchange = bytes_of_str(optarg);
+        return -1;
+    case 'K':
+        f->filter.key = bytes_of_str(optarg);
+        return -1;
+    case 'k':
+        f->filter.routing_key = bytes_of_str(optarg);
+        break;
+    case 'n':
+        f->dry_run = true;
+        return -1;
+    default:
+        *taken = false;
+        return -1;
+    }
+    f->given = true;
+    return code != 0 ? code : -1;
+}
+
+struct tally {
+    int done, refused, not_found;
+};
+
+static int operate_id(struct cli *cli, const struct cli_operation *op, struct message_id id,
+                      struct tally *tally)
+{
+    static const char *const words[] = {"", "too late", "not found", "not failed", "key taken"};
+    char text[MESSAGE_ID_TEXT_SIZE], now[MESSAGE_ID_TEXT_SIZE];
+    enum operate_answer answer;
+    struct message_id latest;
+    struct err e;
+    int rc = op->kind == OPERATE_CANCEL ? operate_cancel(cli->pg, NULL, id, &answer, &latest, &e)
+             : op->kind == OPERATE_RETRY
+                 ? operate_retry(cli->pg, NULL, id, &answer, &latest, &e)
+                 : operate_reschedule(cli->pg, NULL, id, op->due, &answer, &latest, &e);
+    if (rc != 0)
+        return cli_fail(&e);
+    const char *word = answer == OPERATE_DONE ? op->done : words[answer];
+    if (op->kind == OPERATE_RESCHEDULE && answer == OPERATE_DONE)
+        printf("%s %s %s\n", message_id_format(id, text), word, message_id_format(latest, now));
+    else
+        printf("%s %s\n", message_id_format(id, text), word);
+    tally->done += answer == OPERATE_DONE;
+    tally->not_found += answer == OPERATE_NOT_FOUND;
+    tally->refused += answer != OPERATE_DONE && answer != OPERATE_NOT_FOUND;
+    return 0;
+}
+
+static int exit_code(const struct tally *t)
+{
+    if (t->refused == 0 && t->not_found == 0)
+        return 0;
+    return t->not_found == 1 && t->refused == 0 && t->done == 0 ? 66 : 1;
+}
+
+static int operate_ids(struct cli *cli, const struct cli_operation *op, int count, char **ids)
+{
+    struct tally tally = {0};
+    struct message_id id;
+    int code = 0;
+    for (int i = 0; i < count && code == 0; i++)
+        code = cli_parse_id(cli, ids[i], &id);
+    if (code == 0)
+        code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    for (int i = 0; i < count && code == 0; i++) {
+        code = cli_parse_id(cli, ids[i], &id);
+        if (code == 0)
+            code = operate_id(cli, op, id, &tally);
+    }
+    return code != 0 ? code : exit_code(&tally);
+}
+
+static int operate_key(struct cli *cli, const struct cli_operation *op, const struct lookup_filter *f)
+{
+    struct tally tally = {0};
+    struct message_id id;
+    struct err e;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    struct bytes exchange = f->exchange;
+    if (code != 0)
+        return code;
+    if (exchange.data == NULL)
+        exchange = bytes_of_str(cli->config.delivery.exchange);
+    if (operate_find_key(cli->pg, NULL, exchange, f->key, &id, &e) != 0)
+        return cli_fail(&e);
+    code = operate_id(cli, op, id, &tally);
+    return code != 0 ? code : exit_code(&tally);
+}
+
+static int operate_filters(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
+{
+    struct operate_bulk bulk = {
+        .kind = op->kind, .filter = &f->filter, .shift_ms = op->shift_ms, .dry_run = f->dry_run};
+    struct operate_count count;
+    struct err e;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code != 0)
+        return code;
+    if (operate_bulk(cli->pg, NULL, &bulk, &count, &e) != 0) {
+        fprintf(stderr, "postdate: stopped after %lld messages\n", (long long)count.changed);
+        return cli_fail(&e);
+    }
+    if (f->dry_run)
+        printf("%lld would be %s\n", (long long)count.matched, op->done);
+    else
+        printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);
+    return count.changed == count.matched || f->dry_run ? 0 : 1;
+}
+
+int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f, int id_count,
+                char **ids)
+{
+    bool key = f->filter.key.data != NULL;
+    bool filters = f->given || (f->filter.exchange.data != NULL && !key);
+    if ((id_count > 0) + key + (filters && !key) != 1 || (key && f->given))
+        return cli_usage(cli, "give message ids, or --key KEY, or filters");
+    if (f->dry_run && !filters)
+        return cli_usage(cli, "--dry-run belongs to filters");
+    if (op->kind == OPERATE_RESCHEDULE && filters != op->has_shift)
+        return cli_usage(cli, "%s", filters ? "with filters, give --shift" : "give either --delay or --at");
+    if (filters)
+        return operate_filters(cli, op, f);
+    return key ? operate_key(cli, op, &f->filter) : operate_ids(cli, op, id_count, ids);
+}

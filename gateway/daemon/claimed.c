@@ -1,0 +1,25 @@
+#include "gateway/daemon/claimed.h"
+
+#include "core/buf.h"
+#include "gateway/json_message.h"
+
+#define ENCODED_MAX (1u << 20)
+
+struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int32_t instance, bool *refused)
+{
+    struct claimed_row encoded = *row;
+    struct buf properties;
+    struct err e = {0};
+    *refused = false;
+    if (row->properties_json.len == 0)
+        return held_new(row, instance, &g->budget);
+    buf_init(&properties, ENCODED_MAX);
+    *refused = json_message_encode(row->properties_json, &properties, &e) != 0;
+    if (!*refused)
+        encoded.message.properties = buf_bytes(&properties);
+    struct held *h = held_new(&encoded, instance, &g->budget);
+    buf_free(&properties);
+    if (h && *refused)
+        held_set_error(h, e.text);
+    return h;
+}

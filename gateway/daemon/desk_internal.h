@@ -1,0 +1,59 @@
+/* Between the gateway/daemon/desk*.c files. */
+#ifndef POSTDATE_GATEWAY_DESK_INTERNAL_H
+#define POSTDATE_GATEWAY_DESK_INTERNAL_H
+
+#include "gateway/daemon/desk.h"
+#include "sql/lookup.h"
+#include <pthread.h>
+
+#define DESK_STORERS 2
+#define DESK_WORKERS 2
+
+/* Requests in the order they came. Thread-safe. */
+struct desk_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    struct api_request *first, **last;
+    bool closed;
+};
+
+/* A thread's connection, which is opened when needed and not tried again at once. */
+struct desk_line {
+    struct gateway *gateway;
+    const char *name;
+    struct pg *pg;
+    int64_t retry_at_ms; /* monotonic */
+    unsigned attempt;
+};
+
+struct desk {
+    struct gateway *gateway;
+    struct desk_queue store, work, count;
+    pthread_t storers[DESK_STORERS], workers[DESK_WORKERS], accountant;
+    int storer_count, worker_count;
+    bool accountant_runs;
+    pthread_mutex_t counts_lock; /* guards the next three */
+    struct status_report counts;
+    int64_t counted_ms; /* monotonic; 0: never */
+    atomic_bool counts_wanted, ready;
+};
+
+int64_t desk_now_ms(void); /* monotonic */
+void desk_queue_put(struct desk_queue *q, struct api_request *r);
+void desk_queue_put_first(struct desk_queue *q, struct api_request *r);
+/* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */
+struct api_request *desk_queue_take(struct desk_queue *q, int64_t wait_ms, bool *ended);
+
+/* 0: line->pg is connected and the schema fits. -1: it is not, and was not lately. */
+int desk_line_connect(struct desk_line *line, struct err *e);
+void desk_line_close(struct desk_line *line);
+/* The database's clock in ms, rounded up. */
+int desk_line_now(struct desk_line *line, int64_t *out_ms, struct err *e);
+
+void *desk_storer(void *desk);
+void *desk_worker(void *desk);
+void *desk_accountant(void *desk);
+/* desk_stats.c: the answer to API_STATS. */
+void desk_stats_answer(struct desk *d, struct api_request *r);
+
+#endif

@@ -1,0 +1,69 @@
+/* Workers: look-ups and operations on stored messages, one request at a time each. */
+#include "gateway/daemon/desk_internal.h"
+
+#include "gateway/log.h"
+#include "sql/idempotency.h"
+
+#define TRIES 3
+
+struct worker {
+    struct desk *desk;
+    struct desk_line line;
+    struct api_context context;
+    bool has_secret;
+};
+
+static int prepare(struct worker *w, struct err *e)
+{
+    if (desk_line_connect(&w->line, e) != 0)
+        return -1;
+    w->context.pg = w->line.pg;
+    if (!w->has_secret && idempotency_secret(w->line.pg, w->context.secret, e) != 0)
+        return -1;
+    w->has_secret = true;
+    return desk_line_now(&w->line, &w->context.now_ms, e);
+}
+
+static void run(struct worker *w, struct api_request *r)
+{
+    struct err e = {0};
+    int rc = -1;
+    w->context.wrote = w->context.wake = false;
+    /* A connection that died while idle is noticed at the first use. */
+    for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
+        err_clear(&e);
+        rc = prepare(w, &e);
+        if (rc == 0)
+            rc = api_run(&w->context, r, &e);
+        if (rc != 0 && e.kind != ERR_AWAY)
+            break; /* a lock in the way was waited for already */
+    }
+    if (w->context.wake)
+        wake_ring(&w->desk->gateway->claimer_wake);
+    if (rc == 0)
+        return;
+    log_debug("http: %s", e.text);
+    if (w->context.wrote)
+        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
+    else if (!atomic_load(&w->desk->gateway->stored_ready))
+        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
+    else
+        api_fail_err(&r->answer, &e);
+}
+
+void *desk_worker(void *arg)
+{
+    struct desk *d = arg;
+    struct worker w = {.desk = d, .line = {.gateway = d->gateway, .name = "postdate http"}};
+    w.context.rules = config_accept_rules(d->gateway->config);
+    w.context.lead_ms = d->gateway->config->delivery.lead_ms;
+    for (bool ended = false; !ended;) {
+        struct api_request *r = desk_queue_take(&d->work, 500, &ended);
+        if (r == NULL)
+            continue;
+        run(&w, r);
+        r->done(r);
+    }
+    desk_line_close(&w.line);
+    return NULL;
+}

@@ -1,0 +1,95 @@
+/* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
+#include "gateway/http/http_internal.h"
+#include "openapi_embedded.h"
+#include "sql/lookup.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void print_gauge(struct buf *out, const char *name, const char *help, double value)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s gauge\n%s %.17g\n", name, help, name, name, value);
+}
+
+static void print_backlog(struct http *h, struct buf *out)
+{
+    struct status_report s;
+    int64_t age_ms;
+    if (!desk_counts(h->desk, &s, &age_ms))
+        return;
+    buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
+                     "# TYPE postdate_messages gauge\n");
+    for (int i = 0; i < 7; i++)
+        buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
+                   message_state_name((enum message_state)i), s.count[i]);
+    double oldest_s = s.oldest_overdue_ms < 0 ? 0 : (double)(s.now_ms - s.oldest_overdue_ms) / 1000;
+    print_gauge(out, "postdate_overdue_messages", "Messages that should have been tried a second ago.",
+                (double)s.overdue);
+    print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
+    print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
+                (double)age_ms / 1000);
+}
+
+static void print_rest(struct http *h, struct buf *out)
+{
+    struct gateway *g = h->gateway;
+    int64_t handed = atomic_load(&g->metrics.handed);
+    print_gauge(out, "postdate_database_up", "1 while the database answers and its schema fits.",
+                desk_is_ready(h->desk));
+    print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
+                atomic_load(&g->publishing));
+    print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
+                (double)atomic_load(&g->budget.count));
+    print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
+    print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
+                (double)atomic_load(&h->body_bytes));
+    if (handed >= 0 && g->transport != NULL) {
+        print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
+                    (double)handed);
+        print_gauge(out, "postdate_window_messages_max", "As many as RabbitMQ may hold.",
+                    (double)g->config->handover.max_messages);
+    }
+}
+
+static void answer_metrics(struct http_request *r)
+{
+    struct buf *out = &r->api.answer.body;
+    struct http *h = r->http;
+    r->content_type = "text/plain; version=0.0.4; charset=utf-8";
+    metrics_print(&h->gateway->metrics, http_route_names, out);
+    print_backlog(h, out);
+    print_rest(h, out);
+    buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
+                    "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
+}
+
+void http_health_answer(struct http_request *r)
+{
+    struct api_answer *a = &r->api.answer;
+    if (r->api.param_count > 0) {
+        api_fail(a, API_INVALID_REQUEST, "there are no parameters here");
+        return;
+    }
+    a->status = 200;
+    switch (r->route->handler) {
+    case HTTP_LIVE:
+        buf_put_str(&a->body, "{\"status\":\"alive\"}\n");
+        break;
+    case HTTP_READY:
+        if (desk_is_ready(r->http->desk) && !atomic_load(&r->http->draining))
+            buf_put_str(&a->body, "{\"status\":\"ready\"}\n");
+        else
+            api_fail(a, API_NOT_READY,
+                     "the database does not answer, its schema does not fit, or the gateway is "
+                     "starting or stopping");
+        break;
+    case HTTP_METRICS:
+        answer_metrics(r);
+        break;
+    default:
+        buf_put(&a->body, openapi_json, strlen(openapi_json));
+        break;
+    }
+    if (a->body.failed)
+        api_fail(a, API_INTERNAL, "out of memory");
+}

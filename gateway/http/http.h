@@ -1,0 +1,26 @@
+/* The HTTP interface: sockets and HTTP/1.1 in front of the desk (gateway/daemon/desk.h), which does the work.
+ *
+ *   one MHD thread ─ reads requests, checks and routes them ─▶ desk ─▶ answers ─▶ the MHD thread writes them
+ *   one reaper ───── ends what takes longer than http.timeout, whatever trickles in
+ *
+ * A request that waits for the desk is suspended and costs no thread. */
+#ifndef POSTDATE_GATEWAY_HTTP_H
+#define POSTDATE_GATEWAY_HTTP_H
+
+#include "core/err.h"
+#include "gateway/daemon/desk.h"
+#include "gateway/daemon/gateway.h"
+
+struct http;
+
+/* Listens as configured and starts its threads; the desk and g->tokens must outlive it. NULL: ERR_CONFIG when
+ * the address can't be used (text names it), ERR_BUG. */
+struct http *http_open(struct gateway *g, struct desk *desk, struct err *e);
+/* "127.0.0.1:8480": where it really listens. */
+const char *http_address(const struct http *h);
+/* From now on requests are refused (503), but answers still go out. */
+void http_drain(struct http *h);
+/* After desk_stop, when no request is with the desk any more. */
+void http_close(struct http *h);
+
+#endif

@@ -1,0 +1,106 @@
+/* Between the gateway/http/ files. The only place of <microhttpd.h>. */
+#ifndef POSTDATE_GATEWAY_HTTP_INTERNAL_H
+#define POSTDATE_GATEWAY_HTTP_INTERNAL_H
+
+#include "gateway/daemon/desk_tokens.h"
+#include "gateway/http/http.h"
+#include <microhttpd.h>
+#include <pthread.h>
+
+#define HTTP_CONNECTIONS_MAX 2000
+#define HTTP_CONNECTION_MEMORY (32u * 1024) /* request line, headers and what is read at once */
+#define HTTP_BODIES_MAX (24u * 1024 * 1024) /* all request bodies together */
+#define HTTP_BODY_EXTRA (64u * 1024)        /* of one, beside the message's body in base64 */
+#define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
+
+enum http_phase {
+    HTTP_READING,  /* headers or body */
+    HTTP_WORKING,  /* with the desk, suspended */
+    HTTP_ANSWERED, /* the answer is there */
+};
+
+struct http_connection {
+    struct http_connection *next, **previous;
+    int fd;
+    int64_t deadline_ms;          /* monotonic */
+    struct http_request *request; /* NULL between two */
+};
+
+struct http_route;
+
+/* Belongs to its connection and, while it is with the desk, to that, too. */
+struct http_request {
+    struct api_request api; /* first: the desk knows only this */
+    struct http *http;
+    struct tokens_grant grant; /* where api.scope comes from */
+    struct MHD_Connection *connection;
+    struct http_connection *from;
+    const struct http_route *route; /* NULL: none */
+    char *target;                   /* as sent; cut up in place */
+    char key[HTTP_KEY_MAX + 1];
+    struct buf body;
+    size_t body_limit;
+    bool headers_seen, discard; /* discard: the answer is there, the rest of the body is read and forgotten */
+    bool refuse_now;            /* with discard: answer without reading the body, and close */
+    bool head_only;
+    const char *content_type, *allow; /* of the answer; NULL: JSON, none */
+    int64_t began_ns;
+    enum http_phase phase; /* guarded by http->lock, as the next two */
+    int references;
+    bool expired; /* the client was told that it took too long */
+};
+
+struct http {
+    struct gateway *gateway;
+    struct desk *desk;
+    struct MHD_Daemon *daemon;
+    char address[80];
+    pthread_mutex_t lock; /* guards connections and the requests' phases */
+    struct http_connection *connections;
+    atomic_size_t body_bytes;
+    atomic_bool draining, ending;
+    pthread_t reaper;
+};
+
+/* route.c */
+enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI };
+struct http_route {
+    const char *method, *path; /* "{id}" at the end matches one segment */
+    enum http_handler handler;
+    enum api_op op;
+    int number; /* for metrics */
+};
+extern const char *const http_route_names[METRICS_ROUTES]; /* by number */
+/* Fills route, id; NULL route and *allow (static text) for a path with other methods; both NULL: no such
+ * path. */
+const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
+                                         const char **allow);
+
+/* target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
+int http_target_parse(char *target, struct api_request *r, struct err *e);
+
+/* authorize.c: whose request is this? Sets r->api.scope. -1: the answer is made. */
+int http_authorize(struct http_request *r);
+
+/* request.c */
+struct http_request *http_request_open(struct http *h, struct MHD_Connection *c, const char *target);
+void http_request_unref(struct http_request *r);
+/* The headers are there: routes and checks. Makes an answer when something is wrong. */
+void http_request_headers(struct http_request *r, const char *method);
+enum http_phase http_request_phase(struct http_request *r);
+void http_request_body(struct http_request *r, const char *data, size_t len);
+
+/* health.c: what is answered without the desk. */
+void http_health_answer(struct http_request *r);
+
+/* respond.c: queues r's answer. */
+enum MHD_Result http_respond(struct http_request *r);
+
+/* reaper.c */
+void *http_reaper(void *http);
+void http_connection_event(void *http, struct MHD_Connection *c, void **socket_context,
+                           enum MHD_ConnectionNotificationCode code);
+/* The connection has until now + http.timeout for what it does next. */
+void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r);
+
+#endif

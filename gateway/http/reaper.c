@@ -1,0 +1,110 @@
+/* Deadlines. libmicrohttpd's time-out is about silence, so a client that sends a byte now and then would keep
+ * its connection for ever; here each request has an absolute one, whatever comes in. */
+#include "gateway/http/http_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define TICK_NS 100000000L
+
+static int64_t now_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&h->lock);
+    c->deadline_ms = now_ms() + h->gateway->config->http.timeout_ms;
+    c->request = r;
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void add(struct http *h, struct http_connection *c)
+{
+    pthread_mutex_lock(&h->lock);
+    c->next = h->connections;
+    c->previous = &h->connections;
+    if (c->next != NULL)
+        c->next->previous = &c->next;
+    h->connections = c;
+    pthread_mutex_unlock(&h->lock);
+    atomic_fetch_add(&h->gateway->metrics.http_connections, 1);
+}
+
+static void remove_from(struct http *h, struct http_connection *c)
+{
+    pthread_mutex_lock(&h->lock);
+    *c->previous = c->next;
+    if (c->next != NULL)
+        c->next->previous = c->previous;
+    pthread_mutex_unlock(&h->lock);
+    atomic_fetch_sub(&h->gateway->metrics.http_connections, 1);
+    free(c);
+}
+
+/* Called by the MHD thread; the end comes before the socket is closed, so a listed descriptor is ours. */
+void http_connection_event(void *http, struct MHD_Connection *mhd, void **socket_context,
+                           enum MHD_ConnectionNotificationCode code)
+{
+    struct http *h = http;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*socket_context != NULL)
+            remove_from(h, *socket_context);
+        *socket_context = NULL;
+        return;
+    }
+    struct http_connection *c = calloc(1, sizeof *c);
+    *socket_context = c;
+    if (c == NULL)
+        return; /* its requests are refused */
+    c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    c->deadline_ms = now_ms() + h->gateway->config->http.timeout_ms;
+    add(h, c);
+}
+
+/* With the lock held. */
+static void end(struct http_connection *c)
+{
+    static const char timeout[] =
+        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\n"
+        "Content-Length: 125\r\nConnection: close\r\n\r\n"
+        "{\"type\":\"urn:postdate:problem:request-timeout\",\"title\":\"The request took "
+        "too long\",\"status\":408,\"detail\":\"see http.timeout\"}\n";
+    struct http_request *r = c->request;
+    if (r != NULL && r->phase == HTTP_WORKING) {
+        r->expired = true;
+        r->phase = HTTP_ANSWERED;
+        MHD_resume_connection(r->connection);
+        return;
+    }
+    /* No answer has begun, so nothing is torn apart by this one. */
+    if (r == NULL || r->phase == HTTP_READING) {
+        ssize_t ignored = send(c->fd, timeout, sizeof timeout - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)ignored;
+    }
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+void *http_reaper(void *http)
+{
+    struct http *h = http;
+    const struct timespec tick = {.tv_nsec = TICK_NS};
+    while (!atomic_load(&h->ending)) {
+        nanosleep(&tick, NULL);
+        pthread_mutex_lock(&h->lock);
+        int64_t now = now_ms();
+        for (struct http_connection *c = h->connections; c != NULL; c = c->next) {
+            if (c->deadline_ms > now)
+                continue;
+            end(c);
+            c->deadline_ms = now + h->gateway->config->http.timeout_ms;
+        }
+        pthread_mutex_unlock(&h->lock);
+    }
+    return NULL;
+}

@@ -1,0 +1,77 @@
+#include "gateway/http/http_internal.h"
+
+#include <string.h>
+
+enum { LIVEZ, READYZ, METRICS, OPENAPI, MESSAGES, MESSAGE, CANCEL, RESCHEDULE, RETRY, STATS, OTHER };
+
+const char *const http_route_names[METRICS_ROUTES] = {
+    [LIVEZ] = "/livez",
+    [READYZ] = "/readyz",
+    [METRICS] = "/metrics",
+    [OPENAPI] = "/openapi.json",
+    [MESSAGES] = "/v1/messages",
+    [MESSAGE] = "/v1/messages/{id}",
+    [CANCEL] = "/v1/messages:cancel",
+    [RESCHEDULE] = "/v1/messages:reschedule",
+    [RETRY] = "/v1/messages:retry",
+    [STATS] = "/v1/stats",
+    [OTHER] = "other",
+};
+
+static const struct http_route routes[] = {
+    {"GET", "/livez", HTTP_LIVE, 0, LIVEZ},
+    {"GET", "/readyz", HTTP_READY, 0, READYZ},
+    {"GET", "/metrics", HTTP_METRICS, 0, METRICS},
+    {"GET", "/openapi.json", HTTP_OPENAPI, 0, OPENAPI},
+    {"POST", "/v1/messages", HTTP_API, API_SCHEDULE, MESSAGES},
+    {"GET", "/v1/messages", HTTP_API, API_LIST, MESSAGES},
+    {"DELETE", "/v1/messages", HTTP_API, API_CANCEL, MESSAGES},
+    {"GET", "/v1/messages/{id}", HTTP_API, API_SHOW, MESSAGE},
+    {"DELETE", "/v1/messages/{id}", HTTP_API, API_CANCEL, MESSAGE},
+    {"PATCH", "/v1/messages/{id}", HTTP_API, API_RESCHEDULE, MESSAGE},
+    {"POST", "/v1/messages:cancel", HTTP_API, API_BULK_CANCEL, CANCEL},
+    {"POST", "/v1/messages:reschedule", HTTP_API, API_BULK_RESCHEDULE, RESCHEDULE},
+    {"POST", "/v1/messages:retry", HTTP_API, API_BULK_RETRY, RETRY},
+    {"GET", "/v1/stats", HTTP_API, API_STATS, STATS},
+};
+
+/* By number: what an Allow header says. */
+static const char *const allows[] = {
+    [LIVEZ] = "GET, HEAD",
+    [READYZ] = "GET, HEAD",
+    [METRICS] = "GET, HEAD",
+    [OPENAPI] = "GET, HEAD",
+    [STATS] = "GET, HEAD",
+    [MESSAGES] = "GET, HEAD, POST, DELETE",
+    [MESSAGE] = "GET, HEAD, DELETE, PATCH",
+    [CANCEL] = "POST",
+    [RESCHEDULE] = "POST",
+    [RETRY] = "POST",
+};
+
+static bool path_matches(const struct http_route *route, const char *path, struct bytes *id)
+{
+    const char *hole = strstr(route->path, "{id}");
+    if (hole == NULL)
+        return strcmp(route->path, path) == 0;
+    size_t fixed = (size_t)(hole - route->path);
+    if (strncmp(route->path, path, fixed) != 0 || path[fixed] == '\0' || strchr(path + fixed, '/') != NULL)
+        return false;
+    *id = bytes_of_str(path + fixed);
+    return true;
+}
+
+const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
+                                         const char **allow)
+{
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    *allow = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!path_matches(&routes[i], path, id))
+            continue;
+        if (strcmp(routes[i].method, wanted) == 0)
+            return &routes[i];
+        *allow = allows[routes[i].number];
+    }
+    return NULL;
+}

@@ -1,0 +1,71 @@
+/* The request target. libmicrohttpd's own decoding ends at a NUL and keeps what it can't decode; here both
+ * are refused. */
+#include "gateway/http/http_internal.h"
+
+#include <string.h>
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* In place. False: malformed, or a NUL. */
+static bool decode(char *text, size_t len, struct bytes *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '+') {
+            text[n++] = ' ';
+        } else if (text[i] == '%') {
+            bool whole = len - i > 2;
+            int high = whole ? hex(text[i + 1]) : -1, low = whole ? hex(text[i + 2]) : -1;
+            if (high < 0 || low < 0 || high * 16 + low == 0)
+                return false;
+            text[n++] = (char)(high * 16 + low);
+            i += 2;
+        } else {
+            text[n++] = text[i];
+        }
+    }
+    *out = bytes_of(text, n);
+    return true;
+}
+
+static int add_param(char *text, size_t len, struct api_request *r, struct err *e)
+{
+    struct api_param *p = &r->params[r->param_count];
+    char *equals = memchr(text, '=', len);
+    if (len == 0)
+        return 0;
+    if (r->param_count == API_PARAMS_MAX)
+        return err_set(e, ERR_REJECT, "more than %d parameters", API_PARAMS_MAX);
+    size_t name = equals != NULL ? (size_t)(equals - text) : len;
+    char *value = equals != NULL ? equals + 1 : text + len;
+    if (!decode(text, name, &p->name) || !decode(value, (size_t)(text + len - value), &p->value))
+        return err_set(e, ERR_REJECT,
+                       "the query is not percent-encoded text (a %% needs two hexadecimal digits, "
+                       "and NUL is not allowed)");
+    r->param_count++;
+    return 0;
+}
+
+int http_target_parse(char *target, struct api_request *r, struct err *e)
+{
+    char *query = strchr(target, '?');
+    if (query == NULL)
+        return 0;
+    *query++ = '\0';
+    for (;;) {
+        size_t len = strcspn(query, "&");
+        char end = query[len];
+        if (add_param(query, len, r, e) != 0)
+            return -1;
+        if (end == '\0')
+            return 0;
+        query += len + 1;
+    }
+}

@@ -1,0 +1,1 @@
+select postdate.moved_latest($1::uuid)

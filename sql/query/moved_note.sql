@@ -1,0 +1,1 @@
+select postdate.moved_note($1::uuid, $2::uuid)

@@ -1,0 +1,1 @@
+select result, latest from postdate.do_cancel($1::uuid, $2::text[])

@@ -1,0 +1,1 @@
+select array_to_string(postdate.roles_ensure(), ',')

@@ -1,0 +1,1 @@
+select bytes from postdate.secret

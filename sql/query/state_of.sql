@@ -1,1 +1,0 @@
-select state::text from postdate.message where due = $1::timestamptz and id = $2::uuid

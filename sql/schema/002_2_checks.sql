@@ -1,0 +1,178 @@
+-- Version 2, part 2 of 6: ids, and what is allowed. The limits are those of core/accept.c and gateway/json_message*.c.
+
+-- As core/message_id.c makes them: UUID version 8, the first 48 bits are the due time in milliseconds. due has no finer fraction.
+create function postdate.id_make(due timestamptz) returns uuid language sql volatile as $$
+    -- one expression, so that it is inlined
+    select (overlay(lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
+            || '-8' || substr(gen_random_uuid()::text, 16))::uuid
+$$;
+
+-- The due time in an id. Seconds and milliseconds apart: a product with a double would lose digits.
+create function postdate.id_due(id uuid) returns timestamptz language sql immutable as $$
+    select timestamptz '1970-01-01 00:00:00+00' + (ms / 1000) * interval '1 second' + (ms % 1000) * interval '1 millisecond'
+      from (select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint as ms from cast(id as text) t) i
+$$;
+
+-- Whole milliseconds, rounded up: never early. In the past is now.
+create function postdate.due_round(at timestamptz, now_at timestamptz) returns timestamptz language plpgsql stable as $$
+declare
+    t timestamptz := case when at > now_at then at else now_at end;
+    r timestamptz := date_trunc('milliseconds', t);
+begin
+    return case when r < t then r + interval '1 millisecond' else r end;
+end $$;
+
+create function postdate.refuse(message text, detail text, hint text, code text default '22023') returns void language plpgsql as $$
+begin
+    raise exception using errcode = code, message = message, detail = detail, hint = hint;
+end $$;
+
+-- A value for an error's detail: cut short.
+create function postdate.shown(value text) returns text language sql immutable as $$
+    select case when value is null then 'null' when length(value) > 60 then '"' || left(value, 60) || '..."' else '"' || value || '"' end
+$$;
+
+create function postdate.ms_shown(ms bigint) returns text language sql immutable as $$
+    select case when ms % 86400000 = 0 then ms / 86400000 || ' days' else round(ms / 1000.0, 3) || ' s' end
+$$;
+
+create function postdate.check_name(field text, value text) returns void language plpgsql immutable as $$
+begin
+    if octet_length(value) > 255 then
+        perform postdate.refuse(field || ' is too long',
+            field || ' has ' || octet_length(value) || ' bytes: ' || postdate.shown(value), 'Allowed are up to 255 bytes.');
+    end if;
+end $$;
+
+create function postdate.check_number(field text, value jsonb) returns integer language plpgsql immutable as $$
+declare
+    n numeric := value::text::numeric;
+begin
+    if value::text !~ '[.]' then
+        if n between -2147483648 and 2147483647 then return 5; end if;
+        if n between -9223372036854775808 and 9223372036854775807 then return 9; end if;
+    elsif abs(n) < 1.7e308 then
+        return 9;
+    end if;
+    perform postdate.refuse(field || ': the number is too large', 'The value is ' || postdate.shown(value::text) || '.',
+        'Allowed are 64-bit integers and double precision numbers; write others as text.');
+end $$;
+
+-- The bytes that a header's value takes on the wire; raises an error for what AMQP can't carry.
+create function postdate.check_header(field text, value jsonb, depth integer) returns integer language plpgsql immutable as $$
+declare
+    size integer := 5;
+    k text;
+    v jsonb;
+begin
+    case jsonb_typeof(value)
+    when 'string' then return 5 + octet_length(value #>> '{}');
+    when 'number' then return postdate.check_number(field, value);
+    when 'boolean' then return 2;
+    when 'null' then return 1;
+    else
+    end case;
+    if depth >= 32 then
+        perform postdate.refuse('headers are nested too deep', field || ' has more than 32 levels.', 'Allowed are up to 32 levels.');
+    end if;
+    if jsonb_typeof(value) = 'array' then
+        for v in select * from jsonb_array_elements(value) loop
+            size := size + postdate.check_header(field, v, depth + 1);
+        end loop;
+        return size;
+    end if;
+    if value ? '!bytes' and value - '!bytes' = '{}' then
+        begin
+            if jsonb_typeof(value -> '!bytes') <> 'string' or (value ->> '!bytes') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$' then
+                raise invalid_parameter_value;
+            end if;
+            return 5 + octet_length(decode(value ->> '!bytes', 'base64'));
+        exception when data_exception then
+            perform postdate.refuse(field || ': !bytes is not base64', 'The value is ' || postdate.shown(value ->> '!bytes') || '.',
+                'Write {"!bytes": "<base64 with padding, on one line>"}.');
+        end;
+    end if;
+    for k, v in select * from jsonb_each(value) loop
+        perform postdate.check_name(field || ': the name of an entry', k);
+        size := size + 1 + octet_length(k) + postdate.check_header(field, v, depth + 1);
+    end loop;
+    return size;
+end $$;
+
+create function postdate.check_headers(headers jsonb) returns integer language plpgsql immutable as $$
+declare
+    size integer := 5;
+    k text;
+    v jsonb;
+begin
+    if jsonb_typeof(headers) <> 'object' then
+        perform postdate.refuse('headers is not a JSON object', 'The value is ' || postdate.shown(headers::text) || '.', 'Write {"name": value, ...}.');
+    end if;
+    for k, v in select * from jsonb_each(headers) loop
+        perform postdate.check_name('headers: the name of a header', k);
+        if k like 'x-postdate-%' or k like 'x-opt-delivery-%' or k = 'x-delay' then
+            perform postdate.refuse('headers: ' || left(k, 80) || ' is reserved', 'It would steer the gateway.',
+                'Use the parameters exchange, key, on_conflict, hold and delay or due_at.');
+        end if;
+        if k in ('CC', 'BCC') and (jsonb_typeof(v) <> 'array'
+                or exists (select from jsonb_array_elements(v) r where jsonb_typeof(r) <> 'string')) then
+            perform postdate.refuse('headers: ' || k || ' is not an array of strings', 'The value is ' || postdate.shown(v::text) || '.',
+                'Write more routing keys, such as ["a", "b"].');
+        end if;
+        size := size + 1 + octet_length(k) + postdate.check_header('headers: ' || left(k, 80), v, 1);
+    end loop;
+    return size;
+end $$;
+
+create function postdate.check_property(name text, value jsonb) returns integer language plpgsql immutable as $$
+declare
+    t text := value #>> '{}';
+    whole boolean := jsonb_typeof(value) = 'number' and value::text ~ '^-?[0-9]{1,18}$';
+    allowed text;
+begin
+    case
+    when name = 'delivery_mode' then
+        if whole and t in ('1', '2') then return 1; end if;
+        allowed := 'Write 1 (transient) or 2 (persistent).';
+    when name = 'priority' then
+        if whole and t::bigint between 0 and 255 then return 1; end if;
+        allowed := 'Write a whole number from 0 to 255.';
+    when name = 'timestamp' then
+        if whole and t::bigint >= 0 then return 8; end if;
+        if jsonb_typeof(value) = 'string' and t ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$'
+           and t::timestamptz >= timestamptz '1970-01-01 00:00:00+00' then return 8; end if;
+        allowed := 'Write seconds since 1970 or an RFC 3339 time from 1970 on.';
+    when name = 'expiration' then
+        if (whole or (jsonb_typeof(value) = 'string' and t ~ '^[0-9]{1,18}$')) and t::bigint between 0 and 315360000000 then
+            return 20;
+        end if;
+        allowed := 'Write milliseconds from 0 to 315360000000.';
+    when name in ('content_type', 'content_encoding', 'correlation_id', 'reply_to', 'message_id', 'type', 'app_id') then
+        if jsonb_typeof(value) = 'string' and octet_length(t) <= 255 then return 1 + octet_length(t); end if;
+        allowed := 'Write a string of at most 255 bytes.';
+    when name = 'user_id' then
+        allowed := 'Use a header: RabbitMQ accepts only the publishing user''s own name there, and the gateway publishes.';
+    else
+        allowed := 'Allowed are content_type, content_encoding, delivery_mode, priority, correlation_id, reply_to, expiration, '
+            'message_id, timestamp, type, app_id.';
+    end case;
+    perform postdate.refuse('properties: ' || left(name, 80) || ' is not allowed, or has a wrong value', 'The value is ' || postdate.shown(value::text) || '.', allowed);
+end $$;
+
+create function postdate.check_properties(properties jsonb) returns integer language plpgsql immutable as $$
+declare
+    size integer := 3;
+    k text;
+    v jsonb;
+begin
+    if jsonb_typeof(properties) <> 'object' then
+        perform postdate.refuse('properties is not a JSON object', 'The value is ' || postdate.shown(properties::text) || '.', 'Write {"name": value, ...}.');
+    end if;
+    for k, v in select * from jsonb_each(properties) loop
+        if jsonb_typeof(v) <> 'null' or k not in ('content_type', 'content_encoding', 'delivery_mode', 'priority', 'correlation_id',
+                'reply_to', 'expiration', 'message_id', 'timestamp', 'type', 'app_id') then
+            size := size + postdate.check_property(k, v);
+        end if;
+    end loop;
+    return size;
+end $$;

@@ -1,0 +1,181 @@
+-- Version 2, part 6 of 6: what readers see, and who may do what.
+
+-- AMQP's bytes as JSON, for people (gateway/json_message_print.c says the same of them).
+create function postdate.wire_number(b bytea, at integer, len integer) returns numeric language plpgsql immutable as $$
+declare
+    n numeric := 0;
+begin
+    for i in 0..len - 1 loop n := n * 256 + get_byte(b, at + i); end loop;
+    return n;
+end $$;
+
+create function postdate.wire_text(b bytea) returns jsonb language plpgsql immutable as $$
+begin
+    return to_jsonb(convert_from(b, 'UTF8'));
+exception when others then
+    return jsonb_build_object('!bytes', replace(encode(b, 'base64'), E'\n', ''));
+end $$;
+
+create function postdate.wire_double(b bytea, at integer, len integer) returns jsonb language plpgsql immutable as $$
+declare
+    bits bit varying := ('x' || encode(substr(b, at + 1, len), 'hex'))::bit varying;
+    wide boolean := len = 8;
+    e integer := case when wide then substring(bits from 2 for 11)::bit(11)::integer else substring(bits from 2 for 8)::bit(8)::integer end;
+    f double precision := case when wide then substring(bits from 13)::bit(52)::bigint / 4503599627370496.0::double precision
+                               else substring(bits from 10)::bit(23)::integer / 8388608.0::double precision end;
+    top integer := case when wide then 2047 else 255 end;
+    bias integer := case when wide then 1023 else 127 end;
+    v double precision;
+begin
+    if e = top then
+        return to_jsonb(case when f > 0 then 'NaN' when get_bit(b, at * 8 + 7) = 1 then '-Infinity' else 'Infinity' end);
+    end if;
+    -- in two steps: the power of the smallest numbers is none itself
+    v := case when e = 0 then f else f + 1 end;
+    e := case when e = 0 then 1 else e end - bias;
+    v := v * power(2::double precision, e / 2) * power(2::double precision, e - e / 2);
+    return to_jsonb(case when get_bit(b, at * 8 + 7) = 1 then -v else v end);
+end $$;
+
+-- One value of kind k at `at`; next is behind it.
+create function postdate.wire_value(b bytea, k text, at integer, out value jsonb, out next integer) language plpgsql immutable as $$
+declare
+    len integer := case k when 't' then 1 when 'b' then 1 when 'B' then 1 when 's' then 2 when 'u' then 2 when 'I' then 4 when 'i' then 4
+                          when 'f' then 4 when 'l' then 8 when 'L' then 8 when 'T' then 8 when 'd' then 8 when 'D' then 5 when 'V' then 0 end;
+    n numeric;
+    start integer := at;
+begin
+    if len is null then
+        len := postdate.wire_number(b, at, 4);
+        start := at + 4;
+    end if;
+    next := start + len;
+    case
+    when k = 'V' then value := 'null';
+    when k = 't' then value := to_jsonb(get_byte(b, at) <> 0);
+    when k = 'S' then value := postdate.wire_text(substr(b, start + 1, len));
+    when k = 'F' then value := postdate.wire_table(b, start, next);
+    when k = 'A' then
+        value := '[]';
+        while start < next loop
+            declare one record;
+            begin
+                one := postdate.wire_value(b, chr(get_byte(b, start)), start + 1);
+                value := value || jsonb_build_array(one.value);
+                start := one.next;
+            end;
+        end loop;
+    when k = 'x' then value := jsonb_build_object('!bytes', replace(encode(substr(b, start + 1, len), 'base64'), E'\n', ''));
+    when k in ('f', 'd') then value := postdate.wire_double(b, at, len);
+    else
+        n := case when k = 'D' then postdate.wire_number(b, at + 1, 4) else postdate.wire_number(b, at, len) end;
+        if k in ('b', 's', 'I', 'l', 'D', 'L') and n >= power(2::numeric, case when k = 'D' then 31 else len * 8 - 1 end) then
+            n := n - power(2::numeric, case when k = 'D' then 32 else len * 8 end);
+        end if;
+        value := to_jsonb(case when k = 'D' then n / power(10::numeric, get_byte(b, at)) else trunc(n) end);
+    end case;
+end $$;
+
+create function postdate.wire_table(b bytea, start integer, stop integer) returns jsonb language plpgsql immutable as $$
+declare
+    t jsonb := '{}';
+    at integer := start;
+    len integer;
+    name text;
+    one record;
+begin
+    while at < stop loop
+        len := get_byte(b, at);
+        name := postdate.wire_text(substr(b, at + 2, len)) #>> '{}';
+        at := at + 1 + len;
+        one := postdate.wire_value(b, chr(get_byte(b, at)), at + 1);
+        t := jsonb_build_object(name, one.value) || t; -- of duplicates the first counts
+        at := one.next;
+    end loop;
+    return t;
+end $$;
+
+-- {"headers":…,"properties":…} of stored properties; null where they can't be read.
+create function postdate.wire_properties(b bytea) returns jsonb language plpgsql immutable as $$
+declare
+    names text[] := '{content_type,content_encoding,headers,delivery_mode,priority,correlation_id,reply_to,expiration,message_id,timestamp,type,user_id,app_id,cluster_id}';
+    flags integer;
+    at integer := 2;
+    len integer;
+    found_ jsonb := '{}';
+    headers jsonb := '{}';
+    v jsonb;
+begin
+    if octet_length(b) < 2 then return jsonb_build_object('headers', headers, 'properties', found_); end if;
+    flags := get_byte(b, 0) * 256 + get_byte(b, 1);
+    for i in 1..14 loop
+        continue when flags & (32768 >> (i - 1)) = 0;
+        case names[i]
+        when 'headers' then
+            len := postdate.wire_number(b, at, 4);
+            headers := postdate.wire_table(b, at + 4, at + 4 + len);
+            at := at + 4 + len;
+            continue;
+        when 'delivery_mode', 'priority' then
+            v := to_jsonb(get_byte(b, at));
+            at := at + 1;
+        when 'timestamp' then
+            v := to_jsonb(postdate.wire_number(b, at, 8));
+            at := at + 8;
+        else
+            len := get_byte(b, at);
+            v := postdate.wire_text(substr(b, at + 2, len));
+            at := at + 1 + len;
+        end case;
+        found_ := found_ || jsonb_build_object(names[i], v);
+    end loop;
+    return jsonb_build_object('headers', headers, 'properties', found_);
+exception when data_exception or array_subscript_error then
+    return null;
+end $$;
+
+create view postdate.messages as
+select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as due_at, m.next_at, m.created_at, m.settled_at, m.attempts,
+       m.error, m.body,
+       case when m.properties_json is not null then coalesce(nullif(m.properties_json -> 'headers', 'null'), '{}')
+            else postdate.wire_properties(m.properties) -> 'headers' end as headers,
+       case when m.properties_json is not null then '{"delivery_mode": 2}' || coalesce(nullif(m.properties_json -> 'properties', 'null'), '{}')
+            else postdate.wire_properties(m.properties) -> 'properties' end as properties
+  from postdate.message m;
+
+-- Grants what the two roles may, makes them where this login can, and returns those that are missing. `postdate migrate` calls it.
+create function postdate.roles_ensure() returns text[] language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    role text;
+    f regprocedure;
+    missing text[] := '{}';
+begin
+    foreach role in array '{postdate_producer,postdate_reader}'::text[] loop
+        if not exists (select from pg_roles where rolname = role) then
+            begin
+                execute format('create role %I nologin', role);
+            exception
+                when duplicate_object or unique_violation then null; -- made by another database's migration just now
+                when insufficient_privilege then
+                    missing := missing || role;
+                    continue;
+            end;
+        end if;
+        execute format('grant usage on schema postdate to %I', role);
+    end loop;
+    if not 'postdate_producer' = any (missing) then
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace
+                    and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry') loop
+            execute format('grant execute on function %s to postdate_producer', f);
+        end loop;
+    end if;
+    if not 'postdate_reader' = any (missing) then
+        grant select on postdate.messages to postdate_reader;
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and p.proname like 'wire\_%' loop
+            execute format('grant execute on function %s to postdate_reader', f);
+        end loop;
+    end if;
+    return missing;
+end $$;
+
+revoke execute on all functions in schema postdate from public;

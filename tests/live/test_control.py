@@ -1,0 +1,289 @@
+"""The control queue, as pika uses it."""
+import json
+import time
+import uuid
+
+import pika
+
+import harness
+from harness import LiveTest, SharedTest, now_ms, wait_until
+from test_tokens import make_token
+
+QUEUE = 'postdate.control'
+HOUR = {'op': 'schedule', 'delay': '1h', 'body': 'x'}
+
+
+class Requester:
+    """Asks and waits for the answer, by a reply queue of its own or by direct reply-to."""
+
+    def __init__(self, url, direct=False):
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0
+        self.connection = pika.BlockingConnection(parameters)
+        self.channel = self.connection.channel()
+        self.answers = {}
+        self.reply_to = 'amq.rabbitmq.reply-to' if direct else \
+            self.channel.queue_declare('', exclusive=True).method.queue
+        self.channel.basic_consume(self.reply_to, self._take, auto_ack=True)
+
+    def _take(self, channel, method, properties, body):
+        self.answers[properties.correlation_id] = (properties, json.loads(body))
+
+    def send(self, request, correlation_id=None, reply_to=True, **properties):
+        correlation_id = correlation_id or str(uuid.uuid4())
+        body = request if isinstance(request, bytes) else json.dumps(request).encode()
+        reply_to = self.reply_to if reply_to is True else reply_to
+        self.channel.basic_publish('', QUEUE, body, pika.BasicProperties(
+            correlation_id=correlation_id, reply_to=reply_to, delivery_mode=2, **properties))
+        return correlation_id
+
+    def wait(self, correlation_id, deadline_s=15):
+        end = time.monotonic() + deadline_s * harness.SLOWNESS
+        while correlation_id not in self.answers:
+            if time.monotonic() > end:
+                raise AssertionError('no answer over the control queue')
+            self.connection.process_data_events(time_limit=0.02)
+        return self.answers.pop(correlation_id)
+
+    def ask(self, request, **properties):
+        return self.wait(self.send(request, **properties))[1]
+
+    def close(self):
+        self.connection.close()
+
+
+class Control(SharedTest):
+    def setUp(self):
+        super().setUp()
+        self.r = Requester(self.p.amqp)
+        self.addCleanup(self.r.close)
+
+    def name(self):
+        return self.id().rsplit('.', 1)[-1]
+
+    def schedule(self, **fields):
+        answer = self.r.ask(dict(HOUR, routing_key=self.name(), **fields))
+        self.assertEqual(answer['status'], 201, answer)
+        return answer
+
+    def test_every_operation(self):
+        inbox, key = self.inbox()
+        m = self.schedule(key='c-1', headers={'h': 1}, properties={'priority': 4})
+        full = dict(m, status=200)
+        self.assertEqual(self.r.ask({'op': 'show', 'id': m['id']}), full)
+        self.assertEqual(self.r.ask({'op': 'show', 'key': 'c-1', 'view': 'full'}), dict(full, body='x'))
+        listed = self.r.ask({'op': 'list', 'routing_key': key, 'page_size': 1, 'state': 'scheduled'})
+        self.assertEqual((listed['status'], [x['id'] for x in listed['messages']], listed['next_page_token']),
+                         (200, [m['id']], None))
+        at = now_ms()
+        moved = self.r.ask({'op': 'reschedule', 'id': m['id'], 'delay_ms': 700})
+        self.assertEqual(moved['status'], 200)
+        got = inbox.wait(1)[0]
+        self.assert_on_time(got, at, 700)
+        self.assertEqual((got.id, got.body, got.headers['h'], got.properties.priority), (moved['id'], b'x', 1, 4))
+        wait_until(lambda: self.r.ask({'op': 'show', 'id': m['id']})['state'] == 'delivered', 10, 'it to be settled')
+        late = self.r.ask({'op': 'cancel', 'id': m['id']})
+        self.assertEqual((late['status'], late['type']), (409, 'urn:postdate:problem:too-late'))
+        other = self.schedule(key='c-2')
+        for request in ({'id': other['id']}, {'key': 'c-2'}, {'id': other['id']}):
+            answer = self.r.ask(dict({'op': 'cancel'}, **request))
+            self.assertEqual((answer['status'], answer['state']), (200, 'cancelled'))
+        self.assertEqual(self.r.ask({'op': 'stats'})['status'], 200)
+
+    def test_failed_messages_are_retried(self):
+        m = self.schedule()
+        self.p.psql(f"update postdate.message set state = 'failed', settled_at = now(), error = 'e' where id = '{m['id']}'")
+        answer = self.r.ask({'op': 'retry', 'id': m['id']})
+        self.assertEqual((answer['status'], answer['state'], answer['error']), (200, 'scheduled', None))
+        self.assertEqual(self.r.ask({'op': 'retry', 'id': m['id']})['status'], 409)
+
+    def test_many_at_once(self):
+        answer = self.r.ask({'op': 'schedule', 'messages': [{'routing_key': self.name(), 'delay': '1h', 'body': str(i)}
+                                                            for i in range(50)] + [{'routing_key': 'x'}]})
+        self.assertEqual([r['status'] for r in answer['results']], [201] * 50 + [422])
+        filters = {'routing_key': self.name()}
+        self.assertEqual(self.r.ask({'op': 'cancel', 'filter': filters, 'dry_run': True})['matched'], 50)
+        shift = {'op': 'reschedule', 'filter': filters, 'shift_ms': 1000}
+        self.assertEqual(self.r.ask(shift)['status'], 400)  # a second delivery would shift twice
+        key = str(uuid.uuid4())
+        for _ in range(2):
+            answer = self.r.ask(shift, message_id=key)
+            self.assertEqual((answer['status'], answer['changed']), (200, 50))
+        spread = self.p.value('select count(*) from postdate.message where state = \'superseded\' '
+                              f"and routing_key = '{self.name()}'")
+        self.assertEqual(spread, '50')  # shifted once
+        self.assertEqual(self.r.ask({'op': 'cancel', 'filter': filters})['changed'], 50)
+
+    def test_a_message_id_schedules_once(self):
+        request, key = dict(HOUR, routing_key=self.name()), str(uuid.uuid4())
+        first = self.r.ask(request, message_id=key)
+        again = self.r.ask(request, message_id=key)
+        self.assertEqual((first['status'], again), (201, first))
+        other = self.r.ask(dict(request, body='y'), message_id=key)
+        self.assertEqual(other['status'], 422)
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+
+    def test_direct_reply_to(self):
+        direct = Requester(self.p.amqp, direct=True)
+        self.addCleanup(direct.close)
+        for i in range(20):
+            correlation_id = direct.send(dict(HOUR, routing_key=self.name()), correlation_id=f'n-{i}')
+            properties, answer = direct.wait(correlation_id)
+            self.assertEqual((answer['status'], properties.content_type), (201, 'application/json'))
+
+    def test_bad_requests_are_answered_once_and_gone(self):
+        cases = [(b'', 400), (b'{', 400), (b'[]', 400), (b'"x"', 400), (b'\xff\xfe', 400), (b'{"op":"show","op":"list"}', 400),
+                 (b'{' * 5000, 400), ({}, 422), ({'op': 'steal'}, 422), ({'op': 5}, 422), ({'op': None}, 422),
+                 ({'op': 'show'}, 400), ({'op': 'show', 'id': 5}, 422), ({'op': 'show', 'id': 'no-uuid'}, 404),
+                 ({'op': 'show', 'id': 'x', 'color': 'red'}, 400), ({'op': 'cancel', 'id': ''}, 422),
+                 ({'op': 'cancel', 'key': 'nobody'}, 404), ({'op': 'reschedule', 'delay': '1h'}, 422),
+                 ({'op': 'reschedule', 'id': str(uuid.uuid4()), 'delay': '1h'}, 404), ({'op': 'retry'}, 422),
+                 ({'op': 'retry', 'id': str(uuid.uuid4()), 'x': '1'}, 400), ({'op': 'list', 'page_size': 0}, 400),
+                 ({'op': 'list', 'state': ['failed']}, 422), ({'op': 'schedule'}, 422), ({'op': 'stats', 'token': 5}, 422),
+                 (dict(HOUR, routing_key='r', id='x'), 422), (dict(HOUR, routing_key='r', delay='soon'), 422),
+                 (dict(HOUR, routing_key='r', body='y' * 2_200_000), 413)]
+        sent = [(self.r.send(request), request, status) for request, status in cases]
+        for correlation_id, request, status in sent:
+            properties, answer = self.r.wait(correlation_id)
+            self.assertEqual(answer['status'], status, (str(request)[:80], answer))
+            self.assertTrue(answer['type'].startswith('urn:postdate:problem:'))
+            self.assertEqual(properties.content_type, 'application/problem+json')
+        wait_until(lambda: self.c.depth(QUEUE) == 0, 10, 'the queue to be empty')
+        self.assertEqual(self.gw.process.poll(), None)
+
+    def test_an_answer_that_nobody_takes_disturbs_nothing(self):
+        key = self.name()
+        for reply_to in (None, 'no.such.queue', 'amq.rabbitmq.reply-to.gone', 'postdate.control', 'postdate.intake',
+                         'postdate.rejected', 'x' * 255):
+            self.r.send(dict(HOUR, routing_key=key), reply_to=reply_to)
+        gone = Requester(self.p.amqp)
+        gone.send(dict(HOUR, routing_key=key))
+        gone.close()
+        count = f"select count(*) from postdate.message where routing_key = '{key}'"
+        wait_until(lambda: self.p.value(count) == '8', 10, 'all eight to be stored')
+        self.schedule()
+        wait_until(lambda: self.c.depth(QUEUE) == 0, 10, 'the queue to be empty')
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key in ('{QUEUE}', 'postdate.intake')"),
+                         '0')
+        self.assertEqual(self.c.depth('postdate.rejected'), 0)
+
+    def test_a_locked_row_does_not_stop_the_others(self):
+        m = self.schedule()
+        session = self.p.session()
+        session.run('begin')
+        session.run(f"select id from postdate.message where id = '{m['id']}' for update")
+        stuck = self.r.send({'op': 'cancel', 'id': m['id']})
+        began = time.monotonic()
+        self.schedule()
+        self.assertEqual(self.r.ask({'op': 'show', 'id': m['id']})['status'], 200)
+        self.assertLess(time.monotonic() - began, 2 * harness.SLOWNESS)
+        self.assertEqual(self.r.wait(stuck)[1]['status'], 503)
+        session.run('rollback')
+        session.close()
+        self.assertEqual(self.r.ask({'op': 'cancel', 'id': m['id']})['status'], 200)
+
+
+class ControlTokens(SharedTest):
+    gateway_env = {'POSTDATE_HTTP_TOKENS': 'on', 'POSTDATE_HTTP_LISTEN': 'off'}
+
+    def setUp(self):
+        super().setUp()
+        self.r = Requester(self.p.amqp)
+        self.addCleanup(self.r.close)
+
+    def test_a_token_is_asked_for_and_limits(self):
+        a, b = make_token(self.p, 'a'), make_token(self.p, 'b')
+        wait_until(lambda: self.r.ask({'op': 'stats', 'token': b})['status'] == 200, 5, 'the tokens to be known')
+        mine = self.r.ask(dict(HOUR, token=a, exchange='a', routing_key='k', key='k1'))
+        self.assertEqual(mine['status'], 201)
+        target, key = {'id': mine['id']}, {'key': 'k1', 'exchange': 'a'}
+        requests = [dict({'op': 'show'}, **target), dict({'op': 'show'}, **key), dict({'op': 'cancel'}, **target),
+                    dict({'op': 'cancel'}, **key), dict({'op': 'retry'}, **target),
+                    dict({'op': 'reschedule', 'delay': '1h'}, **target)]
+        for request in requests:
+            for token in (None, '', 'x', a[:-1]):
+                answer = self.r.ask(dict(request, token=token) if token is not None else request)
+                self.assertEqual((answer['status'], answer['type']), (401, 'urn:postdate:problem:unauthorized'))
+            self.assertEqual(self.r.ask(dict(request, token=b))['status'], 404, request)
+        self.assertEqual(self.r.ask(dict(HOUR, token=b, exchange='a', routing_key='k'))['status'], 403)
+        self.assertEqual(self.r.ask(dict(HOUR, token=b, routing_key='k'))['status'], 403)
+        self.assertEqual(self.r.ask({'op': 'list', 'token': b})['messages'], [])
+        self.assertEqual(self.r.ask({'op': 'cancel', 'token': b, 'filter': {}})['matched'], 0)
+        self.assertNotIn('messages', self.r.ask({'op': 'stats', 'token': b}))
+        self.assertEqual(self.r.ask({'op': 'show', 'token': a, 'id': mine['id']})['state'], 'scheduled')
+        # a message-id belongs to its token
+        same = str(uuid.uuid4())
+        first = self.r.ask(dict(HOUR, token=a, exchange='a', routing_key='k'), message_id=same)
+        second = self.r.ask(dict(HOUR, token=b, exchange='b', routing_key='k'), message_id=same)
+        self.assertEqual((first['status'], second['status'], second['exchange']), (201, 201, 'b'))
+        self.assertNotIn(a, self.gw.log())
+
+
+class ControlFaults(LiveTest):
+    def test_a_killed_gateway_leaves_its_requests_to_the_next(self):
+        p = self.place()
+        gw = p.gateway()
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        session = p.session()
+        session.run('begin')
+        session.run("lock table postdate.message in exclusive mode")  # nothing is stored for now
+        sent = [r.send(dict(HOUR, routing_key='k', body=str(i)), message_id=f'm-{i}') for i in range(8)]
+        client = p.client()
+        wait_until(lambda: client.depth(QUEUE) == 0, 10, 'the gateway to have read them')
+        self.assertEqual(r.answers, {})
+        gw.kill9()
+        session.run('rollback')
+        session.close()
+        p.gateway()
+        for correlation_id in sent:
+            self.assertEqual(r.wait(correlation_id)[1]['status'], 201)
+        self.assertEqual(p.value("select count(*) from postdate.message where routing_key = 'k'"), '8')
+
+    def test_a_database_that_is_away_is_waited_for(self):
+        p = self.place()
+        gw = p.gateway()
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        self.assertEqual(r.ask(dict(HOUR, routing_key='k'))['status'], 201)
+        connections = "select pg_terminate_backend(pid) from pg_stat_activity where datname = '%s'" % p.database
+        p.stack.psql(f'alter database {p.database} with allow_connections false')
+        p.stack.psql(connections)
+        # one of a kind that must not be done twice, and some more than are read at once
+        sent = [r.send(dict(HOUR, routing_key='k'), message_id=f'm-{i}') for i in range(20)]
+        gw.wait_log(r'trying again until it works')
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:  # they stay unanswered
+            r.connection.process_data_events(time_limit=0.1)
+        self.assertEqual(r.answers, {})
+        p.stack.psql(f'alter database {p.database} with allow_connections true')
+        for correlation_id in sent:
+            self.assertEqual(r.wait(correlation_id, 20)[1]['status'], 201)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '21')
+        self.assertEqual(len(gw.lines_with('trying again until it works')), 1)
+        self.assertEqual(gw.term(), 0)
+
+    def test_a_deleted_control_queue_comes_back(self):
+        p = self.place()
+        gw = p.gateway()
+        client = p.client()
+        client.channel.queue_delete(QUEUE)
+        wait_until(lambda: client.depth(QUEUE) is not None, 15, 'the queue to be declared again')
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        self.assertEqual(r.ask({'op': 'stats'})['status'], 200)
+        self.assertEqual(gw.term(), 0)
+
+    def test_a_control_queue_of_another_kind_stops_nothing_else(self):
+        p = self.place()
+        client = p.client()
+        client.channel.queue_declare(QUEUE, durable=True)  # classic
+        gw = p.gateway()
+        gw.wait_log("the control queue can't be used")
+        consumer = p.consumer('q', declare=True)
+        client.channel.queue_declare('postdate.delivery.test', durable=True)
+        client.publish('q', b'x', {'x-delay': 100, 'x-postdate-exchange': ''})
+        consumer.wait(1)
+        client.channel.queue_delete(QUEUE)
+        gw.wait_log('the control queue can be used again')
+        self.assertEqual(len(gw.lines_with("can't be used")), 1)
