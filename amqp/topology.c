@@ -10,12 +10,15 @@
  * - x-delivery-limit: RabbitMQ 4 gives quorum queues a limit of 20 and then dead-letters or drops, so that a
  * gateway which loses its connection 20 times with a full prefetch would lose accepted messages. "No limit"
  * is -1, which only 4.0 and later take; a very large number works everywhere, and an upgrade of the broker
- * finds the same arguments again. */
+ * finds the same arguments again.
+ * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
+ * queue after that many times. */
 #include "amqp/topology.h"
 #include <stdio.h>
 #include <string.h>
 
 #define DELIVERY_LIMIT_NEVER 1000000000
+#define DELIVERY_LIMIT_CONTROL 20
 
 static int declare_quorum_queue(struct broker *b, const char *name, struct err *e)
 {
@@ -41,6 +44,18 @@ static int declare_intake_queue(struct broker *b, const char *name, const char *
     return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
 }
 
+static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue, struct err *e)
+{
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "quorum"},
+        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
+        {.name = "x-dead-letter-exchange", .text = ""},
+        {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+    };
+
+    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
+}
+
 static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, struct err *e)
 {
     return broker_declare_exchange(b, name, "fanout", e) || broker_bind_queue(b, queue, name, "", e) ? -1 : 0;
@@ -51,8 +66,11 @@ int topology_declare_queue(struct broker *b, const struct topology *t, const cha
     char expired[300];
 
     snprintf(expired, sizeof(expired), "%s.expired", t->intake_queue);
-    return strcmp(name, t->intake_queue) == 0 ? declare_intake_queue(b, name, expired, e)
-                                              : declare_quorum_queue(b, name, e);
+    if (strcmp(name, t->intake_queue) == 0)
+        return declare_intake_queue(b, name, expired, e);
+    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
+        return declare_control_queue(b, name, t->rejected_queue, e);
+    return declare_quorum_queue(b, name, e);
 }
 
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,

@@ -7,6 +7,9 @@
 
 #include "amqp/broker.h"
 
+#define TOPOLOGY_CONTROL_QUEUE "postdate.control"
+#define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
+
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
     const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
@@ -21,7 +24,9 @@ struct topology {
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
                      struct err *e);
 
-/* Declares one of its queues, by its name: intake_queue, rejected_queue, or "<intake_queue>.expired". */
+/* Declares one of its queues, by its name: intake_queue, rejected_queue, "<intake_queue>.expired", or
+ * TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works without
+ * it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
 
 #endif

@@ -93,6 +93,17 @@ int health_rights(struct pg *c, struct health_rights *out, struct err *e)
     return rc;
 }
 
+int health_roles(struct pg *c, struct health_roles *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_health_roles, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out->missing, sizeof out->missing);
+    pg_text(r, 0, 1, out->weak, sizeof out->weak);
+    PQclear(r);
+    return 0;
+}
+
 int health_partitions(struct pg *c, struct health_partitions *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_health_partitions, NULL, e);

@@ -42,6 +42,13 @@ struct health_rights {
 /* ERR_NOT_FOUND: no schema. */
 int health_rights(struct pg *c, struct health_rights *out, struct err *e);
 
+/* The roles of SQL users. */
+struct health_roles {
+    char missing[64]; /* "postdate_producer, postdate_reader": those that do not exist, "" for none */
+    char weak[64];    /* those that exist and may not do what they are for */
+};
+int health_roles(struct pg *c, struct health_roles *out, struct err *e);
+
 struct health_partitions {
     int64_t days, span; /* from today on: partitions there are, and days until the end of the last */
     int64_t end_ms;     /* messages due before this have one (if days = span) */

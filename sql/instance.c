@@ -15,10 +15,11 @@ static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *
     return n < 0 ? -1 : (int)n;
 }
 
-int instance_register(struct pg *c, const char *name, int32_t *out_id, struct err *e)
+int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_str(&p, name);
+    pg_add_str(&p, self->name);
+    pg_add_str(&p, self->transport);
     /* Row and lock become visible together: others bury a row whose lock is free. */
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0 || pg_begin(c, e) != 0)
         return -1;

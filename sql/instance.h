@@ -10,8 +10,13 @@
 
 #define INSTANCE_LEASE_MS 10000
 
+/* What others see of an instance. */
+struct instance {
+    const char *name;      /* host:pid */
+    const char *transport; /* who waits: timer, plugin, ttl */
+};
 /* Books a new instance and takes its session lock on c: losing c loses the instance. */
-int instance_register(struct pg *c, const char *name, int32_t *out_id, struct err *e);
+int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e);
 /* 1: renewed; 0: the instance was buried by another one: all its claims are gone, register anew; -1: error.
  */
 int instance_heartbeat(struct pg *c, int32_t id, struct err *e);

@@ -36,6 +36,7 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
         in->started_ms = pg_time_ms(r, i, 2);
         in->heartbeat_ms = pg_time_ms(r, i, 3);
         in->alive = pg_bool(r, i, 4);
+        pg_text(r, i, 5, in->transport, sizeof in->transport);
     }
     PQclear(r);
     return 0;

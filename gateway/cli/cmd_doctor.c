@@ -17,6 +17,7 @@ static const struct check {
     {"database.server", NEED_CONFIG | NEED_DATABASE, doctor_check_server},
     {"database.schema", NEED_CONFIG | NEED_DATABASE, doctor_check_schema},
     {"database.rights", NEED_CONFIG | NEED_SCHEMA, doctor_check_rights},
+    {"database.roles", NEED_CONFIG | NEED_SCHEMA, doctor_check_roles},
     {"database.partitions", NEED_CONFIG | NEED_SCHEMA, doctor_check_partitions},
     {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},
     {"clock.database", NEED_CONFIG | NEED_DATABASE, doctor_check_clock},

@@ -65,7 +65,8 @@ static void print_instances(const struct status_report *s)
         puts("gateways     none is running");
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        printf("%-12s %s  %s, started %s", i == 0 ? "gateways" : "", n->name, n->alive ? "alive" : "dead",
+        printf("%-12s %s  %s, %s%sstarted %s", i == 0 ? "gateways" : "", n->name, n->alive ? "alive" : "dead",
+               n->transport, n->transport[0] != '\0' ? ", " : "",
                cli_format_when(n->started_ms, s->now_ms, when));
         if (!n->alive)
             printf(", last seen %s", cli_format_when(n->heartbeat_ms, s->now_ms, when));
@@ -111,6 +112,8 @@ static json_t *instances_value(const struct status_report *s)
         const struct status_instance *n = &s->instances[i];
         json_t *o = json_object();
         json_object_set_new(o, "name", json_string(n->name));
+        json_object_set_new(o, "transport",
+                            n->transport[0] != '\0' ? json_string(n->transport) : json_null());
         json_object_set_new(o, "alive", json_boolean(n->alive));
         json_object_set_new(o, "started_at", time_or_null(n->started_ms));
         json_object_set_new(o, "heartbeat_at", time_or_null(n->heartbeat_ms));

@@ -1,7 +1,6 @@
 /* The broker, as far as AMQP and the gateway's own login can tell. */
 #include "gateway/cli/doctor_rabbit.h"
 
-#include "amqp/topology.h"
 #include "core/buf.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -130,6 +129,7 @@ static void try_all(struct refusals *r)
     try_queue(r, c->intake.queue, true);
     try_queue(r, expired, false);
     try_right(r, INSPECT_CONFIGURE_QUEUE, REJECTED_QUEUE);
+    try_queue(r, CONTROL_QUEUE, false);
     for (size_t i = 0; i < c->route_count; i++)
         try_exchange(r, c->routes[i].intake_exchange);
     if (doctor_owns_delivery(r->doctor))
@@ -232,8 +232,8 @@ void doctor_check_topology(struct doctor *d)
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
-    const char *const queues[] = {c->intake.queue, expired, REJECTED_QUEUE};
-    for (size_t i = 0; i < 3 && !broker_is_dead(d->broker); i++)
+    const char *const queues[] = {c->intake.queue, expired, REJECTED_QUEUE, CONTROL_QUEUE};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
         count[1 + fit_queue(d, &t, queues[i])]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
         count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
@@ -286,9 +286,10 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, RECEIPT_QUEUE, REJECTED_QUEUE};
-    static const char *const names_of_checks[] = {"broker.intake", "broker.receipts", "broker.rejected"};
-    for (int i = 0; i < 3; i++) {
+    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, RECEIPT_QUEUE, REJECTED_QUEUE};
+    static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.receipts",
+                                                  "broker.rejected"};
+    for (int i = 0; i < 4; i++) {
         struct inspect_queue q;
         struct err e;
         if (inspect_queue(d->broker, names[i], &q, &e) != 0) {
@@ -297,7 +298,7 @@ void doctor_check_queues(struct doctor *d)
         }
         if (!q.exists)
             continue; /* broker.topology has told; receipts are only declared where they are wanted */
-        if (i == 2)
+        if (names[i] == names[3])
             report_rejected(d, &q);
         else
             report_backlog(d, names_of_checks[i], names[i], &q);

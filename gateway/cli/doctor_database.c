@@ -165,6 +165,31 @@ void doctor_check_rights(struct doctor *d)
     doctor_remedy(d, "grant \"%s\" to the login, or use that role in postgres.url", r.schema_owner);
 }
 
+void doctor_check_roles(struct doctor *d)
+{
+    struct health_roles r;
+    struct err e;
+    if (health_roles(d->pg, &r, &e) != 0) {
+        doctor_error(d, "database.roles", &e);
+        return;
+    }
+    if (r.missing[0] == '\0' && r.weak[0] == '\0') {
+        doctor_report(d, FINDING_OK, "database.roles",
+                      "SQL users can be given postdate_producer and postdate_reader");
+        return;
+    }
+    if (r.missing[0] != '\0') {
+        doctor_report(d, FINDING_WARN, "database.roles", "not there: %s; only the owner can schedule by SQL",
+                      r.missing);
+        doctor_remedy(d, "if SQL users are wanted, as a superuser: create role NAME nologin, for each; then: "
+                         "postdate migrate");
+    }
+    if (r.weak[0] != '\0') {
+        doctor_report(d, FINDING_WARN, "database.roles", "lacking rights in the schema postdate: %s", r.weak);
+        doctor_remedy(d, "postdate migrate (it grants them)");
+    }
+}
+
 void doctor_check_partitions(struct doctor *d)
 {
     struct health_partitions p;

@@ -2,9 +2,11 @@
 #ifndef POSTDATE_GATEWAY_CLI_DOCTOR_RABBIT_H
 #define POSTDATE_GATEWAY_CLI_DOCTOR_RABBIT_H
 
+#include "amqp/topology.h"
 #include "gateway/cli/doctor.h"
 
-#define REJECTED_QUEUE "postdate.rejected"
+#define REJECTED_QUEUE TOPOLOGY_REJECTED_QUEUE
+#define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
 #define RECEIPT_QUEUE "postdate.receipts"
 
 /* How to connect as the gateway does; points into the configuration. */

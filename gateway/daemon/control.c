@@ -16,6 +16,7 @@
  * limit. While the database is away requests wait here, unacknowledged, at most PREFETCH. */
 #include "gateway/daemon/control.h"
 
+#include "amqp/topology.h"
 #include "gateway/daemon/control_order.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
@@ -27,7 +28,7 @@
 #define TICK_MS 500
 #define AGAIN_MS 500      /* between two tries while the database is away */
 #define FINISH_MS 5000    /* at a stop, for what is with the desk */
-#define DELIVERY_LIMIT 20 /* what takes the gateway down with it is parked after that many times */
+#define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
 #define TAG "postdate.control"
 
 struct control {
@@ -166,15 +167,6 @@ static int take_delivery(struct control *c, struct err *e)
     return rc == 0 ? 1 : -1;
 }
 
-static int declare(struct broker *b, struct err *e)
-{
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT},
-                                      {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = "postdate.rejected"}};
-    return broker_declare_queue(b, CONTROL_QUEUE, args, sizeof args / sizeof args[0], e);
-}
-
 /* Says once what waiting can't cure. */
 static void complain(struct control *c, const struct err *e)
 {
@@ -194,13 +186,15 @@ static void set_broker(struct control *c, struct broker *b)
 static int connect(struct control *c, struct err *e)
 {
     struct gateway *g = c->gateway;
+    const struct topology t = {.intake_queue = g->config->intake.queue,
+                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     c->session++;
     set_broker(c, startup_open_broker(g->config, "postdate control", e));
     if (c->broker == NULL) {
         watch_failed(&g->rabbitmq, e);
         return -1;
     }
-    if (declare(c->broker, e) != 0 || broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
+    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) != 0 || broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
         if (err_is_transient(e))
             watch_failed(&g->rabbitmq, e);
         else

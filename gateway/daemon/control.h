@@ -6,8 +6,6 @@
 #include "gateway/daemon/desk.h"
 #include "gateway/daemon/gateway.h"
 
-#define CONTROL_QUEUE "postdate.control"
-
 struct control;
 
 /* Starts its thread, which ends by itself at STOP_INTAKE; the desk and g->tokens must outlive it. NULL: out

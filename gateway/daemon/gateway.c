@@ -73,6 +73,12 @@ int64_t gateway_rescue_before_ms(struct gateway *g)
     return atomic_load(&g->receipts_mark_ms) - grace_ms;
 }
 
+const char *gateway_transport_name(const struct gateway *g)
+{
+    const struct transport *t = g->transport;
+    return t ? t->name : "timer";
+}
+
 struct transport_options gateway_transport_options(const struct gateway *g)
 {
     /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.

@@ -100,6 +100,8 @@ bool gateway_latest_ms(struct gateway *g, int64_t *out_ms);
 /* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
  * may only be late. */
 int64_t gateway_rescue_before_ms(struct gateway *g);
+/* Who waits: "timer", "plugin", "ttl". */
+const char *gateway_transport_name(const struct gateway *g);
 /* How the transport is used. */
 struct transport_options gateway_transport_options(const struct gateway *g);
 /* Ends a message's time in memory: hands it to the settler. */

@@ -41,7 +41,6 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     enum target_verdict v = outgoing_may_wait_in_broker(&h->message)
                                 ? bindings_reach(&k->bindings, h->message.exchange)
                                 : TARGET_BAD;
-    h->at_ms = 0; /* publish it now, the broker waits */
     if (v != TARGET_GOOD) {
         k->put_back += v == TARGET_LATER;
         gateway_settle(k->gateway, h, v == TARGET_BAD ? SETTLE_HOLD : SETTLE_PUT_BACK);

@@ -74,7 +74,8 @@ static int book_instance(struct housekeeper *k, struct err *e)
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
     k->old_instance = 0;
-    if (instance_register(k->pg, g->name, &k->instance, e) != 0 || heartbeat(k, e) != 0)
+    const struct instance self = {.name = g->name, .transport = gateway_transport_name(g)};
+    if (instance_register(k->pg, &self, &k->instance, e) != 0 || heartbeat(k, e) != 0)
         return -1;
     log_debug("booked as instance %d", k->instance);
     wake_ring(&g->claimer_wake);

@@ -123,6 +123,7 @@ static int acknowledge(struct receipts *r, struct batch *b, struct err *e)
     size_t kept = 0, had = b->count, before = b == &r->locked ? 0 : r->locked.count;
     for (size_t i = 0; i < had; i++)
         kept += r->is_locked[i];
+    metrics_add(&r->gateway->metrics, METRIC_RECEIPTS, had - kept);
     if (kept == 0 && r->locked.count == 0)
         return broker_ack(r->broker, b->tags[had - 1], true, e);
     r->locked.count = before;

@@ -132,6 +132,22 @@ class Commands(CliTest):
         self.assertIn('1', json.dumps(status))
         self.assertIn('scheduled', json.dumps(status))
 
+    @harness.needs_vhosts(1)
+    def test_status_names_who_waits(self):
+        p = self.place()
+        self.assertIn('none is running', self.runs(p, 'status'))
+        p.gateway(POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_WINDOW='1s')
+        p.gateway(POSTDATE_HANDOVER_TRANSPORT='timer')
+        shown = self.runs(p, 'status')
+        for transport in ('ttl', 'timer'):
+            self.assertRegex(shown, rf'\S+:\d+  alive, {transport}, started')
+        gateways = json.loads(self.runs(p, 'status', '--json'))['gateways']
+        self.assertEqual(sorted(g['transport'] for g in gateways), ['timer', 'ttl'])
+        rest = [x for x in p.gateways if x.lines_with('transport ttl')]
+        self.assertEqual(rest[0].term(), 0)
+        wait_until(lambda: [g['transport'] for g in json.loads(self.runs(p, 'status', '--json'))['gateways']] == ['timer'],
+                   5, 'the other one to be gone')
+
 
 class Batch(CliTest):
     vhosts = 0

@@ -78,10 +78,10 @@ class DoctorBasics(Doctor):
         found = self.doctor(p, '--rabbitmqctl', os.path.join(p.stack.directory, 'rabbitmqctl'))
         self.assert_nothing_failed(found)
         self.assert_ok(found, 'config', 'database.connection', 'database.pooling', 'database.server',
-                       'database.durability', 'database.schema', 'database.rights', 'database.partitions',
+                       'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.partitions',
                        'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
                        'broker.connection', 'broker.tls', 'broker.owner', 'broker.permissions', 'broker.topology',
-                       'broker.intake', 'broker.rejected', 'broker.publish', 'handover.transport',
+                       'broker.intake', 'broker.control', 'broker.rejected', 'broker.publish', 'handover.transport',
                        'handover.messages', 'rabbitmqctl', 'broker.policies', 'broker.bindings', 'broker.patterns',
                        'clock.broker')
         self.assertEqual(self.doctor(p)['broker.topology'][0]['status'], 'ok', 'it disturbed what is there')
@@ -372,6 +372,7 @@ class DoctorBroker(Doctor):
         self.grant(p, user, '^none', '^none', '^none')
         found = self.doctor(p, POSTDATE_AMQP_URL=url)
         for right in ("configure exchange 'postdate'", "configure queue 'postdate.intake'", "read queue 'postdate.intake'",
+                      "configure queue 'postdate.control'", "read queue 'postdate.control'",
                       "write exchange 'postdate.delivery'"):
             self.assert_finding(found, 'broker.permissions', 'fail', right, 'set_permissions')
         self.grant(p, user, '^postdate', '^postdate', '^postdate')
@@ -391,7 +392,7 @@ class DoctorBroker(Doctor):
 
     def test_topology(self):
         p = self.place()
-        self.assert_finding(self.doctor(p), 'broker.topology', 'warn', '5 of 5', 'start a gateway')
+        self.assert_finding(self.doctor(p), 'broker.topology', 'warn', '6 of 6', 'start a gateway')
         c = p.client()
         c.channel.queue_declare('postdate.intake', durable=True)
         c.channel.exchange_declare('postdate', 'direct', durable=True)
