@@ -180,6 +180,19 @@ class DoctorDatabase(Doctor):
         run_psql(superuser, f'grant postdate to {role}')
         self.assert_ok(self.doctor(p, POSTDATE_POSTGRES_URL=url), 'database.rights')
 
+    def test_roles_of_sql_users(self):
+        p = self.place()
+        self.assert_ok(self.doctor(p), 'database.roles')
+        p.psql('revoke select on postdate.messages from postdate_reader')
+        found = self.doctor(p)
+        self.assert_finding(found, 'database.roles', 'warn', 'lacking rights in the schema postdate: postdate_reader',
+                            'postdate migrate')
+        self.assert_nothing_failed(found)
+        p.psql('revoke usage on schema postdate from postdate_producer')
+        self.assert_finding(self.doctor(p), 'database.roles', 'warn', 'postdate_producer, postdate_reader')
+        p.migrate()
+        self.assert_ok(self.doctor(p), 'database.roles')
+
     def test_partitions(self):
         p = self.place()
         self.assert_finding(self.doctor(p, POSTDATE_DELIVERY_MAX_DELAY='30d'), 'database.partitions', 'warn', 'max_delay',
@@ -243,6 +256,7 @@ class DoctorOwnPostgres(Doctor):
             run_psql(url, 'select pg_reload_conf()')
             wait_until(lambda: run_psql(url, f'show {name}') == [['on']], 10, f'{name} to be on')
         self.assert_ok(self.doctor(p, POSTDATE_POSTGRES_URL=url), 'database.server', 'database.durability')
+        self.check_roles(p, url)
         servers.command('stop-postgres')
         data = next(d for d, _, files in os.walk(folder) if 'PG_VERSION' in files and 'postgresql.conf' in files)
         signal_file = os.path.join(data, 'standby.signal')
@@ -253,6 +267,15 @@ class DoctorOwnPostgres(Doctor):
         servers.command('start-postgres', check=False)
         self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=url), 'database.server', 'fail', 'standby',
                             'target_session_attrs')
+
+    def check_roles(self, p, url):
+        env = {'POSTDATE_POSTGRES_URL': url}
+        self.assertEqual(p.cli('migrate', env=env)[0], 0)
+        self.assert_ok(self.doctor(p, **env), 'database.roles')
+        run_psql(url, 'drop owned by postdate_producer; drop role postdate_producer')
+        self.assert_finding(self.doctor(p, **env), 'database.roles', 'warn', 'not there: postdate_producer', 'create role')
+        self.assertEqual(p.cli('migrate', env=env)[0], 0)
+        self.assert_ok(self.doctor(p, **env), 'database.roles')
 
 
 @harness.not_san

@@ -29,19 +29,19 @@ class Ways(Checks):
         self.control = Requester(self.p.amqp)
         self.addCleanup(self.control.close)
 
-    def sql(self, key, body, delay_ms=DELAY_MS, **fields):
+    def sql(self, routing_key, body, delay_ms=DELAY_MS, **fields):
         """postdate.schedule(); the id."""
         more = ''.join(f', {name} => {literal(value)}' for name, value in fields.items())
-        return self.p.value(f"select postdate.schedule('{key}', '{body}', '{delay_ms} ms'{more})")
+        return self.p.value(f"select postdate.schedule('{routing_key}', '{body}', '{delay_ms} ms'{more})")
 
-    def http(self, key, body, delay_ms=DELAY_MS, **fields):
-        answer = self.web.post('/v1/messages', dict(fields, routing_key=key, body=body, delay_ms=delay_ms))
+    def http(self, routing_key, body, delay_ms=DELAY_MS, **fields):
+        answer = self.web.post('/v1/messages', dict(fields, routing_key=routing_key, body=body, delay_ms=delay_ms))
         self.assertEqual(answer.status, 201, answer)
         return answer.json['id']
 
-    def order(self, key, body, delay_ms=DELAY_MS, **fields):
+    def order(self, routing_key, body, delay_ms=DELAY_MS, **fields):
         """By the control queue."""
-        answer = self.control.ask(dict(fields, op='schedule', routing_key=key, body=body, delay_ms=delay_ms))
+        answer = self.control.ask(dict(fields, op='schedule', routing_key=routing_key, body=body, delay_ms=delay_ms))
         self.assertEqual(answer['status'], 201, answer)
         return answer['id']
 
@@ -103,7 +103,7 @@ class Ways(Checks):
         ids = {way: schedule(key, way) for way, schedule in self.ways().items()}
         sentinel = self.sql('sentinel.' + key, 'x', hold='broker')
         self.wait_state(sentinel, 'handed', 5)  # so the hander has looked
-        self.assertEqual({self.state(i) for i in ids.values()}, {'scheduled'})
+        self.assertNotIn('handed', {self.state(i) for i in ids.values()})
         self.assert_arrives(inbox, at, ids)
         self.assertEqual({who_held(m) for m in inbox.all()}, {'timer'})
 
