@@ -44,7 +44,8 @@ static int declare_intake_queue(struct broker *b, const char *name, const char *
     return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
 }
 
-static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue, struct err *e)
+static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue,
+                                 struct err *e)
 {
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = "quorum"},

@@ -26,8 +26,8 @@
 
 #define PREFETCH 16
 #define TICK_MS 500
-#define AGAIN_MS 500      /* between two tries while the database is away */
-#define FINISH_MS 5000    /* at a stop, for what is with the desk */
+#define AGAIN_MS 500   /* between two tries while the database is away */
+#define FINISH_MS 5000 /* at a stop, for what is with the desk */
 #define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
 #define TAG "postdate.control"
 
@@ -194,7 +194,8 @@ static int connect(struct control *c, struct err *e)
         watch_failed(&g->rabbitmq, e);
         return -1;
     }
-    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) != 0 || broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
+    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) != 0 ||
+        broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
         if (err_is_transient(e))
             watch_failed(&g->rabbitmq, e);
         else

@@ -75,8 +75,7 @@ void desk_stats_answer(struct desk *d, struct api_request *r)
     print_lateness(g, out, r->scope == NULL);
     buf_printf(out,
                "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
-               gateway_transport_name(g), g->config->handover.window_ms,
-               g->config->handover.max_messages);
+               gateway_transport_name(g), g->config->handover.window_ms, g->config->handover.max_messages);
     if (handed >= 0 && r->scope == NULL)
         buf_printf(out, "\"messages\":%" PRId64 "},", handed);
     else

@@ -285,8 +285,7 @@ static void watch_over(struct daemon *d)
         if (!said_ready && (atomic_load(&g->up) & g->up_wanted) == g->up_wanted) {
             said_ready = true;
             log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
-                     d->config.intake.exchange, d->config.delivery.exchange,
-                     gateway_transport_name(g));
+                     d->config.intake.exchange, d->config.delivery.exchange, gateway_transport_name(g));
         }
         if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS) ||
             (g->transport && publisher_unstick(&d->handover, STUCK_MS)))
