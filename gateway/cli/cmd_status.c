@@ -1,14 +1,11 @@
 #include "core/duration.h"
 #include "core/timestamp.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/status.h"
 #include "sql/claim.h"
-#include "sql/lookup.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define STATE_COUNT 7
 
 static const char *grouped(int64_t n, char out[32])
 {
@@ -23,19 +20,15 @@ static const char *grouped(int64_t n, char out[32])
     return out;
 }
 
-/* What the broker holds, and up to when. */
-struct window {
-    const struct config *config;
-    int64_t fed_until_ms; /* 0: never fed */
-    int64_t handed;
-};
-
-static int read_window(struct cli *cli, int64_t now_ms, struct window *w)
+int status_read(struct cli *cli, struct status *s, struct err *e)
 {
-    const struct config *c = w->config = &cli->config;
-    struct err e;
-    w->handed = claim_count_handed(cli->pg, now_ms, c->handover.window_ms, c->handover.max_messages, &e);
-    return w->handed < 0 || claim_fed_until(cli->pg, &w->fed_until_ms, &e) != 0 ? cli_fail(&e) : 0;
+    const struct config *c = s->window.config = &cli->config;
+    struct window *w = &s->window;
+    if (lookup_status(cli->pg, &s->report, e) != 0)
+        return -1;
+    w->handed =
+        claim_count_handed(cli->pg, s->report.now_ms, c->handover.window_ms, c->handover.max_messages, e);
+    return w->handed < 0 ? -1 : claim_fed_until(cli->pg, &w->fed_until_ms, e);
 }
 
 static void print_window(const struct window *w, int64_t now_ms)
@@ -53,7 +46,7 @@ static void print_window(const struct window *w, int64_t now_ms)
         printf("fed until %s (%s)", timestamp_format(w->fed_until_ms, time, sizeof time),
                cli_format_when(w->fed_until_ms, now_ms, when));
     if (c->handover.transport != TRANSPORT_TIMER || w->handed > 0)
-        printf("; the broker holds %s of at most %s", grouped(w->handed, held),
+        printf("\nin broker    %s of at most %s", grouped(w->handed, held),
                grouped(c->handover.max_messages, most));
     putchar('\n');
 }
@@ -65,22 +58,22 @@ static void print_instances(const struct status_report *s)
         puts("gateways     none is running");
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        printf("%-12s %s  %s, started %s", i == 0 ? "gateways" : "", n->name, n->alive ? "alive" : "dead",
-               cli_format_when(n->started_ms, s->now_ms, when));
-        if (!n->alive)
-            printf(", last seen %s", cli_format_when(n->heartbeat_ms, s->now_ms, when));
-        putchar('\n');
+        printf("%-12s %.32s  ", i == 0 ? "gateways" : "", n->name);
+        if (n->alive)
+            printf("alive, started %s\n", cli_format_when(n->started_ms, s->now_ms, when));
+        else
+            printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
     }
 }
 
-static void print_readable(const struct status_report *s, const struct window *w)
+void status_print(const struct status *status)
 {
+    const struct status_report *s = &status->report;
     char n[32], when[CLI_WHEN_SIZE], time[40];
-    printf("schema       version %d, ", s->schema_version);
-    if (s->broker[0] == '\0')
-        puts("no gateway has used it yet");
-    else
-        printf("of broker %s, vhost %s\n", s->broker, s->vhost);
+    printf("schema       version %d%s\n", s->schema_version,
+           s->broker[0] == '\0' ? ", no gateway has used it yet" : "");
+    if (s->broker[0] != '\0')
+        printf("broker       %.40s, vhost %.18s\n", s->broker, s->vhost);
     for (int i = 0; i < STATE_COUNT; i++)
         printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
                grouped(s->count[i], n));
@@ -94,7 +87,7 @@ static void print_readable(const struct status_report *s, const struct window *w
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");
-    print_window(w, s->now_ms);
+    print_window(&status->window, s->now_ms);
     print_instances(s);
 }
 
@@ -128,8 +121,9 @@ static json_t *window_value(const struct window *w)
     return o;
 }
 
-static int print_json(const struct status_report *s, const struct window *w)
+int status_print_json(const struct status *status, size_t flags)
 {
+    const struct status_report *s = &status->report;
     struct err e;
     json_t *o = json_object(), *counts = json_object(), *capped = json_array();
     for (int i = 0; i < STATE_COUNT; i++) {
@@ -147,9 +141,9 @@ static int print_json(const struct status_report *s, const struct window *w)
     json_object_set_new(o, "next_due_at", time_or_null(s->next_due_ms));
     json_object_set_new(o, "overdue", json_integer(s->overdue));
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
-    json_object_set_new(o, "window", window_value(w));
+    json_object_set_new(o, "window", window_value(&status->window));
     json_object_set_new(o, "gateways", instances_value(s));
-    char *text = json_dumps(o, JSON_INDENT(2));
+    char *text = json_dumps(o, flags);
     json_decref(o);
     if (text == NULL) {
         err_set(&e, ERR_BUG, "out of memory");
@@ -162,15 +156,17 @@ static int print_json(const struct status_report *s, const struct window *w)
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG};
-    struct status_report status;
-    struct window window;
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"watch", no_argument, NULL, 'w'}, CLI_LONG};
+    struct status status;
     struct err e;
-    bool json = false;
+    bool json = false, watch = false;
     int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, CLI_SHORT "w", options, NULL)) != -1) {
         if (option == 'j')
             json = true;
+        else if (option == 'w')
+            watch = true;
         else if ((code = cli_common_option(cli, option, argv)) >= 0)
             return code;
     }
@@ -178,20 +174,22 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
-    if (lookup_status(cli->pg, &status, &e) != 0)
+    if (watch)
+        return status_watch(cli, json);
+    if (status_read(cli, &status, &e) != 0)
         return cli_fail(&e);
-    if ((code = read_window(cli, status.now_ms, &window)) != 0)
-        return code;
     if (json)
-        return print_json(&status, &window);
-    print_readable(&status, &window);
+        return status_print_json(&status, JSON_INDENT(2));
+    status_print(&status);
     return 0;
 }
 
 const struct command command_status = {
     .name = "status",
-    .synopsis = "[--json]",
+    .synopsis = "[--json] [--watch]",
     .summary = "Show backlog, next due message and gateways",
-    .help = "      --json          as a JSON object\n",
+    .help =
+        "      --json          as a JSON object\n"
+        "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n",
     .run = run,
 };
