@@ -1,5 +1,8 @@
 """The control queue, as pika uses it."""
 import json
+import os
+import subprocess
+import sys
 import time
 import uuid
 
@@ -122,6 +125,14 @@ class Control(SharedTest):
         other = self.r.ask(dict(request, body='y'), message_id=key)
         self.assertEqual(other['status'], 422)
         self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+
+    def test_the_readme_example(self):
+        with open(os.path.join(harness.ROOT, 'README.md'), encoding='utf-8') as f:
+            text = f.read().split('## Control queue\n')[1]
+        code = text.split('```python\n')[1].split('```\n')[0]
+        done = subprocess.run([sys.executable, '-c', code], env=self.p.env(), stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=True)
+        self.assertRegex(done.stdout, r'^201 [0-9a-f-]{36}\n20[0-9T:.-]+Z\ncancelled\n$')
 
     def test_direct_reply_to(self):
         direct = Requester(self.p.amqp, direct=True)
