@@ -274,6 +274,22 @@ class ControlFaults(LiveTest):
         self.assertEqual(len(gw.lines_with('trying again until it works')), 1)
         self.assertEqual(gw.term(), 0)
 
+    def test_what_takes_the_gateway_down_again_and_again_is_parked(self):
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        r.send({'op': 'stats'}, correlation_id='poison')
+        client = p.client()
+        for _ in range(21):  # as many gateways that die over it
+            method = wait_until(lambda: client.channel.basic_get(QUEUE)[0], 10, 'it to be delivered again')
+            client.channel.basic_nack(method.delivery_tag, requeue=True)
+        wait_until(lambda: client.depth('postdate.rejected') == 1, 10, 'it to be parked')
+        self.assertEqual(client.depth(QUEUE), 0)
+        p.gateway()
+        self.assertEqual(r.ask({'op': 'stats'})['status'], 200)
+        self.assertEqual(client.get('postdate.rejected').properties.correlation_id, 'poison')
+
     def test_a_deleted_control_queue_comes_back(self):
         p = self.place()
         gw = p.gateway()
