@@ -170,6 +170,9 @@ install: all
 	install -D -m 755 $(BUILD)/postdate $(DESTDIR)$(PREFIX)/bin/postdate
 	install -D -m 644 man/postdated.8 $(share)/man/man8/postdated.8
 	install -D -m 644 man/postdate.1 $(share)/man/man1/postdate.1
+	install -d $(share)/bash-completion/completions $(share)/zsh/site-functions
+	packaging/completion/generate.sh bash $(BUILD)/postdate >$(share)/bash-completion/completions/postdate
+	packaging/completion/generate.sh zsh $(BUILD)/postdate >$(share)/zsh/site-functions/_postdate
 	install -d $(share)/postdate/sql $(share)/doc/postdate $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
 	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example

@@ -10,6 +10,7 @@ struct bulk {
     struct api_request scratch; /* the filter's conditions */
     struct lookup_filter filter;
     struct operate_bulk order;
+    bool touched; /* out: it failed when something was, or may have been, changed */
 };
 
 static int read_fields(struct api_request *r, const json_t *root, struct bulk *b)
@@ -43,6 +44,7 @@ static int run(struct api_context *c, struct api_request *r, struct bulk *b, str
 {
     struct operate_count n = {0};
     int rc = operate_bulk(c->pg, api_operate_scope(r), &b->order, &n, e);
+    b->touched = rc != 0 && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
     if (rc != 0 && e->kind == ERR_REJECT) {
         api_fail(&r->answer, API_INVALID_MESSAGE, "%s", e->text);
         return 0;
@@ -73,6 +75,7 @@ static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_
     }
 }
 
+/* 1: it was begun and never ended, so the rest is to be done; 0: answered; -1. */
 static int replay(struct api_context *c, struct api_request *r, struct idempotency_request *q, struct err *e)
 {
     struct arena arena;
@@ -84,38 +87,58 @@ static int replay(struct api_context *c, struct api_request *r, struct idempoten
         buf_put_bytes(&r->answer.body, q->answer);
     } else if (found == IDEMPOTENCY_OTHER) {
         api_fail(&r->answer, API_IDEMPOTENCY_MISMATCH, "this Idempotency-Key was used for another request");
-    } else if (found >= 0) {
-        api_fail(&r->answer, API_IN_PROGRESS,
-                 "the first request with this Idempotency-Key has not been answered");
+    } else if (found == IDEMPOTENCY_NEW) {
+        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key has just ended");
     }
     arena_free(&arena);
-    return found < 0 ? -1 : 0;
+    return found < 0 ? -1 : found == IDEMPOTENCY_UNFINISHED;
 }
 
-/* Bulk changes are many transactions, so the key is taken in one of its own before them: it is sure that they
- * are not done twice, not that the answer is there after a crash. */
+static int run_held(struct api_context *c, struct api_request *r, struct bulk *b,
+                    struct idempotency_request *q, struct err *e)
+{
+    struct idempotency_request *list[] = {q};
+    if (idempotency_begin(c->pg, list, 1, e) != 0)
+        return -1;
+    bool fresh = q->taken;
+    if (!fresh) {
+        int rest = replay(c, r, q, e);
+        if (rest <= 0)
+            return rest;
+        b->order.since_us = q->begun_us;
+        q->taken = true;
+    }
+    if (run(c, r, b, e) != 0 || r->answer.status >= 300) {
+        struct err ignored = {0};
+        /* Where something may have been done, the key stays: asked again, the rest is done. */
+        if (fresh && !b->touched)
+            idempotency_forget(c->pg, q, &ignored);
+        return r->answer.status >= 300 ? 0 : -1;
+    }
+    q->status = r->answer.status;
+    q->answer = buf_bytes(&r->answer.body);
+    struct err late = {0};
+    idempotency_finish(c->pg, list, 1, &late); /* the changes are made; a repetition finds nothing to do */
+    return 0;
+}
+
+/* Bulk changes are many transactions, so the key is taken in one of its own before them. When the gateway or
+ * the database dies in the middle, a repetition does the rest, counting from when the first one began: what
+ * that one moved was made since, and is left alone. */
 static int run_once(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
     struct idempotency_request q = {.principal = bytes_of_str(r->scope != NULL ? r->scope->principal : ""),
                                     .key = r->idempotency_key};
-    struct idempotency_request *list[] = {&q};
+    struct err ignored = {0};
     hash_body(r, q.body_hash);
-    if (idempotency_begin(c->pg, list, 1, e) != 0)
-        return -1;
-    if (!q.taken)
-        return replay(c, r, &q, e);
-    if (run(c, r, b, e) != 0 || r->answer.status >= 300) {
-        struct err ignored = {0};
-        if (!c->wrote && r->answer.status != api_problem_status(API_UNKNOWN_OUTCOME))
-            idempotency_forget(c->pg, &q, &ignored);
-        return r->answer.status >= 300 ? 0 : -1;
-    }
-    q.status = r->answer.status;
-    q.answer = buf_bytes(&r->answer.body);
-    struct err late = {0};
-    idempotency_finish(c->pg, list, 1,
-                       &late); /* the changes are made; a repetition is told that it is unclear */
-    return 0;
+    int held = idempotency_hold(c->pg, &q, e);
+    if (held == 0)
+        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key is being done");
+    if (held <= 0)
+        return held;
+    int rc = run_held(c, r, b, &q, e);
+    idempotency_release(c->pg, &q, &ignored);
+    return rc;
 }
 
 int api_bulk(struct api_context *c, struct api_request *r, struct err *e)

@@ -122,6 +122,7 @@ static int read_found(const PGresult *r, struct idempotency_request *q, struct a
     if (!bytes_equal(pg_bytes(r, 0, 0), bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE)))
         return IDEMPOTENCY_OTHER;
     q->status = pg_int4(r, 0, 1);
+    q->begun_us = pg_time_us(r, 0, 3);
     if (q->status == 0)
         return IDEMPOTENCY_UNFINISHED;
     struct bytes answer = pg_bytes(r, 0, 2);
@@ -148,6 +149,27 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *q, struct
     pg_add_bytes(&p, q->principal);
     pg_add_bytes(&p, q->key);
     return pg_run(c, sql_query_idempotency_forget, &p, e) < 0 ? -1 : 0;
+}
+
+static int session_lock(struct pg *c, const char *sql, const struct idempotency_request *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->principal);
+    pg_add_bytes(&p, q->key);
+    PGresult *r = pg_query(c, sql, &p, e);
+    int rc = r ? pg_bool(r, 0, 0) : -1;
+    PQclear(r);
+    return rc;
+}
+
+int idempotency_hold(struct pg *c, const struct idempotency_request *q, struct err *e)
+{
+    return session_lock(c, sql_query_idempotency_hold, q, e);
+}
+
+int idempotency_release(struct pg *c, const struct idempotency_request *q, struct err *e)
+{
+    return session_lock(c, sql_query_idempotency_release, q, e) < 0 ? -1 : 0;
 }
 
 int idempotency_prune(struct pg *c, struct err *e)

@@ -8,6 +8,7 @@
 #include "sql/pg.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define IDEMPOTENCY_HASH_SIZE 16
 
@@ -17,6 +18,7 @@ struct idempotency_request {
     bool taken; /* out of begin: it is new, and this transaction answers it */
     int status; /* into finish: what was answered, and the body */
     struct bytes answer;
+    int64_t begun_us; /* out of find for UNFINISHED: since 1970, by the database */
 };
 
 /* Inside the caller's transaction: takes the keys that are new. Waits shortly for somebody's transaction that
@@ -34,6 +36,12 @@ enum idempotency_found {
 };
 /* answer is copied into the arena. -1: error. */
 int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *a, struct err *e);
+
+/* For work of many transactions: 1 when this session is the only one that works on the request, until
+ * idempotency_release or its end; 0 when another one does. Ask before begin. UNFINISHED then means that who
+ * began it is dead. */
+int idempotency_hold(struct pg *c, const struct idempotency_request *r, struct err *e);
+int idempotency_release(struct pg *c, const struct idempotency_request *r, struct err *e);
 
 /* Gives a key free that begin took in an earlier transaction and that was not answered. */
 int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct err *e);

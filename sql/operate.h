@@ -70,6 +70,8 @@ struct operate_bulk {
     int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; what falls into the past is due
                          now */
     bool dry_run;     /* counts only */
+    int64_t since_us; /* 0: begins now. When an earlier call with the same order began (µs since 1970), which
+                         did not end: does the rest of it, and nothing twice */
     /* Called after each chunk (may be NULL); false stops there. */
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;

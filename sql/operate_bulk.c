@@ -125,7 +125,8 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     for (int i = 0; i < 4; i++)
         buf_init(arrays[i], OPERATE_ARRAY_MAX);
     put_states(&b);
-    int rc = store_clock(c, &b.started_us, e);
+    b.started_us = what->since_us;
+    int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
     if (rc == 0)
         rc = lookup_scope_array(&b.scope, &b.filter, e);
     if (rc == 0)

@@ -119,7 +119,8 @@ int token_version(struct pg *c, int64_t *out, struct err *e)
 
 int token_listen(struct pg *c, struct err *e)
 {
-    return pg_exec(c, "listen postdate_tokens", e);
+    /* Somebody's lock on the tokens must not hold up a stop. */
+    return pg_exec(c, "set lock_timeout = '2s'; listen postdate_tokens", e);
 }
 
 int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e)

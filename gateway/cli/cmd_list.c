@@ -32,9 +32,10 @@ static void print_row(struct listing *l, const struct message_record *r)
     char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300];
     if (l->rows == 1)
         printf("%-36s %-10s %-13s %s\n", "ID", "STATE", "DUE", "ROUTING KEY");
-    printf("%s %-10s %-13s %s\n", message_id_format(r->message.id, id), message_state_name(r->state),
-           cli_format_when(r->message.due_ms, l->now_ms, when),
-           shorten(r->message.routing_key, key, sizeof key, 18));
+    cli_format_when(r->message.due_ms, l->now_ms, when);
+    size_t wide = strlen(when) > 13 ? strlen(when) : 13;
+    printf("%s %-10s %-13s %s\n", message_id_format(r->message.id, id), message_state_name(r->state), when,
+           shorten(r->message.routing_key, key, sizeof key, 31 - wide));
 }
 
 static bool print_record(void *ctx, const struct message_record *r)

@@ -142,7 +142,7 @@ static void print_exchanges(const struct token_record *t, size_t width)
             printf(", ..");
             break;
         }
-        printf("%s%.*s", i > 0 ? ", " : "", (int)width, text);
+        printf("%s%.*s", i > 0 ? ", " : "", (int)(width - room), text);
         used += len;
     }
     putchar('\n');
@@ -158,7 +158,7 @@ static void print_row(const struct token_record *t, int64_t now_ms)
     else if (t->last_used_ms >= 0)
         cli_format_when(t->last_used_ms, now_ms, used);
     printf("%-20.20s %-16s %-16s ", name, when, used);
-    print_exchanges(t, 24);
+    print_exchanges(t, 25);
 }
 
 static json_t *time_or_null(int64_t ms)

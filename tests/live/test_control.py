@@ -1,5 +1,8 @@
 """The control queue, as pika uses it."""
 import json
+import os
+import subprocess
+import sys
 import time
 import uuid
 
@@ -122,6 +125,14 @@ class Control(SharedTest):
         other = self.r.ask(dict(request, body='y'), message_id=key)
         self.assertEqual(other['status'], 422)
         self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+
+    def test_the_readme_example(self):
+        with open(os.path.join(harness.ROOT, 'README.md'), encoding='utf-8') as f:
+            text = f.read().split('## Control queue\n')[1]
+        code = text.split('```python\n')[1].split('```\n')[0]
+        done = subprocess.run([sys.executable, '-c', code], env=self.p.env(), stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=True)
+        self.assertRegex(done.stdout, r'^201 [0-9a-f-]{36}\n20[0-9T:.-]+Z\ncancelled\n$')
 
     def test_direct_reply_to(self):
         direct = Requester(self.p.amqp, direct=True)
@@ -262,6 +273,22 @@ class ControlFaults(LiveTest):
         self.assertEqual(p.value('select count(*) from postdate.message'), '21')
         self.assertEqual(len(gw.lines_with('trying again until it works')), 1)
         self.assertEqual(gw.term(), 0)
+
+    def test_what_takes_the_gateway_down_again_and_again_is_parked(self):
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        r.send({'op': 'stats'}, correlation_id='poison')
+        client = p.client()
+        for _ in range(21):  # as many gateways that die over it
+            method = wait_until(lambda: client.channel.basic_get(QUEUE)[0], 10, 'it to be delivered again')
+            client.channel.basic_nack(method.delivery_tag, requeue=True)
+        wait_until(lambda: client.depth('postdate.rejected') == 1, 10, 'it to be parked')
+        self.assertEqual(client.depth(QUEUE), 0)
+        p.gateway()
+        self.assertEqual(r.ask({'op': 'stats'})['status'], 200)
+        self.assertEqual(client.get('postdate.rejected').properties.correlation_id, 'poison')
 
     def test_a_deleted_control_queue_comes_back(self):
         p = self.place()

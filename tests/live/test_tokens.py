@@ -4,7 +4,7 @@ import re
 import time
 
 import harness
-from harness import SharedTest, wait_until
+from harness import LiveTest, SharedTest, wait_until
 from web import Web
 
 HOUR = {'routing_key': 'k', 'delay': '1h', 'body': 'x'}
@@ -251,6 +251,32 @@ class Tokens(SharedTest):
         make_token(self.p, 'a')  # the next change of the list writes what is known
         wait_until(lambda: self.p.value("select last_used from postdate.token where name = 'busy'"), 5, 'last_used')
         self.assertEqual(self.p.value("select last_used from postdate.token where name = 'idle'"), '')
+
+
+class TokensUnknown(LiveTest):
+    def test_nobody_is_let_in_when_tokens_cannot_be_checked_for_long(self):
+        p = self.place()
+        gw = p.gateway(POSTDATE_HTTP_TOKENS='on')
+        good, wrong = Caller(gw.http(), make_token(p, 'a')), Caller(gw.http(), 'pdt_' + '0' * 32)
+        wait_until(lambda: good.get('/v1/messages').status == 200, 5, 'the token to be known')
+        session = p.session()
+        session.run('begin')
+        session.run('lock table postdate.token_version in access exclusive mode')
+        self.assertEqual((good.get('/v1/messages').status, wrong.get('/v1/messages').status), (200, 401))
+        wait_until(lambda: good.get('/v1/messages').status == 503, 10, 'the tokens to be too old')
+        for caller in (good, wrong):
+            answer = caller.get('/v1/messages')
+            self.assertEqual((answer.status, answer.problem), (503, 'not-ready'), answer)
+            self.assertIn('retry-after', answer.headers)
+        session.run('rollback')
+        wait_until(lambda: good.get('/v1/messages').status == 200, 5, 'the tokens to be known again')
+        self.assertEqual(wrong.get('/v1/messages').status, 401)
+        session.run('begin')
+        session.run('lock table postdate.token_version in access exclusive mode')
+        wait_until(lambda: p.value("select count(*) from pg_locks where relation = 'postdate.token_version'::regclass "
+                                   'and not granted') == '1', 5, 'the gateway to wait for the lock')
+        self.assertEqual(gw.term(), 0, 'a stop does not wait for it')
+        session.close()
 
 
 class TokenCommand(SharedTest):

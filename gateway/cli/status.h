@@ -1,0 +1,32 @@
+/* What `postdate status` knows and shows; between cmd_status.c and status_watch.c. */
+#ifndef POSTDATE_GATEWAY_CLI_STATUS_H
+#define POSTDATE_GATEWAY_CLI_STATUS_H
+
+#include "gateway/cli/cli.h"
+#include "sql/lookup.h"
+
+#define STATE_COUNT 7 /* of enum message_state */
+
+/* What the broker holds, and up to when. */
+struct window {
+    const struct config *config;
+    int64_t fed_until_ms; /* 0: never fed */
+    int64_t handed;
+};
+
+struct status {
+    struct status_report report;
+    struct window window;
+};
+
+/* Counts: with millions of messages it takes a second or so. */
+int status_read(struct cli *cli, struct status *s, struct err *e);
+/* One screen of at most 80 columns. */
+void status_print(const struct status *s);
+/* flags: of jansson's json_dumps. 0 or the exit code. */
+int status_print_json(const struct status *s, size_t flags);
+
+/* Again and again until SIGINT or SIGTERM, then 0. A database that goes away meanwhile is waited for. */
+int status_watch(struct cli *cli, bool json);
+
+#endif

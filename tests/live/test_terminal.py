@@ -1,0 +1,226 @@
+"""What the command line is like to sit in front of: status --watch, widths, and completion in bash and zsh."""
+import glob
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import BIN_DIR, ROOT, LiveTest, SharedTest, check_sanitizers, wait_until
+
+CLI = os.path.join(BIN_DIR, 'postdate')
+CLEAR = '\x1b[H\x1b[J'
+
+
+class Watch(SharedTest):
+    def start(self, *args, terminal=False):
+        """`postdate status --watch` with its output on a terminal or a pipe; (process, read end)."""
+        read, write = pty.openpty() if terminal else os.pipe()
+        process = subprocess.Popen([*harness.DIE_WITH_PARENT, CLI, 'status', '--watch', *args], stdout=write,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.p.env())
+        self.p.children.append(process)
+        self.addCleanup(os.close, read)
+        os.close(write)
+        return process, read
+
+    def read_until(self, read, enough):
+        """Its output, as soon as enough(text)."""
+        text, end = '', time.monotonic() + 15 * harness.SLOWNESS
+        while not enough(text):
+            ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
+            self.assertTrue(ready, f'not enough came: {text!r}')
+            text += os.read(read, 65536).decode()
+        return text
+
+    def stop(self, process, sig=signal.SIGINT):
+        process.send_signal(sig)
+        _, err = process.communicate(timeout=10 * harness.SLOWNESS)
+        check_sanitizers('status --watch', err.decode())
+        self.assertEqual(process.returncode, 0, err)
+        return err.decode()
+
+    def test_a_terminal_is_redrawn_each_second(self):
+        process, read = self.start(terminal=True)
+        began = time.monotonic()
+        text = self.read_until(read, lambda t: t.count(CLEAR) == 4)
+        self.assertGreater(time.monotonic() - began, 2)
+        self.assertEqual(self.stop(process), '')
+        screens = text.split(CLEAR)
+        self.assertEqual(screens[0], '')
+        for screen in screens[1:4]:
+            self.assertIn('scheduled', screen)
+            self.assertIn('gateways', screen)
+            self.assertLessEqual(max(map(len, screen.splitlines())), 80, screen)
+
+    def test_a_pipe_gets_lines(self):
+        process, read = self.start()
+        text = self.read_until(read, lambda t: t.count('\n') == 2)
+        self.assertEqual(self.stop(process, signal.SIGTERM), '')
+        for line in text.splitlines():
+            self.assertRegex(line, r'^20[0-9-]+T[0-9:.]+Z scheduled \d+ .*overdue \d+$')
+
+    def test_json_is_an_object_a_line(self):
+        process, read = self.start('--json')
+        text = self.read_until(read, lambda t: t.count('\n') == 2)
+        self.stop(process)
+        once = json.loads(self.p.cli('status', '--json')[1])
+        for line in text.splitlines():
+            self.assertEqual(json.loads(line).keys(), once.keys())
+
+    def test_a_database_that_goes_away_is_waited_for(self):
+        process, read = self.start()
+        self.read_until(read, lambda t: '\n' in t)
+        database = self.p.database
+        self.p.stack.psql(f'alter database {database} with allow_connections false')
+        self.p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'")
+        said = process.stderr.readline().decode()
+        self.assertIn('trying again', said)
+        self.p.stack.psql(f'alter database {database} with allow_connections true')
+        self.read_until(read, lambda t: t.count('\n') >= 2)
+        self.assertEqual(self.stop(process), '', 'it is said once')
+
+    def test_a_reader_that_leaves_ends_it(self):
+        head = subprocess.run(f"'{CLI}' status --watch | head -1", shell=True, env=self.p.env(), check=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20 * harness.SLOWNESS)
+        self.assertEqual((head.stdout.count(b'\n'), head.stderr), (1, b''))
+
+
+class Tables(LiveTest):
+    vhosts = 0
+
+    def test_eighty_columns_and_exact_in_json(self):
+        p = self.place()
+        wide = 'w' * 200
+        for delay, key in (('71h', wide), ('90s', 'short'), ('50h', 'ä' * 100)):
+            rc, out, err = p.cli('schedule', '-k', key, '--delay', delay, '--body', 'x', '--exchange', wide)
+            self.assertEqual(rc, 0, err)
+        code, out, err = p.cli('token', 'create', '--exchange', wide, '--exchange', 'b' * 80, '--name', 'n' * 60)
+        self.assertEqual(code, 0, err)
+        for command in (['list'], ['status'], ['token', 'list']):
+            rc, out, err = p.cli(*command)
+            self.assertEqual(rc, 0, err)
+            self.assertLessEqual(max(map(len, out.splitlines())), 80, out)
+        rows = [json.loads(line) for line in p.cli('list', '--json')[1].splitlines()]
+        self.assertEqual({r['routing_key'] for r in rows}, {wide, 'short', 'ä' * 100})
+        for row in rows:
+            self.assertRegex(row['due_at'], r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
+        token = json.loads(p.cli('token', 'list', '--json')[1])
+        self.assertEqual(token['exchanges'], [wide, 'b' * 80])
+
+
+def command_table():
+    """{command: its long options}, read from the sources: what getopt really takes."""
+    def options(text):
+        return set(re.findall(r'\{?\s*"([a-z-]+)",\s*(?:no|required)_argument', text))
+
+    def read(name):
+        with open(os.path.join(ROOT, 'gateway', 'cli', name), encoding='utf-8') as f:
+            return f.read()
+    filters = options(read('filter.h')) if os.path.exists(os.path.join(ROOT, 'gateway/cli/filter.h')) else set()
+    common = options(read('cli.h'))
+    table = {}
+    for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', 'cmd_*.c')):
+        text = read(os.path.basename(path))
+        for name in re.findall(r'\.name = "([a-z]+)"', text):
+            found = options(text) | common
+            if re.search('FILTER_LONG|filter_options|operate_options', text):
+                found |= filters - ({'dry-run'} if name == 'list' else set())
+            table[name] = found
+    return table
+
+
+class Completion(LiveTest):
+    vhosts = 0
+
+    def generate(self, shell):
+        path = os.path.join(os.environ['STACK_DIR'], f'completion-{os.getpid()}.{shell}')
+        with open(path, 'wb') as f:
+            subprocess.run([os.path.join(ROOT, 'packaging/completion/generate.sh'), shell, CLI], check=True, stdout=f,
+                           timeout=60)
+        self.addCleanup(os.remove, path)
+        return path
+
+    def complete(self, path, *words):
+        """What bash offers for the last of the words."""
+        script = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _postdate; printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(['bash', '-c', script, path, 'postdate', *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=True, timeout=20)
+        self.assertEqual(done.stderr, b'')
+        return done.stdout.decode().split()
+
+    def test_the_table_is_what_help_lists(self):
+        table = command_table()
+        listed = re.findall(r'^  ([a-z]+) +\S', subprocess.run([CLI, '--help'], stdout=subprocess.PIPE, check=True)
+                            .stdout.decode().split('Options:')[0], re.M)
+        self.assertEqual(sorted(table), sorted(listed))
+        self.assertGreaterEqual(table['cancel'], {'state', 'key', 'dry-run', 'config'})
+
+    def test_bash_knows_every_command_and_option(self):
+        path = self.generate('bash')
+        table = command_table()
+        self.assertEqual(set(self.complete(path, '')) - set(table), {'--config', '--help', '--version'})
+        for command, options in table.items():
+            offered = self.complete(path, command, '-')
+            self.assertGreaterEqual(set(offered), {'--' + o for o in options}, command)
+            self.assertEqual(self.complete(path, '-c', 'x.conf', command[:-1]), [c for c in table if c.startswith(command[:-1])])
+        self.assertEqual(self.complete(path, 'list', '--state', 'ca'), ['cancelled'])
+        self.assertEqual(self.complete(path, 'schedule', '--on-conflict', ''), ['keep', 'replace', 'reject'])
+        self.assertEqual(self.complete(path, 'token', 'cr'), ['create'])
+        self.assertEqual(self.complete(path, 'schedule', '--delay', ''), [])
+        self.assertIn('Makefile', self.complete(path, 'schedule', '--file', os.path.join(ROOT, 'Makef'))[0])
+
+    def test_zsh_knows_every_command_and_option(self):
+        path = self.generate('zsh')
+        with open(path, encoding='utf-8') as f:
+            text = f.read()
+        self.assertTrue(text.startswith('#compdef postdate\n'))
+        for command, options in command_table().items():
+            self.assertRegex(text, f"'{command}:")
+            part = re.search(rf'^        {command}\)\n(.*?)^            ;;', text, re.M | re.S).group(1)
+            for option in options:
+                self.assertRegex(part, rf"[' *,)]--{option}[\[}}]", command)
+
+    @unittest.skipUnless(shutil.which('zsh'), 'zsh is not installed')
+    def test_zsh_completes_on_a_terminal(self):
+        path = self.generate('zsh')
+        process, terminal = pty.fork()
+        if process == 0:
+            os.environ['TERM'] = 'dumb'
+            os.execvp('zsh', ['zsh', '-f', '-i'])
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(os.waitpid, process, 0)
+        self.addCleanup(os.kill, process, signal.SIGKILL)
+        seen = ['']
+
+        def ask(text, wanted):
+            os.write(terminal, text.encode())
+
+            def came():
+                if select.select([terminal], [], [], 0.05)[0]:
+                    seen[0] += os.read(terminal, 65536).decode(errors='replace')
+                return wanted in seen[0]
+            wait_until(came, 15, f'{wanted!r} after {text!r}')
+            seen[0] = ''
+        ask(f'PS1=; autoload -U compinit; compinit -D -u; . "{path}" 2>/dev/null; compdef _postdate postdate; echo re""ady\n', 'ready\r\n')
+        ask('postdate resch\t', 'reschedule')
+        ask('--sh\t', '--shift')
+        ask('\x15postdate list --state del\t', 'delivered')
+        ask('\x15postdate token rev\t', 'revoke')
+
+
+class Manual(LiveTest):
+    vhosts = 0
+
+    def test_it_knows_every_command_and_option(self):
+        with open(os.path.join(ROOT, 'man', 'postdate.1'), encoding='utf-8') as f:
+            text = f.read()
+        for command, options in command_table().items():
+            self.assertRegex(text, rf'(?m)^\.It Cm {command}$')
+            for option in options:
+                self.assertTrue(f'\\-{option}' in text, f'--{option} of {command} is not in the manual')

@@ -1,0 +1,239 @@
+"""What goes wrong in the middle: gateways killed between commit and acknowledgement, locks, a database that goes away
+during a commit. Postgres is made to wait by triggers that want an advisory lock which the test holds."""
+import json
+import signal
+import threading
+
+from harness import LiveTest, not_san, wait_until
+from test_control import QUEUE, Requester
+from test_http import DUE, HttpTest
+from web import Raw, Web
+
+GATE = """
+create function {schema}.gate() returns trigger language plpgsql as $$
+begin
+    if new.routing_key like 'gate%' then perform pg_advisory_xact_lock_shared(4711); end if;
+    return null;
+end $$;
+create constraint trigger gate after insert on {schema}.message {deferred} for each row execute function {schema}.gate()
+"""
+
+
+class Gate:
+    """Transactions that insert a message with a routing key like gate% stop, in the middle or (deferred) at their
+    commit, until it is opened."""
+
+    def __init__(self, place, deferred=True):
+        self.place = place
+        place.psql(GATE.format(schema='postdate', deferred='deferrable initially deferred' if deferred else ''))
+        self.session = place.session()
+        self.session.run('select pg_advisory_lock(4711)')
+
+    def waiting(self):
+        return [row[0] for row in self.place.psql(
+            "select pid from pg_locks where locktype = 'advisory' and objid = 4711 and not granted")]
+
+    def wait(self, count=1):
+        return wait_until(lambda: len(self.waiting()) >= count and self.waiting(), 15, 'the gate to be reached')
+
+    def open(self):
+        self.session.run('select pg_advisory_unlock(4711)')
+        wait_until(lambda: not self.waiting(), 10, 'the gate to be passed')
+
+
+class KilledControl(LiveTest):
+    def kill_between_commit_and_ack(self, request, **properties):
+        """The request's answer from the next gateway."""
+        p = self.p = self.place()
+        gw = p.gateway()
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        gate = Gate(p)
+        sent = r.send(request, **properties)
+        gate.wait()
+        gw.process.send_signal(signal.SIGSTOP)
+        gate.open()  # committed, and the gateway doesn't know
+        wait_until(lambda: self.count() == '1', 10, 'the commit')
+        gw.kill9()
+        self.assertEqual(r.answers, {})
+        p.gateway()
+        answer = r.wait(sent)[1]
+        client = p.client()
+        wait_until(lambda: client.depth(QUEUE) == 0, 10, 'the queue to be empty')
+        return answer
+
+    def count(self):
+        return self.p.value("select count(*) from postdate.message where routing_key = 'gate'")
+
+    def test_with_a_message_id_the_answer_is_the_first_one(self):
+        request = dict(DUE, op='schedule', routing_key='gate')
+        answer = self.kill_between_commit_and_ack(request, message_id='once')
+        stored = self.p.value('select id from postdate.message')
+        self.assertEqual((answer['status'], answer['id'], self.count()), (201, stored, '1'))
+
+    def test_with_a_key_the_message_is_there_already(self):
+        request = dict(DUE, op='schedule', routing_key='gate', key='k')
+        answer = self.kill_between_commit_and_ack(request)
+        stored = self.p.value('select id from postdate.message')
+        self.assertEqual((answer['status'], answer['id'], self.count()), (200, stored, '1'))
+
+    def test_whenever_it_is_killed_each_request_is_done_once(self):
+        p = self.p = self.place()
+        r = Requester(p.amqp)
+        self.addCleanup(r.close)
+        r.channel.queue_declare(QUEUE, durable=True, arguments={
+            'x-queue-type': 'quorum', 'x-delivery-limit': 20, 'x-dead-letter-exchange': '',
+            'x-dead-letter-routing-key': 'postdate.rejected'})
+        total = 300
+        for i in range(total):
+            r.send(dict(DUE, op='schedule', routing_key='chaos', body=str(i)), message_id=f'chaos-{i}')
+        query = 'select count(*), count(distinct convert_from(body, \'UTF8\')) from postdate.message'
+        for goal in (1, 60, 130):
+            gw = p.gateway()
+            wait_until(lambda: int(p.psql(query)[0][0]) >= goal, 20, f'{goal} to be stored', 0.001)
+            gw.kill9()
+        p.gateway()
+        wait_until(lambda: p.client().depth(QUEUE) == 0 and p.psql(query)[0][1] == str(total), 30, 'all to be stored')
+        self.assertEqual(p.psql(query)[0], [str(total)] * 2)
+
+
+class KilledBulk(LiveTest):
+    def test_a_bulk_shift_that_was_killed_is_finished_under_its_key(self):
+        p = self.place()
+        gw = p.gateway()
+        web = Web(gw.http())
+        total = 450  # three chunks; the gate is in the second
+        items = [dict(DUE, routing_key='gate' if i == 300 else 'k', delay_ms=3_600_000 + i * 1000, delay=None, body=str(i))
+                 for i in range(total)]
+        self.assertEqual(web.post('/v1/messages', {'messages': items}).status, 200)
+        before = dict(p.psql("select convert_from(body, 'UTF8'), due from postdate.message"))
+        self.assertEqual(len(before), total)
+        gate = Gate(p, deferred=False)
+        body = {'filter': {}, 'shift_ms': 7_200_000}
+        first = threading.Thread(target=self.ask, args=(gw.http(), body))
+        first.start()
+        worker = gate.wait()[0]
+        busy = web.post('/v1/messages:reschedule', body, Idempotency_Key='shift')
+        self.assertEqual((busy.status, busy.problem), (409, 'in-progress'))
+        self.assertIn('retry-after', busy.headers)
+        gw.kill9()
+        first.join()
+        p.psql(f'select pg_terminate_backend({worker})')
+        gate.open()
+        self.assertEqual(p.counts()['superseded'], 200, 'one chunk was done')
+        web = Web(p.gateway().http())
+        other = web.post('/v1/messages:reschedule', dict(body, shift_ms=1), Idempotency_Key='shift')
+        self.assertEqual((other.status, other.problem), (422, 'idempotency-mismatch'))
+        rest = web.post('/v1/messages:reschedule', body, Idempotency_Key='shift')
+        self.assertEqual((rest.status, rest.json['changed']), (200, 250), rest)
+        again = web.post('/v1/messages:reschedule', body, Idempotency_Key='shift')
+        self.assertEqual(again.body, rest.body)
+        wrong = p.psql("select convert_from(m.body, 'UTF8'), m.due from postdate.message m where state = 'scheduled'")
+        self.assertEqual(len(wrong), total)
+        shifted = p.psql("select count(*) from postdate.message a join postdate.message b on a.state = 'superseded' and "
+                         "b.state = 'scheduled' and b.due = a.due + interval '2 h'")
+        self.assertEqual(shifted, [[str(total)]], 'each was shifted once')
+
+    @staticmethod
+    def ask(address, body):
+        try:
+            Web(address).post('/v1/messages:reschedule', body, Idempotency_Key='shift')
+        except OSError:
+            pass  # the gateway is killed
+
+
+class Locks(HttpTest):
+    def test_a_locked_key_is_503_and_nothing_is_stored(self):
+        m = self.schedule(key='locked')
+        session = self.p.session()
+        self.addCleanup(session.close)
+        session.run('begin')
+        session.run("select key from postdate.key where key = 'locked' for update")
+        body = dict(DUE, routing_key=self.name(), key='locked', on_conflict='replace')
+        answer = self.web.post('/v1/messages', body)
+        self.problem(answer, 503, 'key-locked')
+        self.assertIn('retry-after', answer.headers)
+        batch = self.web.post('/v1/messages', {'messages': [body, dict(DUE, routing_key=self.name())]}).json['results']
+        self.assertEqual([r['status'] for r in batch], [503, 201])
+        self.assertEqual(batch[0]['type'], 'urn:postdate:problem:key-locked')
+        session.run('rollback')
+        self.assertEqual(self.web.post('/v1/messages', body).status, 201)
+        self.assertEqual(self.web.get('/v1/messages/' + m['id']).json['state'], 'scheduled', 'the old id leads on')
+
+    def test_a_locked_message_is_overloaded(self):
+        m = self.schedule()
+        session = self.p.session()
+        self.addCleanup(session.close)
+        session.run('begin')
+        session.run(f"select id from postdate.message where id = '{m['id']}' for update")
+        path = '/v1/messages/' + m['id']
+        answers = [self.web.ask('DELETE', path), self.web.ask('PATCH', path, {'delay': '2h'})]
+        bulk = self.web.post('/v1/messages:cancel', {'filter': {'routing_key': self.name()}}).json
+        session.run('rollback')
+        for answer in answers:
+            self.problem(answer, 503, 'overloaded')
+            self.assertIn('retry-after', answer.headers)
+        self.assertEqual((bulk['matched'], bulk['changed']), (1, 0), 'what is locked is left out')
+        self.assertEqual(self.web.get(path).json, m)
+
+    def test_more_bodies_at_once_than_there_is_room_for(self):
+        body = json.dumps(dict(DUE, routing_key=self.name(), body='x' * 7_000_000)).encode()
+        head = f'POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n'
+        clients = [Raw(self.address).send(head.encode() + body[:-1]) for _ in range(4)]
+        answers = [c.send(body[-1:]).answer() for c in clients]
+        for c in clients:
+            c.close()
+        self.assertEqual(sorted({a.status for a in answers}), [201, 503], answers)
+        for answer in answers:
+            if answer.status == 503:
+                self.problem(answer, 503, 'overloaded')
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"),
+                         str([a.status for a in answers].count(201)))
+
+    def test_replaced_within_one_batch(self):
+        """The first one was never stored; its id leads to the one that replaced it."""
+        items = [dict(DUE, routing_key=self.name(), key='deb', on_conflict='replace', body=str(i)) for i in range(3)]
+        results = self.web.post('/v1/messages', {'messages': items}).json['results']
+        self.assertEqual([(r['status'], r['state']) for r in results],
+                         [(201, 'superseded'), (201, 'superseded'), (201, 'scheduled')])
+        for r in results:
+            found = self.web.get(f'/v1/messages/{r["id"]}?view=full').json
+            self.assertEqual((found['id'], found['body']), (results[2]['id'], '2'))
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+
+
+@not_san
+class CommitRace(LiveTest):
+    def test_a_database_that_goes_away_during_the_commit(self):
+        p = self.place()
+        gw = p.gateway()
+        gate = Gate(p)
+        body = dict(DUE, routing_key='gate')
+        answers = []
+
+        def post():
+            answers.append(Web(gw.http()).post('/v1/messages', body, Idempotency_Key='race'))
+        # It comes back at once: the gateway looks what became of it, and stores it again.
+        thread = threading.Thread(target=post)
+        thread.start()
+        p.psql(f'select pg_terminate_backend({gate.wait()[0]})')
+        wait_until(gate.waiting, 15, 'a second try')
+        gate.open()
+        thread.join()
+        self.assertEqual(answers[0].status, 201, answers)
+        # It stays away: nobody knows, and asking again is safe.
+        gate.session.run('select pg_advisory_lock(4711)')
+        body['body'] = 'second'
+        thread = threading.Thread(target=lambda: answers.append(
+            Web(gw.http()).post('/v1/messages', body, Idempotency_Key='race-2')))
+        thread.start()
+        gate.wait()
+        p.stack.psql(f'alter database {p.database} with allow_connections false')
+        p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
+        thread.join(40)
+        p.stack.psql(f'alter database {p.database} with allow_connections true')
+        self.assertEqual((answers[1].status, answers[1].problem), (503, 'unknown-outcome'), answers)
+        self.assertIn('retry-after', answers[1].headers)
+        web = Web(gw.http())
+        wait_until(lambda: web.post('/v1/messages', body, Idempotency_Key='race-2').status == 201, 20, 'the repetition')
+        self.assertEqual(p.value('select count(*) from postdate.message'), '2')
