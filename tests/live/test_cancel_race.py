@@ -130,7 +130,14 @@ class CancelRaces(LiveTest):
         unsettled = "select count(*) from postdate.message where state not in ('cancelled', 'delivered')"
         wait_until(lambda: p.value(unsettled) == '0', 30, 'all to be settled')
         state = dict(p.psql('select id, state from postdate.message'))
-        wait_until(lambda: len(inbox.all()) >= sum(s == 'delivered' for s in state.values()), 20, 'all deliveries')
+        delivered = {i for i, s in state.items() if s == 'delivered'}
+        try:
+            wait_until(lambda: len(inbox.all()) >= len(delivered), 20, 'all deliveries')
+        except AssertionError:
+            lost = delivered - {m.id for m in inbox.all()}
+            self.fail(f'{len(lost)} never came: {[vars(t) for t in targets if t.id in lost][:5]}; '
+                      f'{p.psql("select m.* from postdate.message m where id = any(%s)" % ("$x${" + ",".join(list(lost)[:5]) + "}$x$::uuid[]"))} '
+                      f'consumer alive: {inbox.thread.is_alive()}, {len(inbox.all())} came, {p.client().depth("q")} in the queue')
         # Asked again, the other way round, each answers the same; by then nothing more may arrive.
         connection, session = http.client.HTTPConnection(*self.address, timeout=60), p.session()
         for target in targets:

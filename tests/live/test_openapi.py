@@ -181,12 +181,13 @@ class EveryStatus(LiveTest):
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
 
     def not_in_time(self, p):
-        address = p.gateway(POSTDATE_HTTP_TIMEOUT='2s').http()
+        address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
         raw = Raw(address).send(b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n')
         s = p.session()
         s.run('begin')
         s.run('lock table postdate.message in access exclusive mode')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR), 503, 'unknown-outcome')
+        self.expect(self.walker.ask(address, 'GET', '/v1/stats'), 503, 'unknown-outcome')
         s.run('rollback')
         s.close()
         self.expect(self.noted(raw), 408, 'request-timeout')
@@ -215,7 +216,9 @@ class EveryStatus(LiveTest):
     def database_away(self, p):
         address = p.gateway(wait=False, POSTDATE_POSTGRES_URL='postgresql:///none?host=/nonexistent').http()
         for method, path, body in self.calls:
-            if path.startswith('/v1/') or path == '/readyz':
+            if path == '/v1/stats':
+                self.assertEqual(self.expect(self.walker.ask(address, method, path), 200).json['database'], 'away')
+            elif path.startswith('/v1/') or path == '/readyz':
                 self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY), body), 503, 'not-ready')
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
