@@ -76,7 +76,7 @@ class CancelRaces(LiveTest):
         self.address = p.gateway(**env).http()
         wait_until(lambda: Web(self.address).get('/readyz').status == 200, 10, '/readyz')
         inbox = p.consumer('q', bind='race')
-        rng, first_due = random.Random(5), now_ms() + 5000 * harness.SLOWNESS
+        rng, first_due = random.Random(5), now_ms() + (5000 + 200 * ROUNDS) * harness.SLOWNESS
         targets = [Target(n, first_due + n // COUNT * EVERY_MS + rng.randrange(SPREAD_MS), held_by_broker(n), rng)
                    for n in range(ROUNDS * COUNT)]
         self.schedule(p, targets)
@@ -135,9 +135,8 @@ class CancelRaces(LiveTest):
             wait_until(lambda: len(inbox.all()) >= len(delivered), 20, 'all deliveries')
         except AssertionError:
             lost = delivered - {m.id for m in inbox.all()}
-            self.fail(f'{len(lost)} never came: {[vars(t) for t in targets if t.id in lost][:5]}; '
-                      f'{p.psql("select m.* from postdate.message m where id = any(%s)" % ("$x${" + ",".join(list(lost)[:5]) + "}$x$::uuid[]"))} '
-                      f'consumer alive: {inbox.thread.is_alive()}, {len(inbox.all())} came, {p.client().depth("q")} in the queue')
+            self.fail(f'{len(lost)} never came, such as {[vars(t) for t in targets if t.id in lost][:3]}; the consumer '
+                      f'{"lives" if inbox.thread.is_alive() else "died"}, {p.client().depth("q")} are in the queue')
         # Asked again, the other way round, each answers the same; by then nothing more may arrive.
         connection, session = http.client.HTTPConnection(*self.address, timeout=60), p.session()
         for target in targets:

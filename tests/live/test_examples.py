@@ -8,12 +8,11 @@ import shutil
 import subprocess
 
 import harness
+from examples import installed, run
 from harness import LiveTest, SharedTest, wait_until
 
 EXAMPLES = os.path.join(harness.ROOT, 'docs', 'examples')
-CACHE = os.path.join(harness.ROOT, 'build', 'examples')
 LANGUAGES = {'py': 'python', 'js': 'js', 'java': 'java', 'go': 'go', 'sql': 'sql', 'sh': 'sh'}
-INSTALL_LIMIT_S = 100
 POM = '''<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>example</groupId><artifactId>example</artifactId><version>1</version>
 <dependencies><dependency><groupId>com.rabbitmq</groupId><artifactId>amqp-client</artifactId><version>5.22.0</version></dependency></dependencies>
@@ -25,17 +24,6 @@ GO_MOD = 'module example\n\ngo 1.20\n'
 def source(name):
     with open(os.path.join(EXAMPLES, name), encoding='utf-8') as f:
         return f.read()
-
-
-def run(command, folder=None, env=None, limit_s=60):
-    done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=limit_s * harness.SLOWNESS, check=False)
-    return done.returncode, done.stdout.decode(errors='replace')
-
-
-def write(path, text):
-    with open(path, 'w', encoding='utf-8') as f:
-        f.write(text)
 
 
 class Readme(LiveTest):
@@ -67,27 +55,6 @@ class Examples(SharedTest):
             if not shutil.which(program):
                 self.skipTest(f'{program} is not installed')
 
-    def install(self, name, files, *commands):
-        """The folder of a language, made once; the last command leaves the mark."""
-        folder = os.path.join(CACHE, name)
-        done = os.path.join(folder, '.installed')
-        wanted = repr((files, commands))
-        if os.path.exists(done) and open(done, encoding='utf-8').read() == wanted:
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
-        for path, text in files.items():
-            write(os.path.join(folder, path), text)
-        for command in commands:
-            try:
-                code, out = run(command, folder, self.env(HOME=os.environ.get('HOME', '/tmp')), INSTALL_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                code, out = 1, f'took longer than {INSTALL_LIMIT_S} s'
-            if code != 0:
-                self.skipTest(f'{" ".join(command[:3])} … did not work here (no network?): {out.strip()[-200:]}')
-        write(done, wanted)
-        return folder
-
     def scheduled(self, before):
         """The message that came since then."""
         known = {r[0] for r in before}
@@ -117,20 +84,20 @@ class Examples(SharedTest):
 
     def test_node(self):
         self.need('node', 'npm')
-        folder = self.install('node', {'package.json': '{"private": true}\n'},
-                              ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', 'amqplib@0.10.9'])
+        folder = installed(self, 'node', {'package.json': '{"private": true}\n'},
+                              ['npm', 'install', '--no-audit', '--no-fund', '--fetch-retries=0', '--ignore-scripts', 'amqplib@0.10.9'])
         shutil.copy(os.path.join(EXAMPLES, 'publish.js'), folder)
         self.publishes(['node', 'publish.js'], folder)
 
     def test_go(self):
         self.need('go')
-        folder = self.install('go', {'publish.go': source('publish.go'), 'go.mod': GO_MOD},
+        folder = installed(self, 'go', {'publish.go': source('publish.go'), 'go.mod': GO_MOD},
                               ['go', 'get', 'github.com/rabbitmq/amqp091-go@v1.10.0'], ['go', 'build', '-o', 'publish', '.'])
         self.publishes(['./publish'], folder)
 
     def test_java(self):
         self.need('java', 'javac', 'mvn')
-        folder = self.install('java', {'pom.xml': POM, 'Publish.java': source('Publish.java')},
+        folder = installed(self, 'java', {'pom.xml': POM, 'Publish.java': source('Publish.java')},
                               ['mvn', '-q', '-B', 'dependency:copy-dependencies', '-DoutputDirectory=lib'],
                               ['javac', '-cp', 'lib/*', 'Publish.java'])
         self.publishes(['java', '-cp', 'lib/*:.', 'Publish'], folder)

@@ -9,8 +9,9 @@ import threading
 
 import harness
 from harness import LiveTest, SharedTest, wait_until
+from examples import installed
 from test_tokens import make_token
-from web import JSON, Raw, Web, check, operation_of, resolve
+from web import Raw, Web, check, operation_of, resolve
 
 NOBODY = '00000000-0000-8000-8000-000000000000'
 HOUR = {'routing_key': 'walk', 'delay': '1h', 'body': 'x'}
@@ -223,3 +224,67 @@ class EveryStatus(LiveTest):
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
         self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')
+
+
+VALIDATE = """import { Validator } from '@seriousme/openapi-schema-validator'
+import { readFileSync } from 'node:fs'
+const result = await new Validator().validate(JSON.parse(readFileSync(process.argv[2])))
+if (!result.valid) { console.error(JSON.stringify(result.errors)); process.exit(1) }
+"""
+# A client that openapi-client-axios makes of the description alone, against the live server.
+CLIENT = """import clients from 'openapi-client-axios'
+import assert from 'node:assert'
+import { readFileSync } from 'node:fs'
+const definition = JSON.parse(readFileSync(process.argv[2]))
+const api = new clients.OpenAPIClientAxios({ definition, withServer: { url: process.argv[3] } })
+const client = await api.init()
+const made = await client.scheduleMessages(null, { routing_key: 'client', delay: '1h', body: 'x', key: 'client-1' })
+assert.equal(made.status, 201)
+const id = made.data.id
+assert.equal((await client.showMessage({ id, view: 'full' })).data.body, 'x')
+assert.deepEqual((await client.listMessages({ key: 'client-1' })).data.messages.map(m => m.id), [id])
+const moved = (await client.rescheduleMessage({ id }, { delay: '2h' })).data
+assert.equal(moved.state, 'scheduled')
+const filter = { routing_key: 'client', state: 'scheduled' }
+assert.equal((await client.rescheduleMessages(null, { filter, shift_ms: 1000 })).data.changed, 1)
+assert.equal((await client.cancelMessages(null, { filter, dry_run: true })).data.matched, 1)
+assert.equal((await client.cancelMessage({ id })).data.state, 'cancelled')
+assert.equal((await client.cancelMessageByKey({ key: 'client-1' })).status, 200)
+assert.equal((await client.retryMessages(null, { filter: { state: 'failed' } })).data.matched, 0)
+await assert.rejects(client.showMessage({ id: 'nobody' }), e => e.response.data.type === 'urn:postdate:problem:not-found')
+assert.equal((await client.getStats()).data.database, 'up')
+assert.equal((await client.isAlive()).data.status, 'alive')
+assert.equal((await client.isReady()).data.status, 'ready')
+assert.match((await client.getMetrics()).data, /postdate_http_requests/)
+const known = Object.keys(client.paths).length
+assert.equal(known, Object.keys(definition.paths).length)
+"""
+NPM = ['@seriousme/openapi-schema-validator@2.11.0', 'openapi-client-axios@7.9.1', 'axios@1.21.1']
+
+
+@harness.not_san
+class PublicTools(SharedTest):
+    """With tools from npm: skipped where they cannot be installed."""
+    time_limit_s = 150
+
+    def node(self, name, text, *args):
+        for program in ('node', 'npm'):
+            if not shutil.which(program):
+                self.skipTest(f'{program} is not installed')
+        folder = installed(self, 'openapi', {'package.json': '{"private": true, "type": "module"}\n'},
+                           ['npm', 'install', '--no-audit', '--no-fund', '--fetch-retries=0', '--ignore-scripts', *NPM])
+        with open(os.path.join(folder, name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        path = os.path.join(folder, 'openapi.json')
+        with open(path, 'wb') as f:
+            f.write(Web(self.gw.http()).get('/openapi.json').body)
+        done = subprocess.run(['node', name, path, *args], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+
+    def test_a_validator_accepts_it(self):
+        self.node('validate.js', VALIDATE)
+
+    def test_a_client_made_of_it_works(self):
+        wait_until(lambda: Web(self.gw.http()).get('/readyz').status == 200, 10, '/readyz')
+        self.node('client.js', CLIENT, 'http://%s:%d' % self.gw.http())
