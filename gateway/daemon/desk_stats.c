@@ -67,6 +67,10 @@ void desk_stats_answer(struct desk *d, struct api_request *r)
     struct gateway *g = d->gateway;
     struct buf *out = &r->answer.body;
     int64_t handed = atomic_load(&g->metrics.handed);
+    if (r->param_count > 0) {
+        api_fail(&r->answer, API_INVALID_REQUEST, "there are no parameters here");
+        return;
+    }
     buf_reset(out);
     buf_put_str(out, "{");
     /* Counts and lateness are of all exchanges, so with a token there are none. */

@@ -77,7 +77,7 @@ def find_jobs(words):
 
 def give_vhosts(stack, jobs):
     """All are made by one call, because each takes rabbitmqctl a second or two."""
-    run = format(int(time.time()) % 0xfffff, 'x')
+    run = f'{int(time.time()) % 0xfffff:x}-{os.getpid()}'  # two runs may begin in the same second
     for number, job in enumerate(jobs):
         job.vhosts = [f'v{run}-{number}-{i}' for i in range(job.vhosts_wanted)]
     names = [v for job in jobs for v in job.vhosts]

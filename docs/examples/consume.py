@@ -1,0 +1,14 @@
+import os
+import pika
+
+connection = pika.BlockingConnection(pika.URLParameters(os.environ['POSTDATE_AMQP_URL']))
+channel = connection.channel()
+channel.queue_declare('reminders', durable=True)
+channel.queue_bind('reminders', exchange='postdate.delivery', routing_key='order.*')
+
+def on_message(channel, method, properties, body):
+    print(body.decode(), properties.headers, flush=True)
+    channel.basic_ack(method.delivery_tag)
+
+channel.basic_consume('reminders', on_message)
+channel.start_consuming()

@@ -1,0 +1,290 @@
+"""The description against the servers: every status that /openapi.json documents for a call, and every type of problem,
+is provoked; a description that says more than the gateway does fails, and so does one that says less."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+
+import harness
+from harness import LiveTest, SharedTest, wait_until
+from examples import installed
+from test_tokens import make_token
+from web import Raw, Web, check, operation_of, resolve
+
+NOBODY = '00000000-0000-8000-8000-000000000000'
+HOUR = {'routing_key': 'walk', 'delay': '1h', 'body': 'x'}
+FILTER = {'filter': {'routing_key': 'nobody'}}
+# One good request for each call that is described.
+CALLS = {
+    ('post', '/v1/messages'): HOUR,
+    ('get', '/v1/messages'): None,
+    ('delete', '/v1/messages'): None,
+    ('get', '/v1/messages/{id}'): None,
+    ('delete', '/v1/messages/{id}'): None,
+    ('patch', '/v1/messages/{id}'): {'delay': '2h'},
+    ('post', '/v1/messages:cancel'): FILTER,
+    ('post', '/v1/messages:reschedule'): dict(FILTER, shift_ms=1000),
+    ('post', '/v1/messages:retry'): FILTER,
+    ('get', '/v1/stats'): None,
+    ('get', '/livez'): None,
+    ('get', '/readyz'): None,
+    ('get', '/metrics'): None,
+    ('get', '/openapi.json'): None,
+}
+BULK = [path for _, path in CALLS if ':' in path]
+UNPROVOKED = {'internal'}  # a mistake of ours: nothing that a client or a server does leads there
+
+
+class Walker:
+    """Asks, and notes which status and which type of problem came where."""
+
+    def __init__(self, root):
+        self.root, self.statuses, self.problems = root, set(), set()
+
+    def note(self, method, path, answer):
+        check(self.root, method, path, answer)
+        self.problems.add(answer.problem if answer.status >= 400 else None)
+        operation = operation_of(self.root, method, path)
+        if operation is None:
+            return answer
+        response = resolve(self.root, operation['responses'][str(answer.status)])
+        for name in response.get('headers', {}):
+            assert name.lower() in answer.headers, f'{method} {path}: {answer.status} without {name}'
+        self.statuses.add((operation['operationId'], str(answer.status)))
+        return answer
+
+    def ask(self, address, method, path, body=None, **headers):
+        web = Web(address)
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        answer = web.ask(method, path, body, {k.replace('_', '-'): v for k, v in headers.items()})
+        web.close()
+        return self.note(method, path, answer)
+
+    def announce(self, address, method, path, length):
+        """Only the headers of a request with a body of that length."""
+        raw = Raw(address)
+        raw.send(f'{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n'
+                 f'Content-Length: {length}\r\n\r\n'.encode())
+        answer = raw.answer()
+        raw.close()
+        return self.note(method, path, answer)
+
+    def missing(self):
+        described = {(operation['operationId'], status) for item in self.root['paths'].values()
+                     for method, operation in item.items() if method != 'parameters' for status in operation['responses']}
+        types = self.root['components']['schemas']['Problem']['properties']['type']['enum']
+        return described - self.statuses, {t.rsplit(':', 1)[-1] for t in types} - self.problems - UNPROVOKED
+
+
+class EveryStatus(LiveTest):
+    weight = 10
+
+    def test_every_documented_status_and_problem_is_seen(self):
+        p = self.place()
+        self.address = p.gateway().http()
+        self.walker = Walker(Web(self.address).get('/openapi.json').json)
+        wait_until(lambda: Web(self.address).get('/readyz').status == 200, 10, '/readyz')
+        self.calls = [(method.upper(), path, body) for (method, path), body in CALLS.items()]
+        described = {(m, path) for path, item in self.walker.root['paths'].items() for m in item if m != 'parameters'}
+        self.assertEqual(described, set(CALLS))
+        self.good_requests(p)
+        self.bad_requests()
+        self.conflicts(p)
+        self.tokens(p)
+        self.not_in_time(p)
+        self.overload(p)
+        self.database_away(p)
+        self.assertEqual(self.walker.missing(), (set(), set()), 'documented, and never seen')
+
+    def ask(self, *args, **headers):
+        return self.walker.ask(self.address, *args, **headers)
+
+    def expect(self, answer, status, problem=''):
+        self.assertEqual((answer.status, answer.problem), (status, problem), answer)
+        return answer
+
+    def schedule(self, **fields):
+        return self.expect(self.ask('POST', '/v1/messages', dict(HOUR, **fields)), 201).json
+
+    def good_requests(self, p):
+        inbox = p.consumer('q', bind='now')
+        done = self.schedule(routing_key='now', delay='0s', key='done')
+        self.schedule(key='kept')
+        self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='kept')), 200)
+        self.expect(self.ask('POST', '/v1/messages', {'messages': [HOUR]}), 200)
+        message_id = self.schedule()['id']
+        for method, path, body in self.calls:
+            if path == '/v1/messages' and method != 'GET':
+                continue
+            self.expect(self.ask(method, path.replace('{id}', message_id), body), 200 if method != 'PATCH' else 409,
+                        '' if method != 'PATCH' else 'too-late')  # after its DELETE
+        self.expect(self.ask('PATCH', '/v1/messages/' + self.schedule()['id'], {'delay': '2h'}), 200)
+        self.expect(self.ask('DELETE', '/v1/messages?key=kept'), 200)
+        inbox.wait(1)
+        path = '/v1/messages/' + done['id']
+        wait_until(lambda: self.ask('GET', path).json['state'] == 'delivered', 10, 'it to be settled')
+        for method, body in (('DELETE', None), ('PATCH', {'delay': '1h'})):
+            self.expect(self.ask(method, path, body), 409, 'too-late')
+        self.expect(self.ask('DELETE', '/v1/messages?key=done'), 409, 'too-late')
+
+    def bad_requests(self):
+        for method, path, body in self.calls:
+            where = path.replace('{id}', NOBODY)
+            self.expect(self.ask(method, where + '?nonsense=1', body), 400, 'invalid-request')
+            if body is None:
+                continue
+            self.expect(self.ask(method, where, '{'), 400, 'invalid-json')
+            self.expect(self.ask(method, where, dict(body, nonsense=1)), 422, 'invalid-message')
+            self.expect(self.ask(method, where, body, Content_Type='text/plain'), 415, 'unsupported-media-type')
+            self.expect(self.walker.announce(self.address, method, where, 10 ** 9), 413, 'too-large')
+        for method, body in (('GET', None), ('DELETE', None), ('PATCH', {'delay': '1h'})):
+            self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
+        self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
+        self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
+        self.expect(self.ask('PUT', '/v1/messages'), 405, 'method-not-allowed')
+        self.expect(self.ask('POST', '/v1/messages', HOUR, Idempotency_Key='mismatch'), 201)
+        self.expect(self.ask('POST', '/v1/messages', dict(HOUR, body='y'), Idempotency_Key='mismatch'), 422, 'idempotency-mismatch')
+
+    def conflicts(self, p):
+        self.schedule(key='taken')
+        self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='taken', on_conflict='reject')), 409, 'key-taken')
+        s = p.session()
+        s.run('begin')
+        s.run("select postdate.schedule('k', 'x', '1 hour', key => 'locked')")
+        self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='locked')), 503, 'key-locked')
+        s.run('rollback')
+        for path in BULK:
+            self.in_progress(p, s, path)
+        s.close()
+
+    def in_progress(self, p, session, path):
+        """The first request has taken its Idempotency-Key and waits for a lock; the second comes meanwhile."""
+        body, key = CALLS['post', path], path.rsplit(':', 1)[-1]
+        session.run('begin')
+        session.run('lock table postdate.message in access exclusive mode')
+        first = threading.Thread(target=lambda: Web(self.address).post(path, body, Idempotency_Key=key))
+        first.start()
+        wait_until(lambda: p.value(f"select count(*) from postdate.idempotency where key = '{key}'") == '1', 10, 'the first request')
+        self.expect(self.ask('POST', path, body, Idempotency_Key=key), 409, 'in-progress')
+        session.run('rollback')
+        first.join()
+
+    def tokens(self, p):
+        address = p.gateway(POSTDATE_HTTP_TOKENS='on').http()
+        bearer = 'Bearer ' + make_token(p, 'mine')
+        for method, path, body in self.calls:
+            if path.startswith('/v1/'):
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY), body), 401, 'unauthorized')
+        wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': bearer}).status == 200, 10, 'the token')
+        self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
+
+    def not_in_time(self, p):
+        address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
+        raw = Raw(address).send(b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n')
+        s = p.session()
+        s.run('begin')
+        s.run('lock table postdate.message in access exclusive mode')
+        self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR), 503, 'unknown-outcome')
+        self.expect(self.walker.ask(address, 'GET', '/v1/stats'), 503, 'unknown-outcome')
+        s.run('rollback')
+        s.close()
+        self.expect(self.noted(raw), 408, 'request-timeout')
+
+    def noted(self, raw):
+        """A request that never got so far as to be one of those described."""
+        answer = raw.answer()
+        self.walker.problems.add(answer.problem)
+        raw.close()
+        return answer
+
+    def overload(self, p):
+        """Unfinished bodies up to what the gateway holds of all of them."""
+        address = p.gateway().http()
+        size, held = 8 << 20, []
+        head = (f'POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n').encode()
+        for _ in range(3):
+            held.append(Raw(address).send(head + b' ' * (size - 1)))
+        wait_until(lambda: int(re.search(r'\npostdate_http_body_bytes (\d+)', Web(address).get('/metrics').body.decode())
+                               .group(1)) >= 24 << 20, 20, 'the bodies to be there')
+        self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR | {'body': 'x' * 20_000}), 503, 'overloaded')
+        for raw in held:
+            raw.close()
+        wait_until(lambda: Web(address).post('/v1/messages', HOUR | {'body': 'x' * 20_000}).status == 201, 10, 'room again')
+
+    def database_away(self, p):
+        address = p.gateway(wait=False, POSTDATE_POSTGRES_URL='postgresql:///none?host=/nonexistent').http()
+        for method, path, body in self.calls:
+            if path == '/v1/stats':
+                self.assertEqual(self.expect(self.walker.ask(address, method, path), 200).json['database'], 'away')
+            elif path.startswith('/v1/') or path == '/readyz':
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY), body), 503, 'not-ready')
+        p.stack.psql(f'alter database {p.database} allow_connections false')
+        p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
+        self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')
+
+
+VALIDATE = """import { Validator } from '@seriousme/openapi-schema-validator'
+import { readFileSync } from 'node:fs'
+const result = await new Validator().validate(JSON.parse(readFileSync(process.argv[2])))
+if (!result.valid) { console.error(JSON.stringify(result.errors)); process.exit(1) }
+"""
+# A client that openapi-client-axios makes of the description alone, against the live server.
+CLIENT = """import clients from 'openapi-client-axios'
+import assert from 'node:assert'
+import { readFileSync } from 'node:fs'
+const definition = JSON.parse(readFileSync(process.argv[2]))
+const api = new clients.OpenAPIClientAxios({ definition, withServer: { url: process.argv[3] } })
+const client = await api.init()
+const made = await client.scheduleMessages(null, { routing_key: 'client', delay: '1h', body: 'x', key: 'client-1' })
+assert.equal(made.status, 201)
+const id = made.data.id
+assert.equal((await client.showMessage({ id, view: 'full' })).data.body, 'x')
+assert.deepEqual((await client.listMessages({ key: 'client-1' })).data.messages.map(m => m.id), [id])
+const moved = (await client.rescheduleMessage({ id }, { delay: '2h' })).data
+assert.equal(moved.state, 'scheduled')
+const filter = { routing_key: 'client', state: 'scheduled' }
+assert.equal((await client.rescheduleMessages(null, { filter, shift_ms: 1000 })).data.changed, 1)
+assert.equal((await client.cancelMessages(null, { filter, dry_run: true })).data.matched, 1)
+assert.equal((await client.cancelMessage({ id })).data.state, 'cancelled')
+assert.equal((await client.cancelMessageByKey({ key: 'client-1' })).status, 200)
+assert.equal((await client.retryMessages(null, { filter: { state: 'failed' } })).data.matched, 0)
+await assert.rejects(client.showMessage({ id: 'nobody' }), e => e.response.data.type === 'urn:postdate:problem:not-found')
+assert.equal((await client.getStats()).data.database, 'up')
+assert.equal((await client.isAlive()).data.status, 'alive')
+assert.equal((await client.isReady()).data.status, 'ready')
+assert.match((await client.getMetrics()).data, /postdate_http_requests/)
+const known = Object.keys(client.paths).length
+assert.equal(known, Object.keys(definition.paths).length)
+"""
+NPM = ['@seriousme/openapi-schema-validator@2.11.0', 'openapi-client-axios@7.9.1', 'axios@1.21.1']
+
+
+@harness.not_san
+class PublicTools(SharedTest):
+    """With tools from npm: skipped where they cannot be installed."""
+    time_limit_s = 150
+
+    def node(self, name, text, *args):
+        for program in ('node', 'npm'):
+            if not shutil.which(program):
+                self.skipTest(f'{program} is not installed')
+        folder = installed(self, 'openapi', {'package.json': '{"private": true, "type": "module"}\n'},
+                           ['npm', 'install', '--no-audit', '--no-fund', '--fetch-retries=0', '--ignore-scripts', *NPM])
+        with open(os.path.join(folder, name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        path = os.path.join(folder, 'openapi.json')
+        with open(path, 'wb') as f:
+            f.write(Web(self.gw.http()).get('/openapi.json').body)
+        done = subprocess.run(['node', name, path, *args], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+
+    def test_a_validator_accepts_it(self):
+        self.node('validate.js', VALIDATE)
+
+    def test_a_client_made_of_it_works(self):
+        wait_until(lambda: Web(self.gw.http()).get('/readyz').status == 200, 10, '/readyz')
+        self.node('client.js', CLIENT, 'http://%s:%d' % self.gw.http())
