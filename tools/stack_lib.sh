@@ -62,11 +62,12 @@ choose_ports() {
     port_amqp="" port_dist="" port_epmd="" port_http=""
     # shellcheck disable=SC1091
     [[ -e $STACK_DIR/ports ]] && . "$STACK_DIR/ports"
-    if [[ -n $port_http ]] && { [[ $(rabbitmq_pid) ]] || [[ $command != start* ]] ||
-        { ! port_is_used "$port_amqp" && ! port_is_used "$port_dist"; }; }; then
+    [[ -n $port_http ]] && { [[ $(rabbitmq_pid) ]] || [[ $command != start* ]]; } && return
+    epmd_stop
+    if [[ -n $port_http ]] && ! port_is_used "$port_amqp" && ! port_is_used "$port_dist" &&
+        ! port_is_used "$port_epmd"; then
         return
     fi
-    epmd_stop
     port_amqp=$(free_port)
     port_dist=$(free_port "$port_amqp")
     port_epmd=$(free_port "$port_amqp" "$port_dist")

@@ -90,6 +90,8 @@ rabbitmq_launch() {
     if [[ ! $(epmd_pid) ]]; then
         launch "$STACK_DIR/rabbitmq.log" "$rabbitmq_epmd" -port "$port_epmd" -address 127.0.0.1
         echo "$started" >"$home/rabbitmq/epmd.pid"
+        # Listening before Erlang looks for it: else Erlang starts one of its own, which nobody knows of.
+        epmd_wait "$started" || return 1
     fi
     ulimit -S -n 65536 2>/dev/null || true
     launch "$STACK_DIR/rabbitmq.log" "$home/rabbitmq/rabbitmq-server"
@@ -145,13 +147,38 @@ rabbitmq_wait() {
     say "RabbitMQ up in $(since "$rabbitmq_started")"
 }
 
-epmd_stop() {
+epmd_wait() {
+    local until=$(($(now_ms) + 10000))
+    until port_is_used "$port_epmd"; do
+        if ! pid_lives "$1" || [[ $(now_ms) -gt $until ]]; then
+            say "epmd did not start on port $port_epmd; the end of $STACK_DIR/rabbitmq.log:"
+            tail -n 5 "$STACK_DIR/rabbitmq.log" >&2
+            return 1
+        fi
+        sleep 0.02
+    done
+}
+
+# Ours, and one that Erlang started for this stack (a rabbitmqctl that found none): it has our port in its environment.
+epmd_pids() {
     local pid
-    pid=$(epmd_pid)
-    [[ $pid ]] || return 0
-    kill -TERM "$pid" 2>/dev/null
-    wait_gone 5 "$pid" || kill -KILL "$pid" 2>/dev/null
+    epmd_pid
+    [[ $port_epmd ]] || return 0
+    for pid in $(pgrep -x epmd); do
+        tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "ERL_EPMD_PORT=$port_epmd" && echo "$pid"
+    done
+    return 0
+}
+
+epmd_stop() {
+    local pids
+    pids=$(epmd_pids)
     rm -f "$home/rabbitmq/epmd.pid"
+    [[ $pids ]] || return 0
+    # shellcheck disable=SC2086
+    kill -TERM $pids 2>/dev/null
+    # shellcheck disable=SC2086
+    wait_gone 5 $pids || kill -KILL $pids 2>/dev/null
 }
 
 # The Erlang machine's helpers end by themselves when it does; waited for, so that none outlives a stop.

@@ -12,7 +12,8 @@ static struct bytes put(uint8_t **at, struct bytes v)
     return copy;
 }
 
-/* The broker closed a channel over it, and would do so again; an unroutable message does no harm. */
+/* A channel or a connection was closed while it was in flight, perhaps over it; an unroutable message does no
+ * harm. What is in doubt only because its gateway died is no more suspect than any other. */
 static bool is_refusal(struct bytes error)
 {
     return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE);
@@ -28,7 +29,7 @@ struct held *held_new(const struct claimed_row *row, int32_t instance, struct he
                        .instance = instance,
                        .attempts = row->attempts,
                        .in_doubt = row->in_doubt,
-                       .suspect = (row->in_doubt && !row->rescued) || is_refusal(row->error),
+                       .suspect = is_refusal(row->error),
                        .at_ms = row->next_at_ms,
                        .message = row->message,
                        .size = size};

@@ -6,7 +6,8 @@
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
-POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 3)
+POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 5; most wait most of the time)
+POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 5,000
 
 Tests run in worker processes, one class (SharedTest) or one test at a time; what they start dies with them.
 """
@@ -273,7 +274,7 @@ def main(words):
     if not run.total:
         print('no test has that name')
         return 64
-    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '3')), len(run.jobs))
+    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '5')), len(run.jobs))
     give_vhosts(stack, run.jobs)
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
     workers = [Worker() for _ in range(count)]

@@ -173,6 +173,18 @@ class FeedSpeaks(Feeding, LiveTest):
         self.assertRegex(shown(), r'\r\x1b\[Kpostdate: ' + self.FED + '40 handed over in .* 0 wait')
         self.wait_settled_handed(p, 40)
 
+    def test_what_a_gateway_is_handing_over_is_waited_for(self):
+        p = self.begin()
+        self.store(p, 'k', [10 * MINUTE_MS] * 5)
+        p.psql("update postdate.message set state = 'claimed', owner = (select max(id) from postdate.instance)")
+        feed = p.start_cli('feed', '--verbose', '--window', '20m', env=self.env)
+        wait_until(lambda: p.value("select fed_until > now() from postdate.meta") == 't', 10, 'the feed to begin')
+        time.sleep(1)  # it looks several times
+        self.assertIsNone(feed.poll(), 'they are not handed over yet')
+        p.psql("update postdate.message set state = 'handed', owner = null")
+        _, error = feed.communicate(timeout=30)
+        self.assertRegex(error.decode(), '5 handed over in .* 0 wait; the broker holds 5 of at most')
+
     def test_words_only_when_asked_or_when_nothing_moves(self):
         p = self.begin()
         self.store(p, 'k', [10 * MINUTE_MS] * 5)

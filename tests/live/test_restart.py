@@ -5,7 +5,7 @@ import time
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
 
-COUNT = 4000 if harness.SAN else 20_000
+COUNT = 20_000 if harness.FULL else 4000 if harness.SAN else 6000
 
 
 def delivered_at_least(p, count):
@@ -79,9 +79,9 @@ class GatewayDies(LiveTest):
     def test_another_gateway_takes_over_what_a_dead_one_had_claimed(self):
         p = self.place(transport='timer')
         first = p.gateway(POSTDATE_DELIVERY_LEAD='30s')
-        flow = Flow(p, count=500, spread='5000,6000')
+        flow = Flow(p, count=5000, spread='5000,6000')
         flow.publisher.result()
-        wait_until(lambda: p.counts().get('claimed') == 500, 10, 'the first gateway to claim all')
+        wait_until(lambda: p.counts().get('claimed') == 5000, 10, 'the first gateway to claim all')
         p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         first.kill9()
         r = flow.check(self, duplicates_at_most=0)
