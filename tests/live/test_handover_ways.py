@@ -110,9 +110,9 @@ class Ways(Checks):
     def test_once_handed_over_it_is_too_late_whoever_asks(self):
         inbox, key = self.inbox()
         at = now_ms()
-        ids = {way: schedule(key, way, 4000, key=f'{key}.{way}', hold='broker') for way, schedule in self.ways().items()}
+        ids = {way: schedule(key, way, 8000, key=f'{key}.{way}', hold='broker') for way, schedule in self.ways().items()}
         for message_id in ids.values():
-            self.wait_state(message_id, 'handed', 3)
+            self.wait_state(message_id, 'handed', 6)
         for way, message_id in ids.items():
             self.assert_too_late_by_sql(key, f'{key}.{way}', message_id)
             self.assert_too_late_by_http(key, f'{key}.{way}', message_id)
@@ -127,7 +127,7 @@ class Ways(Checks):
         for message_id in ids.values():
             self.wait_state(message_id, 'delivered')
             self.assertEqual(self.p.value(f"select postdate.cancel('{message_id}')"), 'too_late')
-        self.assert_each_once_and_not_early(inbox, {way.encode(): at + 4000 for way in ids})
+        self.assert_each_once_and_not_early(inbox, {way.encode(): at + 8000 for way in ids})
         self.assertEqual({who_held(m) for m in inbox.all()}, {self.transport})
 
     def assert_too_late_by_sql(self, routing_key, key, message_id):
@@ -168,21 +168,21 @@ class TtlWays(Ways, SharedTest):
 class WaysAll(Checks):
     def test_all_are_handed_over_and_what_moved_before_arrives_once(self):
         p = self.place()
-        g = p.gateway(**handover(self.transport, what='all', window='4s'))
+        g = p.gateway(**handover(self.transport, what='all', window='8s'))
         web = Web(g.http())
         self.addCleanup(web.close)
         inbox = p.consumer('q', bind='k')
-        many = [{'routing_key': 'k', 'delay_ms': 3000, 'body': f'many {i}', 'headers': {'i': i}} for i in range(20)]
+        many = [{'routing_key': 'k', 'delay_ms': 6000, 'body': f'many {i}', 'headers': {'i': i}} for i in range(20)]
         rows = p.psql(f'select id, error from postdate.schedule_many({literal(many)})')
         self.assertEqual({len(r[0]) for r in rows}, {36}, rows)
-        p.value("select postdate.schedule('k', 'sql', '3s')")
-        self.assertEqual(web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 3000, 'body': 'http'}).status, 201)
+        p.value("select postdate.schedule('k', 'sql', '6s')")
+        self.assertEqual(web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 6000, 'body': 'http'}).status, 201)
         # Beyond the window, then moved into it.
         moved = {'moved sql': p.value("select postdate.schedule('k', 'moved sql', '1h', headers => '{\"i\": \"m\"}')"),
                  'moved http': web.post('/v1/messages', {'routing_key': 'k', 'delay': '1h', 'body': 'moved http'}).json['id']}
         at = now_ms()
-        self.assertEqual(p.value(f"select postdate.reschedule('{moved['moved sql']}', '3s')"), 'rescheduled')
-        self.assertEqual(web.ask('PATCH', '/v1/messages/' + moved['moved http'], {'delay_ms': 3000}).status, 200)
+        self.assertEqual(p.value(f"select postdate.reschedule('{moved['moved sql']}', '6s')"), 'rescheduled')
+        self.assertEqual(web.ask('PATCH', '/v1/messages/' + moved['moved http'], {'delay_ms': 6000}).status, 200)
         wait_until(lambda: p.counts() == {'handed': 24, 'superseded': 2}, 10, 'all to be handed over')
         for old in moved.values():
             self.assertEqual(p.value(f"select postdate.cancel('{old}')"), 'too_late', 'the old id leads to the new message')
@@ -196,7 +196,7 @@ class WaysAll(Checks):
         self.assertEqual([by_body[x['body']].headers['i'] for x in many], list(range(20)))
         self.assertEqual(by_body['moved sql'].headers['i'], 'm')
         for body in moved:
-            self.assertGreaterEqual(by_body[body].at_ms, at + 3000)
+            self.assertGreaterEqual(by_body[body].at_ms, at + 6000)
         text = web.get('/metrics').body.decode().splitlines()
         self.assertIn('postdate_messages_handed_total 24', text)
         self.assertIn('postdate_receipts_total 24', text)

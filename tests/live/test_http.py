@@ -210,7 +210,7 @@ class Calls(HttpTest):
         stats = self.web.get('/v1/stats').json
         self.assertEqual((stats['broker'], stats['database']), ('up', 'up'))
         self.assertIn(f'(transport {stats["transport"]})', self.gw.log())
-        self.assertGreaterEqual(stats['messages']['scheduled'], 1)
+        wait_until(lambda: self.web.get('/v1/stats').json['messages']['scheduled'] >= 1, 10, 'it to be counted')
         text = self.web.get('/metrics').body.decode()
         for line in text.splitlines():
             self.assertRegex(line, r'^(# (HELP|TYPE) postdate_[a-z_]+ .+|postdate_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+Inf-]+)$')
