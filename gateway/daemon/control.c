@@ -173,7 +173,6 @@ static void complain(struct control *c, const struct err *e)
     if (!c->said)
         log_error("the control queue can't be used: %s; trying again until it can", e->text);
     c->said = true;
-    gateway_set_up(c->gateway, UP_CONTROL); /* everything else works */
 }
 
 static void set_broker(struct control *c, struct broker *b)
@@ -200,6 +199,7 @@ static int connect(struct control *c, struct err *e)
             watch_failed(&g->rabbitmq, e);
         else
             complain(c, e);
+        gateway_set_up(g, UP_CONTROL); /* everything else works */
         return -1;
     }
     watch_succeeded(&g->rabbitmq);

@@ -449,7 +449,7 @@ class SqlOperations(LiveTest):
         self.assertEqual(p.cli('retry', two)[0], 1)
         self.assertEqual(p.cli('cancel', one)[0], 0)
         self.assertEqual(p.cli('reschedule', two, '--delay', '1h')[0], 1)
-        self.assertEqual(p.cli('reschedule', str(uuid.uuid4())[:14] + '8' + str(uuid.uuid4())[15:], '--delay', '1h')[0], 66)
+        self.assertEqual(p.cli('reschedule', '019a' + str(uuid.uuid4())[4:14] + '8' + str(uuid.uuid4())[15:], '--delay', '1h')[0], 66)
 
     def test_old_ids_work_after_their_partition_is_gone_and_are_forgotten_with_the_message(self):
         p = self.place()
