@@ -489,6 +489,7 @@ class DoctorHandover(Doctor):
             self.assert_finding(found, 'handover.transport', 'fail', 'no x-delayed-message', 'ttl, or timer')
 
 
+@harness.not_san  # what it runs is no program of ours
 class DoctorAdmin(Doctor):
     """With rabbitmqctl."""
     weight = 15

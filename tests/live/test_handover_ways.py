@@ -109,8 +109,8 @@ class Ways(Checks):
 
     def test_once_handed_over_it_is_too_late_whoever_asks(self):
         inbox, key = self.inbox()
-        at = now_ms()
-        ids = {way: schedule(key, way, 8000, key=f'{key}.{way}', hold='broker') for way, schedule in self.ways().items()}
+        at, delay_ms = now_ms(), 8000 * harness.SLOWNESS
+        ids = {way: schedule(key, way, delay_ms, key=f'{key}.{way}', hold='broker') for way, schedule in self.ways().items()}
         for message_id in ids.values():
             self.wait_state(message_id, 'handed', 6)
         for way, message_id in ids.items():
@@ -127,7 +127,7 @@ class Ways(Checks):
         for message_id in ids.values():
             self.wait_state(message_id, 'delivered')
             self.assertEqual(self.p.value(f"select postdate.cancel('{message_id}')"), 'too_late')
-        self.assert_each_once_and_not_early(inbox, {way.encode(): at + 8000 for way in ids})
+        self.assert_each_once_and_not_early(inbox, {way.encode(): at + delay_ms for way in ids})
         self.assertEqual({who_held(m) for m in inbox.all()}, {self.transport})
 
     def assert_too_late_by_sql(self, routing_key, key, message_id):

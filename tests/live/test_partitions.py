@@ -1,4 +1,5 @@
 """Partitions by due day: made ahead of need, dropped whole once everything in them is settled, never with anything live."""
+import harness
 from harness import LiveTest, wait_until
 
 PAST_DAY = """
@@ -62,6 +63,7 @@ class Partitions(LiveTest):
         reader.run('commit')
         reader.close()
 
+    @harness.not_san
     def test_partitions_reach_two_years_ahead(self):
         p = self.place(max_delay='730d')
         last = max(self.partitions(p))

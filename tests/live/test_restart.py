@@ -79,13 +79,13 @@ class GatewayDies(LiveTest):
     def test_another_gateway_takes_over_what_a_dead_one_had_claimed(self):
         p = self.place(transport='timer')
         first = p.gateway(POSTDATE_DELIVERY_LEAD='30s')
-        flow = Flow(p, count=5000, spread='5000,6000')
+        flow = Flow(p, count=5000, spread='8000,9000')
         flow.publisher.result()
         wait_until(lambda: p.counts().get('claimed') == 5000, 10, 'the first gateway to claim all')
         p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         first.kill9()
         r = flow.check(self, duplicates_at_most=0)
-        self.assertLess(r['max_ms'], 1500 * harness.SLOWNESS, r)
+        self.assertLess(r['max_ms'], 2000 * harness.SLOWNESS, r)
 
     def test_two_gateways_share_the_work_without_duplicates(self):
         p = self.place()
@@ -141,6 +141,7 @@ class ServersDie(LiveTest):
         # A receipt that died with the broker is waited for until handover.grace is over.
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 60, 'all to be settled')
 
+    @harness.not_san
     def test_postgres_killed_three_times_while_thousands_fall_due(self):
         p = self.p
         p.gateway()
@@ -203,6 +204,7 @@ class ServersDie(LiveTest):
         self.assertEqual(starting.term(15), 0)
         self.assertEqual(running.term(15), 0)
 
+    @harness.not_san
     def test_only_rabbitmq_absent_then_sigterm_loses_nothing(self):
         p = self.p
         g = p.gateway()

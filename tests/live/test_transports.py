@@ -139,6 +139,7 @@ class TtlPromises(Promises, SharedTest):
         self.wait_rows(key, 'delivered', 1)
 
 
+@harness.not_san  # as ttl, but for the broker
 class PluginPromises(Promises, SharedTest):
     weight = 30
     transport = 'plugin'
@@ -242,6 +243,7 @@ class TtlLives(BrokerLives, LiveTest):
     transport = 'ttl'
 
 
+@harness.not_san  # as ttl, but for the broker
 class PluginLives(BrokerLives, LiveTest):
     weight = 10
     transport = 'plugin'
