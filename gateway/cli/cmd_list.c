@@ -1,6 +1,7 @@
 #include "core/buf.h"
 #include "core/timestamp.h"
 #include "gateway/cli/filter.h"
+#include "gateway/cli/text.h"
 #include "gateway/json_message.h"
 #include "sql/lookup.h"
 #include <errno.h>
@@ -19,15 +20,6 @@ struct listing {
     struct err e; /* why printing stopped */
 };
 
-/* Cut to `width` characters, so that the table keeps to 80 columns. */
-static const char *shorten(struct bytes v, char *out, size_t size, size_t width)
-{
-    bytes_printable(v, out, size);
-    if (strlen(out) > width && width >= 2)
-        snprintf(out + width - 2, size - width + 2, "..");
-    return out;
-}
-
 static void print_row(struct listing *l, const struct message_record *r)
 {
     char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300];
@@ -36,7 +28,7 @@ static void print_row(struct listing *l, const struct message_record *r)
     cli_format_when(r->message.due_ms, l->now_ms, when);
     size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
     printf("%s %-10s %-*s %s\n", message_id_format(r->message.id, id), message_state_name(r->state),
-           DUE_WIDTH, when, shorten(r->message.routing_key, key, sizeof key, 31 - wide));
+           DUE_WIDTH, when, text_show(r->message.routing_key, 31 - wide, key, sizeof key));
 }
 
 static bool print_record(void *ctx, const struct message_record *r)
