@@ -5,15 +5,29 @@
 #define HEADER_ERROR "x-postdate-error"
 #define HEADER_EXPIRATION "x-postdate-expiration"
 #define HEADER_USER_ID "x-postdate-user-id"
+#define HEADER_INTAKE "x-postdate-intake"
+#define HEADER_ROUTING_KEY "x-postdate-routing-key"
 
 static bool is_replaced(const struct wire_properties *p, struct bytes name)
 {
-    return bytes_equal_str(name, HEADER_ERROR) ||
+    return bytes_equal_str(name, HEADER_ERROR) || bytes_equal_str(name, HEADER_INTAKE) ||
+           bytes_equal_str(name, HEADER_ROUTING_KEY) ||
            ((p->flags & WIRE_EXPIRATION) && bytes_equal_str(name, HEADER_EXPIRATION)) ||
            ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
 }
 
-static void put_with_reason(struct wire_properties p, const char *reason, struct buf *out)
+/* What was dead-lettered into the intake queue comes from the default exchange: its x-death tells where it
+ * was published. */
+static void put_origin(const struct accept_input *in, struct buf *headers)
+{
+    if (in->exchange.len == 0)
+        return;
+    wire_put_string(headers, bytes_of_str(HEADER_INTAKE), in->exchange);
+    wire_put_string(headers, bytes_of_str(HEADER_ROUTING_KEY), in->routing_key);
+}
+
+static void put_with_reason(const struct accept_input *in, struct wire_properties p, const char *reason,
+                            struct buf *out)
 {
     enum { ADDED_MAX = 1024 };
     struct bytes why = bytes_of_str(reason);
@@ -26,6 +40,7 @@ static void put_with_reason(struct wire_properties p, const char *reason, struct
             buf_put_bytes(&headers, f.entry);
     }
     wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);
+    put_origin(in, &headers);
     if (p.flags & WIRE_EXPIRATION)
         wire_put_string(&headers, bytes_of_str(HEADER_EXPIRATION), p.expiration);
     if (p.flags & WIRE_USER_ID)
@@ -40,18 +55,18 @@ static void put_with_reason(struct wire_properties p, const char *reason, struct
     buf_free(&headers);
 }
 
-void accept_parked_properties(struct bytes properties, const char *reason, struct buf *out)
+void accept_parked_properties(const struct accept_input *in, const char *reason, struct buf *out)
 {
     struct wire_properties p;
     size_t start = out->len;
     if (out->failed)
         return;
-    if (wire_properties_read(properties, &p, NULL) == 0) {
-        put_with_reason(p, reason, out);
+    if (wire_properties_read(in->properties, &p, NULL) == 0) {
+        put_with_reason(in, p, reason, out);
         if (!out->failed)
             return;
         out->len = start;
         out->failed = false;
     }
-    put_with_reason((struct wire_properties){0}, reason, out);
+    put_with_reason(in, (struct wire_properties){0}, reason, out);
 }

@@ -180,7 +180,9 @@ static int read_page(const struct api_context *c, struct api_request *r, struct 
         n = size.data[i] >= '0' && size.data[i] <= '9' ? n * 10 + size.data[i] - '0' : PAGE_MAX + 1;
     *page = (struct lookup_page){.limit = n};
     if (n < 1 || n > PAGE_MAX) {
-        api_fail(&r->answer, API_INVALID_REQUEST, "page_size: allowed are 1 to %d", PAGE_MAX);
+        char shown[40];
+        api_fail(&r->answer, API_INVALID_REQUEST, "page_size: \"%s\" is not a number from 1 to %d",
+                 bytes_printable(size, shown, sizeof shown), PAGE_MAX);
         return -1;
     }
     if (token.data == NULL || token.len == 0 || read_token(c, r, token, page))

@@ -57,9 +57,9 @@ static const struct operation *find_operation(const json_t *root, struct api_ans
             (found == NULL || operations[i].filtered == filtered))
             found = &operations[i];
     if (found == NULL)
-        api_fail(a, API_INVALID_MESSAGE,
-                 "op: %s is none: allowed are schedule, show, list, cancel, reschedule, retry, stats",
-                 op != NULL ? json_show(op, shown) : "it is missing, which");
+        api_fail(a, API_INVALID_MESSAGE, "op: %s%s: allowed are %s",
+                 op != NULL ? json_show(op, shown) : "it is missing", op != NULL ? " is none" : "",
+                 "schedule, show, list, cancel, reschedule, retry, stats");
     return found;
 }
 

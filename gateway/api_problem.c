@@ -184,8 +184,8 @@ int api_params_check(struct api_request *r, const char *const names[])
         const struct api_param *p = &r->params[i];
         bytes_printable(p->name, shown, sizeof shown);
         if (!is_among(p->name, names)) {
-            api_fail(&r->answer, API_INVALID_REQUEST, "unknown parameter \"%s\": allowed are %s", shown,
-                     used > 0 ? allowed : "none");
+            api_fail(&r->answer, API_INVALID_REQUEST, "unknown parameter \"%s\": %s%s", shown,
+                     used > 0 ? "allowed are " : "none is allowed here", allowed);
             return -1;
         }
         if (!bytes_is_text(p->value)) {

@@ -60,6 +60,15 @@ struct status_instance {
     int64_t started_ms, heartbeat_ms;
     bool alive; /* its session lock is held and its lease has not run out */
 };
+/* Of messages that were due within the last STATUS_LATENESS_MS and are delivered, STATUS_LATENESS_ROWS at
+ * most: how long after their due time that was on record. By way of the table, so a little more than
+ * consumers see. */
+#define STATUS_LATENESS_MS 60000
+#define STATUS_LATENESS_ROWS 10000
+struct status_lateness {
+    int64_t count;                  /* 0: nothing was delivered, and the rest is 0 */
+    int64_t p50_ms, p90_ms, p99_ms; /* percentiles */
+};
 struct status_report {
     int schema_version;
     char broker[128], vhost[128]; /* "" until a gateway has recorded them */
@@ -69,6 +78,7 @@ struct status_report {
     int64_t next_due_ms;          /* -1: nothing scheduled */
     int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
     int64_t oldest_overdue_ms; /* -1 */
+    struct status_lateness lateness;
     struct status_instance instances[16];
     int instance_count;
 };

@@ -100,6 +100,28 @@ static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, st
     return 0;
 }
 
+/* Reads the day that began last only: for the minute after midnight (UTC) that is less than a minute. */
+static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
+{
+    int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms > today_ms ? from_ms : today_ms);
+    pg_add_time(&p, s->now_ms);
+    pg_add_int8(&p, STATUS_LATENESS_ROWS);
+    PGresult *r = pg_query(c, sql_query_status_lateness, &p, e);
+    if (!r)
+        return -1;
+    struct status_lateness *l = &s->lateness;
+    l->count = pg_int8(r, 0, 0);
+    if (l->count > 0) {
+        l->p50_ms = pg_int8(r, 0, 1);
+        l->p90_ms = pg_int8(r, 0, 2);
+        l->p99_ms = pg_int8(r, 0, 3);
+    }
+    PQclear(r);
+    return 0;
+}
+
 int lookup_status(struct pg *c, struct status_report *s, struct err *e)
 {
     memset(s, 0, sizeof *s);
@@ -121,5 +143,5 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
         if (s->next_due_ms < 0 || s->next_due_ms >= days[i])
             rc = waiting_day(c, days[i], s, e);
     free(days);
-    return rc;
+    return rc != 0 ? rc : read_lateness(c, s, e);
 }

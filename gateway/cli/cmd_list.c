@@ -1,6 +1,7 @@
 #include "core/buf.h"
 #include "core/timestamp.h"
 #include "gateway/cli/filter.h"
+#include "gateway/cli/text.h"
 #include "gateway/json_message.h"
 #include "sql/lookup.h"
 #include <errno.h>
@@ -10,6 +11,7 @@
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024)
 #define LIMIT_MAX 1000000000
+#define DUE_WIDTH 15 /* "23 h 59 min ago" */
 
 struct listing {
     bool json;
@@ -18,24 +20,15 @@ struct listing {
     struct err e; /* why printing stopped */
 };
 
-/* Cut to `width` characters, so that the table keeps to 80 columns. */
-static const char *shorten(struct bytes v, char *out, size_t size, size_t width)
-{
-    bytes_printable(v, out, size);
-    if (strlen(out) > width && width >= 2)
-        snprintf(out + width - 2, size - width + 2, "..");
-    return out;
-}
-
 static void print_row(struct listing *l, const struct message_record *r)
 {
     char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300];
     if (l->rows == 1)
-        printf("%-36s %-10s %-13s %s\n", "ID", "STATE", "DUE", "ROUTING KEY");
+        printf("%-36s %-10s %-*s %s\n", "ID", "STATE", DUE_WIDTH, "DUE", "ROUTING KEY");
     cli_format_when(r->message.due_ms, l->now_ms, when);
-    size_t wide = strlen(when) > 13 ? strlen(when) : 13;
-    printf("%s %-10s %-13s %s\n", message_id_format(r->message.id, id), message_state_name(r->state), when,
-           shorten(r->message.routing_key, key, sizeof key, 31 - wide));
+    size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
+    printf("%s %-10s %-*s %s\n", message_id_format(r->message.id, id), message_state_name(r->state),
+           DUE_WIDTH, when, text_show(r->message.routing_key, 31 - wide, key, sizeof key));
 }
 
 static bool print_record(void *ctx, const struct message_record *r)
@@ -68,8 +61,8 @@ static int list(struct cli *cli, const struct lookup_filter *filter, int64_t lim
     else if (l.e.kind != ERR_NONE)
         code = cli_fail(&l.e);
     else if (l.rows == limit)
-        fprintf(stderr, "postdate: stopped after %lld messages; there may be more (--limit)\n",
-                (long long)limit);
+        fprintf(stderr, "postdate: stopped after %lld message%s; there may be more (--limit)\n",
+                (long long)limit, limit == 1 ? "" : "s");
     else if (l.rows == 0 && !json)
         fputs("postdate: no message matches\n", stderr);
     buf_free(&l.line);

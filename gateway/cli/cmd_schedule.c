@@ -84,6 +84,8 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
         return set_text(cli, w->object, "key", "--key", optarg);
     case 'o':
         return set_text(cli, w->object, "on_conflict", "--on-conflict", optarg);
+    case 'O':
+        return set_text(cli, w->object, "hold", "--hold", optarg);
     case 'H':
         return set_pair(cli, w->headers, "--header", optarg);
     case 'P':
@@ -224,19 +226,14 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
 
 static int parse_options(struct cli *cli, int argc, char **argv, struct wanted *w)
 {
-    static const struct option options[] = {{"routing-key", required_argument, NULL, 'k'},
-                                            {"delay", required_argument, NULL, 'd'},
-                                            {"at", required_argument, NULL, 'a'},
-                                            {"exchange", required_argument, NULL, 'E'},
-                                            {"key", required_argument, NULL, 'K'},
-                                            {"on-conflict", required_argument, NULL, 'o'},
-                                            {"header", required_argument, NULL, 'H'},
-                                            {"property", required_argument, NULL, 'P'},
-                                            {"content-type", required_argument, NULL, 't'},
-                                            {"body", required_argument, NULL, 'b'},
-                                            {"file", required_argument, NULL, 'f'},
-                                            {"batch", required_argument, NULL, 'B'},
-                                            CLI_LONG};
+    static const struct option options[] = {
+        {"routing-key", required_argument, NULL, 'k'}, {"delay", required_argument, NULL, 'd'},
+        {"at", required_argument, NULL, 'a'},          {"exchange", required_argument, NULL, 'E'},
+        {"key", required_argument, NULL, 'K'},         {"on-conflict", required_argument, NULL, 'o'},
+        {"hold", required_argument, NULL, 'O'},        {"header", required_argument, NULL, 'H'},
+        {"property", required_argument, NULL, 'P'},    {"content-type", required_argument, NULL, 't'},
+        {"body", required_argument, NULL, 'b'},        {"file", required_argument, NULL, 'f'},
+        {"batch", required_argument, NULL, 'B'},       CLI_LONG};
     int option, code;
     while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
         if ((code = take_option(cli, option, argv, w)) >= 0)
@@ -289,6 +286,7 @@ const struct command command_schedule = {
             "      --exchange E    delivery exchange (default: delivery.exchange)\n"
             "      --key KEY       a name of your own for it, to cancel or replace it by\n"
             "      --on-conflict X when the key is taken: keep (default), replace, reject\n"
+            "      --hold X        who waits: gateway, broker (default: by handover.what)\n"
             "      --header N=V    an AMQP header; V is an integer where it looks like one; repeatable\n"
             "      --property N=V  an AMQP property: priority=5, correlation_id=a1; repeatable\n"
             "      --content-type T\n"

@@ -2,6 +2,7 @@
 #include "core/buf.h"
 #include "core/timestamp.h"
 #include "gateway/cli/cli.h"
+#include "gateway/cli/text.h"
 #include "gateway/json_message.h"
 #include "sql/operate.h"
 #include <stdio.h>
@@ -12,7 +13,7 @@
 static void print_line(const char *name, struct bytes value)
 {
     char shown[1100];
-    printf("%-12s %s\n", name, bytes_printable(value, shown, sizeof shown));
+    printf("%-12s %s\n", name, text_show(value, TEXT_ANY_WIDTH, shown, sizeof shown));
 }
 
 static void print_time(const char *name, int64_t at_ms, int64_t now_ms)
@@ -31,7 +32,7 @@ static void print_body(const struct message_record *r)
         char shown[4096 * 4 + 8];
         printf("body         %zu bytes\n", body.len);
         if (body.len > 0)
-            printf("\n%s\n", bytes_printable(body, shown, sizeof shown));
+            printf("\n%s\n", text_show_lines(body, shown, sizeof shown));
     } else {
         printf("body         %zu bytes (--json shows it)\n", body.len);
     }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define STATUS_PROBLEMS_MAX 3
+
 static const char *grouped(int64_t n, char out[32])
 {
     char digits[24];
@@ -67,6 +69,41 @@ static void print_instances(const struct status_report *s)
     }
 }
 
+static void print_lateness(const struct status_lateness *l)
+{
+    char n[32];
+    if (l->count == 0)
+        puts("lateness     nothing was delivered in the last minute");
+    else
+        printf("lateness     p50 %" PRId64 ", p90 %" PRId64 ", p99 %" PRId64 " ms (%s in the last minute)\n",
+               l->p50_ms, l->p90_ms, l->p99_ms, grouped(l->count, n));
+}
+
+/* What a person should look at; returns how many. */
+static int find_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
+{
+    int n = 0, alive = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        alive += s->instances[i].alive;
+    if (alive == 0)
+        out[n++] = "no gateway runs";
+    if (s->overdue > 0)
+        out[n++] = "messages are overdue";
+    if (s->count[MESSAGE_FAILED] > 0)
+        out[n++] = "messages failed";
+    return n;
+}
+
+static void print_health(const struct status_report *s)
+{
+    const char *problems[STATUS_PROBLEMS_MAX];
+    int n = find_problems(s, problems);
+    printf("health       %s", n == 0 ? "ok" : "");
+    for (int i = 0; i < n; i++)
+        printf("%s%s", i > 0 ? ", " : "", problems[i]);
+    puts(n > 0 ? ": see postdate doctor" : "");
+}
+
 void status_print(const struct status *status)
 {
     const struct status_report *s = &status->report;
@@ -88,8 +125,10 @@ void status_print(const struct status *status)
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");
+    print_lateness(&s->lateness);
     print_window(&status->window, s->now_ms);
     print_instances(s);
+    print_health(s);
 }
 
 static json_t *time_or_null(int64_t ms)
@@ -124,6 +163,26 @@ static json_t *window_value(const struct window *w)
     return o;
 }
 
+/* The names of /v1/stats. */
+static json_t *lateness_value(const struct status_lateness *l)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "count", json_integer(l->count));
+    json_object_set_new(o, "p50", l->count > 0 ? json_integer(l->p50_ms) : json_null());
+    json_object_set_new(o, "p90", l->count > 0 ? json_integer(l->p90_ms) : json_null());
+    json_object_set_new(o, "p99", l->count > 0 ? json_integer(l->p99_ms) : json_null());
+    return o;
+}
+
+static json_t *problems_value(const struct status_report *s)
+{
+    const char *problems[STATUS_PROBLEMS_MAX];
+    json_t *out = json_array();
+    for (int i = 0, n = find_problems(s, problems); i < n; i++)
+        json_array_append_new(out, json_string(problems[i]));
+    return out;
+}
+
 int status_print_json(const struct status *status, size_t flags)
 {
     const struct status_report *s = &status->report;
@@ -144,8 +203,10 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "next_due_at", time_or_null(s->next_due_ms));
     json_object_set_new(o, "overdue", json_integer(s->overdue));
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
+    json_object_set_new(o, "lateness_ms", lateness_value(&s->lateness));
     json_object_set_new(o, "window", window_value(&status->window));
     json_object_set_new(o, "gateways", instances_value(s));
+    json_object_set_new(o, "problems", problems_value(s));
     char *text = json_dumps(o, flags);
     json_decref(o);
     if (text == NULL) {

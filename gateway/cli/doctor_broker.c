@@ -262,11 +262,12 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
         doctor_report(d, FINDING_OK, "broker.rejected", "no refused messages are parked");
         return;
     }
-    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused messages are parked in %s",
-                  q->ready, REJECTED_QUEUE);
+    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s parked in %s", q->ready,
+                  q->ready == 1 ? " is" : "s are", REJECTED_QUEUE);
     doctor_remedy(
         d, "look at them in the management UI, or with any client: the header x-postdate-error tells the "
-           "reason of each; publish them again corrected, or purge the queue");
+           "reason of each, x-postdate-routing-key where it was to go; publish them again corrected, or "
+           "purge the queue");
 }
 
 static void report_backlog(struct doctor *d, const char *check, const char *name,

@@ -140,8 +140,9 @@ void doctor_check_transport(struct doctor *d)
                       t == TRANSPORT_TIMER ? "timer, the gateway itself waits"
                       : t == TRANSPORT_TTL ? "ttl"
                                            : "auto picks ttl",
-                      d->has_plugin ? "the delayed-message plugin (auto would pick it)"
-                                    : "no delayed-message plugin (auto would pick ttl)");
+                      d->has_plugin         ? "the delayed-message plugin (auto would pick it)"
+                      : t == TRANSPORT_AUTO ? "no delayed-message plugin"
+                                            : "no delayed-message plugin (auto would pick ttl)");
     }
 }
 

@@ -118,6 +118,18 @@ static int operate_key(struct cli *cli, const struct cli_operation *op, const st
     return code != 0 ? code : exit_code(&tally);
 }
 
+/* "99 of 100 cancelled" leaves a question open. */
+static void explain_rest(const struct cli_operation *op, int64_t left)
+{
+    if (left > 0)
+        fprintf(stderr, "postdate: left out %lld: %s\n", (long long)left,
+                op->kind == OPERATE_RESCHEDULE
+                    ? "claimed or locked meanwhile, the key names another message by "
+                      "now, or the new time would be beyond delivery.max_delay"
+                : op->kind == OPERATE_RETRY ? "locked meanwhile, or the key names another message by now"
+                                            : "claimed or locked meanwhile");
+}
+
 static int operate_filters(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
 {
     struct operate_bulk bulk = {
@@ -131,11 +143,13 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
         fprintf(stderr, "postdate: stopped after %lld messages\n", (long long)count.changed);
         return cli_fail(&e);
     }
-    if (f->dry_run)
+    if (f->dry_run) {
         printf("%lld would be %s\n", (long long)count.matched, op->done);
-    else
-        printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);
-    return count.changed == count.matched || f->dry_run ? 0 : 1;
+        return 0;
+    }
+    printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);
+    explain_rest(op, count.matched - count.changed);
+    return count.changed == count.matched ? 0 : 1;
 }
 
 int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f, int id_count,

@@ -2,6 +2,7 @@
 #include "gateway/cli/cli.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -126,6 +127,7 @@ int main(int argc, char **argv)
 {
     struct cli cli = {0};
     signal(SIGPIPE, SIG_IGN);
+    setlocale(LC_CTYPE, ""); /* for text.h; numbers and messages stay as they are */
     int code = run(&cli, argc, argv);
     pg_close(cli.pg);
     if (cli.has_config)

@@ -33,13 +33,15 @@ static int park_one(struct broker *b, const struct intake_delivery *d, struct er
     snprintf(reason, sizeof reason, "%.*s", (int)d->reason.len,
              d->reason.data ? (const char *)d->reason.data : "");
     buf_init(&properties, 1 << 20);
-    accept_parked_properties(d->input.properties, reason, &properties);
+    accept_parked_properties(&d->input, reason, &properties);
     struct bytes queue = bytes_of_str("postdate.rejected"), none = bytes_of("", 0);
     int rc = broker_publish(b, none, queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(b)) {
-        /* The headers do not fit any more with ours: keep the reason and the body. */
+        /* The headers do not fit any more with ours: keep the reason, where it was published, and the body.
+         */
+        struct accept_input bare = {.exchange = d->input.exchange, .routing_key = d->input.routing_key};
         buf_reset(&properties);
-        accept_parked_properties(none, reason, &properties);
+        accept_parked_properties(&bare, reason, &properties);
         rc = broker_publish(b, none, queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
     }
     buf_free(&properties);

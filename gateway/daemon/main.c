@@ -22,7 +22,7 @@
 #define WATCH_NS INT64_C(100000000)
 
 static const char usage[] =
-    "usage: postdated [-c FILE] [--check-config]\n"
+    "Usage: postdated [-c FILE] [--check-config]\n"
     "\n"
     "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each "
     "when it is due.\n"
@@ -34,7 +34,10 @@ static const char usage[] =
     "\n"
     "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: put back what is not due, finish what is "
     "in flight,\n"
-    "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n";
+    "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n"
+    "\n"
+    "Exit: 0 stopped as asked, 1 internal error, 64 usage, 77 permission, 78 configuration, address in use "
+    "or schema.\n";
 
 struct daemon {
     struct gateway gateway;

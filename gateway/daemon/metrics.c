@@ -74,7 +74,8 @@ static void print_counters(struct metrics *m, struct buf *out)
         const char *name, *labels, *help; /* help NULL: same metric as before */
     } table[METRIC_COUNT] = {
         [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
-                                    "Messages stored, by the way they came."},
+                                    "Messages stored by this gateway, by the way they came; "
+                                    "http includes the control queue."},
         [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
         [METRIC_INTAKE_KEPT] = {"postdate_messages_kept_total", "{way=\"amqp\"}",
                                 "Messages not stored because their key was taken and the older one kept."},

@@ -12,7 +12,7 @@ enum metric {
     METRIC_INTAKE_ACCEPTED,  /* over AMQP, a row each */
     METRIC_INTAKE_KEPT,      /* over AMQP: the key was taken and kept */
     METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
-    METRIC_API_ACCEPTED,     /* over HTTP */
+    METRIC_API_ACCEPTED,     /* over HTTP or the control queue */
     METRIC_API_KEPT,
     METRIC_COMMITS, /* transactions that stored messages which came over HTTP */
     METRIC_DELIVERED,

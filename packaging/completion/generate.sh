@@ -31,6 +31,7 @@ values='
     if (long == "--config" || long == "--file" || long == "--batch" || long == "--rabbitmqctl") return "FILES"
     if (long == "--state") return "scheduled claimed handed delivered cancelled superseded failed"
     if (long == "--on-conflict") return "keep replace reject"
+    if (long == "--hold") return "gateway broker"
     return ""'
 
 if [ "$shell" = bash ]; then

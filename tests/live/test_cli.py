@@ -131,6 +131,32 @@ class Commands(CliTest):
         status = json.loads(self.runs(p, 'status', '--json'))
         self.assertIn('1', json.dumps(status))
         self.assertIn('scheduled', json.dumps(status))
+        self.assertEqual(status['problems'], ['no gateway runs'])
+        self.assertEqual(status['lateness_ms'], {'count': 0, 'p50': None, 'p90': None, 'p99': None})
+        self.assertIn('nothing was delivered in the last minute', self.runs(p, 'status'))
+
+    def test_status_tells_lateness_and_health(self):
+        p = self.place()
+        late = 'insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key,' \
+            " properties, body) select due, due, due + n * interval '1 ms', (lpad(to_hex((extract(epoch from due)" \
+            " * 1000)::bigint), 12, '0') || lpad(to_hex(n), 20, '0'))::uuid, 'delivered', 'g', 'e', 'k', '', ''" \
+            " from generate_series(1, {count}) n, (select date_trunc('second', now()) - interval '{ago} s' as due) d"
+        p.value(late.format(count=500, ago=70) + ' returning 1')
+        self.assertEqual(json.loads(self.runs(p, 'status', '--json'))['lateness_ms']['count'], 0, 'too long ago')
+        p.value(late.format(count=100, ago=2) + ' returning 1')
+        status = json.loads(self.runs(p, 'status', '--json'))
+        self.assertEqual(status['lateness_ms'], {'count': 100, 'p50': 50, 'p90': 90, 'p99': 99})
+        self.assertIn('lateness     p50 50, p90 90, p99 99 ms (100 in the last minute)', self.runs(p, 'status'))
+        self.assertRegex(self.runs(p, 'status'), 'health +no gateway runs: see postdate doctor')
+        id = self.runs(p, 'schedule', '-k', 'k', '--delay', '0s', '--body', 'x').strip()
+        p.value(f"update postdate.message set state = 'failed', settled_at = now() where id = '{id}' returning 1")
+        self.assertEqual(json.loads(self.runs(p, 'status', '--json'))['problems'], ['no gateway runs', 'messages failed'])
+
+    def test_hold(self):
+        p = self.place()
+        id = self.runs(p, 'schedule', '-k', 'k', '--delay', '1h', '--body', 'x', '--hold', 'broker').strip()
+        self.assertEqual(json.loads(self.runs(p, 'show', id, '--json'))['hold'], 'broker')
+        self.fails(p, 65, 'schedule', '-k', 'k', '--delay', '1h', '--body', 'x', '--hold', 'me', says=('hold', 'me', 'broker'))
 
     @harness.needs_vhosts(1)
     def test_status_names_who_waits(self):
@@ -139,6 +165,7 @@ class Commands(CliTest):
         p.gateway(POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_WINDOW='1s')
         p.gateway(POSTDATE_HANDOVER_TRANSPORT='timer')
         shown = self.runs(p, 'status')
+        self.assertRegex(shown, r'(?m)^health +ok$')
         for transport in ('ttl', 'timer'):
             self.assertRegex(shown, rf'\S+:\d+  alive, {transport}, started')
         gateways = json.loads(self.runs(p, 'status', '--json'))['gateways']

@@ -174,6 +174,12 @@ class Refused(SharedTest):
         m = self.assert_parked(b'bad key')
         self.assertIn('routing', m.headers['x-postdate-error'])
 
+    def test_a_parked_message_tells_where_it_was_published(self):
+        self.c.publish('order.due', b'to be mended', {'x-delay': 'soon', 'n': 1})
+        headers = self.assert_parked(b'to be mended', 'soon').headers
+        self.assertEqual((headers['x-postdate-intake'], headers['x-postdate-routing-key'], headers['n']),
+                         ('postdate', 'order.due', 1))
+
     def test_unknown_words_in_control_headers(self):
         _, key = self.inbox()
         self.c.publish(key, b'conflict', {'x-postdate-key': 'a', 'x-postdate-on-conflict': 'maybe'})

@@ -114,6 +114,23 @@ class Tables(LiveTest):
         self.assertEqual(token['exchanges'], [wide, 'b' * 80])
 
 
+    def test_text_is_shown_as_the_terminal_can(self):
+        """Letters stay letters; what would steer the terminal never gets there raw."""
+        p = self.place()
+        evil = 'k\x1b[31m\u202e'
+        rc, out, err = p.cli('schedule', '-k', 'größe', '--delay', '1h', '--body', 'Grüße,\n\tÄ\x1b[2J')
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(p.cli('schedule', '-k', evil, '--delay', '2h', '--body', 'x')[0], 0)
+        self.assertEqual(p.cli('schedule', '-k', '漢' * 50, '--delay', '3h', '--body', 'x')[0], 0)
+        utf8, ascii_only = {**p.env(), 'LC_ALL': 'C.UTF-8'}, {**p.env(), 'LC_ALL': 'C'}
+        rows = p.cli('list', env=utf8)[1].splitlines()
+        self.assertRegex(rows[1], 'größe$')
+        self.assertRegex(rows[2], r'k\\x1b\[31m\\xe2\.\.$')
+        self.assertRegex(rows[3], r' 漢{7}\.\.$')
+        self.assertIn('\nGrüße,\n\tÄ\\x1b[2J\n', p.cli('show', out.strip(), env=utf8)[1])
+        self.assertRegex(p.cli('list', env=ascii_only)[1].splitlines()[1], r'gr\\xc3\\xb6\\xc3\.\.$')
+
+
 def command_table():
     """{command: its long options}, read from the sources: what getopt really takes."""
     def options(text):

@@ -545,7 +545,7 @@ static void accept_copy(struct fixture *f, size_t len, size_t flip_at, uint8_t f
     else
         assert_int_equal(f->e.kind, ERR_REJECT);
     buf_reset(&out);
-    accept_parked_properties(in.properties, "why", &out);
+    accept_parked_properties(&in, "why", &out);
     assert_false(out.failed);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_header_text(f, "x-postdate-error", "why");
@@ -580,19 +580,35 @@ static void test_parked(void **state)
     p.delivery_mode = 2;
     wire_properties_write(&p, &f->properties);
 
+    struct accept_input in = {.exchange = bytes_of_str("orders.later"),
+                              .routing_key = bytes_of_str("order.due"),
+                              .properties = buf_bytes(&f->properties)};
     buf_init(&out, 4096);
-    accept_parked_properties(buf_bytes(&f->properties), "because", &out);
+    accept_parked_properties(&in, "because", &out);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_int_equal(f->stored.flags, WIRE_HEADERS | WIRE_DELIVERY_MODE);
     assert_header_text(f, "x-postdate-error", "because");
     assert_header_text(f, "x-postdate-expiration", "250");
     assert_header_text(f, "x-postdate-user-id", "alice");
     assert_header_text(f, "x-postdate-key", "");
+    assert_header_text(f, "x-postdate-intake", "orders.later");
+    assert_header_text(f, "x-postdate-routing-key", "order.due");
     assert_true(has_header(f, "x-delay"));
+
+    in.properties = buf_bytes(&out); /* published again as it is, and refused again */
+    in.routing_key = bytes_of_str("second");
+    struct buf again;
+    buf_init(&again, 4096);
+    accept_parked_properties(&in, "because", &again);
+    assert_int_equal(wire_properties_read(buf_bytes(&again), &f->stored, NULL), 0);
+    assert_header_text(f, "x-postdate-routing-key", "second");
+    assert_int_equal(again.len, out.len - strlen("order.due") + strlen("second"));
+    buf_free(&again);
     buf_free(&out);
 
+    in = (struct accept_input){.properties = buf_bytes(&f->properties)};
     buf_init(&out, 60); /* too small for all of it: the reason alone */
-    accept_parked_properties(buf_bytes(&f->properties), "because", &out);
+    accept_parked_properties(&in, "because", &out);
     assert_false(out.failed);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_int_equal(f->stored.flags, WIRE_HEADERS);

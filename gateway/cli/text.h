@@ -1,0 +1,18 @@
+/* Text of users for people to read: what the terminal's character set (LC_CTYPE, set by main) can show stays
+ * as it is, all else is escaped as \xHH, so that no text moves the cursor or colours the screen. Any thread.
+ */
+#ifndef POSTDATE_GATEWAY_CLI_TEXT_H
+#define POSTDATE_GATEWAY_CLI_TEXT_H
+
+#include "core/bytes.h"
+#include <stddef.h>
+
+#define TEXT_ANY_WIDTH ((size_t)-1)
+
+/* On one line; cut to `columns` (two or more) on the screen, ending in "..", or to the `size` bytes of out.
+ * Returns out. */
+const char *text_show(struct bytes v, size_t columns, char *out, size_t size);
+/* The same with line breaks and tabs, uncut: out needs 4 * v.len + 3 bytes. */
+const char *text_show_lines(struct bytes v, char *out, size_t size);
+
+#endif
