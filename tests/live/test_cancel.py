@@ -79,6 +79,7 @@ class Cancel(SharedTest):
         self.assertEqual(inbox.wait_body(b'plain').id, message_id)
 
 
+@harness.not_san
 class CancelRace(LiveTest):
     weight = 8
 

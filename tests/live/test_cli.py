@@ -375,6 +375,7 @@ class ConfigFile(CliTest):
         p.gateway(POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=self.config(p.amqp + '\n'))
 
 
+@harness.not_san
 class FarAhead(CliTest):
     """Two years of daily partitions."""
     weight = 6

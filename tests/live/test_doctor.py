@@ -386,6 +386,7 @@ class DoctorBroker(Doctor):
         found = self.doctor(p, POSTDATE_AMQP_URL=with_path(p.amqp, 'no such vhost'))
         self.assert_finding(found, 'broker.connection', 'fail', 'no such vhost', 'add_vhost')
 
+    @harness.not_san
     def test_permissions(self):
         p = self.place()
         user = 'u' + p.database

@@ -202,6 +202,7 @@ class Refusals(LiveTest):
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
         self.assertLessEqual(len(g.lines_with('postdate publisher: ')), 1, 'channels closed')
 
+    @harness.not_san
     def test_a_thousand_missing_exchanges_do_not_push_out_the_good_one(self):
         """What is known of exchanges has limited room; bad names took that of the good ones."""
         p = self.place()

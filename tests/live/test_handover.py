@@ -94,6 +94,7 @@ class Handover(LiveTest):
         sent = self.arrives_through_the_exit(p, c, inbox)
         self.assert_each_once(p, inbox, [b'a', b'b', *sent])
 
+    @harness.not_san
     def test_a_deleted_rung_is_made_again(self):
         p = self.place()
         p.gateway(**ttl())

@@ -153,6 +153,7 @@ class ServersDie(LiveTest):
         flow.check(self)
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 15, 'all to be settled')
 
+    @harness.not_san
     def test_servers_absent_at_start_are_waited_for_and_said_once(self):
         p = self.p
         self.kill('postgres', 'rabbitmq')
