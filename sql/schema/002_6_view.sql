@@ -13,7 +13,7 @@ create function postdate.wire_text(b bytea) returns jsonb language plpgsql immut
 begin
     return to_jsonb(convert_from(b, 'UTF8'));
 exception when others then
-    return jsonb_build_object('!bytes', replace(encode(b, 'base64'), E'\n', ''));
+    return jsonb_build_object('!bytes', replace(encode(b, 'base64'), chr(10), ''));
 end $$;
 
 create function postdate.wire_double(b bytea, at integer, len integer) returns jsonb language plpgsql immutable as $$
@@ -65,7 +65,7 @@ begin
                 start := one.next;
             end;
         end loop;
-    when k = 'x' then value := jsonb_build_object('!bytes', replace(encode(substr(b, start + 1, len), 'base64'), E'\n', ''));
+    when k = 'x' then value := jsonb_build_object('!bytes', replace(encode(substr(b, start + 1, len), 'base64'), chr(10), ''));
     when k in ('f', 'd') then value := postdate.wire_double(b, at, len);
     else
         n := case when k = 'D' then postdate.wire_number(b, at + 1, 4) else postdate.wire_number(b, at, len) end;
@@ -171,7 +171,7 @@ begin
     end if;
     if not 'postdate_reader' = any (missing) then
         grant select on postdate.messages to postdate_reader;
-        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and p.proname like 'wire\_%' loop
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and starts_with(p.proname, 'wire_') loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;
     end if;
