@@ -298,6 +298,15 @@ class Sql(SharedTest):
         code, text = psql_error(self.p.postgres, "select postdate.schedule_many('{}')")
         self.assertEqual(code, '22023', text)
 
+    def test_reading_the_view_costs_what_the_message_is_large(self):
+        """Not the square of it: an array and a table with as many entries as fit."""
+        voids, names = b'V' * 60_000, b''.join(b'\x04%04xV' % i for i in range(10_000))
+        table = b'\x01aA' + len(voids).to_bytes(4, 'big') + voids + names + b'\x01at\x01'
+        wire = (b'\x20\x00' + len(table).to_bytes(4, 'big') + table).hex()
+        found = self.p.psql(f"set statement_timeout = '{5 * harness.SLOWNESS}s'; select jsonb_array_length(h -> 'a'), (select count(*) from "
+                            f"jsonb_object_keys(h)) from (select postdate.wire_properties('\\x{wire}') -> 'headers' as h offset 0) x")
+        self.assertEqual(found, [['60000', '10001']], 'of two with one name the first counts')
+
     def test_the_view_shows_amqp_and_sql_messages_alike(self):
         _, key = self.inbox()
         self.c.publish(key, b'x', {'x-delay': 3_600_000, 'n': 5, 'f': 2.5, 's': 'text', 'l': [1, True, None], 't': {'a': 'b'}, 'neg': -3},
