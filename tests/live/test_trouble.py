@@ -134,6 +134,36 @@ class KilledBulk(LiveTest):
                          "b.state = 'scheduled' and b.due = a.due + interval '2 h'")
         self.assertEqual(shifted, [[str(total)]], 'each was shifted once')
 
+    def test_nobody_waits_behind_bulk_operations_and_a_stop_ends_them_between_two_chunks(self):
+        p = self.place()
+        gw = p.gateway()
+        web = Web(gw.http())
+        items = [dict(DUE, routing_key=f'gate{i % 2}', delay_ms=3_600_000 + i * 1000, delay=None) for i in range(450)]
+        done = web.post('/v1/messages', {'messages': items}).json['results']
+        gate = Gate(p, deferred=False)
+        answers = []
+
+        def shift(address, key):
+            return Web(address).post('/v1/messages:reschedule', {'filter': {'routing_key': key}, 'shift_ms': 7_200_000},
+                                     Idempotency_Key=key)
+        address = gw.http()
+        threads = [threading.Thread(target=lambda k=key: answers.append(shift(address, k))) for key in ('gate0', 'gate1', 'third')]
+        for t in threads:
+            t.start()
+        gate.wait(2)
+        self.assertEqual(web.get('/v1/messages/' + done[-1]['id']).status, 200)
+        self.assertEqual(web.ask('DELETE', '/v1/messages/' + done[-1]['id']).status, 200)
+        gw.process.send_signal(signal.SIGTERM)
+        gw.wait_log('stopping')
+        gate.open()
+        for t in threads:
+            t.join()
+        self.assertEqual(gw.wait(), 0)
+        self.assertEqual({(a.status, a.problem) for a in answers}, {(503, 'not-ready')}, answers)
+        self.assertEqual(p.counts(), {'scheduled': 449, 'superseded': 400, 'cancelled': 1}, 'one chunk of each')
+        rest = shift(p.gateway().http(), 'gate0')
+        self.assertEqual((rest.status, rest.json['changed']), (200, 25), rest)
+
     @staticmethod
     def ask(address, body):
         try:
