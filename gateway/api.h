@@ -157,8 +157,8 @@ struct api_context {
     int64_t now_ms;     /* database clock */
     int64_t lead_ms;
     const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
-    bool wake;  /* out: something is due soon: the claimer should look */
-    bool wrote; /* out: the connection died over a call that must not be repeated blindly */
+    bool wake;                 /* out: something is due soon: the claimer should look */
+    bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
 };
 
 /* Does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database failed (e is

@@ -8,7 +8,7 @@
 
 #define DESK_STORERS 2
 #define DESK_WORKERS 2
-#define DESK_BULKERS 2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
+#define DESK_BULKERS 2      /* while one is busy, the other one still says so of a repeated Idempotency-Key */
 #define DESK_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
 /* Requests in the order they came. Thread-safe. */
@@ -35,7 +35,7 @@ struct desk {
     pthread_t storers[DESK_STORERS], workers[DESK_WORKERS], bulkers[DESK_BULKERS], accountant;
     int storer_count, worker_count, bulker_count;
     bool accountant_runs;
-    atomic_bool ending; /* what takes long is to end early */
+    atomic_bool ending;          /* what takes long is to end early */
     pthread_mutex_t counts_lock; /* guards the next three */
     struct status_report counts;
     int64_t counted_ms; /* monotonic; 0: never */

@@ -1,5 +1,5 @@
-/* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may take
- * minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
+/* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
+ * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
 #include "gateway/daemon/desk_internal.h"
 
 #include "gateway/log.h"
