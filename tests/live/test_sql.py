@@ -380,6 +380,20 @@ class SqlMigrate(LiveTest):
         self.assertNotIn(b'old 3', [m.body for m in inbox.all()])
 
 
+class SqlSettings(LiveTest):
+    def test_what_the_database_has_set_for_all_changes_nothing(self):
+        p = self.place(migrate=False)
+        for setting in ('standard_conforming_strings = off', "default_transaction_isolation = 'serializable'", "datestyle = 'German'",
+                        "search_path = ''", "timezone = 'Asia/Kolkata'", 'synchronous_commit = off'):
+            p.stack.psql(f'alter database {p.database} set {setting}')
+        p.migrate()
+        p.gateway()
+        inbox = p.consumer('q', bind='k')
+        p.psql("select postdate.schedule('k', 'sql', '0', key => 'a')")
+        p.client().publish('k', b'amqp', {'x-delay': 100})
+        self.assertEqual({m.body for m in inbox.wait(2)}, {b'sql', b'amqp'})
+
+
 class SqlRace(LiveTest):
     weight = 8
     rounds = int(os.environ.get('POSTDATE_CANCEL_ROUNDS', '2'))  # 50 is the full form
