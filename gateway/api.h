@@ -14,6 +14,7 @@
 #include "sql/accept_store.h"
 #include "sql/operate.h"
 #include "sql/pg.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -155,8 +156,9 @@ struct api_context {
     uint8_t secret[16]; /* signs page tokens */
     int64_t now_ms;     /* database clock */
     int64_t lead_ms;
-    bool wake;  /* out: something is due soon: the claimer should look */
-    bool wrote; /* out: the connection died over a call that must not be repeated blindly */
+    const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
+    bool wake;                 /* out: something is due soon: the claimer should look */
+    bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
 };
 
 /* Does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database failed (e is

@@ -10,6 +10,8 @@ struct bulk {
     struct api_request scratch; /* the filter's conditions */
     struct lookup_filter filter;
     struct operate_bulk order;
+    const atomic_bool *ending;
+    bool stopped; /* between two chunks */
     bool touched; /* out: it failed when something was, or may have been, changed */
 };
 
@@ -40,11 +42,30 @@ static int read_fields(struct api_request *r, const json_t *root, struct bulk *b
     return -1;
 }
 
+static bool go_on(void *ctx, int64_t matched, int64_t changed)
+{
+    struct bulk *b = ctx;
+    (void)matched;
+    (void)changed;
+    b->stopped = atomic_load(b->ending);
+    return !b->stopped;
+}
+
 static int run(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
     struct operate_count n = {0};
+    b->ending = c->ending;
+    b->order.progress = go_on;
+    b->order.ctx = b;
     int rc = operate_bulk(c->pg, api_operate_scope(r), &b->order, &n, e);
-    b->touched = rc != 0 && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
+    b->touched = (rc != 0 || b->stopped) && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
+    if (rc == 0 && b->stopped) {
+        api_fail(&r->answer, API_NOT_READY,
+                 "the gateway is stopping; %" PRId64 " messages were changed, and asking again with the same "
+                 "Idempotency-Key does the rest",
+                 n.changed);
+        return 0;
+    }
     if (rc != 0 && e->kind == ERR_REJECT) {
         api_fail(&r->answer, API_INVALID_MESSAGE, "%s", e->text);
         return 0;
@@ -147,6 +168,10 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     int64_t clock_us;
     if (api_params_check(r, (const char *const[]){NULL}) != 0)
         return 0;
+    if (atomic_load(c->ending)) {
+        api_fail(&r->answer, API_NOT_READY, "the gateway is stopping; nothing was changed");
+        return 0;
+    }
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
         return 0;

@@ -83,8 +83,7 @@ int api_filter_from_json(const json_t *filter, struct api_request *scratch, stru
     for (void *i = json_object_iter((json_t *)(uintptr_t)filter); i != NULL;
          i = json_object_iter_next((json_t *)(uintptr_t)filter, i)) {
         const json_t *v = json_object_iter_value(i);
-        if (json_is_null(v))
-            continue;
+        /* null, too: a condition that somebody's variable had no value for must not become "all messages". */
         if (!json_is_string(v) || scratch->param_count == API_PARAMS_MAX) {
             api_fail(a, API_INVALID_MESSAGE, "filter.%s: %s is not a string",
                      bytes_printable(bytes_of_str(json_object_iter_key(i)), shown, sizeof shown),

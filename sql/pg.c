@@ -9,18 +9,23 @@
 
 /* What every session runs with. Plans are pinned: all our queries are index lookups, partitions may be too
  * fresh to have statistics, and one bad plan in the claim would make every message late. force_custom_plan
- * prunes partitions while planning; a generic plan would lock every one of them. */
-static const char session_setup[] = "set search_path = pg_catalog, pg_temp;"
-                                    "set timezone = 'UTC';"
-                                    "set datestyle = 'ISO';"
-                                    "set client_min_messages = warning;"
-                                    "set plan_cache_mode = force_custom_plan;"
-                                    "set jit = off;"
-                                    "set enable_seqscan = off; set enable_bitmapscan = off;"
-                                    "set enable_hashjoin = off; set enable_mergejoin = off;"
-                                    "set idle_in_transaction_session_timeout = '60s';"
-                                    "select set_config('synchronous_commit', 'on', false)"
-                                    " where current_setting('synchronous_commit') = 'off'";
+ * prunes partitions while planning; a generic plan would lock every one of them. The rest undoes what the
+ * database or the role may have set: what literals mean, and that a statement sees what was committed before
+ * it. */
+static const char session_setup[] =
+    "set search_path = pg_catalog, pg_temp;"
+    "set standard_conforming_strings = on;"
+    "set session characteristics as transaction isolation level read committed;"
+    "set timezone = 'UTC';"
+    "set datestyle = 'ISO';"
+    "set client_min_messages = warning;"
+    "set plan_cache_mode = force_custom_plan;"
+    "set jit = off;"
+    "set enable_seqscan = off; set enable_bitmapscan = off;"
+    "set enable_hashjoin = off; set enable_mergejoin = off;"
+    "set idle_in_transaction_session_timeout = '60s';"
+    "select set_config('synchronous_commit', 'on', false)"
+    " where current_setting('synchronous_commit') = 'off'";
 
 static void one_line(const char *text, char *out, size_t out_size)
 {

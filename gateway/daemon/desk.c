@@ -41,28 +41,21 @@ void desk_queue_put(struct desk_queue *q, struct api_request *r)
 {
     r->next = NULL;
     pthread_mutex_lock(&q->lock);
-    bool closed = q->closed;
-    if (!closed) {
+    bool closed = q->closed, full = q->count == DESK_QUEUE_MAX;
+    if (!closed && !full) {
         *q->last = r;
         q->last = &r->next;
+        q->count++;
         pthread_cond_signal(&q->came);
     }
     pthread_mutex_unlock(&q->lock);
-    if (!closed)
+    if (!closed && !full)
         return;
-    api_fail(&r->answer, API_NOT_READY, "the gateway is stopping");
+    if (closed)
+        api_fail(&r->answer, API_NOT_READY, "the gateway is stopping");
+    else
+        api_fail(&r->answer, API_OVERLOADED, "%d requests wait for the database already", DESK_QUEUE_MAX);
     r->done(r);
-}
-
-void desk_queue_put_first(struct desk_queue *q, struct api_request *r)
-{
-    pthread_mutex_lock(&q->lock);
-    r->next = q->first;
-    if (q->first == NULL)
-        q->last = &r->next;
-    q->first = r;
-    pthread_cond_signal(&q->came);
-    pthread_mutex_unlock(&q->lock);
 }
 
 struct api_request *desk_queue_take(struct desk_queue *q, int64_t wait_ms, bool *ended)
@@ -75,6 +68,7 @@ struct api_request *desk_queue_take(struct desk_queue *q, int64_t wait_ms, bool 
         continue;
     struct api_request *r = q->first;
     if (r != NULL) {
+        q->count--;
         q->first = r->next;
         if (q->first == NULL)
             q->last = &q->first;
@@ -136,14 +130,17 @@ struct desk *desk_open(struct gateway *g, struct err *e)
     d->gateway = g;
     queue_open(&d->store);
     queue_open(&d->work);
+    queue_open(&d->bulk);
     queue_open(&d->count);
     pthread_mutex_init(&d->counts_lock, NULL);
     for (int i = 0; i < DESK_STORERS; i++)
         d->storer_count += pthread_create(&d->storers[d->storer_count], NULL, desk_storer, d) == 0;
     for (int i = 0; i < DESK_WORKERS; i++)
         d->worker_count += pthread_create(&d->workers[d->worker_count], NULL, desk_worker, d) == 0;
+    for (int i = 0; i < DESK_BULKERS; i++)
+        d->bulker_count += pthread_create(&d->bulkers[d->bulker_count], NULL, desk_bulker, d) == 0;
     d->accountant_runs = pthread_create(&d->accountant, NULL, desk_accountant, d) == 0;
-    if (d->storer_count > 0 && d->worker_count > 0 && d->accountant_runs)
+    if (d->storer_count > 0 && d->worker_count > 0 && d->bulker_count > 0 && d->accountant_runs)
         return d;
     err_set(e, ERR_BUG, "cannot start threads: is the limit of processes reached?");
     desk_close(d);
@@ -152,23 +149,41 @@ struct desk *desk_open(struct gateway *g, struct err *e)
 
 void desk_put(struct desk *d, struct api_request *r)
 {
-    desk_queue_put(r->op == API_SCHEDULE ? &d->store : r->op == API_STATS ? &d->count : &d->work, r);
+    switch (r->op) {
+    case API_SCHEDULE:
+        desk_queue_put(&d->store, r);
+        break;
+    case API_STATS:
+        desk_queue_put(&d->count, r);
+        break;
+    case API_BULK_CANCEL:
+    case API_BULK_RESCHEDULE:
+    case API_BULK_RETRY:
+        desk_queue_put(&d->bulk, r);
+        break;
+    default:
+        desk_queue_put(&d->work, r);
+    }
 }
 
 void desk_stop(struct desk *d)
 {
     if (d == NULL)
         return;
+    atomic_store(&d->ending, true);
     queue_close(&d->store);
     queue_close(&d->work);
+    queue_close(&d->bulk);
     queue_close(&d->count);
     for (int i = 0; i < d->storer_count; i++)
         pthread_join(d->storers[i], NULL);
     for (int i = 0; i < d->worker_count; i++)
         pthread_join(d->workers[i], NULL);
+    for (int i = 0; i < d->bulker_count; i++)
+        pthread_join(d->bulkers[i], NULL);
     if (d->accountant_runs)
         pthread_join(d->accountant, NULL);
-    d->storer_count = d->worker_count = 0;
+    d->storer_count = d->worker_count = d->bulker_count = 0;
     d->accountant_runs = false;
     atomic_store(&d->ready, false);
 }
@@ -180,6 +195,7 @@ void desk_close(struct desk *d)
     desk_stop(d);
     queue_destroy(&d->store);
     queue_destroy(&d->work);
+    queue_destroy(&d->bulk);
     queue_destroy(&d->count);
     pthread_mutex_destroy(&d->counts_lock);
     free(d);

@@ -3,6 +3,7 @@
  *
  *   requests ─┬─ API_SCHEDULE ─▶ STORERS: as many requests as wait share one transaction (group commit)
  *             ├─ API_STATS ────▶ ACCOUNTANT: counts, at most as often as counting is cheap
+ *             ├─ API_BULK_… ───▶ BULKERS: the same; end between two chunks when the desk stops
  *             └─ all others ───▶ WORKERS: one at a time each
  *
  * So a thousand clients with one message each do not mean a thousand commits: while one transaction waits for

@@ -25,6 +25,7 @@ struct storer {
     struct api_request *later; /* to be offered again, in no order */
     int64_t now_ms;            /* database clock of this group */
     bool commit_sent;
+    bool unclear; /* the answer to a commit of this group was lost, and the commit was not seen since */
 };
 
 /* For struct store_extra; ctx is the storer. */

@@ -8,12 +8,15 @@
 
 #define DESK_STORERS 2
 #define DESK_WORKERS 2
+#define DESK_BULKERS 2      /* while one is busy, the other one still says so of a repeated Idempotency-Key */
+#define DESK_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
 /* Requests in the order they came. Thread-safe. */
 struct desk_queue {
     pthread_mutex_t lock;
     pthread_cond_t came;
     struct api_request *first, **last;
+    size_t count;
     bool closed;
 };
 
@@ -28,10 +31,11 @@ struct desk_line {
 
 struct desk {
     struct gateway *gateway;
-    struct desk_queue store, work, count;
-    pthread_t storers[DESK_STORERS], workers[DESK_WORKERS], accountant;
-    int storer_count, worker_count;
+    struct desk_queue store, work, bulk, count;
+    pthread_t storers[DESK_STORERS], workers[DESK_WORKERS], bulkers[DESK_BULKERS], accountant;
+    int storer_count, worker_count, bulker_count;
     bool accountant_runs;
+    atomic_bool ending;          /* what takes long is to end early */
     pthread_mutex_t counts_lock; /* guards the next three */
     struct status_report counts;
     int64_t counted_ms; /* monotonic; 0: never */
@@ -39,8 +43,8 @@ struct desk {
 };
 
 int64_t desk_now_ms(void); /* monotonic */
+/* Answers it at once when the queue is closed or full. */
 void desk_queue_put(struct desk_queue *q, struct api_request *r);
-void desk_queue_put_first(struct desk_queue *q, struct api_request *r);
 /* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */
 struct api_request *desk_queue_take(struct desk_queue *q, int64_t wait_ms, bool *ended);
 
@@ -52,6 +56,7 @@ int desk_line_now(struct desk_line *line, int64_t *out_ms, struct err *e);
 
 void *desk_storer(void *desk);
 void *desk_worker(void *desk);
+void *desk_bulker(void *desk);
 void *desk_accountant(void *desk);
 /* desk_stats.c: the answer to API_STATS. */
 void desk_stats_answer(struct desk *d, struct api_request *r);

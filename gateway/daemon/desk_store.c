@@ -2,7 +2,9 @@
  *
  * What can't share it waits for the next: a request whose key, or Idempotency-Key, another one of the group
  * has too; one whose key somebody's open transaction holds (for some seconds). If the answer to the COMMIT is
- * lost, one row tells whether it happened: a transaction is there whole or not at all. */
+ * lost, one row tells whether it happened: a transaction is there whole or not at all. It may also be still
+ * under way, in a session that does not know yet that its client is gone: the group is offered again under
+ * the same ids, so the second transaction meets the first one, and can't be stored beside it. */
 #include "core/siphash.h"
 #include "gateway/daemon/desk_group.h"
 #include "gateway/log.h"
@@ -163,7 +165,7 @@ static void nap_ms(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* After a connection that died: 1 it is stored, 0 it is not, -1 nobody knows. */
+/* After a connection that died: 1 it is stored, 0 it is not or not yet, -1 nobody knows. */
 static int was_stored(struct storer *s, struct err *e)
 {
     size_t n;
@@ -175,15 +177,23 @@ static int was_stored(struct storer *s, struct err *e)
     for (;;) {
         if (desk_line_connect(&s->line, e) == 0) {
             /* Nothing was to be stored: asking again leads to the same. */
-            int found =
-                s->commit_sent && one != NULL ? store_was_committed(s->line.pg, one->message.id, e) : 0;
+            int found = s->unclear && one != NULL ? store_was_committed(s->line.pg, one->message.id, e) : 0;
             if (found >= 0 || !err_is_transient(e))
                 return found;
         }
-        if (desk_now_ms() >= give_up_ms || (!s->commit_sent && s->line.attempt > 2))
-            return s->commit_sent ? -1 : 0;
+        if (desk_now_ms() >= give_up_ms || (!s->unclear && s->line.attempt > 2))
+            return s->unclear ? -1 : 0;
         nap_ms(PAUSE_MS);
     }
+}
+
+/* Postgres refused the group, or had a lock in the way. Where an earlier commit of it is unclear, that one
+ * may be what is in the way: it was still under way when it was looked for. Then the group is there, and its
+ * answers were made. */
+static bool is_there_by_now(struct storer *s)
+{
+    struct err e = {0};
+    return s->unclear && was_stored(s, &e) > 0;
 }
 
 /* 0: committed, every member has its answer (or waits). */
@@ -196,18 +206,20 @@ static int store(struct storer *s, struct err *e)
     int losses = 0;
     size_t n;
     struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    s->unclear = false;
     for (;;) {
         s->commit_sent = false;
         if (store_accept(s->line.pg, &o, items, n, e) == 0)
             return 0;
-        if (!err_is_transient(e))
-            return -1;
-        if (e->kind == ERR_BUSY && !pg_is_broken(s->line.pg)) {
-            if (desk_now_ms() >= give_up_ms)
+        if (!pg_is_broken(s->line.pg) && e->kind != ERR_AWAY) {
+            if (is_there_by_now(s))
+                return 0;
+            if (e->kind != ERR_BUSY || desk_now_ms() >= give_up_ms)
                 return -1;
             nap_ms(LATER_MS);
             continue;
         }
+        s->unclear = s->unclear || s->commit_sent;
         if (e->kind == ERR_AWAY && !pg_is_broken(s->line.pg))
             desk_line_close(
                 &s->line); /* committed locally only: what is stored is looked up like after a loss */
@@ -217,7 +229,6 @@ static int store(struct storer *s, struct err *e)
         if (found < 0 || s->line.pg == NULL || ++losses == LOSSES_MAX)
             return err_set(e, ERR_AWAY,
                            found < 0 ? "the outcome is unknown" : "the database does not answer");
-        s->commit_sent = false;
     }
 }
 
@@ -263,7 +274,7 @@ static void fail_all(struct storer *s, const struct err *e)
 {
     for (size_t i = 0; i < s->count; i++) {
         struct api_answer *a = &s->group[i].schedule.request->answer;
-        if (s->commit_sent)
+        if (s->unclear)
             api_fail(
                 a, API_UNKNOWN_OUTCOME,
                 "the database went away during the commit; asking again with the same Idempotency-Key or key "
@@ -288,7 +299,7 @@ static void store_singly(struct storer *s)
         add(s, all[i]);
         if (s->count == 0)
             continue;
-        s->commit_sent = false;
+        s->unclear = false;
         if (desk_line_connect(&s->line, &e) != 0 || store(s, &e) != 0) {
             fail_all(s, &e);
             continue;
@@ -315,7 +326,6 @@ void *desk_storer(void *arg)
         struct err e = {0};
         if (s->count == 0)
             continue;
-        s->commit_sent = false;
         if (store(s, &e) == 0) {
             count(s);
             answer_all(s);

@@ -1,4 +1,5 @@
-/* Workers: look-ups and operations on stored messages, one request at a time each. */
+/* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
+ * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
 #include "gateway/daemon/desk_internal.h"
 
 #include "gateway/log.h"
@@ -51,19 +52,32 @@ static void run(struct worker *w, struct api_request *r)
         api_fail_err(&r->answer, &e);
 }
 
-void *desk_worker(void *arg)
+static void serve(struct desk *d, struct desk_queue *queue, const char *name)
 {
-    struct desk *d = arg;
-    struct worker w = {.desk = d, .line = {.gateway = d->gateway, .name = "postdate http"}};
+    struct worker w = {.desk = d, .line = {.gateway = d->gateway, .name = name}};
     w.context.rules = config_accept_rules(d->gateway->config);
     w.context.lead_ms = d->gateway->config->delivery.lead_ms;
+    w.context.ending = &d->ending;
     for (bool ended = false; !ended;) {
-        struct api_request *r = desk_queue_take(&d->work, 500, &ended);
+        struct api_request *r = desk_queue_take(queue, 500, &ended);
         if (r == NULL)
             continue;
         run(&w, r);
         r->done(r);
     }
     desk_line_close(&w.line);
+}
+
+void *desk_worker(void *arg)
+{
+    struct desk *d = arg;
+    serve(d, &d->work, "postdate http");
+    return NULL;
+}
+
+void *desk_bulker(void *arg)
+{
+    struct desk *d = arg;
+    serve(d, &d->bulk, "postdate http bulk");
     return NULL;
 }

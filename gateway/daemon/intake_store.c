@@ -96,8 +96,15 @@ static int store_patiently(struct intake *in, struct err *e)
     struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
                               .consumer = in->consumer};
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
+    bool lost = false;
     while (store_accept(in->pg, &o, in->items, in->item_count, e) != 0) {
         int done = -1;
+        struct err look = {0};
+        /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
+         * of the same ones. */
+        if (lost && !pg_is_broken(in->pg) && e->kind == ERR_REJECT && was_committed(in, &look) > 0)
+            return 0;
+        lost = lost || pg_is_broken(in->pg);
         /* Until it is certain: storing again what is stored would look like a conflict of ids. */
         while (done < 0) {
             if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)

@@ -48,7 +48,11 @@ create function postdate.check_number(field text, value jsonb) returns integer l
 declare
     n numeric := value::text::numeric;
 begin
-    if value::text !~ '[.]' then
+    if length(value::text) > 400 then
+        -- a double has up to 350 digits, and more would take more memory than its bytes on the wire say
+        perform postdate.refuse(field || ': the number is too long', 'It has ' || length(value::text) || ' digits: ' || postdate.shown(value::text) || '.',
+            'Allowed are 64-bit integers and double precision numbers; write others as text.');
+    elsif value::text !~ '[.]' then
         if n between -2147483648 and 2147483647 then return 5; end if;
         if n between -9223372036854775808 and 9223372036854775807 then return 9; end if;
     elsif abs(n) < 1.7e308 then
@@ -83,7 +87,7 @@ begin
     end if;
     if value ? '!bytes' and value - '!bytes' = '{}' then
         begin
-            if jsonb_typeof(value -> '!bytes') <> 'string' or (value ->> '!bytes') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$' then
+            if jsonb_typeof(value -> '!bytes') <> 'string' or (value ->> '!bytes') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$' then
                 raise invalid_parameter_value;
             end if;
             return 5 + octet_length(decode(value ->> '!bytes', 'base64'));
@@ -139,8 +143,8 @@ begin
         allowed := 'Write a whole number from 0 to 255.';
     when name = 'timestamp' then
         if whole and t::bigint >= 0 then return 8; end if;
-        if jsonb_typeof(value) = 'string' and t ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$'
-           and t::timestamptz >= timestamptz '1970-01-01 00:00:00+00' then return 8; end if;
+        if jsonb_typeof(value) = 'string' and t ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$'
+           and t::timestamptz >= timestamptz '1970-01-01 00:00:00+00' and t::timestamptz < timestamptz '9999-12-31 23:59:59.999+00' then return 8; end if;
         allowed := 'Write seconds since 1970 or an RFC 3339 time from 1970 on.';
     when name = 'expiration' then
         if (whole or (jsonb_typeof(value) = 'string' and t ~ '^[0-9]{1,18}$')) and t::bigint between 0 and 315360000000 then

@@ -27,7 +27,9 @@ declare
 begin
     if headers is null and properties is null then
         -- persistent, and the content type: AMQP flags, then values (core/wire.h)
-        d.properties := case body_kind when 'j' then '\x900010'::bytea || 'application/json'::bytea || '\x02'::bytea else '\x100002'::bytea end;
+        -- (without a backslash: what that means is up to the caller's standard_conforming_strings)
+        d.properties := case body_kind when 'j' then decode('900010', 'hex') || convert_to('application/json', 'UTF8') || decode('02', 'hex')
+                                       else decode('100002', 'hex') end;
         return d;
     end if;
     if headers is not null then
@@ -115,13 +117,18 @@ begin
     return d.id;
 end $$;
 
--- Accepted means committed, and committed means flushed, whatever the caller's session has set. And the gateways look in time
--- for what is due later than wake_ms; a NOTIFY makes commits queue up, so only what is due sooner gets one.
-create function postdate.after_write(s postdate.settings, first_due timestamptz, now_at timestamptz) returns void language plpgsql as $$
+-- Committed means flushed, whatever the caller's session has set: what was accepted or cancelled stays so if Postgres crashes.
+create function postdate.commit_durably() returns void language plpgsql as $$
 begin
     if current_setting('synchronous_commit') = 'off' then
         perform set_config('synchronous_commit', 'on', true);
     end if;
+end $$;
+
+-- The gateways look in time for what is due later than wake_ms; a NOTIFY makes commits queue up, so only what is due sooner gets one.
+create function postdate.after_write(s postdate.settings, first_due timestamptz, now_at timestamptz) returns void language plpgsql as $$
+begin
+    perform postdate.commit_durably();
     if first_due < now_at + s.wake_ms * interval '1 millisecond' then
         perform pg_notify('postdate_wake', '');
     end if;

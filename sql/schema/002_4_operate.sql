@@ -134,12 +134,15 @@ begin
         m := postdate.message_lock(wanted, scope, false);
         latest := coalesce(m.id, latest);
     end if;
-    if m.state in ('cancelled', 'superseded') then
+    if m.state = 'cancelled' then
         result := 'done';
+    elsif m.state = 'superseded' then
+        result := 'not_found'; -- what it became was delivered or cancelled, and removed, long ago: who knows which
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
            set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
          where x.due = m.due and x.id = m.id;
+        perform postdate.commit_durably();
         result := 'done';
     else
         result := case when m.state is null then 'not_found' else 'too_late' end;

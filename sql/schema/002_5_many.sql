@@ -66,7 +66,7 @@ create function postdate.drafts_read(s postdate.settings, now_at timestamptz, no
 language sql as $$
     select array_agg(case when plain
                           then row(due, postdate.id_make(due), case when s.broker_holds = 'all' then 'b' else 'g' end, coalesce(v ->> 'exchange', s.exchange),
-                                   v ->> 'routing_key', v ->> 'key', 'keep', '\x100002'::bytea, null, convert_to(v ->> 'body', 'UTF8'))::postdate.draft
+                                   v ->> 'routing_key', v ->> 'key', 'keep', decode('100002', 'hex'), null, convert_to(v ->> 'body', 'UTF8'))::postdate.draft
                           else postdate.draft_parse(s, now_at, v) end order by o)
       from (select v, o, plain,
                    case when not plain then null
@@ -139,8 +139,12 @@ declare
     s postdate.settings;
     now_at timestamptz := clock_timestamp();
     p record;
+    a record;
     r record;
     stored uuid[];
+    kept uuid[];
+    refused text[];
+    decided boolean[];
     first_due timestamptz;
 begin
     if jsonb_typeof(messages) is distinct from 'array' then
@@ -177,21 +181,24 @@ begin
               from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o);
         return;
     end if;
+    -- Those whose key was taken, in the order of the keys, too.
     for r in
-        select o::integer as ordinal, d.id, d.key, case when d.id is null then p.errors[o] end as error, i.id is not null as stored, o
+        select o::integer as ordinal, d.due
           from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o)
           left join unnest(stored) i (id) on i.id = d.id
-         order by o
+         where d.id is not null and i.id is null
+         order by d.exchange, d.key, o
     loop
-        ordinal := r.ordinal;
-        id := r.id;
-        error := r.error;
-        if r.id is not null and not r.stored then
-            select a.id, a.error into id, error from postdate.draft_accept(p.drafts[r.ordinal], s) a;
-            perform postdate.after_write(s, (p.drafts[r.ordinal]).due, now_at);
-        end if;
-        return next;
+        a := postdate.draft_accept(p.drafts[r.ordinal], s);
+        kept[r.ordinal] := a.id;
+        refused[r.ordinal] := a.error;
+        decided[r.ordinal] := true;
+        perform postdate.after_write(s, r.due, now_at);
     end loop;
+    return query
+        select d.o::integer, case when decided[d.o] then kept[d.o] else d.id end, case when decided[d.o] then refused[d.o] when d.id is null then p.errors[d.o] end
+          from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, o)
+         order by d.o;
 end $$;
 
 create function postdate.cancel(id uuid) returns text

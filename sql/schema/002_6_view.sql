@@ -13,7 +13,7 @@ create function postdate.wire_text(b bytea) returns jsonb language plpgsql immut
 begin
     return to_jsonb(convert_from(b, 'UTF8'));
 exception when others then
-    return jsonb_build_object('!bytes', replace(encode(b, 'base64'), E'\n', ''));
+    return jsonb_build_object('!bytes', replace(encode(b, 'base64'), chr(10), ''));
 end $$;
 
 create function postdate.wire_double(b bytea, at integer, len integer) returns jsonb language plpgsql immutable as $$
@@ -44,6 +44,7 @@ declare
                           when 'f' then 4 when 'l' then 8 when 'L' then 8 when 'T' then 8 when 'd' then 8 when 'D' then 5 when 'V' then 0 end;
     n numeric;
     start integer := at;
+    list jsonb[] := '{}'; -- appended to in place, as a jsonb can't be: 100,000 entries must not take minutes
 begin
     if len is null then
         len := postdate.wire_number(b, at, 4);
@@ -56,16 +57,16 @@ begin
     when k = 'S' then value := postdate.wire_text(substr(b, start + 1, len));
     when k = 'F' then value := postdate.wire_table(b, start, next);
     when k = 'A' then
-        value := '[]';
         while start < next loop
             declare one record;
             begin
                 one := postdate.wire_value(b, chr(get_byte(b, start)), start + 1);
-                value := value || jsonb_build_array(one.value);
+                list := array_append(list, one.value);
                 start := one.next;
             end;
         end loop;
-    when k = 'x' then value := jsonb_build_object('!bytes', replace(encode(substr(b, start + 1, len), 'base64'), E'\n', ''));
+        value := to_jsonb(list);
+    when k = 'x' then value := jsonb_build_object('!bytes', replace(encode(substr(b, start + 1, len), 'base64'), chr(10), ''));
     when k in ('f', 'd') then value := postdate.wire_double(b, at, len);
     else
         n := case when k = 'D' then postdate.wire_number(b, at + 1, 4) else postdate.wire_number(b, at, len) end;
@@ -78,7 +79,8 @@ end $$;
 
 create function postdate.wire_table(b bytea, start integer, stop integer) returns jsonb language plpgsql immutable as $$
 declare
-    t jsonb := '{}';
+    names text[] := '{}';
+    list jsonb[] := '{}';
     at integer := start;
     len integer;
     name text;
@@ -89,10 +91,12 @@ begin
         name := postdate.wire_text(substr(b, at + 2, len)) #>> '{}';
         at := at + 1 + len;
         one := postdate.wire_value(b, chr(get_byte(b, at)), at + 1);
-        t := jsonb_build_object(name, one.value) || t; -- of duplicates the first counts
+        names := array_append(names, name);
+        list := array_append(list, one.value);
         at := one.next;
     end loop;
-    return t;
+    -- of duplicates the first counts
+    return coalesce((select jsonb_object_agg(k, v order by o desc) from unnest(names, list) with ordinality e (k, v, o)), '{}');
 end $$;
 
 -- {"headers":…,"properties":…} of stored properties; null where they can't be read.
@@ -171,7 +175,7 @@ begin
     end if;
     if not 'postdate_reader' = any (missing) then
         grant select on postdate.messages to postdate_reader;
-        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and p.proname like 'wire\_%' loop
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and starts_with(p.proname, 'wire_') loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;
     end if;

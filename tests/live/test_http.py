@@ -181,6 +181,12 @@ class Calls(HttpTest):
                       '&'.join(f'p{i}=1' for i in range(40))):
             self.problem(self.web.get('/v1/messages?' + query), 400, 'invalid-request')
 
+    def test_a_filter_without_its_value_is_not_all_messages(self):
+        m = self.schedule()
+        for condition in ('routing_key', 'key', 'exchange'):
+            self.problem(self.web.post('/v1/messages:cancel', {'filter': {condition: None}}), 422, 'invalid-message')
+        self.assertEqual(self.web.get('/v1/messages/' + m['id']).json['state'], 'scheduled')
+
     def test_bulk_counts_first_and_then_changes(self):
         for _ in range(5):
             self.schedule()

@@ -137,6 +137,53 @@ class Sql(SharedTest):
         inbox.wait(len(odd), 20)
         self.assertEqual(self.sql(f"select count(*) from postdate.messages where routing_key = '{key}' and state = 'failed'"), '0')
 
+    def test_what_could_not_be_encoded_is_refused(self):
+        """Accepted, these would become `failed` at their due time, or take a hundred times the memory that they count for."""
+        wrong = ['properties => \'{"timestamp": "2026-01-01T24:00:00Z"}\'', 'properties => \'{"timestamp": "9999-12-31T23:59:59-15:00"}\'',
+                 'headers => \'{"x": {"!bytes": "AB=="}}\'', 'headers => \'{"x": {"!bytes": "AAB="}}\'',
+                 "headers => jsonb_build_object('n', ('0.' || repeat('0', 400) || '1')::numeric)"]
+        for arguments in wrong:
+            self.assertEqual(psql_error(self.p.postgres, f"select postdate.schedule('k', 'x', '1h', {arguments})")[0], '22023', arguments)
+
+    def test_no_setting_of_the_caller_changes_what_is_stored(self):
+        inbox, key = self.inbox()
+        s = self.p.session()
+        for setting in ('standard_conforming_strings = off', "intervalstyle = 'sql_standard'", "bytea_output = 'escape'",
+                        "timezone = 'Asia/Kolkata'", "datestyle = 'German, DMY'", 'transform_null_equals = on', 'array_nulls = off'):
+            s.run('set ' + setting)
+        self.assertEqual(len(s.run(f"select postdate.schedule('{key}', 'text', '100 ms')")[-1][0]), 36)
+        s.run(f"select postdate.schedule('{key}', '[1]'::json, '100 ms')")
+        s.run(f'select postdate.schedule_many(\'[{{"routing_key": "{key}", "body": "many", "delay_ms": 100}}]\')')
+        s.close()
+        self.assertEqual({m.body for m in inbox.wait(3)}, {b'text', b'[1]', b'many'})
+        self.assertEqual({m.body: (m.properties.delivery_mode, m.properties.content_type) for m in inbox.all()},
+                         {b'text': (2, None), b'many': (2, None), b'[1]': (2, 'application/json')})
+
+    def test_two_batches_that_replace_the_same_keys_do_not_deadlock(self):
+        _, key = self.inbox()
+
+        def items(*names):
+            return '[' + ','.join(f'{{"routing_key": "{key}", "body": "x", "delay": "1h", "key": "dl-{n}", "on_conflict": "replace"}}'
+                                  for n in names) + ']'
+        self.p.psql(f"select postdate.schedule_many('{items(1, 2)}')")
+        sessions = [self.p.session() for _ in range(3)]
+        for s in sessions:
+            self.addCleanup(s.close)
+        sessions[0].run('begin')
+        sessions[0].run("select key from postdate.key where key = 'dl-2' for update")
+        answers = []
+        threads = []
+        for s, names in zip(sessions[1:], ((2, 1), (1, 2))):
+            statement = f"select ordinal, error from postdate.schedule_many('{items(*names)}')"
+            threads.append(threading.Thread(target=lambda s=s, q=statement: answers.append(s.run(q))))
+            threads[-1].start()
+            wait_until(lambda: self.sql("select count(*) from pg_stat_activity where datname = current_database() and "
+                                        "wait_event_type = 'Lock'") == str(len(threads)), 10, 'it to wait')
+        sessions[0].run('rollback')
+        for t in threads:
+            t.join()
+        self.assertEqual(answers, [[['1', ''], ['2', '']]] * 2)
+
     def test_an_open_transaction_delays_nobody(self):
         inbox, key = self.inbox()
         self.p.psql(f"select postdate.schedule('{key}', 'kept', '1500 ms', key => 'open')")
@@ -163,6 +210,18 @@ class Sql(SharedTest):
         self.assertEqual(self.sql(f"select postdate.cancel('{uuid.uuid4()}')"), 'not_found')
         self.assertEqual(self.sql("select postdate.cancel_key('no such key')"), 'not_found')
         self.assertEqual(self.sql(f"select postdate.reschedule('{one}', '1h')"), 'too_late')
+
+    def test_what_was_answered_is_flushed_whatever_the_session_says(self):
+        _, key = self.inbox()
+        one = self.sql(f"select postdate.schedule('{key}', 'x', '1h')")
+        for call in (f"schedule('{key}', 'x', '1h')", f"reschedule('{one}', '2h')", f"cancel('{one}')"):
+            s = self.p.session()
+            s.run('set synchronous_commit = off')
+            s.run('begin')
+            s.run(f'select postdate.{call}')
+            self.assertEqual(s.run('show synchronous_commit'), [['on']], call)
+            s.run('commit')
+            s.close()
 
     def test_a_cancel_rolled_back_is_none(self):
         inbox, key = self.inbox()
@@ -239,6 +298,15 @@ class Sql(SharedTest):
         code, text = psql_error(self.p.postgres, "select postdate.schedule_many('{}')")
         self.assertEqual(code, '22023', text)
 
+    def test_reading_the_view_costs_what_the_message_is_large(self):
+        """Not the square of it: an array and a table with as many entries as fit."""
+        found = self.p.psql(
+            f"set statement_timeout = '{5 * harness.SLOWNESS}s'; with t as (select '\\x016141'::bytea || int4send(60000) || "
+            "convert_to(repeat('V', 60000), 'UTF8') || string_agg('\\x04'::bytea || convert_to(lpad(to_hex(i), 4, '0') || 'V', 'UTF8'), '') || "
+            "'\\x01617401' as b from generate_series(1, 10000) i) select jsonb_array_length(h -> 'a'), (select count(*) from jsonb_object_keys(h)) "
+            "from (select postdate.wire_properties('\\x2000' || int4send(octet_length(b)) || b) -> 'headers' as h from t offset 0) x")
+        self.assertEqual(found, [['60000', '10001']], 'of two with one name the first counts')
+
     def test_the_view_shows_amqp_and_sql_messages_alike(self):
         _, key = self.inbox()
         self.c.publish(key, b'x', {'x-delay': 3_600_000, 'n': 5, 'f': 2.5, 's': 'text', 'l': [1, True, None], 't': {'a': 'b'}, 'neg': -3},
@@ -310,6 +378,20 @@ class SqlMigrate(LiveTest):
                    'all to be settled')
         self.assertIn(b'old 1', [m.body for m in inbox.wait(2)])
         self.assertNotIn(b'old 3', [m.body for m in inbox.all()])
+
+
+class SqlSettings(LiveTest):
+    def test_what_the_database_has_set_for_all_changes_nothing(self):
+        p = self.place(migrate=False)
+        for setting in ('standard_conforming_strings = off', "default_transaction_isolation = 'serializable'", "datestyle = 'German'",
+                        "search_path = ''", "timezone = 'Asia/Kolkata'", 'synchronous_commit = off'):
+            p.stack.psql(f'alter database {p.database} set {setting}')
+        p.migrate()
+        p.gateway()
+        inbox = p.consumer('q', bind='k')
+        p.psql("select postdate.schedule('k', 'sql', '0', key => 'a')")
+        p.client().publish('k', b'amqp', {'x-delay': 100})
+        self.assertEqual({m.body for m in inbox.wait(2)}, {b'sql', b'amqp'})
 
 
 class SqlRace(LiveTest):
@@ -470,3 +552,12 @@ class SqlOperations(LiveTest):
         p.gateway()
         wait_until(lambda: p.value(f"select count(*) from postdate.moved where first_id = '{orphan}'") == '0', 15, 'the janitor')
         self.assertEqual(p.value(f"select postdate.cancel('{old}')"), 'cancelled')
+        # Delivered before its time, and removed since: its first row, of a later day, is still there.
+        p.consumer('q', bind='k')
+        far = p.value("select postdate.schedule('k', 'x', '2 days')")
+        self.assertEqual(p.value(f"select postdate.reschedule('{far}', '0')"), 'rescheduled')
+        wait_until(lambda: p.counts().get('delivered') == 1, 15, 'the delivery')
+        self.assertEqual(p.value(f"select postdate.cancel('{far}')"), 'too_late')
+        p.psql(f"with gone as (delete from postdate.moved where first_id = '{far}' returning id) "
+               f"delete from postdate.message where id in (select id from gone) and id <> '{far}'")
+        self.assertEqual(p.value(f"select postdate.cancel('{far}')"), 'not_found')

@@ -1,8 +1,13 @@
 """What goes wrong in the middle: gateways killed between commit and acknowledgement, locks, a database that goes away
 during a commit. Postgres is made to wait by triggers that want an advisory lock which the test holds."""
 import json
+import os
+import shutil
 import signal
+import socket
+import tempfile
 import threading
+import urllib.parse
 
 from harness import LiveTest, not_san, wait_until
 from test_control import QUEUE, Requester
@@ -31,7 +36,8 @@ class Gate:
 
     def waiting(self):
         return [row[0] for row in self.place.psql(
-            "select pid from pg_locks where locktype = 'advisory' and objid = 4711 and not granted")]
+            "select pid from pg_locks where locktype = 'advisory' and objid = 4711 and not granted and "
+            "database = (select oid from pg_database where datname = current_database())")]
 
     def wait(self, count=1):
         return wait_until(lambda: len(self.waiting()) >= count and self.waiting(), 15, 'the gate to be reached')
@@ -39,6 +45,54 @@ class Gate:
     def open(self):
         self.session.run('select pg_advisory_unlock(4711)')
         wait_until(lambda: not self.waiting(), 10, 'the gate to be passed')
+
+
+class Relay:
+    """Between a gateway and Postgres. Dropped, the gateway's connections end, and Postgres hears nothing of it."""
+
+    def __init__(self, url):
+        found = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
+        name = f'.s.PGSQL.{found["port"][0]}'
+        self.server = os.path.join(found['host'][0], name)
+        self.directory = tempfile.mkdtemp(prefix='relay')
+        self.url = url.replace(found['host'][0], self.directory)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(os.path.join(self.directory, name))
+        self.listener.listen(50)
+        self.pairs, self.dropped = [], []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.server)
+            self.pairs.append((client, server))
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    @staticmethod
+    def pump(source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+
+    def drop(self):
+        self.dropped, self.pairs = self.dropped + self.pairs, []
+        for client, _ in self.dropped:
+            client.close() if client.fileno() < 0 else client.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+        for pair in self.pairs + self.dropped:
+            for end in pair:
+                end.close()
+        shutil.rmtree(self.directory)
 
 
 class KilledControl(LiveTest):
@@ -133,6 +187,37 @@ class KilledBulk(LiveTest):
         shifted = p.psql("select count(*) from postdate.message a join postdate.message b on a.state = 'superseded' and "
                          "b.state = 'scheduled' and b.due = a.due + interval '2 h'")
         self.assertEqual(shifted, [[str(total)]], 'each was shifted once')
+
+    def test_nobody_waits_behind_bulk_operations_and_a_stop_ends_them_between_two_chunks(self):
+        p = self.place()
+        gw = p.gateway()
+        web = Web(gw.http())
+        items = [dict(DUE, routing_key=f'gate{i % 2}', delay_ms=3_600_000 + i * 1000, delay=None) for i in range(450)]
+        done = web.post('/v1/messages', {'messages': items}).json['results']
+        gate = Gate(p, deferred=False)
+        answers = []
+
+        def shift(address, key):
+            return Web(address).post('/v1/messages:reschedule', {'filter': {'routing_key': key}, 'shift_ms': 7_200_000},
+                                     Idempotency_Key=key)
+        address = gw.http()
+        threads = [threading.Thread(target=lambda k=key: answers.append(shift(address, k))) for key in ('gate0', 'gate1', 'third')]
+        for t in threads[:2]:
+            t.start()
+        gate.wait(2)
+        threads[2].start()
+        self.assertEqual(web.get('/v1/messages/' + done[-1]['id']).status, 200)
+        self.assertEqual(web.ask('DELETE', '/v1/messages/' + done[-1]['id']).status, 200)
+        gw.process.send_signal(signal.SIGTERM)
+        gw.wait_log('stopping')
+        gate.open()
+        for t in threads:
+            t.join()
+        self.assertEqual(gw.wait(), 0)
+        self.assertEqual({(a.status, a.problem) for a in answers}, {(503, 'not-ready')}, answers)
+        self.assertEqual(p.counts(), {'scheduled': 449, 'superseded': 400, 'cancelled': 1}, 'one chunk of each')
+        rest = shift(p.gateway().http(), 'gate0')
+        self.assertEqual((rest.status, rest.json['changed']), (200, 25), rest)
 
     @staticmethod
     def ask(address, body):
@@ -237,3 +322,47 @@ class CommitRace(LiveTest):
         web = Web(gw.http())
         wait_until(lambda: web.post('/v1/messages', body, Idempotency_Key='race-2').status == 201, 20, 'the repetition')
         self.assertEqual(p.value('select count(*) from postdate.message'), '2')
+
+    def start_behind_relay(self):
+        p = self.place()
+        relay = Relay(p.postgres)
+        self.addCleanup(relay.close)
+        return p, relay, p.gateway(POSTDATE_POSTGRES_URL=relay.url)
+
+    def lose_the_answer(self, p, relay, gate):
+        """The commit goes on, in a session whose client is gone; the next one meets its rows."""
+        gate.wait()
+        relay.drop()
+        wait_until(lambda: p.psql("select pid from pg_stat_activity where datname = current_database() and "
+                                  "wait_event = 'transactionid'"), 15, 'a second try')
+        gate.open()
+
+    def test_a_commit_that_outlives_its_connection_is_answered_as_stored(self):
+        p, relay, gw = self.start_behind_relay()
+        answers = []
+        gate = Gate(p)
+
+        def post(number):
+            answers.append(Web(gw.http()).post('/v1/messages', dict(DUE, routing_key='gate', body=str(number))))
+        threads = [threading.Thread(target=post, args=(i,)) for i in range(5)]
+        threads[0].start()
+        gate.wait()
+        for t in threads[1:]:  # they share a transaction: the second storer's
+            t.start()
+        gate.wait(2)
+        self.lose_the_answer(p, relay, gate)
+        for t in threads:
+            t.join()
+        self.assertEqual([a.status for a in answers], [201] * 5, answers)
+        stored = p.psql('select id from postdate.message')
+        self.assertEqual(sorted(stored), sorted([a.json['id']] for a in answers), 'each once, under the id of its answer')
+
+    def test_what_came_by_amqp_is_not_refused_over_its_own_commit(self):
+        p, relay, _ = self.start_behind_relay()
+        client = p.client()
+        gate = Gate(p)
+        for i in range(3):
+            client.publish('gate', str(i).encode(), {'x-delay': 3_600_000})
+        self.lose_the_answer(p, relay, gate)
+        wait_until(lambda: client.depth('postdate.intake') == 0 and sum(p.counts().values()) == 3, 15, 'all to be stored')
+        self.assertEqual(client.depth('postdate.rejected'), 0)
