@@ -107,7 +107,9 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
     }
     receipt_doubt_heard(d);
     d->lost_ms = 0;
-    return broker_is_dead(b) ? err_set(e, ERR_AWAY, "RabbitMQ has no queue %s any more", d->mark.queue) : 0;
+    return broker_is_dead(b)
+               ? err_set(e, ERR_AWAY, "RabbitMQ has no queue postdate.mark.… of this gateway any more")
+               : 0;
 }
 
 int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)

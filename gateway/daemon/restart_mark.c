@@ -52,16 +52,16 @@ int restart_mark_place(struct restart_mark *m, const struct config *c, struct er
     struct broker *b = startup_open_broker(c, "postdate mark", e);
     if (!b)
         return -1;
-    /* A new name each time: the old queue may be on a node that is away. */
-    snprintf(m->queue, sizeof m->queue, "postdate.mark.%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    if (!m->queue[0])
+        snprintf(m->queue, sizeof m->queue, "postdate.mark.%08" PRIx32 "%08" PRIx32, random_u32(),
+                 random_u32());
     int rc = broker_declare_queue(b, m->queue, args, sizeof args / sizeof args[0], e);
+    if (rc == 0)
+        rc = broker_confirm_select(b, e);
     if (rc == 0)
         rc = publish_mark(b, m->queue, e);
     if (rc == 0)
-        rc = broker_count_queue(b, m->queue, &count, e);
-    if (rc == 0 && count == 0)
-        rc =
-            err_set(e, ERR_CONFIG, "queue '%s' did not keep a message: does a policy apply to it?", m->queue);
+        rc = wait_confirmed(b, m->queue, e);
     broker_close(b);
     m->placed = rc == 0;
     return rc;
@@ -71,8 +71,11 @@ int restart_mark_look(struct restart_mark *m, struct broker *b, struct err *e)
 {
     uint32_t count = 0;
     struct err why = {0};
-    if (broker_count_queue(b, m->queue, &count, &why) != 0 && why.kind != ERR_NOT_FOUND)
-        return err_set(e, why.kind, "%s", why.text);
+    if (broker_count_queue(b, m->queue, &count, &why) != 0) {
+        if (why.kind != ERR_NOT_FOUND)
+            return err_set(e, why.kind, "%s", why.text);
+        m->queue[0] = '\0'; /* gone, or on a node that is away: the next one has another name */
+    }
     m->placed = count > 0;
     return m->placed;
 }

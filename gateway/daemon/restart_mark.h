@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 struct restart_mark {
-    char queue[64];
+    char queue[64]; /* "": to be named */
     bool placed;
 };
 
