@@ -47,6 +47,8 @@ void broker_drop(struct broker *b);
 void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
+/* True once the server has said that it shuts down: what it holds is written to disk before it ends. */
+bool broker_was_shut_down(const struct broker *b);
 int broker_fd(const struct broker *b); /* for poll(2) */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
 bool broker_has_pending(struct broker *b);
@@ -81,6 +83,7 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
+int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
 /* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
 

@@ -98,6 +98,18 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
     return check_reply(b, what, e);
 }
 
+int broker_delete_queue(struct broker *b, const char *name, struct err *e)
+{
+    char what[WHAT_MAX];
+
+    if (check_name("queue", name, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    snprintf(what, sizeof(what), "delete queue '%s'", name);
+    amqp_queue_delete(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0);
+    return check_reply(b, what, e);
+}
+
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
                          struct err *e)
 {

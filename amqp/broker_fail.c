@@ -159,6 +159,8 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
     answer_close(b, channel);
     mark_dead(b);
     b->gone = !channel;
+    /* Not with every forced closing: an administrator's, or that of a vhost that crashed, is no stop. */
+    b->shut_down = !channel && code == AMQP_CONNECTION_FORCED && text_contains(text, "shutdown");
     if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
         return err_set(
             e, kind,

@@ -45,8 +45,9 @@ struct broker {
      * given to another file. */
     int fd;
     bool tls;
-    bool dead; /* the channel or connection is gone: every further call fails */
-    bool gone; /* the connection is: there is nobody to say goodbye to */
+    bool dead;      /* the channel or connection is gone: every further call fails */
+    bool gone;      /* the connection is: there is nobody to say goodbye to */
+    bool shut_down; /* it said that it shuts down */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
     struct buf out;    /* whole frames of publishes that are not sent yet; plain TCP only */

@@ -74,6 +74,17 @@ int settle_free(struct pg *c, int32_t instance, const struct settle_item *items,
  * somebody has that row locked, it is not settled yet. Waits for no lock longer than 50 ms. Needs
  * settle_receipts_setup. */
 int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e);
+/* The broker died without a proper stop: what it let go just before may be lost, though the receipt is here.
+ * Those that it held (delivered: and those that a receipt settled) wait again, from now on, as in doubt;
+ * what a gateway is publishing is left alone. why is kept as the error; *doubted: how many. locked[i]:
+ * somebody has that row locked, it is as it was. Waits for no lock, and commits synchronously. */
+struct settle_doubt {
+    const struct message_id *ids;
+    size_t count;
+    bool delivered;
+    const char *why;
+};
+int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e);
 /* A short lock_timeout, for the session of the receipts. Commits stay synchronous: a receipt is acknowledged
  * after them, and does not come again. */
 int settle_receipts_setup(struct pg *c, struct err *e);

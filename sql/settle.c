@@ -166,6 +166,36 @@ out:
     return r ? 0 : -1;
 }
 
+int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e)
+{
+    struct id_set set;
+    struct pg_params p = {0};
+    PGresult *r = NULL;
+    *doubted = 0;
+    buf_init(&set.array, ARRAY_MAX);
+    id_set_begin(&set, q->count);
+    for (size_t i = 0; i < q->count; i++) {
+        id_set_add(&set, q->ids[i]);
+        locked[i] = false;
+    }
+    if (id_set_params(&set, &p, e) != 0)
+        goto out;
+    pg_add_bytes(&p, bytes_of_str(q->why));
+    pg_add_bool(&p, q->delivered);
+    r = pg_query(c, sql_query_receipts_doubt, &p, e);
+    for (int row = 0; r && row < PQntuples(r); row++) {
+        bool is_locked = pg_bool(r, row, 1);
+        *doubted += !is_locked;
+        for (size_t i = 0; is_locked && i < q->count; i++)
+            if (message_id_equal(q->ids[i], pg_id(r, row, 0)))
+                locked[i] = true;
+    }
+out:
+    PQclear(r);
+    buf_free(&set.array);
+    return r ? 0 : -1;
+}
+
 /* Locks what is free and marks it in done[]. */
 static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
                      bool *done, struct err *e)

@@ -7,9 +7,12 @@
  * is merely late: now, less the greatest lag of the receipts that came a short while ago; not the due time of
  * the last, as a busy ladder lets messages go out of order. Never beyond a receipt whose row is locked. After
  * a new connection the broker may be starting, with much to let go before a receipt comes: then there is no
- * mark for a while. */
+ * mark for a while.
+ *
+ * And when the broker died, the last receipts are not believed: receipt_doubt.h. */
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/receipt_doubt.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
@@ -35,8 +38,11 @@ struct receipts {
     struct pg *pg;
     struct broker *broker;
     struct arena arena;
+    struct receipt_doubt doubt;
     struct batch fresh, locked;
     bool is_locked[PREFETCH];
+    struct message_id some[PREFETCH]; /* those of a batch that are treated alike */
+    bool some_locked[PREFETCH];
     int64_t locked_ms;           /* monotonic; when those were tried last */
     int64_t connected_ms;        /* monotonic; 0: never */
     int64_t least_due_ms;        /* of the fresh ones */
@@ -72,7 +78,8 @@ static int connect(struct receipts *r, struct err *e)
         return -1;
     r->fresh.count = r->locked.count = 0; /* they come again */
     r->broker = startup_open_broker(g->config, "postdate receipts", e);
-    if (!r->broker || broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
+    if (!r->broker || receipt_doubt_connected(&r->doubt, r->broker, r->lag_ms, e) != 0 ||
+        broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
         broker_consume(r->broker, RECEIPT_QUEUE, "postdate.receipts", PREFETCH, e) != 0) {
         watch_failed(&g->rabbitmq, e);
         return -1;
@@ -102,6 +109,7 @@ static int collect(struct receipts *r, struct err *e)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", RECEIPT_QUEUE);
         if (ev.kind == BROKER_EVENT_NONE)
             return 0;
+        receipt_doubt_heard(&r->doubt);
         if (ev.kind != BROKER_EVENT_DELIVERY)
             continue;
         if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id)) { /* not one of ours: forgotten */
@@ -139,12 +147,36 @@ static int acknowledge(struct receipts *r, struct batch *b, struct err *e)
     return 0;
 }
 
+/* Settles those of b whose receipts are in doubt, or those whose are not, and fills r->is_locked for them. */
+static int settle_some(struct receipts *r, const struct batch *b, bool doubtful, struct err *e)
+{
+    struct message_id *ids = r->some;
+    size_t count = 0;
+    for (size_t i = 0; i < b->count; i++)
+        if (receipt_doubt_applies(&r->doubt, b->ids[i]) == doubtful)
+            ids[count++] = b->ids[i];
+    if (count == 0)
+        return 0;
+    int rc = doubtful ? receipt_doubt_read(&r->doubt, r->pg, ids, count, r->some_locked, e)
+                      : settle_receipts(r->pg, ids, count, r->some_locked, e);
+    if (rc != 0)
+        return -1;
+    for (size_t i = 0, n = 0; i < b->count; i++) {
+        if (receipt_doubt_applies(&r->doubt, b->ids[i]) != doubtful)
+            continue;
+        r->is_locked[i] = r->some_locked[n++];
+        if (!doubtful && !r->is_locked[i])
+            receipt_doubt_settled(&r->doubt, b->ids[i]);
+    }
+    return 0;
+}
+
 /* -1: they stay unacknowledged, so they come again. */
 static int settle_batch(struct receipts *r, struct batch *b, struct err *e)
 {
     if (b->count == 0)
         return 0;
-    if (settle_receipts(r->pg, b->ids, b->count, r->is_locked, e) != 0)
+    if (settle_some(r, b, false, e) != 0 || settle_some(r, b, true, e) != 0)
         return -1;
     return acknowledge(r, b, e);
 }
@@ -183,8 +215,11 @@ static void move_mark(struct receipts *r)
 static void run_connected(struct receipts *r, struct err *e)
 {
     while (!gateway_stopping(r->gateway, STOP_PUBLISHERS)) {
-        if (collect(r, e) != 0 || settle_batch(r, &r->fresh, e) != 0 || settle_locked(r, e) != 0)
+        if (receipt_doubt_pulse(&r->doubt, r->broker, r->pg, r->lag_ms, e) != 0 || collect(r, e) != 0 ||
+            settle_batch(r, &r->fresh, e) != 0 || settle_locked(r, e) != 0)
             return;
+        if (r->fresh.count == 0)
+            receipt_doubt_tell(&r->doubt);
         move_mark(r);
     }
 }
@@ -195,7 +230,7 @@ void *receipts_thread(void *arg)
     struct receipts *r = calloc(1, sizeof *r);
     struct err e = {0};
     unsigned attempt = 0;
-    if (!r) {
+    if (!r || receipt_doubt_open(&r->doubt, g) != 0) {
         log_error("out of memory");
         abort();
     }
@@ -208,12 +243,17 @@ void *receipts_thread(void *arg)
             run_connected(r, &e);
             if (e.kind != ERR_NONE)
                 log_debug("receipts: %s", e.text);
+            if (!gateway_stopping(g, STOP_PUBLISHERS))
+                receipt_doubt_lost(&r->doubt, r->broker);
         }
+        if (gateway_stopping(g, STOP_PUBLISHERS))
+            receipt_doubt_close(&r->doubt, r->broker); /* while it can remove the mark */
         broker_drop(r->broker);
         r->broker = NULL;
         if (!gateway_stopping(g, STOP_PUBLISHERS))
             wake_wait(&g->receipts_wake, -1, watch_pause_ms(&attempt) * 1000000);
     }
+    receipt_doubt_close(&r->doubt, NULL);
     pg_close(r->pg);
     arena_free(&r->arena);
     free(r);

@@ -1,0 +1,204 @@
+#include "gateway/daemon/receipt_doubt.h"
+
+#include "gateway/log.h"
+#include "sql/claim.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define LOOK_MS 2000   /* between two looks at the mark: how exactly the time of death is known */
+#define PLACE_MS 30000 /* between two tries to place it */
+#define BATCH 1000
+#define LOCKED_MS 500 /* between two tries of what is locked */
+#define WHY "RabbitMQ died shortly after it let this message go and may have lost it: published again"
+
+static int64_t mono_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+int receipt_doubt_open(struct receipt_doubt *d, struct gateway *g)
+{
+    *d = (struct receipt_doubt){.gateway = g, .from_due_ms = INT64_MAX, .to_due_ms = INT64_MIN};
+    d->pending = calloc(RECEIPT_DOUBT_IDS, sizeof *d->pending);
+    if (recent_open(&d->settled, RECEIPT_DOUBT_IDS) == 0 && d->pending)
+        return 0;
+    receipt_doubt_close(d, NULL);
+    return -1;
+}
+
+void receipt_doubt_close(struct receipt_doubt *d, struct broker *b)
+{
+    restart_mark_remove(&d->mark, b);
+    recent_close(&d->settled);
+    free(d->pending);
+    d->pending = NULL;
+}
+
+void receipt_doubt_heard(struct receipt_doubt *d)
+{
+    d->heard_ms = mono_ms();
+}
+
+void receipt_doubt_settled(struct receipt_doubt *d, struct message_id id)
+{
+    recent_add(&d->settled, id, mono_ms());
+}
+
+void receipt_doubt_lost(struct receipt_doubt *d, const struct broker *b)
+{
+    bool shut_down = b && broker_was_shut_down(b);
+    if (d->lost_ms == 0) {
+        d->lost_ms = mono_ms();
+        d->shut_down = shut_down;
+        d->left = b && !broker_is_dead(b);
+    }
+}
+
+/* Database time at a monotonic one. */
+static int64_t database_ms(const struct receipt_doubt *d, int64_t at_ms)
+{
+    int64_t now_ms = 0;
+    gateway_now_ms(d->gateway, &now_ms); /* there was a sample before the first receipt came */
+    return now_ms - (mono_ms() - at_ms);
+}
+
+/* The broker died between heard_ms and lost_ms, or now if it was us who left. */
+static void decide(struct receipt_doubt *d, int64_t lag_ms)
+{
+    int64_t grace_ms = d->gateway->config->handover.grace_ms, now_ms = mono_ms();
+    int64_t since_ms = d->heard_ms - grace_ms;
+    int64_t from_ms = database_ms(d, since_ms) - lag_ms,
+            to_ms = database_ms(d, d->left ? now_ms : d->lost_ms);
+    d->pending_count += recent_since(&d->settled, since_ms, d->pending + d->pending_count,
+                                     RECEIPT_DOUBT_IDS - d->pending_count);
+    if (recent_forgot(&d->settled, since_ms))
+        log_warning("more than %d receipts came in the time before RabbitMQ died: what it let go earlier is "
+                    "not published again, and may be lost",
+                    RECEIPT_DOUBT_IDS);
+    /* A receipt that was read, but not acknowledged, comes again, and must not settle what it settled before.
+     */
+    for (size_t i = 0; i < d->pending_count; i++)
+        if (message_id_due_ms(d->pending[i]) < from_ms)
+            from_ms = message_id_due_ms(d->pending[i]);
+    bool lately = d->decided_ms && now_ms - d->decided_ms < grace_ms; /* those may still be unread */
+    d->from_due_ms = lately && d->from_due_ms < from_ms ? d->from_due_ms : from_ms;
+    d->to_due_ms = to_ms;
+    d->decided_ms = now_ms;
+    log_debug("RabbitMQ died: %zu settled lately, and what is due in [%" PRId64 ", %" PRId64 "], is in doubt",
+              d->pending_count, d->from_due_ms, d->to_due_ms);
+}
+
+/* 0: the mark was looked at, if there is one. -1: that failed, or b is dead. */
+static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
+{
+    d->look_ms = mono_ms();
+    if (!d->mark.placed)
+        return 0;
+    int there = restart_mark_look(&d->mark, b, e);
+    if (there < 0)
+        return -1;
+    if (!there) {
+        bool shut_down = d->lost_ms != 0 && d->shut_down;
+        if (d->lost_ms == 0)
+            receipt_doubt_lost(d, b); /* of another node of the cluster, whose end this connection outlived */
+        if (!shut_down)
+            decide(d, lag_ms);
+        d->place_ms = 0;
+    }
+    receipt_doubt_heard(d);
+    d->lost_ms = 0;
+    return broker_is_dead(b)
+               ? err_set(e, ERR_AWAY, "RabbitMQ has no queue postdate.mark.… of this gateway any more")
+               : 0;
+}
+
+int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
+{
+    int rc = look(d, b, lag_ms, e);
+    if (rc == 0)
+        d->lost_ms = 0;
+    return rc;
+}
+
+static void place(struct receipt_doubt *d)
+{
+    struct err e = {0};
+    if (d->mark.placed || d->refused || (d->place_ms && mono_ms() - d->place_ms < PLACE_MS))
+        return;
+    if (!d->gateway->transport || !d->gateway->config->handover.receipts)
+        return;
+    d->place_ms = mono_ms();
+    if (restart_mark_place(&d->mark, d->gateway->config, &e) == 0)
+        return;
+    log_debug("the mark by which a start of RabbitMQ is noticed: %s", e.text);
+    d->refused = !err_is_transient(&e);
+    if (d->refused)
+        log_warning("when RabbitMQ dies, what it let go just before is not published again, for there is no "
+                    "telling that it died: %s",
+                    e.text);
+}
+
+static int write_pending(struct receipt_doubt *d, struct pg *pg, struct err *e)
+{
+    bool locked[BATCH];
+    size_t kept = 0, done = 0;
+    if (d->pending_count == 0 || mono_ms() - d->pending_ms < LOCKED_MS)
+        return 0;
+    int rc = 0;
+    while (done < d->pending_count && rc == 0) {
+        size_t left = d->pending_count - done, n = left < BATCH ? left : BATCH, changed;
+        struct settle_doubt q = {.ids = d->pending + done, .count = n, .delivered = true, .why = WHY};
+        rc = settle_doubt(pg, &q, locked, &changed, e);
+        if (rc != 0)
+            break;
+        d->doubted += changed;
+        metrics_add(&d->gateway->metrics, METRIC_IN_DOUBT, changed);
+        for (size_t i = 0; i < n; i++)
+            if (locked[i])
+                d->pending[kept++] = d->pending[done + i];
+        done += n;
+    }
+    while (done < d->pending_count)
+        d->pending[kept++] = d->pending[done++];
+    d->pending_count = kept;
+    d->pending_ms = mono_ms();
+    return rc;
+}
+
+int receipt_doubt_pulse(struct receipt_doubt *d, struct broker *b, struct pg *pg, int64_t lag_ms,
+                        struct err *e)
+{
+    place(d);
+    if (mono_ms() - d->look_ms >= LOOK_MS && look(d, b, lag_ms, e) != 0)
+        return -1;
+    return write_pending(d, pg, e);
+}
+
+bool receipt_doubt_applies(const struct receipt_doubt *d, struct message_id id)
+{
+    int64_t due_ms = message_id_due_ms(id);
+    return due_ms >= d->from_due_ms && due_ms <= d->to_due_ms;
+}
+
+int receipt_doubt_read(struct receipt_doubt *d, struct pg *pg, const struct message_id *ids, size_t count,
+                       bool *locked, struct err *e)
+{
+    size_t changed = 0;
+    /* What is delivered already was settled by a receipt that is believed, or by a confirm. */
+    struct settle_doubt q = {.ids = ids, .count = count, .delivered = false, .why = WHY};
+    if (settle_doubt(pg, &q, locked, &changed, e) != 0)
+        return -1;
+    d->doubted += changed;
+    metrics_add(&d->gateway->metrics, METRIC_IN_DOUBT, changed);
+    return 0;
+}
+
+void receipt_doubt_tell(struct receipt_doubt *d)
+{
+    if (d->doubted == 0 || d->pending_count > 0)
+        return;
+    log_warning("RabbitMQ died without a proper stop and may have lost what it had just let go: %zu messages "
+                "are published again, some will arrive twice",
+                d->doubted);
+    d->doubted = 0;
+}

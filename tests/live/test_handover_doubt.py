@@ -1,0 +1,98 @@
+"""RabbitMQ dies while what it waited with falls due into a classic queue that nobody reads. Such a queue writes what comes
+without a confirm to disk only when it is idle; the receipts were on disk at once. Nothing may be missing."""
+import time
+
+import harness
+from handover_kit import Checks, OwnServers, handover
+from harness import LiveTest, now_ms, wait_until
+
+COUNT = 4000
+AHEAD_MS = (10_000, 20_000, 40_000)  # the longer ones for a machine that is too busy for handing them over in time
+SPREAD_MS = 8000
+SAID = r'published again|may have lost'
+
+
+class Doubts(Checks):
+    time_limit_s = 300
+
+    def fall_due(self, p, blow, **settings):
+        """Hands COUNT messages over and calls blow() when a third of them was let go; in the end all are in the queue that
+        nobody read. Returns (gateway, result of draining it)."""
+        g = p.gateway(**handover(self.transport, grace='10s', **settings))
+        for ahead_ms in AHEAD_MS:
+            key = f'due.{ahead_ms}'
+            p.client().queue('unread.' + key, key)
+            inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', COUNT,
+                           '--timeout-s', 200, '--idle-s', 1, '--retry').wait_consuming()
+            first_due_ms = now_ms() + ahead_ms
+            p.load('publish', '--routing-key', key, '--count', COUNT, '--delay-spread-ms',
+                   f'{ahead_ms},{ahead_ms + SPREAD_MS}').result()
+            while self.states(p, key) != {'handed': COUNT} and now_ms() < first_due_ms:
+                time.sleep(0.1)
+            if now_ms() < first_due_ms:
+                break
+            inbox.process.kill()
+        else:
+            self.fail(f'{COUNT} were never handed over within {AHEAD_MS[-1] / 1000:.0f} s')
+        wait_until(lambda: self.states(p, key).get('delivered', 0) >= COUNT / 3, 60, 'a third to be let go', 0.05)
+        blow()
+        wait_until(lambda: self.states(p, key) == {'delivered': COUNT}, 90, 'all to be delivered', 0.1)
+        read = inbox.result(200)
+        self.assertEqual((read['missing'], read['early'], read['unexpected']), (0, 0, 0), read)
+        r = p.load('consume', '--queue', 'unread.' + key, '--expect', COUNT, '--timeout-s', 60, '--idle-s', 2).result()
+        print(f'note {self.transport}: {COUNT} handed over, {self.id().rsplit(".", 1)[-1]}: {r["missing"]} missing and '
+              f'{r["duplicates"]} duplicates in the queue that nobody read; {read["duplicates"]} duplicates in the other; '
+              f'{g.lines_with(SAID)}', flush=True)
+        self.assertEqual((r['missing'], r['unexpected']), (0, 0), r)
+        return g, r
+
+    def states(self, p, key):
+        return {state: int(n) for state, n in
+                p.psql(f"select state, count(*) from postdate.message where routing_key = '{key}' group by 1")}
+
+
+class BrokerDiesUnread(Doubts, OwnServers):
+    def restart(self, how):
+        self.servers.command(how + '-rabbitmq')
+        self.servers.command('start-rabbitmq')
+
+    def test_killed_while_they_fall_due(self):
+        g, _ = self.fall_due(self.place(), lambda: self.restart('kill'))
+        self.assertEqual(len(g.lines_with(SAID)), 1, g.log())
+
+    def test_killed_while_the_gateway_can_not_settle(self):
+        """The receipts are unread when the broker dies."""
+        p = self.place()
+
+        def blow():
+            holder = p.session()
+            holder.run('begin')
+            holder.run("select count(*) from (select from postdate.message for update) m")
+            wait_until(lambda: p.client().depth('postdate.receipts') > 0, 30, 'receipts to be left unread', 0.05)
+            self.servers.command('kill-rabbitmq')
+            holder.run('rollback')
+            holder.close()
+            self.servers.command('start-rabbitmq')
+
+        g, _ = self.fall_due(p, blow)
+        self.assertEqual(len(g.lines_with(SAID)), 1, g.log())
+
+    def test_lost_connections_make_no_duplicates(self):
+        for how in ('[exit(P, kill) || P <- rabbit_networking:local_connections()], ok.',
+                    'rabbit_networking:close_all_connections(<<"test">>), ok.'):
+            g, r = self.fall_due(self.place(), lambda how=how: self.servers.rabbitmqctl('eval', how))
+            self.assertEqual(g.lines_with(SAID), [])
+            self.assertEqual(r['duplicates'], 0, r)
+
+    def test_a_proper_stop_makes_no_doubts(self):
+        g, r = self.fall_due(self.place(), lambda: self.restart('stop'))
+        self.assertEqual(g.lines_with(SAID), [])
+        self.assertEqual(r['duplicates'], 0, r)
+
+
+class TtlUnread(BrokerDiesUnread, LiveTest):
+    transport = 'ttl'
+
+
+class PluginUnread(BrokerDiesUnread, LiveTest):
+    transport = 'plugin'
