@@ -13,10 +13,11 @@ static struct bytes put(uint8_t **at, struct bytes v)
 }
 
 /* A channel or a connection was closed while it was in flight, perhaps over it; an unroutable message does no
- * harm. What is in doubt only because its gateway died is no more suspect than any other. */
+ * harm. What is in doubt only because its gateway or the broker died is no more suspect than any other. */
 static bool is_refusal(struct bytes error)
 {
-    return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE);
+    return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE) &&
+           !bytes_start_with_str(error, HELD_MAYBE_LOST);
 }
 
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget)

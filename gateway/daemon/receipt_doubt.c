@@ -9,7 +9,7 @@
 #define PLACE_MS 30000 /* between two tries to place it */
 #define BATCH 1000
 #define LOCKED_MS 500 /* between two tries of what is locked */
-#define WHY "RabbitMQ died shortly after it let this message go and may have lost it: published again"
+#define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
 {
