@@ -8,9 +8,11 @@
 #define LOOK_MS 2000   /* between two looks at the mark: how exactly the time of death is known */
 #define PLACE_MS 30000 /* between two tries to place it */
 #define BATCH 1000
-#define LOCKED_MS 500    /* between two tries of what is locked */
-#define STOP_MS 5000     /* a proper stop: from the end of the connections to that of the queues */
-#define STOP_LAG_MS 1000 /* what was let go before them has reached the queues long before */
+#define LOCKED_MS 500 /* between two tries of what is locked */
+/* A proper stop: how long the queues may outlive the connections (25 ms on an idle machine), and how long a
+ * queue may take for what is routed to it. */
+#define STOP_MS 1000
+#define STOP_LAG_MS 200
 #define WHY "RabbitMQ ended shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
