@@ -16,8 +16,8 @@ struct held_budget {
 
 /* How the error text of a returned message begins. */
 #define HELD_UNROUTABLE "unroutable"
-/* And that of one that was let go just before the broker died. */
-#define HELD_MAYBE_LOST "RabbitMQ died"
+/* And that of one that was let go just before the broker ended. */
+#define HELD_MAYBE_LOST "RabbitMQ ended"
 
 struct held {
     struct held *next; /* in the outcome queue */

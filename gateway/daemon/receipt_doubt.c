@@ -9,6 +9,10 @@
 #define PLACE_MS 30000 /* between two tries to place it */
 #define BATCH 1000
 #define LOCKED_MS 500 /* between two tries of what is locked */
+/* A proper stop: how long the queues may outlive the connections (25 ms on an idle machine), and how long a
+ * queue may take for what is routed to it. */
+#define STOP_MS 1000
+#define STOP_LAG_MS 200
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
@@ -62,13 +66,25 @@ static int64_t database_ms(const struct receipt_doubt *d, int64_t at_ms)
     return now_ms - (mono_ms() - at_ms);
 }
 
-/* The broker died between heard_ms and lost_ms, or now if it was us who left. */
-static void decide(struct receipt_doubt *d, int64_t lag_ms)
+/* Receipts for what is due in [from_ms, to_ms], read from now on, are not believed. Nor are those of the last
+ * decision, if that was lately: they may still be unread. */
+static void doubt_due(struct receipt_doubt *d, int64_t from_ms, int64_t to_ms)
 {
-    int64_t grace_ms = d->gateway->config->handover.grace_ms, now_ms = mono_ms();
-    int64_t since_ms = d->heard_ms - grace_ms;
-    int64_t from_ms = database_ms(d, since_ms) - lag_ms,
-            to_ms = database_ms(d, d->left ? now_ms : d->lost_ms);
+    int64_t now_ms = mono_ms();
+    bool lately = d->decided_ms && now_ms - d->decided_ms < d->gateway->config->handover.grace_ms;
+    d->from_due_ms = lately && d->from_due_ms < from_ms ? d->from_due_ms : from_ms;
+    d->to_due_ms = to_ms;
+    d->decided_ms = now_ms;
+    log_debug("RabbitMQ started anew: %zu settled lately, and what was due from %" PRId64 " to %" PRId64
+              ", are in doubt",
+              d->pending_count, d->from_due_ms, d->to_due_ms);
+}
+
+/* The broker died between heard_ms and lost_ms, or now if it was us who left. */
+static void doubt_death(struct receipt_doubt *d, int64_t lag_ms)
+{
+    int64_t since_ms = d->heard_ms - d->gateway->config->handover.grace_ms;
+    int64_t from_ms = database_ms(d, since_ms) - lag_ms;
     d->pending_count += recent_since(&d->settled, since_ms, d->pending + d->pending_count,
                                      RECEIPT_DOUBT_IDS - d->pending_count);
     if (recent_forgot(&d->settled, since_ms))
@@ -80,12 +96,15 @@ static void decide(struct receipt_doubt *d, int64_t lag_ms)
     for (size_t i = 0; i < d->pending_count; i++)
         if (message_id_due_ms(d->pending[i]) < from_ms)
             from_ms = message_id_due_ms(d->pending[i]);
-    bool lately = d->decided_ms && now_ms - d->decided_ms < grace_ms; /* those may still be unread */
-    d->from_due_ms = lately && d->from_due_ms < from_ms ? d->from_due_ms : from_ms;
-    d->to_due_ms = to_ms;
-    d->decided_ms = now_ms;
-    log_debug("RabbitMQ died: %zu settled lately, and what is due in [%" PRId64 ", %" PRId64 "], is in doubt",
-              d->pending_count, d->from_due_ms, d->to_due_ms);
+    doubt_due(d, from_ms, database_ms(d, d->left ? mono_ms() : d->lost_ms));
+}
+
+/* The broker ended its connections at lost_ms, then its queues, in no order: what it let go in between may
+ * have reached the receipt queue only. All the rest was written. */
+static void doubt_stop(struct receipt_doubt *d, int64_t lag_ms)
+{
+    int64_t lost_ms = database_ms(d, d->lost_ms);
+    doubt_due(d, lost_ms - lag_ms - STOP_LAG_MS, lost_ms + STOP_MS);
 }
 
 /* 0: the mark was looked at, if there is one. -1: that failed, or b is dead. */
@@ -98,11 +117,11 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
     if (there < 0)
         return -1;
     if (!there) {
-        bool shut_down = d->lost_ms != 0 && d->shut_down;
-        if (d->lost_ms == 0)
-            receipt_doubt_lost(d, b); /* of another node of the cluster, whose end this connection outlived */
-        if (!shut_down)
-            decide(d, lag_ms);
+        receipt_doubt_lost(d, b); /* if not yet: another node of the cluster ended, and not the one of b */
+        if (d->shut_down)
+            doubt_stop(d, lag_ms);
+        else
+            doubt_death(d, lag_ms);
         d->place_ms = 0;
     }
     receipt_doubt_heard(d);
@@ -197,8 +216,9 @@ void receipt_doubt_tell(struct receipt_doubt *d)
 {
     if (d->doubted == 0 || d->pending_count > 0)
         return;
-    log_warning("RabbitMQ died without a proper stop and may have lost what it had just let go: %zu messages "
-                "are published again, some will arrive twice",
-                d->doubted);
+    log_warning(
+        "RabbitMQ %s and may have lost what it had just let go: %zu messages are published again, some "
+        "will arrive twice",
+        d->shut_down ? "was stopped" : "died without a proper stop", d->doubted);
     d->doubted = 0;
 }
