@@ -35,6 +35,13 @@ def not_san(item):
     return item
 
 
+def only_full(item):
+    """Marks what only the full form runs: for one broker more, with the same code of ours. A class may also have names
+    of tests in `only_full`."""
+    item.only_full = True
+    return item
+
+
 def needs_vhosts(count):
     """Marks a test that needs more fresh vhosts than its class says, or none."""
     def mark(test):

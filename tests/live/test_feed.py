@@ -122,6 +122,7 @@ class TtlWindows(Windows, LiveTest):
 
 
 @harness.not_san  # as ttl, but for the broker
+@harness.only_full
 class PluginWindows(Windows, LiveTest):
     weight = 12
     transport = 'plugin'

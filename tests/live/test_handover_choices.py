@@ -83,6 +83,7 @@ class TtlWhatAll(WhatAll, SharedTest):
 
 
 @harness.not_san  # as ttl, but for the broker
+@harness.only_full
 class PluginWhatAll(WhatAll, SharedTest):
     weight = 20
     transport = 'plugin'
@@ -135,6 +136,7 @@ class TtlCancelAgainstFeed(CancelAgainstFeed, LiveTest):
 
 
 @harness.not_san  # as ttl, but for the broker
+@harness.only_full
 class PluginCancelAgainstFeed(CancelAgainstFeed, LiveTest):
     weight = 12
     transport = 'plugin'
@@ -195,6 +197,7 @@ class TtlTwoGateways(TwoGateways, LiveTest):
 
 
 @harness.not_san  # as ttl, but for the broker
+@harness.only_full
 class PluginTwoGateways(TwoGateways, LiveTest):
     weight = 12
     transport = 'plugin'

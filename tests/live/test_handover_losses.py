@@ -144,5 +144,6 @@ class TtlGatewayGone(GatewayGone, LiveTest):
 
 
 @harness.not_san
+@harness.only_full
 class PluginGatewayGone(GatewayGone, LiveTest):
     transport = 'plugin'
