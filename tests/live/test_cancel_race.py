@@ -151,7 +151,7 @@ class CancelRaces(LiveTest):
         for target in targets:
             wanted = {'cancelled': ('cancelled', False), 'too_late': ('delivered', True)}.get(target.answer)
             self.assertEqual((state[target.id], target.id in arrived), wanted, vars(target))
-        for by_http in (True, False):
+        for by_http in (True, False) if ROUNDS >= 5 else ():  # one round may go one way
             for hold in {t.hold for t in targets}:
                 seen = {t.answer for t in targets if t.by_http == by_http and t.hold == hold}
                 self.assertEqual(seen, {'cancelled', 'too_late'}, f'no race: by_http={by_http}, held by {hold}')

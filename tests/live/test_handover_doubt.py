@@ -60,6 +60,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
         g, _ = self.fall_due(self.place(), lambda: self.restart('kill'))
         self.assertEqual(len(g.lines_with(SAID)), 1, g.log())
 
+    @harness.not_san
     def test_killed_while_the_gateway_can_not_settle(self):
         """The receipts are unread when the broker dies."""
         p = self.place()
@@ -77,6 +78,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
         g, _ = self.fall_due(p, blow)
         self.assertEqual(len(g.lines_with(SAID)), 1, g.log())
 
+    @harness.not_san
     def test_lost_connections_make_no_duplicates(self):
         p = self.place()
         delivered = "select count(*) from postdate.message where state = 'delivered'"
@@ -90,6 +92,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.assertEqual(g.lines_with(SAID), [])
         self.assertEqual(r['duplicates'], 0, r)
 
+    @harness.not_san
     def test_a_proper_stop_puts_only_what_fell_due_meanwhile_in_doubt(self):
         g, r = self.fall_due(self.place(), lambda: self.restart('stop'))
         self.assertEqual(g.lines_with('died without a proper stop'), [])
@@ -101,6 +104,7 @@ class TtlUnread(BrokerDiesUnread, LiveTest):
     transport = 'ttl'
 
 
+@harness.not_san
 class PluginUnread(BrokerDiesUnread, LiveTest):
     transport = 'plugin'
     only_full = ('test_killed_while_the_gateway_can_not_settle', 'test_lost_connections_make_no_duplicates',
