@@ -6,13 +6,13 @@
 #include <stdlib.h>
 
 #define LOOK_MS 2000   /* between two looks at the mark: how exactly the time of death is known */
-#define PLACE_MS 30000 /* between two tries to place it */
+#define PLACE_MS 10000 /* between two tries to place it */
 #define BATCH 1000
 #define LOCKED_MS 500 /* between two tries of what is locked */
-/* A proper stop: how long the queues may outlive the connections (25 ms on an idle machine), and how long a
- * queue may take for what is routed to it. */
+/* A proper stop: how long the queues may outlive the connections (25 ms on an idle machine), and how far
+ * behind a queue may be with what is routed to it: it ends without looking at the rest. */
 #define STOP_MS 1000
-#define STOP_LAG_MS 200
+#define STOP_BEHIND_MS 1000
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
@@ -80,15 +80,15 @@ static void doubt_due(struct receipt_doubt *d, int64_t from_ms, int64_t to_ms)
               d->pending_count, d->from_due_ms, d->to_due_ms);
 }
 
-/* The broker died between heard_ms and lost_ms, or now if it was us who left. */
-static void doubt_death(struct receipt_doubt *d, int64_t lag_ms)
+/* What receipts settled since since_ms (monotonic), and what was due from then, and the lag before it, up to
+ * to_ms, is not believed. */
+static void doubt_since(struct receipt_doubt *d, int64_t since_ms, int64_t to_ms, int64_t lag_ms)
 {
-    int64_t since_ms = d->heard_ms - d->gateway->config->handover.grace_ms;
     int64_t from_ms = database_ms(d, since_ms) - lag_ms;
     d->pending_count += recent_since(&d->settled, since_ms, d->pending + d->pending_count,
                                      RECEIPT_DOUBT_IDS - d->pending_count);
     if (recent_forgot(&d->settled, since_ms))
-        log_warning("more than %d receipts came in the time before RabbitMQ died: what it let go earlier is "
+        log_warning("more than %d receipts came in the time before RabbitMQ ended: what it let go earlier is "
                     "not published again, and may be lost",
                     RECEIPT_DOUBT_IDS);
     /* A receipt that was read, but not acknowledged, comes again, and must not settle what it settled before.
@@ -96,32 +96,41 @@ static void doubt_death(struct receipt_doubt *d, int64_t lag_ms)
     for (size_t i = 0; i < d->pending_count; i++)
         if (message_id_due_ms(d->pending[i]) < from_ms)
             from_ms = message_id_due_ms(d->pending[i]);
-    doubt_due(d, from_ms, database_ms(d, d->left ? mono_ms() : d->lost_ms));
+    doubt_due(d, from_ms, database_ms(d, to_ms));
 }
 
-/* The broker ended its connections at lost_ms, then its queues, in no order: what it let go in between may
- * have reached the receipt queue only. All the rest was written. */
-static void doubt_stop(struct receipt_doubt *d, int64_t lag_ms)
+/* The broker started anew. Either it died between heard_ms and lost_ms, or now if it was us who left. Or it
+ * was stopped: it ended its connections at lost_ms, then its queues, in no order, and wrote what they had
+ * taken; but what was let go meanwhile, or still lay before a queue, may have reached the receipt queue
+ * only. */
+static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 {
-    int64_t lost_ms = database_ms(d, d->lost_ms);
-    doubt_due(d, lost_ms - lag_ms - STOP_LAG_MS, lost_ms + STOP_MS);
+    if (d->shut_down)
+        doubt_since(d, d->lost_ms - STOP_BEHIND_MS, d->lost_ms + STOP_MS, lag_ms);
+    else
+        doubt_since(d, d->heard_ms - d->gateway->config->handover.grace_ms, d->left ? mono_ms() : d->lost_ms,
+                    lag_ms);
+}
+
+/* Is there to be a mark? Without hand-over there is nothing to doubt. */
+static bool is_wanted(const struct receipt_doubt *d)
+{
+    return d->gateway->transport && d->gateway->config->handover.receipts && !d->refused;
 }
 
 /* 0: the mark was looked at, if there is one. -1: that failed, or b is dead. */
 static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
 {
     d->look_ms = mono_ms();
-    if (!d->mark.placed)
+    if (!is_wanted(d) || (!d->mark.placed && d->lost_ms == 0))
         return 0;
-    int there = restart_mark_look(&d->mark, b, e);
+    /* A connection that was lost before there was a mark: the broker may have died. */
+    int there = d->mark.placed ? restart_mark_look(&d->mark, b, e) : 0;
     if (there < 0)
         return -1;
     if (!there) {
         receipt_doubt_lost(d, b); /* if not yet: another node of the cluster ended, and not the one of b */
-        if (d->shut_down)
-            doubt_stop(d, lag_ms);
-        else
-            doubt_death(d, lag_ms);
+        doubt(d, lag_ms);
         d->place_ms = 0;
     }
     receipt_doubt_heard(d);
@@ -133,18 +142,17 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
 
 int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
 {
-    int rc = look(d, b, lag_ms, e);
-    if (rc == 0)
-        d->lost_ms = 0;
-    return rc;
+    if (look(d, b, lag_ms, e) != 0)
+        return -1;
+    receipt_doubt_heard(d);
+    d->lost_ms = 0;
+    return 0;
 }
 
 static void place(struct receipt_doubt *d)
 {
     struct err e = {0};
-    if (d->mark.placed || d->refused || (d->place_ms && mono_ms() - d->place_ms < PLACE_MS))
-        return;
-    if (!d->gateway->transport || !d->gateway->config->handover.receipts)
+    if (d->mark.placed || !is_wanted(d) || (d->place_ms && mono_ms() - d->place_ms < PLACE_MS))
         return;
     d->place_ms = mono_ms();
     if (restart_mark_place(&d->mark, d->gateway->config, &e) == 0)

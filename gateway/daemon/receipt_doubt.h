@@ -6,8 +6,8 @@
  * killed loses what lies in it unread since then, and the receipt says that it arrived. So when the broker
  * started anew without having been shut down, the receipts of the last `handover.grace` are not believed:
  * the messages that they settled then, and those whose receipts were still unread, are published again, with
- * a confirm. Most will arrive twice; none is lost. A proper stop leaves a smaller doubt: what is let go
- * between the end of the target queue and that of the receipt queue.
+ * a confirm. Most will arrive twice; none is lost. A proper stop leaves a smaller doubt: what is let go in
+ * the second before and after it.
  *
  * The ids are remembered in memory, RECEIPT_DOUBT_IDS of them. Owned and used by the receipts' thread. */
 #ifndef POSTDATE_GATEWAY_RECEIPT_DOUBT_H
