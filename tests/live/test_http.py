@@ -197,7 +197,7 @@ class Calls(HttpTest):
         self.assertEqual(moved.json, {'matched': 5, 'changed': 5, 'dry_run': False})
         again = self.web.post('/v1/messages:reschedule', dict(body, shift_ms=3_600_000), Idempotency_Key='bulk-1')
         self.assertEqual(again.json, moved.json, 'not moved a second time')
-        due = {m['due_at'] for m in self.web.get(f'/v1/messages?state=scheduled&routing_key={self.name()}').json['messages']}
+        due = self.web.get(f'/v1/messages?state=scheduled&routing_key={self.name()}').json['messages']
         rows = self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}' and state = 'superseded'")
         self.assertEqual((len(due), rows), (5, '5'))
         self.assertEqual(self.web.post('/v1/messages:retry', body).json['changed'], 0)
