@@ -130,6 +130,14 @@ def clean_stacks():
         stack('clean', directory, quiet=True)
 
 
+def command_line(pid, name):
+    try:
+        with open(f'/proc/{pid}/cmdline', encoding='utf-8', errors='replace') as f:
+            return f.read().replace('\0', ' ').strip()[:200] or name
+    except OSError:
+        return name
+
+
 def children():
     """Living processes whose parent is this one: as a subreaper it inherits what others leave behind."""
     found = []
@@ -154,7 +162,7 @@ def reap():
 
 
 def end_leftovers():
-    """Names of processes that tests left running; they are ended."""
+    """Command lines of processes that tests left running; they are ended."""
     until = time.monotonic() + 3
     while children() and time.monotonic() < until:
         reap()
@@ -162,7 +170,7 @@ def end_leftovers():
     names = []
     while left := children():
         for pid, name in left:
-            names.append(f'{name} ({pid})')
+            names.append(f'{command_line(pid, name)} ({pid})')
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
         reap()
