@@ -20,8 +20,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->properties = pg_bytes(r, row, 9);
     m->body = pg_bytes(r, row, 10);
     out->error = pg_bytes(r, row, 11);
-    out->rescued = pg_bool(r, row, 12);
-    out->properties_json = pg_bytes(r, row, 13);
+    out->properties_json = pg_bytes(r, row, 12);
 }
 
 int claim_due(struct pg *c, const struct claim_request *q,

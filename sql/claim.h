@@ -28,7 +28,6 @@ struct claimed_row {
     struct message message; /* views, valid during the call-back */
     int64_t next_at_ms;
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
-    bool rescued;  /* in doubt only because the broker had it and no receipt came */
     int attempts;  /* made before */
     struct bytes error;           /* of the last one; len 0: none */
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */

@@ -4,6 +4,7 @@
 #include "sql_embedded.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ARRAY_MAX (16u * 1024 * 1024)
 
@@ -142,16 +143,23 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
     return rc;
 }
 
+/* Of these, as the first three parameters. The caller frees the array, also when it fails. */
+static int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
+                       struct err *e)
+{
+    buf_init(&s->array, ARRAY_MAX);
+    id_set_begin(s, count);
+    for (size_t i = 0; i < count; i++)
+        id_set_add(s, ids[i]);
+    return id_set_params(s, p, e);
+}
+
 int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e)
 {
     struct id_set set;
     struct pg_params p = {0};
     PGresult *r = NULL;
-    buf_init(&set.array, ARRAY_MAX);
-    id_set_begin(&set, count);
-    for (size_t i = 0; i < count; i++)
-        id_set_add(&set, ids[i]);
-    if (id_set_params(&set, &p, e) != 0)
+    if (id_set_fill(&set, ids, count, &p, e) != 0)
         goto out;
     r = pg_query(c, sql_query_receipts, &p, e);
     if (!r && e->kind == ERR_BUSY && !pg_is_broken(c)) {
@@ -172,13 +180,8 @@ int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_
     struct pg_params p = {0};
     PGresult *r = NULL;
     *doubted = 0;
-    buf_init(&set.array, ARRAY_MAX);
-    id_set_begin(&set, q->count);
-    for (size_t i = 0; i < q->count; i++) {
-        id_set_add(&set, q->ids[i]);
-        locked[i] = false;
-    }
-    if (id_set_params(&set, &p, e) != 0)
+    memset(locked, 0, q->count * sizeof *locked);
+    if (id_set_fill(&set, q->ids, q->count, &p, e) != 0)
         goto out;
     pg_add_bytes(&p, bytes_of_str(q->why));
     pg_add_bool(&p, q->delivered);

@@ -8,12 +8,26 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cli_fail(const struct err *e)
 {
     fprintf(stderr, "postdate: %s\n", e->text);
     return err_exit_code(e);
+}
+
+int cli_print_json(const json_t *value, size_t flags)
+{
+    struct err e;
+    char *text = json_dumps(value, flags);
+    if (text == NULL) {
+        err_set(&e, ERR_BUG, "out of memory");
+        return cli_fail(&e);
+    }
+    puts(text);
+    free(text);
+    return 0;
 }
 
 int cli_usage(const struct cli *cli, const char *fmt, ...)

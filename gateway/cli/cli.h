@@ -8,6 +8,7 @@
 #include "gateway/config.h"
 #include "sql/pg.h"
 #include <getopt.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,9 @@ int cli_open(struct cli *cli, enum cli_schema schema);
 
 /* "postdate: text" on stderr; returns the exit code of the error. */
 int cli_fail(const struct err *e);
+
+/* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */
+int cli_print_json(const json_t *value, size_t flags);
 /* "postdate schedule: text" and where to read more; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -75,25 +75,12 @@ static void run_checks(struct doctor *d)
     }
 }
 
-static int print_array(json_t *array)
-{
-    struct err e;
-    char *text = json_dumps(array, JSON_INDENT(2));
-    if (text == NULL) {
-        err_set(&e, ERR_BUG, "out of memory");
-        return cli_fail(&e);
-    }
-    puts(text);
-    free(text);
-    return 0;
-}
-
 static int doctor(struct doctor *d)
 {
     run_checks(d);
     pg_close(d->pg);
     broker_close(d->broker);
-    if (d->array != NULL && print_array(d->array) != 0)
+    if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
         return 1;
     return d->failed > 0 ? 1 : 0;
 }

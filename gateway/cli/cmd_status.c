@@ -186,7 +186,6 @@ static json_t *problems_value(const struct status_report *s)
 int status_print_json(const struct status *status, size_t flags)
 {
     const struct status_report *s = &status->report;
-    struct err e;
     json_t *o = json_object(), *counts = json_object(), *capped = json_array();
     for (int i = 0; i < STATE_COUNT; i++) {
         const char *state = message_state_name((enum message_state)i);
@@ -207,15 +206,9 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "window", window_value(&status->window));
     json_object_set_new(o, "gateways", instances_value(s));
     json_object_set_new(o, "problems", problems_value(s));
-    char *text = json_dumps(o, flags);
+    int code = cli_print_json(o, flags);
     json_decref(o);
-    if (text == NULL) {
-        err_set(&e, ERR_BUG, "out of memory");
-        return cli_fail(&e);
-    }
-    puts(text);
-    free(text);
-    return 0;
+    return code;
 }
 
 static int run(struct cli *cli, int argc, char **argv)

@@ -2,8 +2,7 @@
 -- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
 -- body is read: octet_length needs none of it; the first row is always taken. An instance that
 -- was buried claims nothing. $7: what the broker holds is claimed (rescued) only if it was
--- due before this. The fourth column tells a row whose earlier publish
--- is in doubt, the last one a row that is rescued from the broker.
+-- due before this. The fourth column tells a row whose earlier publish is in doubt.
 with candidate as materialized (
     select id, state, next_at, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
@@ -25,4 +24,4 @@ update postdate.message m
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error,
-          m.id = any (array(select id from fitting where state = 'handed')), m.properties_json::text
+          m.properties_json::text
