@@ -1,0 +1,182 @@
+"""What a chaos run happens in: one Postgres (and a spare node), one RabbitMQ, the proxy, and the cells.
+
+A cell is a database, a vhost, a transport with receipts on or off, a few gateways behind links of the proxy, a workload
+that schedules, cancels and moves messages, and a witness that writes down what arrives. The servers' faults hit all
+cells, a gateway's or a link's only one.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pika
+
+from gateway import Gateway
+from proxy import Proxy
+from servers import DIE, ROOT, Postgres, Rabbit, wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUT_QUEUE = 'chaos.out'
+DELIVERY, SECOND = 'postdate.delivery', 'chaos.second'
+GRACE = '2s'
+
+# name: (transport, receipts, gateways, the consumer's queue)
+CELLS = {
+    'timer': ('timer', 'on', 3, 'quorum'),
+    'ttl': ('ttl', 'on', 2, 'classic'),
+    'plugin': ('plugin', 'on', 2, 'quorum'),
+    'ttl-bare': ('ttl', 'off', 2, 'quorum'),
+    'plugin-bare': ('plugin', 'off', 1, 'classic'),
+}
+
+
+class Cell:
+    def __init__(self, arena, name, seed, rate):
+        self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
+        self.transport, self.receipts, count, self.queue_type = CELLS[name]
+        self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
+        self.directory = os.path.join(arena.evidence, name)
+        os.makedirs(self.directory)
+        self.workload = self.witness = None
+        self.status, self.status_at = {}, 0
+        arena.rabbit.make_vhost(self.vhost, ['guest', self.user])
+        arena.postgres.primary.psql(f'create database {self.database} owner postdate')
+        self.gateways = [self._gateway(i) for i in range(count)]
+        self._migrate()
+        for g in self.gateways:
+            g.start()
+
+    # --- gateways
+    def links(self, number=None):
+        """Names of the links: of one gateway, or of all."""
+        return [f'{self.name}.{i}.{server}' for i in range(len(self.gateways)) if number in (None, i)
+                for server in ('amqp', 'pg-a', 'pg-b')]
+
+    def _gateway(self, number):
+        arena, ports = self.arena, {}
+        targets = {'amqp': ('127.0.0.1', arena.rabbit.port), **{os.path.basename(n.directory): n.socket
+                                                                for n in arena.postgres.nodes}}
+        for server, target in targets.items():
+            ports[server] = arena.proxy.add(f'{self.name}.{number}.{server}', target)
+        settings = {
+            'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
+                                     f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
+            'POSTDATE_AMQP_URL': arena.rabbit.url(self.vhost, self.user, ports['amqp']),
+            'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
+            'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_RECEIPTS': self.receipts,
+            'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
+            'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000',
+        }
+        return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,
+                       arena.shim)
+
+    def _migrate(self):
+        env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.database),
+                   POSTDATE_DELIVERY_MAX_DELAY='3d')
+        subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL)
+
+    # --- the consumer's side
+    def amqp(self):
+        return pika.BlockingConnection(pika.URLParameters(
+            self.arena.rabbit.url(self.vhost) + '?heartbeat=0&blocked_connection_timeout=30&socket_timeout=20'))
+
+    def declare_target(self):
+        """The consumer's queue and its bindings; an exchange of the user's beside the gateway's own."""
+        def done():
+            try:
+                connection = self.amqp()
+                channel = connection.channel()
+                channel.exchange_declare(DELIVERY, 'topic', passive=True)
+                channel.exchange_declare(SECOND, 'topic', durable=True)
+                channel.queue_declare(OUT_QUEUE, durable=True, arguments={'x-queue-type': self.queue_type})
+                for exchange in (DELIVERY, SECOND):
+                    channel.queue_bind(OUT_QUEUE, exchange, '#')
+                connection.close()
+                return True
+            except pika.exceptions.AMQPError:
+                return False
+        wait_until(done, 60, f'{self.name}: the delivery exchange')
+
+    def start_load(self):
+        """Witness and workload."""
+        arena = self.arena
+        self.witness = subprocess.Popen(
+            [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', arena.rabbit.url(self.vhost), '--queue',
+             OUT_QUEUE, '--out', os.path.join(self.directory, 'witness.ledger')], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, 'witness.log'), 'wb'))
+        config = os.path.join(self.directory, 'cell.json')
+        with open(config, 'w', encoding='utf-8') as f:
+            json.dump({'name': self.name, 'dir': self.directory, 'amqp_url': arena.rabbit.url(self.vhost),
+                       'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
+                       'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
+                       'exchanges': [DELIVERY, SECOND]}, f)
+        self.workload = subprocess.Popen([*DIE, sys.executable, os.path.join(HERE, 'workload.py'), config], text=True, bufsize=1,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=open(os.path.join(self.directory, 'workload.log'), 'wb'))
+        threading.Thread(target=self._read_status, daemon=True).start()
+
+    def _read_status(self):
+        for line in self.workload.stdout:
+            self.status, self.status_at = json.loads(line), time.time()
+
+    def tell(self, **order):
+        self.workload.stdin.write(json.dumps(order) + '\n')
+        self.workload.stdin.flush()
+
+    def owed(self):
+        return self.arena.follower.poll()[self.name].owed
+
+    def close(self):
+        codes = [g.end() for g in self.gateways]
+        for process in (self.workload, self.witness):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(15)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        return codes
+
+
+class Arena:
+    def __init__(self, evidence, work, build, plugins, tmpfs_bytes):
+        """evidence: a folder that stays; work: one that goes."""
+        self.evidence, self.work, self.build = evidence, work, build
+        shim = os.path.join(build, 'tests', 'shim.so')
+        self.shim = shim if os.path.exists(shim) else None
+        self.cells = {}
+        self.rabbit = self.postgres = self.proxy = None
+        try:
+            self.proxy = Proxy()
+            self.rabbit = Rabbit(os.path.join(work, 'mq'), plugins)
+            self.postgres = Postgres(work, tmpfs_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def add_cells(self, names, seed, rate):
+        for i, name in enumerate(names):
+            self.cells[name] = Cell(self, name, seed * 100 + i, rate)
+        for cell in self.cells.values():
+            cell.declare_target()
+
+    def start_load(self):
+        from ledger import Follower
+        for cell in self.cells.values():
+            cell.start_load()
+        self.follower = Follower(self.evidence)
+
+    def gateways(self):
+        return [g for cell in self.cells.values() for g in cell.gateways]
+
+    def close(self):
+        codes = {name: cell.close() for name, cell in self.cells.items()}
+        for part in (self.proxy, self.postgres, self.rabbit):
+            if part is not None:
+                part.close()
+        return codes

@@ -1,0 +1,176 @@
+"""Faults of RabbitMQ."""
+import time
+
+import pika
+
+from arena import OUT_QUEUE, SECOND
+from faults import fault
+from servers import wait_until
+
+RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
+DELAYED = 'postdate.delayed'
+
+
+def start_rabbit(arena):
+    arena.rabbit.stack('start-rabbitmq')
+
+
+@fault('rabbitmq.kill', scope='server', weight=2)
+def rabbitmq_kill(x):
+    x.begin('kill -9')
+    x.arena.rabbit.stack('kill-rabbitmq')
+    x.wait(0, 1)
+    start_rabbit(x.arena)
+
+
+@fault('rabbitmq.stop_app', scope='server', weight=2)
+def rabbitmq_stop_app(x):
+    x.begin('stop_app, start_app')
+    x.arena.rabbit.erlang('rabbit:stop().')
+    x.wait(0, 1)
+    x.arena.rabbit.erlang('rabbit:start().')
+
+
+@fault('rabbitmq.close_connections', scope='server', weight=6)
+def rabbitmq_close_connections(x):
+    x.begin('close_all_connections')
+    x.arena.rabbit.erlang('[rabbit_networking:close_connection(P, "chaos") || P <- rabbit_networking:connections()], ok.')
+
+
+@fault('rabbitmq.memory_alarm', scope='server', weight=4)
+def rabbitmq_memory_alarm(x):
+    x.begin('memory alarm: publishers are blocked')
+    x.arena.rabbit.erlang('vm_memory_monitor:set_vm_memory_high_watermark(0.000001).')
+    try:
+        x.wait(2, 5)
+    finally:
+        x.arena.rabbit.erlang('vm_memory_monitor:set_vm_memory_high_watermark(0.4).')
+
+
+@fault('rabbitmq.disk_alarm', scope='server', weight=4)
+def rabbitmq_disk_alarm(x):
+    x.begin('disk alarm: publishers are blocked')
+    x.arena.rabbit.erlang('rabbit_disk_monitor:set_disk_free_limit("1000TB").')
+    try:
+        x.wait(2, 5)
+    finally:
+        x.arena.rabbit.erlang('rabbit_disk_monitor:set_disk_free_limit("50MB").')
+
+
+@fault('broker.permissions', weight=2)
+def broker_permissions(x):
+    x.begin("the gateways' user may do nothing")
+    retry(lambda: x.arena.rabbit.permit(x.cell.vhost, x.cell.user, '^$'))
+    try:
+        x.wait(1, 4)
+    finally:
+        retry(lambda: x.arena.rabbit.permit(x.cell.vhost, x.cell.user, '.*'))
+
+
+def retry(act):
+    """RabbitMQ may be on its way down or up because of another fault."""
+    def done():
+        try:
+            act()
+            return True
+        except (RuntimeError, pika.exceptions.AMQPError, OSError):
+            return False
+    wait_until(done, 90, 'RabbitMQ to do it', 0.2)
+
+
+def on_channel(x, act):
+    def run():
+        connection = x.cell.amqp()
+        try:
+            act(connection.channel())
+        finally:
+            if connection.is_open:
+                connection.close()
+    retry(run)
+
+
+@fault('queue.deleted', weight=2, only=lambda cell: cell.transport != 'timer' and cell.receipts == 'on')
+def queue_deleted(x):
+    """One in which messages wait for their due time; what it held has to come another way."""
+    if x.cell.transport == 'ttl':
+        name = x.rng.choice(RUNGS)
+        x.begin(f'queue {name} deleted')
+        on_channel(x, lambda channel: channel.queue_delete(name))
+    else:
+        x.begin(f'exchange {DELAYED} deleted, with all it held')
+        on_channel(x, lambda channel: channel.exchange_delete(DELAYED))
+
+
+@fault('exchange.deleted', weight=2)
+def exchange_deleted(x):
+    """One that messages go to; its owner makes it again, with its binding."""
+    x.begin(f'exchange {SECOND} deleted')
+    on_channel(x, lambda channel: channel.exchange_delete(SECOND))
+    x.wait(0.2, 3)
+
+    def again(channel):
+        channel.exchange_declare(SECOND, 'topic', durable=True)
+        channel.queue_bind(OUT_QUEUE, SECOND, '#')
+    on_channel(x, again)
+
+
+@fault('broker.messages_lost', weight=1, only=lambda cell: cell.transport == 'ttl' and cell.receipts == 'on')
+def broker_messages_lost(x):
+    """The ladder's queues are emptied."""
+    x.begin('all rungs of the ladder purged')
+
+    def purge(_):
+        connection = x.cell.amqp()
+        for name in RUNGS:
+            channel = connection.channel()
+            try:
+                channel.queue_purge(name)
+                channel.close()
+            except pika.exceptions.ChannelClosedByBroker:
+                pass
+        connection.close()
+    on_channel(x, purge)
+
+
+@fault('rabbitmq.wiped', scope='alone', weight=1)
+def rabbitmq_wiped(x):
+    """Its data folder is gone while it held handed-over messages. What publishers gave it and nobody had stored yet, and what
+    consumers had not fetched yet, is RabbitMQ's alone and would be gone with it: so both are waited for, first."""
+    arena = x.arena
+    cells = list(arena.cells.values())
+    for cell in cells:
+        cell.tell(pause=True)
+    try:
+        settle_down(cells)
+        now_ms = int(time.time() * 1000)
+        keepers = [c for c in cells if c.receipts == 'on' and c.transport != 'timer']
+        for cell in keepers:
+            cell.tell(handed=500, from_ms=now_ms + 8000, to_ms=now_ms + 14000)
+        for cell in keepers:
+            wait_until(lambda c=cell: handed(c) >= 500, 7, f'{cell.name}: 500 messages handed over', 0.1)
+        x.begin('killed, its data folder deleted, started empty')
+        arena.rabbit.stack('kill-rabbitmq')
+        arena.rabbit.wipe()
+        start_rabbit(arena)
+        for cell in cells:
+            retry(lambda c=cell: arena.rabbit.make_vhost(c.vhost, ['guest', c.user]))
+        for cell in cells:
+            cell.declare_target()
+    finally:
+        for cell in cells:
+            cell.tell(pause=False)
+
+
+def settle_down(cells):
+    """Nothing in any cell waits to be delivered any more."""
+    def quiet(cell):
+        rows = cell.arena.postgres.primary.psql(
+            "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)
+        return rows == [['0']] and cell.owed() == 0
+    for cell in cells:
+        wait_until(lambda c=cell: quiet(c), 90, f'{cell.name}: everything delivered', 0.3)
+
+
+def handed(cell):
+    return int(cell.arena.postgres.primary.psql(
+        "select count(*) from postdate.message where state = 'handed'", cell.database)[0][0])

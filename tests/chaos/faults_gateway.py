@@ -1,0 +1,165 @@
+"""Faults of the gateway's own process."""
+import os
+import re
+import resource
+import signal
+import time
+
+from faults import NotPossible, fault
+from gateway import FAKETIME
+from servers import ROOT, wait_until
+
+LEASE_S = 10  # of an instance: sql/instance.h
+POINTS = os.path.join(ROOT, 'tests', 'shim', 'points.txt')
+
+
+def wait_running(gateway):
+    wait_until(gateway.running, 30, f'{gateway.name} to run')
+
+
+@fault('gateway.kill', weight=5)
+def gateway_kill(x):
+    number, g = x.pick()
+    wait_running(g)
+    starts = g.starts
+    x.begin(f'gateway {number} kill -9')
+    g.crash()
+    wait_until(lambda: g.starts > starts, 10, f'{g.name} to be started again')
+
+
+@fault('gateway.stop', weight=2)
+def gateway_stop(x):
+    number, g = x.pick()
+    wait_running(g)
+    starts = g.starts
+    x.begin(f'gateway {number} SIGTERM')
+    g.crash(signal.SIGTERM)
+    wait_until(lambda: g.starts > starts, 60, f'{g.name} to stop and start')
+
+
+def points_of(cell):
+    """Names of the crash points that this cell's work can come by: `name  transports  meaning` in each line."""
+    found = []
+    with open(POINTS, encoding='utf-8') as f:
+        for line in f:
+            words = line.split()
+            if words and not line.startswith('#') and ('all' in words[1] or cell.transport in words[1].split(',')):
+                found.append(words[0])
+    return found
+
+
+@fault('gateway.point', weight=8)
+def gateway_point(x):
+    """It dies by itself, at a named point before or after a commit, publish, confirm or ack."""
+    if x.arena.shim is None or not os.path.exists(POINTS):
+        raise NotPossible('build/tests/shim.so is not there')
+    number, g = x.pick()
+    point, count = x.rng.choice(points_of(x.cell)), x.rng.randint(1, 12)
+    wait_running(g)
+    exits = len(g.exits)
+    g.arm(point, count)
+    g.crash()  # the armed one starts; this death is a fault of the kind above, and the same one here
+    x.begin(f'gateway {number} at {point}, time {count}')
+    try:
+        wait_until(lambda: len(g.exits) >= exits + 2, 6, f'{g.name} to reach {point}')
+    except TimeoutError:
+        x.detail += ' (not reached: killed)'
+        g.crash()
+    starts = exits + 2
+    wait_until(lambda: g.starts > starts, 10, f'{g.name} to be started again')
+
+
+@fault('gateway.pause', weight=1, only=lambda cell: len(cell.gateways) > 1)
+def gateway_pause(x):
+    """Longer than its lease, while another one lives: it wakes up owning nothing."""
+    number, g = x.pick()
+    wait_running(g)
+    x.begin(f'gateway {number} stopped for longer than its lease')
+    g.crash(signal.SIGSTOP)
+    try:
+        x.wait(LEASE_S + 1, LEASE_S + 3)
+    finally:
+        g.crash(signal.SIGCONT)
+
+
+@fault('gateway.pause_short', weight=3)
+def gateway_pause_short(x):
+    number, g = x.pick()
+    wait_running(g)
+    x.begin(f'gateway {number} stopped within its lease')
+    g.crash(signal.SIGSTOP)
+    try:
+        x.wait(0.5, 3)
+    finally:
+        g.crash(signal.SIGCONT)
+
+
+@fault('clock.step')
+def clock_step(x):
+    """The clock that the gateway sees (not the monotonic one) goes wrong by an hour, and back."""
+    if not os.path.exists(FAKETIME):
+        raise NotPossible('libfaketime is not installed')
+    number, g = x.pick()
+    path = os.path.join(x.arena.work, f'{g.name}.clock')
+
+    def set_clock(offset):
+        with open(path + '.new', 'w', encoding='utf-8') as f:
+            f.write(f'{offset}\n')
+        os.replace(path + '.new', path)
+    set_clock('+0')
+    wait_running(g)
+    g.clock_file = path
+    starts = g.starts
+    g.crash(signal.SIGTERM)
+    wait_until(lambda: g.starts > starts, 60, f'{g.name} to start with a clock of its own')
+    try:
+        x.wait(1, 1.5)
+        first = x.rng.choice(['+3600', '-3600'])
+        x.begin(f'gateway {number} clock {first} s, then the other way')
+        set_clock(first)
+        x.wait(2, 3)
+        set_clock('-3600' if first[0] == '+' else '+3600')
+        x.wait(2, 3)
+        set_clock('+0')
+        x.wait(1.1, 1.5)
+    finally:
+        g.clock_file = None
+        starts = g.starts
+        g.crash(signal.SIGTERM)
+        wait_until(lambda: g.starts > starts, 60, f'{g.name} to start with the real clock')
+
+
+def starve(x, what, limit, detail):
+    """A limit that leaves nothing, and as it was again a little later (the process may have ended over it)."""
+    pid = x.cell.gateways[x.number].pid()
+    try:
+        before = resource.prlimit(pid, what)
+        x.begin(detail)
+        resource.prlimit(pid, what, (limit, before[1]))
+        x.wait(1.5, 4)
+        resource.prlimit(pid, what, before)
+    except (ProcessLookupError, TypeError):
+        if not x.began_us:
+            x.begin(detail + ' (it ended by itself just before)')
+
+
+@fault('gateway.descriptors', weight=2)
+def gateway_descriptors(x):
+    x.number, g = x.pick()
+    wait_running(g)
+    pid = g.pid()
+    used = len(os.listdir(f'/proc/{pid}/fd')) if pid else 20
+    starve(x, resource.RLIMIT_NOFILE, used, f'gateway {x.number} may open no more than {used} files')
+
+
+@fault('gateway.memory', weight=2)
+def gateway_memory(x):
+    x.number, g = x.pick()
+    wait_running(g)
+    try:
+        with open(f'/proc/{g.pid()}/status', encoding='utf-8') as f:
+            kib = int(re.search(r'VmSize:\s+(\d+)', f.read())[1])
+    except (OSError, TypeError):
+        kib = 200_000
+    starve(x, resource.RLIMIT_AS, kib * 1024, f'gateway {x.number} gets no more memory than its {kib} KiB')
+    time.sleep(0.1)

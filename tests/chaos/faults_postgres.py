@@ -1,0 +1,73 @@
+"""Faults of the database."""
+import os
+import signal
+import time
+
+from faults import NotPossible, fault
+
+
+@fault('postgres.terminate', weight=4)
+def postgres_terminate(x):
+    """Sessions of the cell's gateways, all or about half of them."""
+    share = x.rng.choice([1, 0.5])
+    x.begin(f'pg_terminate_backend, {share:.0%} of the sessions')
+    try:
+        x.arena.postgres.primary.psql(
+            f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{x.cell.database}' "
+            f"and application_name like 'postdate%' and random() < {share}")
+    except RuntimeError:
+        x.detail += ' (Postgres is away just now)'
+
+
+@fault('postgres.immediate', scope='server', weight=3)
+def postgres_immediate(x):
+    x.begin('immediate stop, as if the power failed')
+    x.arena.postgres.primary.end(signal.SIGQUIT)
+    x.wait(0, 2)
+    x.arena.postgres.primary.start()
+
+
+@fault('postgres.kill', scope='server', weight=2)
+def postgres_kill(x):
+    x.begin('kill -9 of all its processes')
+    x.arena.postgres.primary.end(signal.SIGKILL)
+    x.wait(0, 2)
+    x.arena.postgres.primary.start()
+
+
+@fault('postgres.restart', scope='server', weight=1)
+def postgres_restart(x):
+    x.begin('fast stop')
+    x.arena.postgres.primary.end(signal.SIGINT)
+    x.wait(0, 1)
+    x.arena.postgres.primary.start()
+
+
+@fault('postgres.failover', scope='server', weight=2)
+def postgres_failover(x):
+    """A standby that every commit waits for is promoted when the primary dies; the gateways' URL names both."""
+    postgres = x.arena.postgres
+    postgres.add_standby()
+    x.wait(1, 3)
+    x.begin('primary killed, standby promoted')
+    postgres.primary.end(signal.SIGKILL)
+    x.wait(0, 1)
+    postgres.promote()
+
+
+@fault('postgres.disk_full', scope='server', weight=2)
+def postgres_disk_full(x):
+    postgres = x.arena.postgres
+    if not postgres.primary.tmpfs:
+        raise NotPossible('only root can mount the small disk that this fills')
+    x.begin('disk full')
+    balloon = postgres.primary.fill()
+    until = time.monotonic() + x.rng.uniform(2, 5)
+    try:
+        while time.monotonic() < until and postgres.primary.alive():
+            time.sleep(0.05)
+    finally:
+        os.unlink(balloon)
+    if not postgres.primary.alive():
+        x.detail += ', Postgres gave up over it'
+        postgres.primary.start()

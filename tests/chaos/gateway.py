@@ -1,0 +1,118 @@
+"""One supervised postdated of a chaos run: restarted when it ends, as systemd would, and watched for its size."""
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from servers import DIE, ROOT
+
+FAKETIME = '/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1'
+RESTART_AFTER_S = 0.2
+
+
+def free_port():
+    with socket.create_server(('127.0.0.1', 0)) as s:
+        return s.getsockname()[1]
+
+
+class Gateway:
+    """`settings` is its environment; `shim` the library that knows crash points, or None."""
+
+    def __init__(self, name, settings, log_path, build, shim):
+        self.name, self.settings, self.log_path, self.build, self.shim = name, settings, log_path, build, shim
+        self.http = f'127.0.0.1:{free_port()}'
+        self.wanted, self.process, self.armed, self.clock_file = False, None, None, None
+        self.exits, self.most_kib, self.most_files, self.starts = [], 0, 0, 0
+        self.changed = threading.Condition()
+        self.pause_ends_at = 0
+        threading.Thread(target=self._supervise, daemon=True).start()
+
+    # --- asked for by faults
+    def start(self):
+        with self.changed:
+            self.wanted = True
+            self.changed.notify_all()
+
+    def crash(self, number=signal.SIGKILL):
+        """Sends a signal that should end it; the supervisor starts it again."""
+        with self.changed:
+            if self.process is not None and self.process.poll() is None:
+                self.process.send_signal(number)
+
+    def arm(self, point, count):
+        """The next start dies by itself at that point of the pipeline."""
+        with self.changed:
+            self.armed = f'{point}:{count}'
+
+    def running(self):
+        with self.changed:
+            return self.process is not None and self.process.poll() is None
+
+    def pid(self):
+        with self.changed:
+            return self.process.pid if self.process is not None and self.process.poll() is None else None
+
+    def end(self, deadline_s=40):
+        """SIGTERM for good; its exit code."""
+        with self.changed:
+            self.wanted = False
+            process = self.process
+            self.changed.notify_all()
+        if process is None:
+            return None
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return 'had to be killed'
+
+    # --- inside
+    def _launch(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
+        env.update(self.settings, POSTDATE_HTTP_LISTEN=self.http, POSTDATE_CONFIG='/dev/null')
+        preload = []
+        if self.clock_file:
+            preload.append(FAKETIME)
+            env.update(FAKETIME_TIMESTAMP_FILE=self.clock_file, FAKETIME_CACHE_DURATION='1', DONT_FAKE_MONOTONIC='1')
+        if self.armed and self.shim:
+            preload.append(self.shim)
+            env['POSTDATE_CRASH'] = self.armed
+        if preload:
+            env['LD_PRELOAD'] = ':'.join(preload)
+        with open(self.log_path, 'ab') as log:
+            self.process = subprocess.Popen([*DIE, os.path.join(self.build, 'postdated')], env=env, cwd=ROOT,
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.starts += 1
+
+    def _supervise(self):
+        while True:
+            with self.changed:
+                while not self.wanted:
+                    self.changed.wait()
+                self._launch()
+                self.armed = None
+                process = self.process
+            code = process.wait()
+            with self.changed:
+                self.exits.append((time.time(), code))
+            time.sleep(RESTART_AFTER_S)
+
+    def measure(self):
+        """Notes its greatest size; cheap, called now and then."""
+        pid = self.pid()
+        if pid is None:
+            return
+        try:
+            with open(f'/proc/{pid}/status', encoding='utf-8') as f:
+                kib = [int(x.split()[1]) for x in f if x.startswith('VmRSS')]
+            files = len(os.listdir(f'/proc/{pid}/fd'))
+        except OSError:
+            return
+        self.most_kib = max([self.most_kib, *kib])
+        self.most_files = max(self.most_files, files)

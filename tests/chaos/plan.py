@@ -1,0 +1,39 @@
+"""What will strike, whom and when: all of it from the seed, before anything starts."""
+import random
+
+
+class Entry:
+    """One fault to be: its kind, the cell (None: all), its own seed, and what is waited for after it."""
+
+    def __init__(self, kind, cell, seed, gap_s, patient):
+        self.kind, self.cell, self.seed = kind, cell, seed
+        self.gap_s = gap_s          # between its healing (or the recovery from it) and the next one of this track
+        self.patient = patient      # the next one waits for the recovery; else it strikes during it
+
+
+def make_plan(seed, count, kinds, cells):
+    """{track: [Entry]}: one track for the servers, one for each cell; they run side by side. cells: [Cell]"""
+    rng = random.Random(seed)
+    server_kinds = [k for k in kinds.values() if k.scope != 'cell']
+    tracks = {'servers': track(rng, server_kinds, None, max(len(server_kinds), round(count * 0.11)))}
+    left, share = count - len(tracks['servers']), 0
+    for i, cell in enumerate(cells):
+        share = round(left * (i + 1) / len(cells)) - round(left * i / len(cells))
+        tracks[cell.name] = track(rng, [k for k in kinds.values() if k.scope == 'cell' and k.fits(cell)], cell.name, share,
+                                  skip=i)
+    return tracks
+
+
+def track(rng, kinds, cell, count, skip=0):
+    """Rounds of all kinds, each as often as its weight says; in the first round each once, so that a short run meets as
+    many as it can. skip: where the first round begins, so that short tracks of several cells begin with different kinds."""
+    first = sorted(kinds, key=lambda k: k.name)
+    if first:
+        at = skip * len(first) // 5 % len(first)
+        first = first[at:] + first[:at]
+    chosen = first[:count]
+    while len(chosen) < count:
+        crowd = [k for k in kinds for _ in range(k.weight)]
+        rng.shuffle(crowd)
+        chosen += crowd[:count - len(chosen)]
+    return [Entry(k.name, cell, rng.getrandbits(48), rng.uniform(0.1, 1.0), rng.random() < 0.7) for k in chosen]

@@ -1,0 +1,244 @@
+"""run.py: many faults, and a ledger that knows better. The environment says how:
+
+  SEED=n       everything random comes from it; without, one is drawn and printed
+  FAULTS=n     how many (default 1000; at least one of each kind)
+  ONLY=word    only kinds with this word in their name
+  CELLS=a,b    only these cells (timer, ttl, plugin, ttl-bare, plugin-bare)
+  RATE=n       messages a second for each cell (default 60)
+  MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)
+  STACK_PLUGINS_DIR=dir   the real delayed-message plugin, instead of its test double
+
+Evidence stays in build/chaos/<seed>. The last lines are the verdict; exit 1 if anything was lost, early, delivered after a
+cancel that said yes, or mangled.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from arena import CELLS, Arena  # noqa: E402
+from faults import Injection, NotPossible, load_all  # noqa: E402
+from plan import make_plan  # noqa: E402
+from servers import ROOT, wait_until  # noqa: E402
+
+RECOVERY_LIMIT_S = 90
+DRAIN_LIMIT_S = 300
+
+
+class Gate:
+    """Faults of the tracks go through together; one that has to be alone waits until they are done and keeps them out."""
+
+    def __init__(self):
+        self.changed, self.inside, self.alone = threading.Condition(), 0, False
+
+    def enter(self, alone):
+        with self.changed:
+            self.changed.wait_for(lambda: not self.alone)
+            if alone:
+                self.alone = True
+                self.changed.wait_for(lambda: self.inside == 0)
+            else:
+                self.inside += 1
+
+    def leave(self, alone):
+        with self.changed:
+            if alone:
+                self.alone = False
+            else:
+                self.inside -= 1
+            self.changed.notify_all()
+
+
+class Run:
+    def __init__(self, arena, kinds, tracks):
+        self.arena, self.kinds, self.tracks = arena, kinds, tracks
+        self.gate, self.lock = Gate(), threading.Lock()
+        self.done, self.skipped, self.broken, self.slow = 0, {}, [], []
+        self.total = sum(map(len, tracks.values()))
+        self.over = threading.Event()
+        self.faults = open(os.path.join(arena.evidence, 'faults.ledger'), 'w', encoding='utf-8')
+
+    def note(self, x):
+        with self.lock:
+            self.done += 1
+            self.faults.write(f'F {x.began_us} {x.ended_us} {x.kind.name} {x.cell.name if x.cell else "*"} {x.detail}\n')
+            self.faults.flush()
+
+    def strike(self, entry):
+        kind = self.kinds[entry.kind]
+        cell = self.arena.cells[entry.cell] if entry.cell else None
+        x = Injection(self.arena, cell, kind, entry.seed)
+        alone = kind.scope == 'alone'
+        self.gate.enter(alone)
+        try:
+            kind.run(x)
+        except NotPossible as e:
+            with self.lock:
+                self.skipped[kind.name] = str(e)
+            return
+        finally:
+            self.gate.leave(alone)
+        x.ended_us = int(time.time() * 1e6)
+        self.note(x)
+        if entry.patient or alone:
+            self.wait_recovered(x)
+        time.sleep(entry.gap_s)
+
+    def wait_recovered(self, x):
+        """Something that was asked for after the healing has arrived, in each cell that was struck."""
+        for cell in [x.cell] if x.cell else self.arena.cells.values():
+            try:
+                wait_until(lambda c=cell: self.arena.follower.poll()[c.name].newest_delivered_attempt_us > x.ended_us,
+                           RECOVERY_LIMIT_S, 'recovery', 0.1)
+            except TimeoutError:
+                with self.lock:
+                    self.slow.append(f'{cell.name}: nothing arrived within {RECOVERY_LIMIT_S} s of {x.kind.name} '
+                                     f'({x.detail}), healed at {x.ended_us}')
+
+    def track(self, entries):
+        for entry in entries:
+            if self.over.is_set():
+                return
+            try:
+                self.strike(entry)
+            except Exception as e:  # noqa: BLE001  a fault that cannot be made is a defect of the suite: said, and counted
+                with self.lock:
+                    self.broken.append(f'{entry.kind} in {entry.cell}: {type(e).__name__}: {e}')
+
+    def watch(self):
+        while not self.over.wait(0.5):
+            for g in self.arena.gateways():
+                g.measure()
+
+    def run(self):
+        threading.Thread(target=self.watch, daemon=True).start()
+        threads = [threading.Thread(target=self.track, args=(entries,), daemon=True) for entries in self.tracks.values()]
+        for t in threads:
+            t.start()
+        began, last = time.monotonic(), 0
+        while any(t.is_alive() for t in threads):
+            time.sleep(0.5)
+            if time.monotonic() - last > 15:
+                last = time.monotonic()
+                self.say_progress(last - began)
+        self.say_progress(time.monotonic() - began)
+
+    def say_progress(self, elapsed_s):
+        states = self.arena.follower.poll()
+        print(f'{elapsed_s:5.0f} s  {self.done} of {self.total} faults; accepted '
+              f'{sum(s.accepted for s in states.values())}, delivered {sum(s.delivered for s in states.values())}, owed '
+              + ' '.join(f'{n} {s.owed}' for n, s in states.items()), flush=True)
+
+    def drain(self):
+        """No more faults; the workloads finish; everything that is owed arrives. False: not within the limit."""
+        for cell in self.arena.cells.values():
+            cell.tell(stop=True)
+        for cell in self.arena.cells.values():
+            try:
+                cell.workload.wait(60)
+            except subprocess.TimeoutExpired:
+                self.broken.append(f'{cell.name}: the workload did not end')
+
+        def waiting(cell):
+            return int(self.arena.postgres.primary.psql(
+                "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')",
+                cell.database)[0][0])
+        until = time.monotonic() + DRAIN_LIMIT_S
+        while time.monotonic() < until:
+            left = {c.name: waiting(c) for c in self.arena.cells.values()}
+            if not any(left.values()):
+                time.sleep(3)  # what the broker still lets go, and the consumers still write down
+                return
+            time.sleep(0.5)
+        self.broken.append(f'not everything was settled within {DRAIN_LIMIT_S} s: {left}')
+
+
+def million(run, count):
+    """So many, due in one second, while the faults go on."""
+    cell = run.arena.cells.get('timer') or next(iter(run.arena.cells.values()))
+    time.sleep(20)
+    cell.tell(flood=count, due_ms=int(time.time() * 1000) + max(20_000, count // 15), way='sql')
+
+
+def main():
+    env = os.environ
+    seed = int(env.get('SEED') or random.SystemRandom().randrange(1, 1_000_000))
+    count = int(env.get('FAULTS') or 1000)
+    rate = int(env.get('RATE') or 60)
+    names = [n for n in (env.get('CELLS') or ','.join(CELLS)).split(',')]
+    for name in names:
+        if name not in CELLS:
+            sys.exit(f'CELLS={name}: allowed are {", ".join(CELLS)}')
+    kinds = {n: k for n, k in load_all().items() if env.get('ONLY', '') in n}
+    if not kinds:
+        sys.exit(f'ONLY={env["ONLY"]}: no such kind; there are {", ".join(load_all())}')
+    flood = int(env.get('MILLION') or (1_000_000 if count >= 1000 else 0))
+    evidence = os.path.join(ROOT, 'build', 'chaos', str(seed))
+    shutil.rmtree(evidence, ignore_errors=True)
+    os.makedirs(evidence)
+    print(f'SEED={seed} FAULTS={count}: evidence in {os.path.relpath(evidence, ROOT)}', flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    plugins = env.get('STACK_PLUGINS_DIR')
+    if not plugins:
+        plugins = os.path.join(ROOT, 'build', 'plugin-double')
+        subprocess.run([os.path.join(ROOT, 'tools', 'plugin_double.sh'), plugins], check=True, stdin=subprocess.DEVNULL)
+    work = tempfile.mkdtemp(prefix='pd-chaos-', dir='/tmp')
+    os.chmod(work, 0o755)
+    began = time.monotonic()
+    build = os.path.abspath(env.get('POSTDATE_BIN_DIR') or os.path.join(ROOT, 'build'))
+    arena = run = None
+    codes = {}
+    try:
+        arena = Arena(evidence, work, build, plugins, (6 << 30) if flood > 100_000 else (1 << 30))
+        arena.add_cells(names, seed, rate)
+        arena.start_load()
+        run = Run(arena, kinds, make_plan(seed, count, kinds, list(arena.cells.values())))
+        if flood:
+            threading.Thread(target=million, args=(run, flood), daemon=True).start()
+        run.run()
+        run.drain()
+        run.over.set()
+    finally:
+        if run is not None:
+            run.over.set()
+        if arena is not None:
+            codes = arena.close()
+        shutil.rmtree(work, ignore_errors=True)
+    return report(run, codes, evidence, time.monotonic() - began)
+
+
+def report(run, codes, evidence, seconds):
+    from ledger import judge, print_report
+    verdict = judge(evidence)
+    print_report(verdict)
+    for name, why in sorted(run.skipped.items()):
+        print(f'skipped: {name}: {why}')
+    for g in run.arena.gateways():
+        log = os.path.getsize(g.log_path)
+        bad = [c for _, c in g.exits if c not in (0, -signal.SIGKILL)]
+        print(f'{g.name}: {g.starts} starts, at most {g.most_kib / 1024:.0f} MiB and {g.most_files} files, log {log / 1024:.0f} '
+              f'KiB' + (f', ended by itself with {sorted(set(bad))}' if bad else ''))
+    for name, ends in codes.items():
+        if any(c not in (0, None) for c in ends):
+            run.broken.append(f'{name}: gateways ended with {ends} at the end')
+    for text in run.slow + run.broken:
+        print('PROBLEM ' + text)
+    good = verdict.good and not run.broken and not run.slow
+    print(f'{run.done} faults of {len({k for t in run.tracks.values() for e in t for k in [e.kind]} - set(run.skipped))} kinds in '
+          f'{seconds / 60:.1f} min: {"passed" if good else "FAILED"}', flush=True)
+    with open(os.path.join(evidence, 'run.json'), 'w', encoding='utf-8') as f:
+        json.dump({'seconds': seconds, 'done': run.done, 'skipped': run.skipped, 'broken': run.broken, 'slow': run.slow,
+                   'good': good}, f)
+    return 0 if good else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

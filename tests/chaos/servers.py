@@ -1,0 +1,266 @@
+"""The servers of a chaos run: two Postgres nodes (one of them may be a synchronous standby) and one RabbitMQ."""
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DIE = ['setpriv', '--pdeathsig', 'KILL']
+
+
+def wait_until(condition, deadline_s, what, interval_s=0.03):
+    until = time.monotonic() + deadline_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise TimeoutError(f'{what}: not within {deadline_s:.0f} s')
+        time.sleep(interval_s)
+
+
+def postgres_bin():
+    return sorted(glob.glob('/usr/lib/postgresql/*/bin'), key=lambda x: float(x.split('/')[-2]))[-1]
+
+
+# --- Postgres ----------------------------------------------------------------------------------------------------------
+class Node:
+    """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one."""
+
+    def __init__(self, directory, tmpfs_bytes):
+        self.directory, self.process = directory, None
+        self.data, self.run = os.path.join(directory, 'data'), os.path.join(directory, 'run')
+        self.log_path = os.path.join(os.path.dirname(directory), os.path.basename(directory) + '.log')
+        os.mkdir(directory, 0o755)
+        self.tmpfs = os.geteuid() == 0 and subprocess.run(
+            ['mount', '-t', 'tmpfs', '-o', f'size={tmpfs_bytes},mode=755', 'tmpfs', directory],
+            stderr=subprocess.DEVNULL, check=False).returncode == 0
+        os.mkdir(self.run, 0o755)
+        self.user = []
+        if os.geteuid() == 0:
+            shutil.chown(directory, 'postgres', 'postgres')
+            shutil.chown(self.run, 'postgres', 'postgres')
+            self.user = ['setpriv', '--reuid', 'postgres', '--regid', 'postgres', '--clear-groups', '--']
+
+    @property
+    def socket(self):
+        return os.path.join(self.run, '.s.PGSQL.5432')
+
+    def tool(self, name, *args):
+        done = subprocess.run([*self.user, os.path.join(postgres_bin(), name), *args], cwd='/', stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+        if done.returncode != 0:
+            raise RuntimeError(f'{name}: {done.stdout.decode()}')
+        return done.stdout.decode()
+
+    def configure(self):
+        with open(os.path.join(self.data, 'chaos.conf'), 'w', encoding='utf-8') as f:
+            f.write(f"listen_addresses = ''\nport = 5432\nunix_socket_directories = '{self.run}'\n"
+                    "shared_buffers = '128MB'\nmax_connections = 300\nmax_wal_size = '512MB'\nmin_wal_size = '80MB'\n"
+                    "timezone = 'UTC'\nlog_timezone = 'UTC'\nwal_level = replica\nhot_standby = on\n"
+                    "max_wal_senders = 4\nwal_keep_size = '64MB'\ncheckpoint_timeout = '1min'\n")
+
+    def init(self):
+        self.tool('initdb', '-D', self.data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-locale', '--no-sync')
+        with open(os.path.join(self.data, 'postgresql.conf'), 'a', encoding='utf-8') as f:
+            f.write("include 'chaos.conf'\n")
+        self.configure()
+
+    def copy_of(self, primary):
+        """This node becomes a standby of that one."""
+        self.remove()
+        self.tool('pg_basebackup', '-D', self.data, '-R', '-X', 'stream', '-c', 'fast', '--no-sync', '-h', primary.run,
+                  '-U', 'postgres')
+        self.configure()
+
+    def remove(self):
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def start(self, deadline_s=120):
+        for path in [os.path.join(self.data, 'postmaster.pid'), self.socket, self.socket + '.lock']:
+            if os.path.exists(path):
+                os.unlink(path)
+        with open(self.log_path, 'ab') as log:
+            self.process = subprocess.Popen([*self.user, os.path.join(postgres_bin(), 'postgres'), '-D', self.data], cwd='/',
+                                            env=dict(os.environ, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log)
+
+        def ready():
+            if self.process.poll() is not None:
+                raise RuntimeError(f'Postgres ended with {self.process.returncode}, see {self.log_path}')
+            return subprocess.run([os.path.join(postgres_bin(), 'pg_isready'), '-q', '-h', self.run], check=False,
+                                  stdin=subprocess.DEVNULL).returncode == 0
+        wait_until(ready, deadline_s, 'Postgres to start')
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def end(self, number):
+        """A signal to the postmaster (INT fast, QUIT immediate, KILL), until nothing of it is left."""
+        if not self.alive():
+            return
+        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
+        children = [int(x) for x in found]
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            for child in children:
+                kill(child)
+        self.process.wait(60)
+        wait_until(lambda: not any(os.path.exists(f'/proc/{c}') for c in children), 20, "Postgres' children to end")
+        self.process = None
+
+    def psql(self, query, database='postgres', deadline_s=60):
+        done = subprocess.run(['psql', '-AtXq', '-F', '\t', '-v', 'ON_ERROR_STOP=1', '-h', self.run, '-U', 'postgres', '-d',
+                               database, '-c', query], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, timeout=deadline_s)
+        if done.returncode != 0:
+            raise RuntimeError('psql: ' + done.stderr.decode().strip())
+        return [line.split('\t') for line in done.stdout.decode().splitlines()]
+
+    def fill(self):
+        """Takes the whole disk but for a few pages; returns the file to remove."""
+        path = os.path.join(self.directory, 'balloon')
+        with open(path, 'wb') as f:
+            while True:
+                free = os.statvfs(self.directory)
+                room = free.f_bavail * free.f_frsize
+                if room < 256 * 1024:
+                    return path
+                try:
+                    os.posix_fallocate(f.fileno(), f.tell(), min(room - 128 * 1024, 64 << 20))
+                    f.seek(0, os.SEEK_END)
+                except OSError:
+                    return path
+
+    def close(self):
+        if self.alive():
+            self.end(signal.SIGKILL)
+        if self.tmpfs:
+            subprocess.run(['umount', '-l', self.directory], check=False, stderr=subprocess.DEVNULL)
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Postgres:
+    """Who is the primary changes with each failover."""
+
+    def __init__(self, directory, tmpfs_bytes):
+        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes) for name in ('pg-a', 'pg-b')]
+        self.primary, self.spare = self.nodes
+        self.primary.init()
+        self.primary.start()
+        self.primary.psql('create role postdate login createdb createrole')
+
+    def url(self, database):
+        """Straight to the servers, whoever is the primary."""
+        hosts = ','.join(n.run for n in self.nodes)
+        return f'postgresql:///{database}?host={hosts}&user=postdate&target_session_attrs=read-write&connect_timeout=5'
+
+    def add_standby(self):
+        """From here on a commit waits until the standby has written it, too."""
+        self.spare.copy_of(self.primary)
+        self.spare.start()
+        self.primary.psql("alter system set synchronous_standby_names = '*'")
+        self.primary.psql('select pg_reload_conf()')
+        wait_until(lambda: self.primary.psql("select 1 from pg_stat_replication where sync_state = 'sync'"), 30,
+                   'the standby to be in step')
+
+    def promote(self):
+        """The primary is gone; its standby takes over, alone."""
+        old, self.primary = self.primary, self.spare
+        self.spare = old
+        self.primary.psql('select pg_promote(true, 60)')
+        self.primary.psql("alter system set synchronous_standby_names = ''")
+        self.primary.psql('select pg_reload_conf()')
+        old.remove()
+
+    def close(self):
+        for node in self.nodes:
+            node.close()
+
+
+# --- RabbitMQ ------------------------------------------------------------------------------------------------------------
+class Rabbit:
+    """The one of tools/stack.sh, with the plugin or its double; asked in Erlang by a process that stays."""
+
+    def __init__(self, directory, plugins):
+        self.directory = directory
+        self.stack_env = dict(os.environ, STACK_DIR=directory, STACK_PLUGINS_DIR=plugins)
+        self.shell, self.lock = None, threading.Lock()
+        self.stack('start-rabbitmq')
+        with open(os.path.join(directory, 'env'), encoding='utf-8') as f:
+            url = [x.split("'")[1] for x in f if 'POSTDATE_AMQP_URL' in x][0]
+        self.port = int(url.rsplit(':', 1)[1].split('/')[0])
+
+    def stack(self, command):
+        done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), command], env=self.stack_env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                              timeout=180)
+        if done.returncode != 0:
+            raise RuntimeError(f'stack.sh {command}: {done.stdout.decode()}')
+
+    def url(self, vhost, user='guest', port=None):
+        return f'amqp://{user}:{user}@127.0.0.1:{port or self.port}/{vhost}'
+
+    def _open_shell(self):
+        home = os.path.join(self.directory, 'home') if os.path.islink(os.path.join(self.directory, 'home')) else self.directory
+        with open(os.path.join(self.directory, 'rabbitmqctl'), encoding='utf-8') as f:
+            words = dict(w.split('=', 1) for w in f.read().replace('\\\n', ' ').split() if '=' in w)
+        with open(os.path.join(home, 'rabbitmq', '.erlang.cookie'), encoding='utf-8') as f:
+            cookie = f.read().strip()
+        node = words['RABBITMQ_NODENAME']
+        loop = (f"N = '{node}', F = fun F() -> case io:get_line(\"\") of eof -> halt(); L -> "
+                '{ok, T, _} = erl_scan:string(L), {ok, E} = erl_parse:parse_exprs(T), '
+                'R = rpc:call(N, erl_eval, exprs, [E, []], 60000), '
+                'io:format("~0p~n", [case R of {value, V, _} -> V; X -> {failed, X} end]), F() end end, F().')
+        self.shell = subprocess.Popen(
+            [*DIE, 'erl', '-noshell', '-hidden', '-start_epmd', 'false', '-sname', f'chaos{os.getpid()}@localhost',
+             '-setcookie', cookie, '-kernel', 'inet_dist_use_interface', '{127,0,0,1}', '-eval', loop],
+            env={'PATH': os.environ['PATH'], 'HOME': home, 'ERL_EPMD_PORT': words['ERL_EPMD_PORT'], 'LANG': 'C.UTF-8',
+                 'ERL_EPMD_ADDRESS': '127.0.0.1'},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
+
+    def erlang(self, expression):
+        """One line of Erlang, run in the broker; its value as text."""
+        with self.lock:
+            if self.shell is None or self.shell.poll() is not None:
+                self._open_shell()
+            self.shell.stdin.write(' '.join(expression.split()) + '\n')
+            self.shell.stdin.flush()
+            answer = self.shell.stdout.readline().strip()
+        if answer.startswith('{failed,') or not answer:
+            raise RuntimeError(f'Erlang: {expression}: {answer}')
+        return answer
+
+    def make_vhost(self, vhost, users):
+        self.erlang(f'case rabbit_vhost:exists(<<"{vhost}">>) of true -> ok; _ -> rabbit_vhost:add(<<"{vhost}">>, '
+                    '<<"chaos">>) end.')
+        for user in users:
+            self.erlang(f'catch rabbit_auth_backend_internal:add_user(<<"{user}">>, <<"{user}">>, <<"chaos">>), ok.')
+            self.permit(vhost, user, '.*')
+
+    def permit(self, vhost, user, pattern):
+        self.erlang(f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{vhost}">>, <<"{pattern}">>, '
+                    f'<<"{pattern}">>, <<"{pattern}">>, <<"chaos">>).')
+
+    def wipe(self):
+        """Its disk is gone. It must not run."""
+        home = os.path.realpath(os.path.join(self.directory, 'home')) if os.path.islink(
+            os.path.join(self.directory, 'home')) else self.directory
+        path = os.path.join(home, 'rabbitmq', 'mnesia')
+        shutil.rmtree(path)
+        os.mkdir(path, 0o700)
+
+    def close(self):
+        if self.shell is not None:
+            self.shell.kill()
+            self.shell.wait()
+        self.stack('clean')
