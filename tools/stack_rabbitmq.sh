@@ -34,7 +34,7 @@ exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" 
     RABBITMQ_NODENAME=postdate-$hash@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$port_amqp \\
     RABBITMQ_DIST_PORT=$port_dist RABBITMQ_CTL_DIST_PORT_MIN=1024 RABBITMQ_CTL_DIST_PORT_MAX=65535 \\
     RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}' \\
     RABBITMQ_CONF_ENV_FILE='$dir/no-such-file' \\
     RABBITMQ_CONFIG_FILE='$dir/rabbitmq.conf' RABBITMQ_CONFIG_FILES='$dir/conf.d' \\
     RABBITMQ_ADVANCED_CONFIG_FILE='$dir/advanced.config' RABBITMQ_ENABLED_PLUGINS_FILE='$dir/enabled_plugins' \\

@@ -15,6 +15,7 @@ import time
 import pika
 
 from gateway import Gateway
+from ledger import Follower
 from proxy import Proxy
 from servers import DIE, ROOT, Postgres, Rabbit, wait_until
 
@@ -22,6 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 OUT_QUEUE = 'chaos.out'
 DELIVERY, SECOND = 'postdate.delivery', 'chaos.second'
 GRACE = '2s'
+NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
+                         'newest_delivered_attempt_us'), 0)
 
 # name: (transport, receipts, gateways, the consumer's queue)
 CELLS = {
@@ -106,11 +109,11 @@ class Cell:
         arena = self.arena
         self.witness = subprocess.Popen(
             [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', arena.rabbit.url(self.vhost), '--queue',
-             OUT_QUEUE, '--out', os.path.join(self.directory, 'witness.ledger')], stdin=subprocess.DEVNULL,
+             OUT_QUEUE, '--out', os.path.join(arena.evidence, f'{self.name}.1.seen')], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, 'witness.log'), 'wb'))
         config = os.path.join(self.directory, 'cell.json')
         with open(config, 'w', encoding='utf-8') as f:
-            json.dump({'name': self.name, 'dir': self.directory, 'amqp_url': arena.rabbit.url(self.vhost),
+            json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': arena.rabbit.url(self.vhost),
                        'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
                        'exchanges': [DELIVERY, SECOND]}, f)
@@ -128,7 +131,8 @@ class Cell:
         self.workload.stdin.flush()
 
     def owed(self):
-        return self.arena.follower.poll()[self.name].owed
+        """Accepted, due for a while, and not delivered."""
+        return self.arena.state(self.name)['owed']
 
     def close(self):
         codes = [g.end() for g in self.gateways]
@@ -150,6 +154,8 @@ class Arena:
         shim = os.path.join(build, 'tests', 'shim.so')
         self.shim = shim if os.path.exists(shim) else None
         self.cells = {}
+        self.changed, self.changed_enough = threading.Condition(), threading.Event()
+        self.states, self.states_at, self.closed = {}, 0, False
         self.rabbit = self.postgres = self.proxy = None
         try:
             self.proxy = Proxy()
@@ -166,15 +172,33 @@ class Arena:
             cell.declare_target()
 
     def start_load(self):
-        from ledger import Follower
         for cell in self.cells.values():
             cell.start_load()
         self.follower = Follower(self.evidence)
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self):
+        while not self.closed:
+            states = self.follower.poll()
+            with self.changed:
+                self.states, self.states_at = states, time.monotonic()
+                self.changed.notify_all()
+            self.changed_enough.wait(0.15)
+
+    def state(self, cell):
+        """What the ledger says by now: read after this was asked."""
+        asked = time.monotonic()
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.states_at - 0.15 > asked or self.closed, 60):
+                raise TimeoutError('the ledger is not followed any more')
+            return self.states.get(cell, NOTHING)
 
     def gateways(self):
         return [g for cell in self.cells.values() for g in cell.gateways]
 
     def close(self):
+        self.closed = True
+        self.changed_enough.set()
         codes = {name: cell.close() for name, cell in self.cells.items()}
         for part in (self.proxy, self.postgres, self.rabbit):
             if part is not None:

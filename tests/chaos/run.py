@@ -26,6 +26,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from arena import CELLS, Arena  # noqa: E402
 from faults import Injection, NotPossible, load_all  # noqa: E402
+from judge import FORBIDDEN  # noqa: E402
+from ledger import Faults, judge, text_of  # noqa: E402
 from plan import make_plan  # noqa: E402
 from servers import ROOT, wait_until  # noqa: E402
 
@@ -64,13 +66,12 @@ class Run:
         self.done, self.skipped, self.broken, self.slow = 0, {}, [], []
         self.total = sum(map(len, tracks.values()))
         self.over = threading.Event()
-        self.faults = open(os.path.join(arena.evidence, 'faults.ledger'), 'w', encoding='utf-8')
+        self.faults = Faults(arena.evidence)
 
     def note(self, x):
         with self.lock:
             self.done += 1
-            self.faults.write(f'F {x.began_us} {x.ended_us} {x.kind.name} {x.cell.name if x.cell else "*"} {x.detail}\n')
-            self.faults.flush()
+            self.faults.add(x.began_us, x.ended_us, x.kind.name, x.cell.name if x.cell else '*', x.detail or '-')
 
     def strike(self, entry):
         kind = self.kinds[entry.kind]
@@ -96,7 +97,7 @@ class Run:
         """Something that was asked for after the healing has arrived, in each cell that was struck."""
         for cell in [x.cell] if x.cell else self.arena.cells.values():
             try:
-                wait_until(lambda c=cell: self.arena.follower.poll()[c.name].newest_delivered_attempt_us > x.ended_us,
+                wait_until(lambda c=cell: c.arena.state(c.name)['newest_delivered_attempt_us'] > x.ended_us,
                            RECOVERY_LIMIT_S, 'recovery', 0.1)
             except TimeoutError:
                 with self.lock:
@@ -132,10 +133,11 @@ class Run:
         self.say_progress(time.monotonic() - began)
 
     def say_progress(self, elapsed_s):
-        states = self.arena.follower.poll()
+        states = {name: self.arena.state(name) for name in self.arena.cells}
         print(f'{elapsed_s:5.0f} s  {self.done} of {self.total} faults; accepted '
-              f'{sum(s.accepted for s in states.values())}, delivered {sum(s.delivered for s in states.values())}, owed '
-              + ' '.join(f'{n} {s.owed}' for n, s in states.items()), flush=True)
+              f'{sum(s["accepted"] for s in states.values()):,}, delivered '
+              f'{sum(s["delivered"] for s in states.values()):,}, owed '
+              + ' '.join(f'{n} {s["owed"]}' for n, s in states.items()), flush=True)
 
     def drain(self):
         """No more faults; the workloads finish; everything that is owed arrives. False: not within the limit."""
@@ -215,10 +217,20 @@ def main():
     return report(run, codes, evidence, time.monotonic() - began)
 
 
+def broken_promises(verdict):
+    """What no fault may lead to. Without receipts nobody notices what RabbitMQ loses: there it is counted, not promised."""
+    found = []
+    for name, counts in verdict['cells'].items():
+        for finding in FORBIDDEN:
+            if counts[finding] and not (finding == 'lost' and CELLS[name][1] == 'off'):
+                found.append(f'{name}: {counts[finding]} {finding}')
+    return found
+
+
 def report(run, codes, evidence, seconds):
-    from ledger import judge, print_report
     verdict = judge(evidence)
-    print_report(verdict)
+    print(text_of(verdict))
+    print()
     for name, why in sorted(run.skipped.items()):
         print(f'skipped: {name}: {why}')
     for g in run.arena.gateways():
@@ -231,7 +243,10 @@ def report(run, codes, evidence, seconds):
             run.broken.append(f'{name}: gateways ended with {ends} at the end')
     for text in run.slow + run.broken:
         print('PROBLEM ' + text)
-    good = verdict.good and not run.broken and not run.slow
+    promises = broken_promises(verdict)
+    for text in promises:
+        print('BROKEN ' + text)
+    good = not promises and not run.broken and not run.slow
     print(f'{run.done} faults of {len({k for t in run.tracks.values() for e in t for k in [e.kind]} - set(run.skipped))} kinds in '
           f'{seconds / 60:.1f} min: {"passed" if good else "FAILED"}', flush=True)
     with open(os.path.join(evidence, 'run.json'), 'w', encoding='utf-8') as f:
