@@ -113,7 +113,7 @@ class Node:
         self.process = None
 
     def psql(self, query, database='postgres', deadline_s=60):
-        done = subprocess.run(['psql', '-AtXq', '-F', '\t', '-v', 'ON_ERROR_STOP=1', '-h', self.run, '-U', 'postgres', '-d',
+        done = subprocess.run([os.path.join(postgres_bin(), 'psql'), '-AtXq', '-F', '\t', '-v', 'ON_ERROR_STOP=1', '-h', self.run, '-U', 'postgres', '-d',
                                database, '-c', query], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=False, timeout=deadline_s)
         if done.returncode != 0:
