@@ -80,6 +80,7 @@ class Scene:
         try:
             code = g.wait(15)
         except AssertionError:
+            g.kill9()
             return f'{point}: nobody came there'
         if code != -signal.SIGKILL or not g.lines_with(f'shim: died at {point}, time 1'):
             return f'{point}: the gateway ended with {code} instead of being killed there'

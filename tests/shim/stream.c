@@ -12,6 +12,7 @@
 #define STREAMS_MAX 256
 #define FRAME_HEAD 11 /* type, channel, size; then class and method, which every method frame has */
 #define FRAME_METHOD 1
+#define PROTOCOL_HEADER 8 /* "AMQP" and a version; no frame begins with an A */
 #define METHOD(class_id, method_id) ((uint32_t)(class_id) << 16 | (method_id))
 
 /* Where one direction of a stream is. */
@@ -117,8 +118,8 @@ static void follow(struct track *t, const uint8_t *data, size_t len, struct shim
         }
         t->head[t->head_len++] = *data++;
         len--;
-        if (t->head_len == 8 && memcmp(t->head, "AMQP", 4) == 0) { /* the protocol header is no frame */
-            t->head_len = 0;
+        if (t->head[0] == 'A') { /* the protocol header is no frame */
+            t->head_len %= PROTOCOL_HEADER;
             continue;
         }
         bool method = t->head[0] == FRAME_METHOD;
