@@ -25,12 +25,11 @@ def read_points():
 
 
 def points_of(transport):
-    """In the short form points with a broker that waits are shared between ttl and plugin, turn about."""
-    found, turn = [], 0
-    for point, who in read_points():
-        turn += 1
-        shared = harness.FULL or transport == ('ttl', 'plugin')[turn % 2]
-        if (who == 'any' if transport == 'timer' else shared):
+    """The full form has every point with each transport that it belongs to, the short form with one of them in turn."""
+    found = []
+    for number, (point, who) in enumerate(read_points()):
+        transports = ('timer', 'ttl', 'plugin') if who == 'any' else ('ttl', 'plugin')
+        if transport in transports and (harness.FULL or transport == transports[number % len(transports)]):
             found.append(point)
     return found
 
@@ -56,64 +55,76 @@ class Scene:
         """{body: earliest time}; what is refused and what is cancelled are not among them."""
         expected = {}
 
-        def send(body, delay, key='k', **headers):
-            expected[body] = now_ms() + delay
-            self.client.publish(key, body, {'x-delay': delay, **headers}, message_id=body.decode())
+        def send(what, delay, key='k', **headers):
+            body = f'{name} {what}'
+            expected[body.encode()] = now_ms() + delay
+            self.client.publish(key, body.encode(), {'x-delay': delay, **headers}, message_id=body)
         for i in range(3):
-            send(b'%s now %d' % (name, i), 0)
-            send(b'%s soon %d' % (name, i), 900)
-            send(b'%s held %d' % (name, i), 900, **{'x-postdate-hold': 'gateway'})
-        send(b'%s returned' % name, 0, key=f'late.{name.decode()}')  # nothing is bound there yet
-        self.client.publish('k', b'%s bad' % name, {'x-delay': 'soon'}, message_id=f'{name.decode()} bad')
-        key = name.decode()
-        self.p.psql(f"select postdate.schedule('k', '{key} cancelled', delay => '1 h', key => 'c.{key}')")
-        self.ask({'op': 'cancel', 'key': f'c.{key}'})
-        expected[b'%s asked' % name] = now_ms() + 500
-        self.ask({'op': 'schedule', 'routing_key': 'k', 'delay_ms': 500, 'key': f's.{key}', 'body': f'{key} asked'})
+            send(f'now {i}', 0)
+            send(f'soon {i}', 1000)
+            send(f'held {i}', 900, **{'x-postdate-hold': 'gateway'})
+        send('returned', 0, key=f'late.{name}')  # nothing is bound there yet
+        self.client.publish('k', f'{name} bad'.encode(), {'x-delay': 'soon'}, message_id=f'{name} bad')
+        self.p.psql(f"select postdate.schedule('k', '{name} cancelled', delay => '1 h', key => 'c.{name}')")
+        self.ask({'op': 'cancel', 'key': f'c.{name}'})
+        expected[f'{name} asked'.encode()] = now_ms() + 500
+        self.ask({'op': 'schedule', 'routing_key': 'k', 'delay_ms': 500, 'key': f's.{name}', 'body': f'{name} asked'})
         return expected
+
+    def die_at(self, point, number, expected):
+        """A gateway, and work until it dies there: on a busy machine the first messages may be due before it can hand
+        them over. Returns what was wrong, and the names of the work."""
+        g, names = None, []
+        for more in range(3):
+            names.append(f'{number}.{more}')
+            expected.update(self.work(names[-1]))
+            g = g or self.p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **self.settings)
+            try:
+                code = g.wait(5)
+            except AssertionError:
+                continue
+            if code == -signal.SIGKILL and g.lines_with(f'shim: died at {point}, time 1'):
+                return None, names
+            return f'{point}: the gateway ended with {code} instead of being killed there', names
+        g.kill9()
+        return f'{point}: nobody came there', names
 
     def run(self, point, number):
         """What was wrong, as text, or nothing."""
-        name = b'%d' % number
-        expected = self.work(name)
-        g = self.p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **self.settings)
-        try:
-            code = g.wait(15)
-        except AssertionError:
-            g.kill9()
-            return f'{point}: nobody came there'
-        if code != -signal.SIGKILL or not g.lines_with(f'shim: died at {point}, time 1'):
-            return f'{point}: the gateway ended with {code} instead of being killed there'
-        self.client.channel.queue_bind('q', 'postdate.delivery', f'late.{name.decode()}')
+        expected = {}
+        wrong, names = self.die_at(point, number, expected)
+        for name in names:
+            self.client.channel.queue_bind('q', 'postdate.delivery', f'late.{name}')
         successor = self.p.gateway(**self.settings)
+        bad = {f'{name} bad'.encode() for name in names}
         try:
             wait_until(lambda: set(expected) <= {m.body for m in self.inbox.all()}, 15, f'all of {point} to arrive')
-            wait_until(lambda: any(m.body == b'%s bad' % name for m in self.rejected.all()), 10, 'the refused one')
+            wait_until(lambda: bad <= {m.body for m in self.rejected.all()}, 10, 'the refused ones')
             wait_until(lambda: set(self.p.counts()) <= {'delivered', 'cancelled'}, 15, f'all of {point} to be settled')
         except AssertionError as e:
             missing = set(expected) - {m.body for m in self.inbox.all()}
-            return f'{point}: {e}; missing: {sorted(missing)}; states: {self.p.counts()}'
+            wrong = f'{wrong or point}: {e}; missing: {sorted(missing)}; states: {self.p.counts()}'
         successor.kill9()
-        return self.judge(point, name, expected)
+        return wrong or self.judge(point, number, names, expected)
 
-    def judge(self, point, name, expected):
+    def judge(self, point, number, names, expected):
         seen = {}
         for m in self.inbox.all():
-            if m.body.startswith(name + b' '):
+            if m.body.startswith(b'%d.' % number):
                 seen.setdefault(m.body, []).append(m)
         wrong = [f'unexpected: {b}' for b in seen if b not in expected]
         for body, copies in seen.items():
             if len(copies) > 2 or len({m.id for m in copies}) != 1:
                 wrong.append(f'{body}: {len(copies)} copies, ids {[m.id for m in copies]}')
             wrong.extend(f'{body}: early' for m in copies if m.at_ms < max(expected.get(body, 0), m.due_ms))
-        key = name.decode()
-        rows = self.p.psql(f"select body, count(*) from postdate.message where convert_from(body, 'UTF8') like '{key} %' "
-                           'group by 1 having count(*) > 1')
-        if rows:
-            wrong.append(f'stored twice: {rows}')
-        state = self.p.value(f"select m.state from postdate.message m join postdate.key k using (id) where k.key = 'c.{key}'")
-        if state != 'cancelled':
-            wrong.append(f'what was cancelled is {state}')
+        twice = self.p.psql("select body, count(*) from postdate.message where convert_from(body, 'UTF8') "
+                            f"like '{number}.%' group by 1 having count(*) > 1")
+        if twice:
+            wrong.append(f'stored twice: {twice}')
+        states = {self.p.value(f"select state from postdate.message m join postdate.key k using (id) where k.key = 'c.{n}'")
+                  for n in names}
+        if states != {'cancelled'}:
+            wrong.append(f'what was cancelled is {states}')
         return f'{point}: {wrong}' if wrong else None
 
 
@@ -126,7 +137,7 @@ class CrashPoints:
 
     def test_each_point(self):
         points = points_of(self.transport)
-        self.assertGreater(len(points), 10)
+        self.assertGreater(len(points), 5)
         scenes = [self.place(transport=self.transport) for _ in range(SIDE_BY_SIDE)]
 
         def go(index):
