@@ -120,7 +120,24 @@ $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LIBS = $(call 
 $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LINK = $(LINK_TEXT)
 $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: $(call LIB,gateway)
 
-units: $(UNITS) $(TOOLS)
+units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so)
+
+# For LD_PRELOAD, with the plain programs only: makes them die or fail where a test wants it. Never installed or linked.
+SHIM := $(patsubst %.c,build/%.lo,$(wildcard tests/shim/*.c)) build/gen/sql_embedded.lo
+build/tests/shim.so: $(SHIM)
+	$(call say,LINK)
+	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
+build/%.lo: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+build/gen/sql_embedded.lo: $(GEN)/sql_embedded.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+$(SHIM): | $(GEN)/shim_queries.inc
+$(GEN)/shim_queries.inc: $(GEN)/sql_embedded.h
+	$(Q)sed -n 's/^extern const char sql_query_\(.*\)\[\];/    {"\1", sql_query_\1},/p' $< >$@
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(call LIB,core)
 	$(call say,LINK)
@@ -130,6 +147,11 @@ $(BUILD)/tests/tools/load: $(call object,$(LOAD_SRC))
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(call LIB,amqp) $(call LIB,core)
 	$(call say,LINK)
 	$(Q)$(CC) $(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK_AMQP) -lm
+
+# The chaos suite's witness: an oracle of its own, so it links nothing of ours.
+$(BUILD)/tests/chaos/%: $(BUILD)/tests/chaos/%.o
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_AMQP)
 
 # --- servers, demo, tests: these install what is missing, then build with a fresh look at the libraries ----------
 deps:
@@ -187,13 +209,13 @@ clean:
 format:
 	clang-format-14 -i $(SOURCES)
 
-check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h
+check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 	tools/check_layers.sh
 	tools/check_format.sh $(SOURCES)
 	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
 
-tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h
+tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 	clang-tidy-14 --quiet --checks='-*,clang-analyzer-*,bugprone-*,-bugprone-easily-swappable-parameters,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
 		$(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
 
@@ -206,5 +228,6 @@ help:
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR="
 	@echo "make deps | check | format | tidy | clean"
 
-OBJECTS := $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) $(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC))
--include $(OBJECTS:.o=.d)
+OBJECTS := $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
+	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c))
+-include $(OBJECTS:.o=.d) $(SHIM:.lo=.d)

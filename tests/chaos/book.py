@@ -1,0 +1,213 @@
+"""What the ledger's lines say, message by message, in arrays: two million messages take some 150 MB.
+
+Lines of one file are applied in their order; all .sent files before .seen ones, since a delivery is looked up among the
+attempts.
+"""
+from array import array
+
+NONE, ATTEMPTED, REFUSED, UNKNOWN, ACCEPTED = range(5)
+
+# What was asked about a message later, and answered.
+CANCEL_ASKED, CANCELLED, TOO_LATE, REPLACE_ASKED, REPLACED, REPLACE_NO, MOVE_DOUBT, MOVED = (1 << i for i in range(8))
+
+AGAIN_UNKNOWN = 255  # delivered "again", and not said how often
+GROW = 4096
+NUMBER_MAX = 20_000_000
+TRANSPORTS = ('postdate.ttl.', 'postdate.delayed')  # what consumers see as exchange of a message that the broker held
+
+
+class Table:
+    """The messages of one writer, by their number."""
+    COLUMNS = {'state': 'B', 'asked': 'B', 'route': 'H', 'way': 'B', 'sent_us': 'q', 'lo_ms': 'q', 'due_ms': 'q',
+               'accepted_us': 'q', 'id': 'q', 'seen_us': 'q', 'seen_again': 'B', 'seen_id': 'q'}
+    __slots__ = ('prefix', 'cell', *COLUMNS)
+
+    def __init__(self, prefix):
+        self.prefix = prefix
+        self.cell = prefix.rpartition('-')[0]
+        for name, code in self.COLUMNS.items():
+            setattr(self, name, array(code))
+
+    def grow(self, number):
+        room = number + GROW - len(self.state)
+        for name in self.COLUMNS:
+            column = getattr(self, name)
+            column.frombytes(bytes(room * column.itemsize))
+
+    def ref(self, number):
+        return f'{self.prefix}-{number}'
+
+
+def hashed(text):
+    """An id as a number; 0 for none. Equal ids give equal numbers within this process."""
+    return 0 if text == '-' else hash(text) or 1
+
+
+def again_of(text):
+    return min(int(text), AGAIN_UNKNOWN - 1) if text.isdigit() else AGAIN_UNKNOWN
+
+
+class Book:
+    def __init__(self):
+        self.tables = {}
+        self.routes, self.route_numbers = [], {}
+        self.ways, self.way_numbers = [], {}
+        self.moves = {}       # (table, number): lo_ms of a reschedule that has no answer yet
+        self.doubts = {}      # (table, number): the lowest lo_ms of those whose answer is unknown
+        self.replaced = {}    # (table, number): (t_us of the answer yes)
+        self.faults = []      # (start_us, end_us, kind, cell or *, detail)
+        self.extra = []       # further deliveries: (table, number, t_us, again, id)
+        self.mangled = []     # (cell, what, where)
+        self.unreadable = []  # (where, line)
+        self.actions = {k: getattr(self, 'take_' + v) for k, v in {
+            'A': 'attempt', 'K': 'accepted', 'R': 'refused', 'U': 'unknown', 'C': 'cancel', 'c': 'cancel_answer',
+            'M': 'move', 'm': 'move_answer', 'P': 'replace', 'D': 'delivery', 'F': 'fault'}.items()}
+
+    def apply(self, line, cell, where):
+        """One line without its end. cell: whose file it is; where: file and line, for what is reported."""
+        fields = line.split(' ')
+        try:
+            self.actions[fields[0]](fields, cell, where)
+        except (KeyError, IndexError, ValueError, OverflowError):
+            self.unreadable.append((where, line[:200]))
+
+    def number_of(self, text, names, numbers, most):
+        number = numbers.get(text)
+        if number is None:
+            if len(names) > most:
+                raise ValueError(text)
+            number = numbers[text] = len(names)
+            names.append(text)
+        return number
+
+    def find(self, ref):
+        """(table, number) of a message that was attempted; KeyError when it was not."""
+        prefix, _, number = ref.rpartition('-')
+        table, number = self.tables[prefix], int(number)
+        if not 0 <= number < len(table.state) or table.state[number] == NONE:
+            raise KeyError(ref)
+        return table, number
+
+    # --- the workload's lines ------------------------------------------------------------------------------------
+    def take_attempt(self, f, _cell, _where):
+        prefix, _, number = f[1].rpartition('-')
+        table = self.tables.get(prefix)
+        if table is None:
+            table = self.tables[prefix] = Table(prefix)
+        number = int(number)
+        if number >= len(table.state):
+            if number > NUMBER_MAX:
+                raise ValueError(number)
+            table.grow(number)
+        if table.state[number] != NONE:
+            raise ValueError(f'{f[1]} is attempted twice')
+        table.sent_us[number] = int(f[2])
+        table.way[number] = self.number_of(f[3], self.ways, self.way_numbers, 250)
+        table.route[number] = self.number_of((f[4], f[5]), self.routes, self.route_numbers, 65000)
+        table.lo_ms[number] = table.due_ms[number] = int(f[6])
+        table.state[number] = ATTEMPTED
+
+    def take_accepted(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        if f[4] != '-' and not table.asked[n] & MOVED:
+            table.due_ms[n] = int(f[4])
+        table.accepted_us[n], table.id[n], table.state[n] = int(f[2]), hashed(f[3]), ACCEPTED
+
+    def take_refused(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        if table.state[n] == ATTEMPTED:  # an earlier try in doubt stays in doubt
+            table.state[n] = REFUSED
+
+    def take_unknown(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        if table.state[n] in (ATTEMPTED, REFUSED):
+            table.state[n] = UNKNOWN
+
+    def take_cancel(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        table.asked[n] |= CANCEL_ASKED
+
+    def take_cancel_answer(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        table.asked[n] |= {'cancelled': CANCELLED, 'too_late': TOO_LATE, 'unknown': 0}[f[3]]
+
+    def take_move(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        self.doubt_move(table, n)
+        self.moves[table, n] = int(f[3])
+
+    def take_move_answer(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        if f[3] == 'ok':
+            lo_ms = self.moves.pop((table, n))
+            # One in doubt may still be done after this one.
+            table.lo_ms[n] = min(lo_ms, self.doubts.get((table, n), lo_ms))
+            table.due_ms[n] = lo_ms
+            table.asked[n] |= MOVED
+        elif f[3] == 'too_late':
+            del self.moves[table, n]
+        else:
+            self.doubt_move(table, n)
+
+    def doubt_move(self, table, n):
+        """The last reschedule, if it has no answer, may have been done or not."""
+        lo_ms = self.moves.pop((table, n), None)
+        if lo_ms is not None:
+            self.doubts[table, n] = min(lo_ms, self.doubts.get((table, n), lo_ms))
+            table.lo_ms[n] = min(lo_ms, table.lo_ms[n])
+            table.due_ms[n] = max(lo_ms, table.due_ms[n])
+            table.asked[n] |= MOVE_DOUBT | MOVED
+
+    def take_replace(self, f, _cell, _where):
+        table, n = self.find(f[1])
+        table.asked[n] |= {'asked': REPLACE_ASKED, 'yes': REPLACED, 'no': REPLACE_NO, 'unknown': 0}[f[4]]
+        if f[4] == 'yes':
+            self.replaced[table, n] = int(f[2])
+
+    # --- the witness's lines -------------------------------------------------------------------------------------
+    def take_delivery(self, f, cell, where):
+        t_us, again, verdict = int(f[2]), again_of(f[3]), f[5]
+        route = (f[6], f[7])
+        try:
+            table, n = self.find(f[1])
+        except (KeyError, ValueError):
+            self.mangled.append((cell, f'{f[1]}: nobody sent it', where))
+            return
+        if verdict != 'ok':
+            self.mangled.append((cell, f'{f[1]}: its body is not what was sent', where))
+            return
+        wanted = self.routes[table.route[n]]
+        if route != wanted and (route[1] != wanted[1] or not route[0].startswith(TRANSPORTS)):
+            self.mangled.append((cell, f'{f[1]}: came by {"/".join(route)} instead of {"/".join(wanted)}', where))
+        if table.cell != cell:
+            self.mangled.append((cell, f'{f[1]}: came in cell {cell}', where))
+        self.deliver(table, n, (t_us, again, hashed(f[4])))
+
+    def deliver(self, table, n, delivery):
+        t_us, again, id_number = delivery
+        if table.seen_us[n]:
+            self.extra.append((table, n, t_us, again, id_number))
+        else:
+            table.seen_us[n], table.seen_again[n], table.seen_id[n] = delivery
+
+    def take_fault(self, f, _cell, _where):
+        self.faults.append((int(f[1]), int(f[2]), f[3], f[4], ' '.join(f[5:])))
+
+    def finish(self):
+        """After the last .sent line: reschedules without an answer are in doubt."""
+        for table, n in list(self.moves):
+            self.doubt_move(table, n)
+
+    # --- questions ------------------------------------------------------------------------------------------------
+    def may_be_missing(self, table, n):
+        """Whether an accepted message need not arrive: something that was asked about it did, or may have, ended it."""
+        asked = table.asked[n]
+        if asked & (CANCELLED | REPLACED):
+            return True
+        return bool(asked & CANCEL_ASKED and not asked & TOO_LATE) or bool(asked & REPLACE_ASKED and not asked & REPLACE_NO)
+
+    def was_replaced_in_time(self, table, n):
+        """Whether the answer yes came before the message was due. Later, it may have been delivered before it was replaced:
+        that is allowed, and its key was free then."""
+        t_us = self.replaced.get((table, n))
+        return t_us is not None and t_us < table.lo_ms[n] * 1000

@@ -1,0 +1,290 @@
+"""The verdict over a ledger: what was lost, early, doubled, delivered in spite of an answer; how late; after which fault."""
+import glob
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+
+from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
+
+SHOWN = 20  # refs that are named of each kind of finding
+PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
+# What must be empty. The others are reported: duplicates are allowed under faults.
+FORBIDDEN = ('lost', 'early', 'cancelled_delivered', 'superseded_delivered', 'refused_delivered', 'mangled', 'other_id',
+             'contradicted')
+FINDINGS = FORBIDDEN + ('duplicated',)
+COUNTS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'cancelled', 'replaced', 'rescheduled', 'delivered',
+          'redelivered', 'excused')
+
+
+class Verdict:
+    """Counts and findings of one cell."""
+
+    def __init__(self):
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.numbers = dict.fromkeys(FINDINGS, 0)
+        self.named = {name: [] for name in FINDINGS}
+
+    def find(self, finding, ref, why):
+        self.numbers[finding] += 1
+        if len(self.named[finding]) < SHOWN:
+            self.named[finding].append(f'{ref}: {why}')
+
+
+def read(directory):
+    """The book of a folder, and the files whose last line was torn."""
+    book, torn = Book(), []
+    for kind in ('faults', 'sent', 'seen'):
+        for path in sorted(glob.glob(os.path.join(glob.escape(directory), f'*.*.{kind}'))):
+            name = os.path.basename(path)
+            cell = name.rsplit('.', 2)[0]
+            with open(path, encoding='ascii', errors='replace', newline='\n') as f:
+                for number, line in enumerate(f, 1):
+                    if line[-1] == '\n':
+                        book.apply(line[:-1], cell, f'{name}:{number}')
+                    else:
+                        torn.append(f'{name}:{number}')
+        if kind == 'sent':
+            book.finish()
+    book.faults.sort()
+    return book, torn
+
+
+def ms(us):
+    return f'{us / 1000:.3f} ms'
+
+
+class Judge:
+    def __init__(self, book):
+        self.book = book
+        self.cells = {}
+        self.ways = {}
+        self.lateness = {'all': array('q'), 'calm': array('q')}
+        self.shadows = {}
+        self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
+                        'recovery_us': None} for f in book.faults]
+        self.unprovoked = 0   # duplicates before any fault
+        self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
+
+    def cell(self, name):
+        if name not in self.cells:
+            self.cells[name] = Verdict()
+        return self.cells[name]
+
+    def run(self):
+        for table in self.book.tables.values():
+            self.cell(table.cell)
+        for fault in self.book.faults:
+            if fault[3] != '*':
+                self.cell(fault[3])
+        self.measure_recovery()
+        self.cast_shadows()
+        for cell, what, where in self.book.mangled:
+            self.cell(cell).find('mangled', what, where)
+        for table in self.book.tables.values():
+            verdict = self.cell(table.cell)
+            for n, state in enumerate(table.state):
+                if state != NONE:
+                    self.judge_message(verdict, table, n)
+        self.judge_extra()
+        return self
+
+    # --- one message -----------------------------------------------------------------------------------------------
+    def judge_message(self, verdict, table, n):
+        counts, state, asked, seen_us = verdict.counts, table.state[n], table.asked[n], table.seen_us[n]
+        counts['attempted'] += 1
+        counts['rescheduled'] += bool(asked & MOVED)
+        if state == ACCEPTED:
+            counts['accepted'] += 1
+            way = self.book.ways[table.way[n]]
+            self.ways[way] = self.ways.get(way, 0) + 1
+        elif state == REFUSED:
+            counts['refused'] += 1
+        else:
+            counts['unknown'] += 1
+            counts['unknown_arrived'] += seen_us > 0
+        if asked & CANCELLED:
+            counts['cancelled'] += 1
+            if asked & TOO_LATE:
+                verdict.find('contradicted', table.ref(n), 'its cancel was answered both cancelled and too late')
+        in_time = bool(self.book.replaced) and self.book.was_replaced_in_time(table, n)
+        counts['replaced'] += in_time
+        if seen_us:
+            self.judge_delivered(verdict, table, n, in_time)
+        elif state == ACCEPTED:
+            if self.book.may_be_missing(table, n):
+                counts['excused'] += not (asked & CANCELLED or in_time)
+            else:
+                verdict.find('lost', table.ref(n), f'accepted at {table.accepted_us[n]}, due {table.due_ms[n]}')
+
+    def judge_delivered(self, verdict, table, n, replaced_in_time):
+        seen_us, ref = table.seen_us[n], table.ref(n)
+        verdict.counts['delivered'] += 1
+        if table.asked[n] & CANCELLED:
+            verdict.find('cancelled_delivered', ref, f'delivered at {seen_us}')
+        if replaced_in_time:
+            verdict.find('superseded_delivered', ref, f'delivered at {seen_us}')
+        if table.state[n] == REFUSED:
+            verdict.find('refused_delivered', ref, f'delivered at {seen_us}')
+        self.judge_early(verdict, table, n, seen_us)
+        if table.id[n] and table.id[n] != table.seen_id[n] and not table.asked[n] & MOVED:
+            verdict.find('other_id', ref, 'came under another id than it was accepted with')
+        if table.asked[n] & MOVE_DOUBT:
+            return
+        late_us = seen_us - table.due_ms[n] * 1000
+        self.lateness['all'].append(late_us)
+        if not self.in_shadow(table.cell, table.sent_us[n], seen_us):
+            self.lateness['calm'].append(late_us)
+
+    def judge_early(self, verdict, table, n, seen_us):
+        early_us = table.lo_ms[n] * 1000 - seen_us
+        if early_us > 0:
+            verdict.find('early', table.ref(n), f'by {ms(early_us)}: delivered at {seen_us}, due {table.lo_ms[n]}')
+
+    # --- further deliveries of a message ---------------------------------------------------------------------------
+    def judge_extra(self):
+        """What the queue says that it delivers again is its own doing. A second copy in the queue counts from 0 itself, so
+        the same count twice means two copies; another id means another one in any case."""
+        by_message = {}
+        for table, n, t_us, again, id_number in self.book.extra:
+            by_message.setdefault((table, n), []).append((t_us, again, id_number))
+        for (table, n), more in by_message.items():
+            verdict = self.cell(table.cell)
+            copies, seen = {table.seen_id[n]: 1}, {(table.seen_id[n], table.seen_again[n]): 1}
+            for t_us, again, id_number in sorted(more):
+                self.judge_early(verdict, table, n, t_us)
+                key = (id_number, again)
+                seen[key] = seen.get(key, 0) + 1
+                if id_number not in copies:
+                    copies[id_number] = 1
+                    self.duplicate(verdict, table, n, t_us)
+                    if not table.asked[n] & MOVED:
+                        verdict.find('other_id', table.ref(n), f'came again under another id at {t_us}')
+                elif again != AGAIN_UNKNOWN and seen[key] > copies[id_number]:
+                    copies[id_number] += 1
+                    self.duplicate(verdict, table, n, t_us)
+                else:
+                    verdict.counts['redelivered'] += 1
+
+    def duplicate(self, verdict, table, n, t_us):
+        """Put down to the latest fault that had begun."""
+        at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
+        while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):
+            at -= 1
+        first = f'at {t_us}, first at {table.seen_us[n]}'
+        if at < 0:
+            self.unprovoked += 1
+            verdict.find('duplicated', table.ref(n), f'{first}, before any fault')
+            return
+        fault = self.faults[at]
+        fault['duplicates'] += 1
+        after_us = max(0, t_us - fault['end_us'])
+        self.farthest_us = max(self.farthest_us, after_us)
+        verdict.find('duplicated', table.ref(n), f"{first}, {ms(after_us)} after {fault['kind']}")
+
+    # --- faults ----------------------------------------------------------------------------------------------------
+    def measure_recovery(self):
+        """A fault's recovery ends when the first message arrives that was attempted after it was healed; where it hit all
+        cells, in the last of them that had any."""
+        for name in self.cells:
+            hits = [f for f in self.faults if f['cell'] in ('*', name)]
+            ends = sorted({f['end_us'] for f in hits})
+            if not ends:
+                continue
+            arrived = self.first_arrivals(name, ends)
+            for fault in hits:
+                first_us = arrived[bisect_left(ends, fault['end_us'])]
+                if first_us is not None:
+                    fault['recovery_us'] = max(fault['recovery_us'] or 0, first_us - fault['end_us'])
+
+    def first_arrivals(self, cell, ends):
+        """For each of the times: the first arrival of what was attempted after it, None when nothing was."""
+        arrived = [None] * len(ends)
+        for table in self.book.tables.values():
+            if table.cell != cell:
+                continue
+            for sent_us, seen_us in zip(table.sent_us, table.seen_us):
+                if seen_us:
+                    at = bisect_left(ends, sent_us) - 1
+                    if at >= 0 and (arrived[at] is None or seen_us < arrived[at]):
+                        arrived[at] = seen_us
+        for at in range(len(ends) - 2, -1, -1):
+            later = arrived[at + 1]
+            if later is not None and (arrived[at] is None or later < arrived[at]):
+                arrived[at] = later
+        return arrived
+
+    def cast_shadows(self):
+        """Per cell, the times of faults with their recovery, merged: (starts, ends)."""
+        for name in self.cells:
+            starts, ends = [], []
+            for f in self.faults:
+                if f['cell'] not in ('*', name):
+                    continue
+                end_us = f['end_us'] + (f['recovery_us'] or 0)
+                if ends and f['start_us'] <= ends[-1]:
+                    ends[-1] = max(ends[-1], end_us)
+                else:
+                    starts.append(f['start_us'])
+                    ends.append(end_us)
+            self.shadows[name] = starts, ends
+
+    def in_shadow(self, cell, from_us, to_us):
+        starts, ends = self.shadows[cell]
+        at = bisect_right(starts, to_us) - 1  # the last one that began before the arrival
+        return at >= 0 and ends[at] >= from_us
+
+    # --- all of it -------------------------------------------------------------------------------------------------
+    def kinds(self):
+        kinds = {}
+        for f in self.faults:
+            k = kinds.setdefault(f['kind'], {'count': 0, 'duplicates': 0, 'recoveries': []})
+            k['count'] += 1
+            k['duplicates'] += f['duplicates']
+            if f['recovery_us'] is not None:
+                k['recoveries'].append(f['recovery_us'] / 1000)
+        for k in kinds.values():
+            r = sorted(k.pop('recoveries'))
+            k.update(recovered=len(r), recovery_median_ms=r[len(r) // 2] if r else None,
+                     recovery_slowest_ms=r[-1] if r else None)
+        return dict(sorted(kinds.items()))
+
+
+def percentiles_ms(values):
+    """values: microseconds."""
+    values = sorted(values)
+    last = len(values) - 1
+    return {'count': len(values), **{name: values[round(p * last)] / 1000 if values else None for name, p in PERCENTILES}}
+
+
+def add_up(parts):
+    total = {}
+    for part in parts:
+        for name, n in part.items():
+            total[name] = total.get(name, 0) + n
+    return total
+
+
+def judge(directory):
+    """The verdict as plain data (what --json prints)."""
+    book, torn = read(directory)
+    j = Judge(book).run()
+    cells = {name: {**v.counts, **v.numbers} for name, v in sorted(j.cells.items())}
+    named = {finding: [x for v in j.cells.values() for x in v.named[finding]][:SHOWN] for finding in FINDINGS}
+    total = add_up(cells.values()) or dict.fromkeys(COUNTS + FINDINGS, 0)
+    return {'total': total, 'cells': cells, 'named': named, 'ways': dict(sorted(j.ways.items())),
+            'lateness_ms': {k: percentiles_ms(v) for k, v in j.lateness.items()},
+            'faults': len(j.faults), 'kinds': j.kinds(), 'duplicates_before_any_fault': j.unprovoked,
+            'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
+            'torn_lines': torn, 'unreadable_lines': [f'{where}: {line}' for where, line in book.unreadable[:SHOWN]],
+            'unreadable': len(book.unreadable),
+            'broken': broken(total, book)}
+
+
+def broken(total, book):
+    """What makes the verdict bad: {word: count}."""
+    found = {name: total[name] for name in FORBIDDEN if total[name]}
+    if book.unreadable:
+        found['unreadable'] = len(book.unreadable)
+    if not total['accepted']:
+        found['nothing_accepted'] = 1  # a ledger without messages proves nothing
+    return found

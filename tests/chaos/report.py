@@ -1,0 +1,76 @@
+"""A verdict as text, 80 columns wide."""
+
+LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delivered': 'superseded, then delivered',
+          'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'duplicated': 'duplicated',
+          'contradicted': 'cancel answered both ways', 'unknown_arrived': 'unknown that arrived',
+          'redelivered': 'redelivered by RabbitMQ', 'excused': 'not owed (later asked away)'}
+NUMBERS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'delivered', 'redelivered', 'cancelled', 'replaced',
+           'rescheduled', 'excused')
+CELL_COLUMNS = ('accepted', 'unknown', 'delivered', 'cancelled', 'lost', 'early')
+
+
+def label(name):
+    return LABELS.get(name, name)
+
+
+def rows_of_numbers(verdict):
+    total = verdict['total']
+    findings = list(verdict['named'])
+    for at in range(max(len(NUMBERS), len(findings))):
+        left = f'{label(NUMBERS[at]):<28}{total[NUMBERS[at]]:>10,}' if at < len(NUMBERS) else ' ' * 38
+        right = f'{label(findings[at]):<28}{total[findings[at]]:>10,}' if at < len(findings) else ''
+        yield f'{left}  {right}'.rstrip()
+
+
+def number(value, digits=1):
+    return '-' if value is None else f'{value:,.{digits}f}'
+
+
+def rows_of_lateness(verdict):
+    yield f'{"lateness, ms":<22}{"messages":>10}{"p50":>9}{"p95":>9}{"p99":>9}{"p99.9":>9}{"max":>11}'
+    for name, text in (('all', 'all'), ('calm', 'wait without a fault')):
+        v = verdict['lateness_ms'][name]
+        yield (f'{text:<22}{v["count"]:>10,}' + ''.join(f'{number(v[p]):>9}' for p in ('p50', 'p95', 'p99', 'p999'))
+               + f'{number(v["max"]):>11}')
+
+
+def rows_of_cells(verdict):
+    yield f'{"cell":<12}' + ''.join(f'{c:>10}' for c in CELL_COLUMNS) + f'{"doubled":>8}'
+    for name, counts in verdict['cells'].items():
+        yield f'{name[:11]:<12}' + ''.join(f'{counts[c]:>10,}' for c in CELL_COLUMNS) + f'{counts["duplicated"]:>8,}'
+
+
+def rows_of_kinds(verdict):
+    yield f'{"fault":<32}{"count":>7}{"doubled":>9}{"recovery, ms: median":>22}{"slowest":>10}'
+    for kind, k in verdict['kinds'].items():
+        yield (f'{kind[:31]:<32}{k["count"]:>7,}{k["duplicates"]:>9,}{number(k["recovery_median_ms"], 0):>22}'
+               f'{number(k["recovery_slowest_ms"], 0):>10}')
+
+
+def rows_of_findings(verdict):
+    for finding, named in verdict['named'].items():
+        count = verdict['total'][finding]
+        for text in named:
+            yield f'{label(finding)}: {text}'
+        if count > len(named):
+            yield f'{label(finding)}: and {count - len(named):,} more'
+    yield from (f'torn line: {where}' for where in verdict['torn_lines'])
+    yield from (f'unreadable line: {text}' for text in verdict['unreadable_lines'])
+
+
+def text_of(verdict):
+    """The report; its last line is the verdict in a word."""
+    parts = [list(rows_of_numbers(verdict)), list(rows_of_lateness(verdict)), list(rows_of_cells(verdict))]
+    if verdict['kinds']:
+        parts.append(list(rows_of_kinds(verdict)))
+    if verdict['ways']:
+        parts.append(['accepted by ' + ', '.join(f'{way} {n:,}' for way, n in verdict['ways'].items())])
+    if verdict['total']['duplicated']:
+        parts.append([f'duplicates: {verdict["duplicates_before_any_fault"]:,} before any fault; the farthest '
+                      f'{number(verdict["duplicate_farthest_after_fault_ms"], 0)} ms after the fault that it is put down to'])
+    findings = list(rows_of_findings(verdict))
+    if findings:
+        parts.append(findings)
+    broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
+    parts.append([f'verdict: BROKEN: {broken}' if broken else 'verdict: kept'])
+    return '\n\n'.join('\n'.join(part) for part in parts)

@@ -1,0 +1,310 @@
+"""Does the ledger catch what it is there for? Each test plants something."""
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import ledger  # noqa: E402
+import record  # noqa: E402
+
+T0_US = 1_800_000_000_000_000
+T0_MS = T0_US // 1000
+ID = '01a1fd7f-c516-826d-94d7-{:012x}'
+
+
+class Ledger(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix='ledger-')
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.sent = record.Writer(self.directory, 'c1')
+        self.seen = record.Writer(self.directory, 'c1', 'seen')
+        self.addCleanup(self.sent.close)
+        self.addCleanup(self.seen.close)
+
+    # --- lines -------------------------------------------------------------------------------------------------
+    def attempt(self, n, due_ms, at_us=T0_US):
+        self.sent.write([f'A c1-h1-{n} {at_us} http postdate.delivery k {due_ms}'])
+        return f'c1-h1-{n}'
+
+    def accept(self, n, due_ms=T0_MS + 1000, at_us=T0_US):
+        ref = self.attempt(n, due_ms, at_us)
+        self.sent.write([f'K {ref} {at_us + 500} {ID.format(n)} {due_ms}'])
+        return ref
+
+    def deliver(self, n, at_us=T0_US + 1_000_500, again='0', verdict='ok', key='k', exchange='postdate.delivery', id_of=None):
+        ref, n = (n, 0) if isinstance(n, str) else (f'c1-h1-{n}', n)
+        id_ = ID.format(n if id_of is None else id_of)
+        self.seen.write([f'D {ref} {at_us} {again} {id_} {verdict} {exchange} {key}'])
+
+    def answer(self, *lines):
+        self.sent.write(lines)
+
+    # --- the verdict -------------------------------------------------------------------------------------------
+    def judge(self, **expected):
+        """All findings must be as expected: {finding: [refs]}, none elsewhere."""
+        verdict = ledger.judge(self.directory)
+        found = {name: sorted(x.split(': ')[0] for x in named) for name, named in verdict['named'].items() if named}
+        self.assertEqual(found, expected)
+        self.assertEqual({k: verdict['total'][k] for k in expected}, {k: len(v) for k, v in expected.items()})
+        return verdict
+
+    def command(self):
+        return subprocess.run([sys.executable, os.path.join(HERE, 'ledger.py'), 'judge', self.directory],
+                              stdout=subprocess.PIPE, check=False)
+
+    def test_all_well(self):
+        for n in range(10):
+            self.accept(n)
+            self.deliver(n, T0_US + 1_000_000 + n * 1000)
+        verdict = self.judge()
+        self.assertEqual((verdict['total']['accepted'], verdict['total']['delivered']), (10, 10))
+        self.assertEqual(verdict['lateness_ms']['all']['max'], 9.0)
+        self.assertEqual(verdict['broken'], {})
+        self.assertEqual(self.command().returncode, 0)
+
+    def test_a_loss(self):
+        self.accept(0)
+        self.deliver(0)
+        ref = self.accept(1)
+        self.assertEqual(self.judge(lost=[ref])['broken'], {'lost': 1})
+        done = self.command()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b'lost: c1-h1-1: accepted at', done.stdout)
+        self.assertTrue(max(len(x) for x in done.stdout.splitlines()) <= 80, done.stdout)
+
+    def test_an_empty_ledger_proves_nothing(self):
+        self.assertEqual(self.judge()['broken'], {'nothing_accepted': 1})
+
+    def test_early_by_a_microsecond(self):
+        self.accept(0)
+        self.accept(1)
+        self.deliver(0, T0_US + 1_000_000)
+        self.deliver(1, T0_US + 999_999)
+        self.judge(early=['c1-h1-1'])
+
+    def test_early_the_second_time(self):
+        self.accept(0)
+        self.deliver(0, T0_US + 1_000_000)
+        self.deliver(0, T0_US + 900_000)
+        self.judge(early=['c1-h1-0'], duplicated=['c1-h1-0'])
+
+    def test_relative_delays_tolerate_less_than_a_millisecond(self):
+        self.assertEqual(record.lo_ms(T0_US + 999, 200), T0_MS + 200)
+        self.assertEqual(record.lo_ms(T0_US + 1000, 200), T0_MS + 201)
+
+    def test_a_duplicate_is_put_down_to_the_latest_fault_of_its_cell(self):
+        faults = record.Faults(self.directory)
+        self.addCleanup(faults.close)
+        faults.add(T0_US + 100, T0_US + 200, 'kill', 'c1', 'a detail')
+        faults.add(T0_US + 1_000_600, T0_US + 1_000_700, 'cut', '*')
+        faults.add(T0_US + 1_000_800, T0_US + 1_000_900, 'pause', 'c2')
+        self.accept(0)
+        self.deliver(0)
+        self.deliver(0, T0_US + 1_001_000)
+        verdict = self.judge(duplicated=['c1-h1-0'])
+        self.assertEqual(verdict['broken'], {})
+        self.assertEqual({k: v['duplicates'] for k, v in verdict['kinds'].items()}, {'kill': 0, 'cut': 1, 'pause': 0})
+        self.assertEqual(verdict['duplicate_farthest_after_fault_ms'], 0.3)
+
+    def test_a_duplicate_without_a_fault(self):
+        self.accept(0)
+        self.deliver(0)
+        self.deliver(0)
+        self.assertEqual(self.judge(duplicated=['c1-h1-0'])['duplicates_before_any_fault'], 1)
+
+    def test_what_the_queue_delivers_again_is_no_duplicate(self):
+        for n in range(4):
+            self.accept(n)
+        for again in '0', '1', '2':
+            self.deliver(0, again=again)
+        for again in '0', 'r', 'r':
+            self.deliver(1, again=again)
+        for again in '0', '0', '1', '1':  # two copies, each of them twice
+            self.deliver(2, again=again)
+        self.deliver(3, again='1')
+        verdict = self.judge(duplicated=['c1-h1-2'])
+        self.assertEqual(verdict['total']['redelivered'], 6)
+
+    def test_a_second_copy_under_another_id(self):
+        self.accept(0)
+        self.deliver(0)
+        self.deliver(0, again='1', id_of=77)
+        self.judge(duplicated=['c1-h1-0'], other_id=['c1-h1-0'])
+
+    def test_another_id_than_the_answer_said(self):
+        self.accept(0)
+        self.deliver(0, id_of=77)
+        self.judge(other_id=['c1-h1-0'])
+
+    def test_cancels(self):
+        refs = [self.accept(n) for n in range(4)]
+        for ref, answer in zip(refs, ('cancelled', 'cancelled', 'too_late', 'unknown')):
+            self.answer(f'C {ref} {T0_US} http', f'c {ref} {T0_US} {answer}')
+        self.deliver(1)
+        verdict = self.judge(cancelled_delivered=[refs[1]], lost=[refs[2]])
+        self.assertEqual(verdict['total']['excused'], 1)
+        self.assertEqual(self.command().returncode, 1)
+
+    def test_a_cancel_in_doubt_that_then_was_too_late(self):
+        ref = self.accept(0)
+        self.answer(f'C {ref} {T0_US} http', f'c {ref} {T0_US} unknown', f'C {ref} {T0_US} sql', f'c {ref} {T0_US} too_late')
+        self.judge(lost=[ref])
+
+    def test_a_cancel_answered_both_ways(self):
+        ref = self.accept(0)
+        self.answer(f'c {ref} {T0_US} cancelled', f'c {ref} {T0_US} too_late')
+        self.judge(contradicted=[ref])
+
+    def test_superseded(self):
+        refs = [self.accept(n) for n in range(8)]
+        self.answer(*(f'P {refs[old]} {T0_US} {refs[old + 1]} asked' for old in (0, 2, 4)),
+                    f'P {refs[0]} {T0_US} {refs[1]} yes', f'P {refs[2]} {T0_US} {refs[3]} no')
+        for n in (0, 1, 3, 5, 7):
+            self.deliver(n)
+        # 4 may have been replaced: nobody knows. 6 was replaced when it was due already, and 7 took the free key.
+        self.answer(f'P {refs[6]} {T0_US + 2_000_000} {refs[7]} yes')
+        self.deliver(6)
+        verdict = self.judge(superseded_delivered=[refs[0]], lost=[refs[2]])
+        self.assertEqual(verdict['total']['excused'], 1)
+
+    def test_rescheduled(self):
+        refs = [self.accept(n) for n in range(5)]
+        later = T0_MS + 3000
+        for ref, answer in zip(refs, ('ok', 'ok', 'too_late', 'unknown')):
+            self.answer(f'M {ref} {T0_US} {later}', f'm {ref} {T0_US} {answer}')
+        # In doubt, then moved for good: the first may still be done after the second.
+        self.answer(f'M {refs[4]} {T0_US} {T0_MS + 2000}', f'm {refs[4]} {T0_US} unknown',
+                    f'M {refs[4]} {T0_US} {later}', f'm {refs[4]} {T0_US} ok')
+        self.deliver(0)
+        self.deliver(1, later * 1000, id_of=99)
+        self.deliver(2)
+        self.deliver(3)
+        self.deliver(4, T0_US + 2_000_000)
+        self.judge(early=[refs[0]])
+
+    def test_refused_ones_must_not_arrive(self):
+        refs = [self.attempt(n, T0_MS) for n in range(3)]
+        self.answer(*(f'R {ref} {T0_US} rollback' for ref in refs[:2]))
+        self.answer(f'U {refs[2]} {T0_US} lost', f'R {refs[2]} {T0_US} overloaded')  # the first try stays in doubt
+        self.accept(3)
+        self.deliver(3)
+        self.deliver(1)
+        self.deliver(2)
+        verdict = self.judge(refused_delivered=[refs[1]])
+        self.assertEqual((verdict['total']['refused'], verdict['total']['unknown_arrived']), (2, 1))
+
+    def test_unknown_ones(self):
+        self.accept(9)
+        self.deliver(9)
+        for n in range(4):
+            self.answer(f'U {self.attempt(n, T0_MS)} {T0_US} connection')
+        self.answer(f'K c1-h1-3 {T0_US} {ID.format(3)} {T0_MS}')  # asked again
+        self.deliver(0)
+        self.deliver(2)
+        self.deliver(2)
+        verdict = self.judge(duplicated=['c1-h1-2'], lost=['c1-h1-3'])
+        self.assertEqual((verdict['total']['unknown'], verdict['total']['unknown_arrived']), (3, 2))
+
+    def test_mangled(self):
+        for n in range(5):
+            self.accept(n)
+        self.deliver(0)
+        self.deliver(1, verdict='bad')
+        self.deliver(2, key='other')
+        self.deliver(3, exchange='elsewhere')
+        self.deliver(4, exchange='postdate.ttl.r16g100.l0')  # the broker held it
+        self.deliver('c1-h1-555')
+        self.deliver('nonsense')
+        verdict = self.judge(mangled=['c1-h1-1', 'c1-h1-2', 'c1-h1-3', 'c1-h1-555', 'nonsense'], lost=['c1-h1-1'])
+        self.assertIn('lost', verdict['broken'])
+
+    def test_a_torn_last_line(self):
+        self.accept(0)
+        self.deliver(0)
+        os.write(self.sent.file, b'A c1-h1-1 18000')
+        verdict = self.judge()
+        self.assertEqual(verdict['torn_lines'], ['c1.1.sent:3'])
+        self.assertEqual(verdict['broken'], {})
+
+    def test_what_cannot_be_read_breaks_the_verdict(self):
+        self.accept(0)
+        self.deliver(0)
+        self.answer('K c1-h1-7 1 - -', 'what is this', 'A c1-h1-0 1 http e k 1')
+        self.assertEqual(self.judge()['broken'], {'unreadable': 3})
+
+    def test_recovery_and_calm(self):
+        faults = record.Faults(self.directory)
+        self.addCleanup(faults.close)
+        faults.add(T0_US + 1000, T0_US + 2000, 'kill', 'c1')
+        faults.add(T0_US + 5_000_000, T0_US + 5_001_000, 'kill', 'c1')
+        self.accept(0, T0_MS, at_us=T0_US - 500)              # over before the fault
+        self.deliver(0, T0_US + 700)
+        self.accept(1, T0_MS, at_us=T0_US)                    # waits through it
+        self.deliver(1, T0_US + 9000)
+        self.accept(2, T0_MS + 4, at_us=T0_US + 3000)         # the first after it
+        self.deliver(2, T0_US + 12_000)
+        self.accept(3, T0_MS + 100, at_us=T0_US + 50_000)
+        self.deliver(3, T0_US + 100_300)
+        verdict = self.judge()
+        self.assertEqual(verdict['kinds']['kill'], {'count': 2, 'duplicates': 0, 'recovered': 1, 'recovery_median_ms': 10.0,
+                                                    'recovery_slowest_ms': 10.0})
+        self.assertEqual(verdict['lateness_ms']['calm']['count'], 2)
+        self.assertEqual(verdict['lateness_ms']['all']['max'], 9.0)
+
+    def test_bodies(self):
+        body = record.make_body('c1-h1-5', bytes(range(256)))
+        self.assertEqual(record.read_body(body), ('c1-h1-5', True))
+        for at in (0, 5, 9, 12, len(body) - 1):
+            changed = bytearray(body)
+            changed[at] ^= 1
+            self.assertNotEqual(record.read_body(bytes(changed)), ('c1-h1-5', True), at)
+        self.assertFalse(record.read_body(body[:-1])[1])
+        self.assertEqual(record.read_body(b''), (None, False))
+
+    def test_two_writers_of_a_cell_do_not_share_a_file(self):
+        other = record.Writer(self.directory, 'c1')
+        self.addCleanup(other.close)
+        self.assertNotEqual((other.path, other.run), (self.sent.path, self.sent.run))
+
+    def test_following(self):
+        follower = ledger.Follower(self.directory)
+        self.assertEqual(follower.poll(), {})
+        now_us = record.now_us()
+        past, future = now_us // 1000 - 1000, now_us // 1000 + 60_000
+        for n in range(6):
+            self.accept(n, past if n < 5 else future, at_us=now_us - 2_000_000 + n)
+        self.deliver(0, now_us)
+        self.deliver(0, now_us)
+        self.answer(f'C c1-h1-1 {now_us} http', f'c c1-h1-1 {now_us} cancelled', f'M c1-h1-2 {now_us} {future}',
+                    f'm c1-h1-2 {now_us} ok')
+        os.write(self.seen.file, b'D c1-h1-3 ')
+        self.assertEqual(follower.poll(), {'c1': {
+            'attempted': 6, 'accepted': 6, 'delivered': 1, 'open': 4, 'owed': 2, 'newest_accept_us': now_us - 2_000_000 + 505,
+            'newest_delivered_attempt_us': now_us - 2_000_000}})
+        os.write(self.seen.file, f'{now_us} 0 - ok postdate.delivery k\n'.encode())
+        cell = follower.poll()['c1']
+        self.assertEqual((cell['delivered'], cell['open'], cell['owed']), (2, 3, 1))
+        self.assertEqual(follower.book.unreadable, [])
+
+    def test_a_hundred_thousand(self):
+        """Two million must take less than a minute: a twentieth of both."""
+        count, rng = 100_000, random.Random(1)
+        picked = rng.sample(range(count), 6)
+        lost, twice = picked[:3], picked[3:]
+        self.sent.write(line for n in range(count) for line in (
+            f'A c1-h1-{n} {T0_US + n} http e k {T0_MS}', f'K c1-h1-{n} {T0_US + n} {ID.format(n)} {T0_MS}'))
+        self.seen.write(f'D c1-h1-{n} {T0_US + 1000 + n} 0 {ID.format(n)} ok e k'
+                        for n in [*range(count), *twice] if n not in lost)
+        began = time.process_time()
+        self.judge(lost=sorted(f'c1-h1-{n}' for n in lost), duplicated=sorted(f'c1-h1-{n}' for n in twice))
+        self.assertLess(time.process_time() - began, 3.0)
+
+
+if __name__ == '__main__':
+    unittest.main()

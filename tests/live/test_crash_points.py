@@ -1,0 +1,160 @@
+"""A gateway dies at each named point, and the next one finishes what it began: tests/shim/points.txt has the points,
+tests/shim the library that kills the production program there.
+
+A run: messages of all kinds wait in the queues, a gateway starts that will die, and when it is dead another one, which
+must deliver each of them. Points that nobody reaches fail."""
+import concurrent.futures
+import json
+import os
+import signal
+
+import harness
+from handover_kit import handover
+from harness import LiveTest, now_ms, wait_until
+
+SHIM = os.path.join(harness.ROOT, 'build', 'tests', 'shim.so')
+POINTS = os.path.join(harness.ROOT, 'tests', 'shim', 'points.txt')
+SIDE_BY_SIDE = 3  # places, and so gateways, of each class
+
+
+def read_points():
+    """[(point, who: any or broker)]"""
+    with open(POINTS, encoding='utf-8') as f:
+        lines = [line.split(None, 3) for line in f if line.strip() and not line.startswith('#')]
+    return [(point, who) for point, who, _, _ in lines]
+
+
+def points_of(transport):
+    """The full form has every point with each transport that it belongs to, the short form with one of them in turn."""
+    found = []
+    for number, (point, who) in enumerate(read_points()):
+        transports = ('timer', 'ttl', 'plugin') if who == 'any' else ('ttl', 'plugin')
+        if transport in transports and (harness.FULL or transport == transports[number % len(transports)]):
+            found.append(point)
+    return found
+
+
+class Scene:
+    """One place, with everything that messages can need, and the runs in it, one after the other."""
+
+    def __init__(self, p, transport):
+        self.p = p
+        self.settings = {**handover(transport), 'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '300ms'}
+        p.gateway(**self.settings)  # declares what the others find
+        self.client = p.client()
+        self.inbox = p.consumer('q', bind='k')
+        self.rejected = p.consumer('postdate.rejected')
+        self.client.queue('answers')
+        p.gateways[0].kill9()
+
+    def ask(self, request):
+        self.client.publish('postdate.control', json.dumps(request).encode(), exchange='', reply_to='answers',
+                            correlation_id='c')
+
+    def work(self, name):
+        """{body: earliest time}; what is refused and what is cancelled are not among them."""
+        expected = {}
+
+        def send(what, delay, key='k', **headers):
+            body = f'{name} {what}'
+            expected[body.encode()] = now_ms() + delay
+            self.client.publish(key, body.encode(), {'x-delay': delay, **headers}, message_id=body)
+        for i in range(3):
+            send(f'now {i}', 0)
+            send(f'soon {i}', 1000)
+            send(f'held {i}', 900, **{'x-postdate-hold': 'gateway'})
+        send('returned', 0, key=f'late.{name}')  # nothing is bound there yet
+        self.client.publish('k', f'{name} bad'.encode(), {'x-delay': 'soon'}, message_id=f'{name} bad')
+        self.p.psql(f"select postdate.schedule('k', '{name} cancelled', delay => '1 h', key => 'c.{name}')")
+        self.ask({'op': 'cancel', 'key': f'c.{name}'})
+        expected[f'{name} asked'.encode()] = now_ms() + 500
+        self.ask({'op': 'schedule', 'routing_key': 'k', 'delay_ms': 500, 'key': f's.{name}', 'body': f'{name} asked'})
+        return expected
+
+    def die_at(self, point, number, expected):
+        """A gateway, and work until it dies there: on a busy machine the first messages may be due before it can hand
+        them over. Returns what was wrong, and the names of the work."""
+        g, names = None, []
+        for more in range(3):
+            names.append(f'{number}.{more}')
+            expected.update(self.work(names[-1]))
+            g = g or self.p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **self.settings)
+            try:
+                code = g.wait(5)
+            except AssertionError:
+                continue
+            if code == -signal.SIGKILL and g.lines_with(f'shim: died at {point}, time 1'):
+                return None, names
+            return f'{point}: the gateway ended with {code} instead of being killed there', names
+        g.kill9()
+        return f'{point}: nobody came there', names
+
+    def run(self, point, number):
+        """What was wrong, as text, or nothing."""
+        expected = {}
+        wrong, names = self.die_at(point, number, expected)
+        for name in names:
+            self.client.channel.queue_bind('q', 'postdate.delivery', f'late.{name}')
+        successor = self.p.gateway(**self.settings)
+        bad = {f'{name} bad'.encode() for name in names}
+        try:
+            wait_until(lambda: set(expected) <= {m.body for m in self.inbox.all()}, 15, f'all of {point} to arrive')
+            wait_until(lambda: bad <= {m.body for m in self.rejected.all()}, 10, 'the refused ones')
+            wait_until(lambda: set(self.p.counts()) <= {'delivered', 'cancelled'}, 15, f'all of {point} to be settled')
+        except AssertionError as e:
+            missing = set(expected) - {m.body for m in self.inbox.all()}
+            wrong = f'{wrong or point}: {e}; missing: {sorted(missing)}; states: {self.p.counts()}'
+        successor.kill9()
+        return wrong or self.judge(point, number, names, expected)
+
+    def judge(self, point, number, names, expected):
+        seen = {}
+        for m in self.inbox.all():
+            if m.body.startswith(b'%d.' % number):
+                seen.setdefault(m.body, []).append(m)
+        wrong = [f'unexpected: {b}' for b in seen if b not in expected]
+        for body, copies in seen.items():
+            if len(copies) > 2 or len({m.id for m in copies}) != 1:
+                wrong.append(f'{body}: {len(copies)} copies, ids {[m.id for m in copies]}')
+            wrong.extend(f'{body}: early' for m in copies if m.at_ms < max(expected.get(body, 0), m.due_ms))
+        twice = self.p.psql("select body, count(*) from postdate.message where convert_from(body, 'UTF8') "
+                            f"like '{number}.%' group by 1 having count(*) > 1")
+        if twice:
+            wrong.append(f'stored twice: {twice}')
+        states = {self.p.value(f"select state from postdate.message m join postdate.key k using (id) where k.key = 'c.{n}'")
+                  for n in names}
+        if states != {'cancelled'}:
+            wrong.append(f'what was cancelled is {states}')
+        return f'{point}: {wrong}' if wrong else None
+
+
+@harness.not_san  # kills the production programs; a sanitizer's runtime wants to be loaded first
+class CrashPoints:
+    transport = None
+    vhosts = SIDE_BY_SIDE
+    weight = 95
+    time_limit_s = 240
+
+    def test_each_point(self):
+        points = points_of(self.transport)
+        self.assertGreater(len(points), 5)
+        scenes = [self.place(transport=self.transport) for _ in range(SIDE_BY_SIDE)]
+
+        def go(index):
+            scene = Scene(scenes[index], self.transport)
+            return [w for i, point in enumerate(points[index::SIDE_BY_SIDE]) if (w := scene.run(point, i))]
+        with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            wrong = [w for found in pool.map(go, range(SIDE_BY_SIDE)) for w in found]
+        self.assertEqual(wrong, [])
+
+
+class TimerCrashPoints(CrashPoints, LiveTest):
+    transport = 'timer'
+
+
+class TtlCrashPoints(CrashPoints, LiveTest):
+    transport = 'ttl'
+
+
+class PluginCrashPoints(CrashPoints, LiveTest):
+    transport = 'plugin'

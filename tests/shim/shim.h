@@ -1,0 +1,67 @@
+/* A library for LD_PRELOAD that makes the production programs die or fail where a test wants it. It is never
+ * shipped and never linked into a program. It does nothing in programs whose name does not begin with
+ * "postdate", so that it may be in the environment of what starts them.
+ *
+ *   POSTDATE_CRASH=POINT[:N]   kills the program with SIGKILL when it reaches POINT the Nth time (default:
+ * the first); tests/shim/points.txt lists the points POSTDATE_FAIL=CALL:N[:once|:forever|:short][@SCOPE]
+ *                              makes the Nth call fail, or that one and all after it:
+ *       malloc                 an allocation returns NULL, ENOMEM. SCOPE says who asks for the memory:
+ * program (default), any, or a part of a library's file name, as libpq send, recv, connect, poll on a socket
+ * that the program connected: ECONNRESET, EPIPE, ECONNREFUSED, ENOMEM; short: half of the bytes. SCOPE: any
+ * (default), amqp, postgres
+ *
+ * What happens is said on stderr in a line that begins with "shim:". */
+#ifndef POSTDATE_TESTS_SHIM_H
+#define POSTDATE_TESTS_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SHIM_EXPORT __attribute__((visibility("default")))
+
+/* What a connection of the program is for. */
+enum shim_role {
+    SHIM_NO_SERVER, /* not a socket, or not one that the program connected */
+    SHIM_POSTGRES,
+    SHIM_AMQP, /* to RabbitMQ, for nothing that has points */
+    SHIM_PUBLISHER,
+    SHIM_HANDOVER,
+    SHIM_INTAKE,
+    SHIM_RECEIPTS,
+    SHIM_PARKER,
+    SHIM_CONTROL,
+};
+
+enum shim_failure { SHIM_GO_ON, SHIM_FAIL, SHIM_SHORT };
+
+/* --- shim.c; every function may be called from any thread */
+/* The function of that name behind this library. */
+void *shim_next(const char *name);
+/* True when `what`.`side` is the point where the program shall die, and now is the time. */
+bool shim_reach(const char *what, const char *side);
+/* Says where, and ends the program as kill -9 does. */
+_Noreturn void shim_die(const char *what, const char *side);
+/* Both in one. */
+void shim_point(const char *what, const char *side);
+/* Shall this call fail? `caller`: who asks for memory; role: whose socket it is (SHIM_NO_SERVER for memory).
+ */
+enum shim_failure shim_failure_now(const char *call, const void *caller, enum shim_role role);
+
+/* --- stream.c: what goes through a connection to RabbitMQ */
+/* Notes a connection that the program makes. */
+void shim_stream_begin(int fd);
+enum shim_role shim_stream_role(int fd);
+
+/* Which methods begin in some bytes of a stream. */
+struct shim_seen {
+    bool publish, ack, deliver, returned;
+};
+
+/* Looks at bytes that are about to be sent or were received, without counting them as gone. */
+struct shim_seen shim_stream_peek(int fd, const void *data, size_t len, bool out);
+/* These bytes went through. */
+void shim_stream_pass(int fd, const void *data, size_t len, bool out);
+
+#endif

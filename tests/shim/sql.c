@@ -1,0 +1,182 @@
+/* Points around statements. Each query of sql/query is known by its text; .before is before libpq sends
+ * anything, .after when libpq has the server's answer and the program does not.
+ *
+ * libpq's header belongs to sql/; of its types only pointers are needed here. */
+#include "tests/shim/shim.h"
+
+#include "sql_embedded.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pg_conn;
+struct pg_result;
+
+SHIM_EXPORT struct pg_result *PQexec(struct pg_conn *conn, const char *text);
+SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, const char *text, int count,
+                                        const unsigned *types);
+SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
+                                             const char *const *values, const int *lengths,
+                                             const int *formats, int result_format);
+SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error);
+SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn);
+SHIM_EXPORT void PQfinish(struct pg_conn *conn);
+
+#define CONNECTIONS_MAX 64
+#define STATEMENTS_MAX 64 /* as sql/pg_internal.h */
+#define BINARY 1
+
+static const struct query {
+    const char *name, *text;
+} queries[] = {
+#include "shim_queries.inc"
+};
+
+struct connection {
+    const struct pg_conn *conn;
+    const struct query *prepared[STATEMENTS_MAX];
+    bool storing; /* COPY was ended, its answer is awaited */
+    bool stored;  /* the transaction has stored messages */
+};
+
+static struct connection connections[CONNECTIONS_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A connection has one thread, so what is found stays valid without the lock. NULL: there is no room for
+ * more. */
+static struct connection *connection_of(const struct pg_conn *conn)
+{
+    struct connection *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX && (!found || found->conn != conn); i++)
+        if (connections[i].conn == conn || (!found && !connections[i].conn))
+            found = &connections[i];
+    if (found && found->conn != conn)
+        *found = (struct connection){.conn = conn};
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Statements are named postdate_0 and so on. */
+static const struct query **slot_of(struct connection *c, const char *name)
+{
+    static const char prefix[] = "postdate_";
+    if (!c || strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return NULL;
+    long i = strtol(name + sizeof prefix - 1, NULL, 10);
+    return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
+}
+
+/* The name that points.txt has for what a query is about, or NULL. `state`: the states that settle_other
+ * writes. */
+static const char *topic_of(const char *query, bool handed)
+{
+    static const char *const topics[][2] = {
+        {"settle_delivered", "settle"},    {"receipts", "receipt"},   {"receipts_free", "receipt"},
+        {"receipts_doubt", "doubt"},       {"op_cancel", "operate"},  {"op_reschedule", "operate"},
+        {"op_retry", "operate"},           {"bulk_apply", "operate"}, {"instance_heartbeat", "heartbeat"},
+        {"instance_register", "register"},
+    };
+    if (strcmp(query, "settle_other") == 0)
+        return handed ? "handed" : "put_back";
+    for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
+        if (strcmp(topics[i][0], query) == 0)
+            return topics[i][1];
+    return NULL;
+}
+
+static void query_point(const struct query *q, bool handed, const char *side)
+{
+    if (!q)
+        return;
+    const char *topic = topic_of(q->name, handed);
+    shim_point(q->name, side);
+    if (topic)
+        shim_point(topic, side);
+}
+
+SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, const char *text, int count,
+                                        const unsigned *types)
+{
+    struct pg_result *(*next)(struct pg_conn *, const char *, const char *, int, const unsigned *) =
+        shim_next("PQprepare");
+    const struct query **slot = slot_of(connection_of(conn), name);
+    for (size_t i = 0; slot && i < sizeof queries / sizeof queries[0]; i++)
+        if (strcmp(queries[i].text, text) == 0)
+            *slot = &queries[i];
+    return next(conn, name, text, count, types);
+}
+
+SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
+                                             const char *const *values, const int *lengths,
+                                             const int *formats, int result_format)
+{
+    struct pg_result *(*next)(struct pg_conn *, const char *, int, const char *const *, const int *,
+                              const int *, int) = shim_next("PQexecPrepared");
+    int (*rows_of)(const struct pg_result *) = shim_next("PQntuples");
+    const struct query **slot = slot_of(connection_of(conn), name);
+    const struct query *q = slot ? *slot : NULL;
+    bool handed = count > 4 && values[4] && memmem(values[4], (size_t)lengths[4], "handed", 6);
+    query_point(q, handed, "before");
+    struct pg_result *r = next(conn, name, count, values, lengths, formats, result_format);
+    /* A look that finds nothing is no claim. */
+    if (q && (strncmp(q->name, "claim", 5) != 0 || rows_of(r) > 0 || strncmp(q->name, "claims_", 7) == 0))
+        query_point(q, handed, "after");
+    return r;
+}
+
+static void exec_point(const struct connection *c, const char *text, const char *side)
+{
+    if (strcmp(text, "commit") == 0) {
+        shim_point("commit", side);
+        if (c && c->stored)
+            shim_point("accept", side);
+    }
+}
+
+SHIM_EXPORT struct pg_result *PQexec(struct pg_conn *conn, const char *text)
+{
+    struct pg_result *(*next)(struct pg_conn *, const char *) = shim_next("PQexec");
+    struct connection *c = connection_of(conn);
+    if (strncmp(text, "copy postdate.message ", 22) == 0)
+        shim_point("store", "before");
+    exec_point(c, text, "before");
+    struct pg_result *r = next(conn, text);
+    exec_point(c, text, "after");
+    if (c && (strcmp(text, "commit") == 0 || strcmp(text, "rollback") == 0))
+        c->stored = false;
+    return r;
+}
+
+SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error)
+{
+    int (*next)(struct pg_conn *, const char *) = shim_next("PQputCopyEnd");
+    struct connection *c = connection_of(conn);
+    if (c && !error)
+        c->storing = c->stored = true;
+    return next(conn, error);
+}
+
+SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn)
+{
+    struct pg_result *(*next)(struct pg_conn *) = shim_next("PQgetResult");
+    struct connection *c = connection_of(conn);
+    struct pg_result *r = next(conn);
+    if (c && c->storing) {
+        c->storing = false;
+        shim_point("store", "after");
+    }
+    return r;
+}
+
+SHIM_EXPORT void PQfinish(struct pg_conn *conn)
+{
+    void (*next)(struct pg_conn *) = shim_next("PQfinish");
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX; i++)
+        if (connections[i].conn == conn)
+            connections[i] = (struct connection){0};
+    pthread_mutex_unlock(&lock);
+    next(conn);
+}
