@@ -80,10 +80,10 @@ class FollowBook(Book):
 
 
 class Tail:
-    """The whole lines that a file has gained."""
+    """The whole lines that a file has gained. A torn end is read anew each time: who writes on may have cut it off."""
 
     def __init__(self, path):
-        self.path, self.rest, self.offset, self.number = path, b'', 0, 0
+        self.path, self.offset, self.number = path, 0, 0
         self.cell = os.path.basename(path).rsplit('.', 2)[0]
 
     def read(self):
@@ -93,9 +93,9 @@ class Tail:
                 data = f.read()
         except FileNotFoundError:
             return []
+        data = data[:data.rfind(b'\n') + 1]
         self.offset += len(data)
-        *lines, self.rest = (self.rest + data).split(b'\n')
-        return [line.decode('ascii', 'replace') for line in lines]
+        return data.decode('ascii', 'replace').split('\n')[:-1]
 
     def apply(self, lines, book):
         for line in lines:

@@ -8,9 +8,9 @@ from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, R
 
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
-# What must be empty. The others are reported: duplicates are allowed under faults.
+# What must be empty. Duplicates are allowed under faults, and only reported then.
 FORBIDDEN = ('lost', 'early', 'cancelled_delivered', 'superseded_delivered', 'refused_delivered', 'mangled', 'other_id',
-             'contradicted')
+             'contradicted', 'unprovoked')
 FINDINGS = FORBIDDEN + ('duplicated',)
 COUNTS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'cancelled', 'replaced', 'rescheduled', 'delivered',
           'redelivered', 'excused')
@@ -62,7 +62,6 @@ class Judge:
         self.shadows = {}
         self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
                         'recovery_us': None} for f in book.faults]
-        self.unprovoked = 0   # duplicates before any fault
         self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
 
     def cell(self, name):
@@ -166,13 +165,14 @@ class Judge:
                     verdict.counts['redelivered'] += 1
 
     def duplicate(self, verdict, table, n, t_us):
-        """Put down to the latest fault that had begun."""
+        """Put down to the latest fault that had begun. Without one between its attempt and now, nothing excuses it."""
+        first = f'at {t_us}, first at {table.seen_us[n]}'
+        if not self.in_shadow(table.cell, table.sent_us[n], t_us):
+            verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
         while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):
             at -= 1
-        first = f'at {t_us}, first at {table.seen_us[n]}'
         if at < 0:
-            self.unprovoked += 1
             verdict.find('duplicated', table.ref(n), f'{first}, before any fault')
             return
         fault = self.faults[at]
@@ -273,8 +273,7 @@ def judge(directory):
     total = add_up(cells.values()) or dict.fromkeys(COUNTS + FINDINGS, 0)
     return {'total': total, 'cells': cells, 'named': named, 'ways': dict(sorted(j.ways.items())),
             'lateness_ms': {k: percentiles_ms(v) for k, v in j.lateness.items()},
-            'faults': len(j.faults), 'kinds': j.kinds(), 'duplicates_before_any_fault': j.unprovoked,
-            'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
+            'faults': len(j.faults), 'kinds': j.kinds(), 'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
             'torn_lines': torn, 'unreadable_lines': [f'{where}: {line}' for where, line in book.unreadable[:SHOWN]],
             'unreadable': len(book.unreadable),
             'broken': broken(total, book)}

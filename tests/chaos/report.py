@@ -1,7 +1,7 @@
 """A verdict as text, 80 columns wide."""
 
 LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delivered': 'superseded, then delivered',
-          'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'duplicated': 'duplicated',
+          'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'unprovoked': 'duplicated without a fault',
           'contradicted': 'cancel answered both ways', 'unknown_arrived': 'unknown that arrived',
           'redelivered': 'redelivered by RabbitMQ', 'excused': 'not owed (later asked away)'}
 NUMBERS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'delivered', 'redelivered', 'cancelled', 'replaced',
@@ -66,7 +66,7 @@ def text_of(verdict):
     if verdict['ways']:
         parts.append(['accepted by ' + ', '.join(f'{way} {n:,}' for way, n in verdict['ways'].items())])
     if verdict['total']['duplicated']:
-        parts.append([f'duplicates: {verdict["duplicates_before_any_fault"]:,} before any fault; the farthest '
+        parts.append(['the farthest duplicate came '
                       f'{number(verdict["duplicate_farthest_after_fault_ms"], 0)} ms after the fault that it is put down to'])
     findings = list(rows_of_findings(verdict))
     if findings:

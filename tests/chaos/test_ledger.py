@@ -45,6 +45,11 @@ class Ledger(unittest.TestCase):
     def answer(self, *lines):
         self.sent.write(lines)
 
+    def add_fault(self, *fault):
+        faults = record.Faults(self.directory)
+        faults.add(*fault)
+        faults.close()
+
     # --- the verdict -------------------------------------------------------------------------------------------
     def judge(self, **expected):
         """All findings must be as expected: {finding: [refs]}, none elsewhere."""
@@ -92,18 +97,16 @@ class Ledger(unittest.TestCase):
         self.accept(0)
         self.deliver(0, T0_US + 1_000_000)
         self.deliver(0, T0_US + 900_000)
-        self.judge(early=['c1-h1-0'], duplicated=['c1-h1-0'])
+        self.judge(early=['c1-h1-0'], duplicated=['c1-h1-0'], unprovoked=['c1-h1-0'])
 
     def test_relative_delays_tolerate_less_than_a_millisecond(self):
         self.assertEqual(record.lo_ms(T0_US + 999, 200), T0_MS + 200)
         self.assertEqual(record.lo_ms(T0_US + 1000, 200), T0_MS + 201)
 
     def test_a_duplicate_is_put_down_to_the_latest_fault_of_its_cell(self):
-        faults = record.Faults(self.directory)
-        self.addCleanup(faults.close)
-        faults.add(T0_US + 100, T0_US + 200, 'kill', 'c1', 'a detail')
-        faults.add(T0_US + 1_000_600, T0_US + 1_000_700, 'cut', '*')
-        faults.add(T0_US + 1_000_800, T0_US + 1_000_900, 'pause', 'c2')
+        self.add_fault(T0_US + 100, T0_US + 200, 'kill', 'c1', 'a detail')
+        self.add_fault(T0_US + 1_000_600, T0_US + 1_000_700, 'cut', '*')
+        self.add_fault(T0_US + 1_000_800, T0_US + 1_000_900, 'pause', 'c2')
         self.accept(0)
         self.deliver(0)
         self.deliver(0, T0_US + 1_001_000)
@@ -116,7 +119,17 @@ class Ledger(unittest.TestCase):
         self.accept(0)
         self.deliver(0)
         self.deliver(0)
-        self.assertEqual(self.judge(duplicated=['c1-h1-0'])['duplicates_before_any_fault'], 1)
+        self.assertEqual(self.judge(duplicated=['c1-h1-0'], unprovoked=['c1-h1-0'])['broken'], {'unprovoked': 1})
+
+    def test_a_fault_that_was_over_before_a_message_was_sent_excuses_no_duplicate(self):
+        self.add_fault(T0_US - 9000, T0_US - 8000, 'kill', 'c1')
+        self.accept(0, T0_MS, T0_US - 7000)
+        self.deliver(0, T0_US + 1000)  # the kill is recovered from
+        for n, sent_us in ((1, T0_US), (2, T0_US + 1001)):
+            self.accept(n, T0_MS, sent_us)
+            self.deliver(n, T0_US + 2000)
+            self.deliver(n, T0_US + 3000)
+        self.judge(duplicated=['c1-h1-1', 'c1-h1-2'], unprovoked=['c1-h1-2'])
 
     def test_what_the_queue_delivers_again_is_no_duplicate(self):
         for n in range(4):
@@ -128,14 +141,14 @@ class Ledger(unittest.TestCase):
         for again in '0', '0', '1', '1':  # two copies, each of them twice
             self.deliver(2, again=again)
         self.deliver(3, again='1')
-        verdict = self.judge(duplicated=['c1-h1-2'])
+        verdict = self.judge(duplicated=['c1-h1-2'], unprovoked=['c1-h1-2'])
         self.assertEqual(verdict['total']['redelivered'], 6)
 
     def test_a_second_copy_under_another_id(self):
         self.accept(0)
         self.deliver(0)
         self.deliver(0, again='1', id_of=77)
-        self.judge(duplicated=['c1-h1-0'], other_id=['c1-h1-0'])
+        self.judge(duplicated=['c1-h1-0'], unprovoked=['c1-h1-0'], other_id=['c1-h1-0'])
 
     def test_another_id_than_the_answer_said(self):
         self.accept(0)
@@ -208,7 +221,7 @@ class Ledger(unittest.TestCase):
         self.deliver(0)
         self.deliver(2)
         self.deliver(2)
-        verdict = self.judge(duplicated=['c1-h1-2'], lost=['c1-h1-3'])
+        verdict = self.judge(duplicated=['c1-h1-2'], unprovoked=['c1-h1-2'], lost=['c1-h1-3'])
         self.assertEqual((verdict['total']['unknown'], verdict['total']['unknown_arrived']), (3, 2))
 
     def test_mangled(self):
@@ -239,10 +252,8 @@ class Ledger(unittest.TestCase):
         self.assertEqual(self.judge()['broken'], {'unreadable': 3})
 
     def test_recovery_and_calm(self):
-        faults = record.Faults(self.directory)
-        self.addCleanup(faults.close)
-        faults.add(T0_US + 1000, T0_US + 2000, 'kill', 'c1')
-        faults.add(T0_US + 5_000_000, T0_US + 5_001_000, 'kill', 'c1')
+        self.add_fault(T0_US + 1000, T0_US + 2000, 'kill', 'c1')
+        self.add_fault(T0_US + 5_000_000, T0_US + 5_001_000, 'kill', 'c1')
         self.accept(0, T0_MS, at_us=T0_US - 500)              # over before the fault
         self.deliver(0, T0_US + 700)
         self.accept(1, T0_MS, at_us=T0_US)                    # waits through it
@@ -283,11 +294,13 @@ class Ledger(unittest.TestCase):
         self.deliver(0, now_us)
         self.answer(f'C c1-h1-1 {now_us} http', f'c c1-h1-1 {now_us} cancelled', f'M c1-h1-2 {now_us} {future}',
                     f'm c1-h1-2 {now_us} ok')
-        os.write(self.seen.file, b'D c1-h1-3 ')
+        torn_at = os.path.getsize(self.seen.path)
+        os.write(self.seen.file, b'D c1-torn')
         self.assertEqual(follower.poll(), {'c1': {
             'attempted': 6, 'accepted': 6, 'delivered': 1, 'open': 4, 'owed': 2, 'newest_accept_us': now_us - 2_000_000 + 505,
             'newest_delivered_attempt_us': now_us - 2_000_000}})
-        os.write(self.seen.file, f'{now_us} 0 - ok postdate.delivery k\n'.encode())
+        os.truncate(self.seen.path, torn_at)  # as the next witness does
+        os.write(self.seen.file, f'D c1-h1-3 {now_us} 0 - ok postdate.delivery k\n'.encode())
         cell = follower.poll()['c1']
         self.assertEqual((cell['delivered'], cell['open'], cell['owed']), (2, 3, 1))
         self.assertEqual(follower.book.unreadable, [])
@@ -302,7 +315,8 @@ class Ledger(unittest.TestCase):
         self.seen.write(f'D c1-h1-{n} {T0_US + 1000 + n} 0 {ID.format(n)} ok e k'
                         for n in [*range(count), *twice] if n not in lost)
         began = time.process_time()
-        self.judge(lost=sorted(f'c1-h1-{n}' for n in lost), duplicated=sorted(f'c1-h1-{n}' for n in twice))
+        self.judge(lost=sorted(f'c1-h1-{n}' for n in lost), duplicated=(again := sorted(f'c1-h1-{n}' for n in twice)),
+                   unprovoked=again)
         self.assertLess(time.process_time() - began, 3.0)
 
 
