@@ -64,6 +64,7 @@ class Cell:
                                                                 for n in arena.postgres.nodes}}
         for server, target in targets.items():
             ports[server] = arena.proxy.add(f'{self.name}.{number}.{server}', target)
+        arena.proxy.listen(f'{self.name}.{number}.{os.path.basename(arena.postgres.spare.directory)}', False)
         settings = {
             'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
                                      f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
@@ -80,7 +81,7 @@ class Cell:
         env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.database),
                    POSTDATE_DELIVERY_MAX_DELAY='3d')
         subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL)
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     # --- the consumer's side
     def amqp(self):
@@ -170,6 +171,14 @@ class Arena:
             self.cells[name] = Cell(self, name, seed * 100 + i, rate)
         for cell in self.cells.values():
             cell.declare_target()
+
+    def show_primary(self):
+        """Where the primary is, something listens; where the spare is, connections are refused."""
+        for node in self.postgres.nodes:
+            for cell in self.cells.values():
+                for link in cell.links():
+                    if link.endswith(os.path.basename(node.directory)):
+                        self.proxy.listen(link, node is self.postgres.primary)
 
     def start_load(self):
         for cell in self.cells.values():

@@ -53,6 +53,7 @@ def postgres_failover(x):
     postgres.primary.end(signal.SIGKILL)
     x.wait(0, 1)
     postgres.promote()
+    x.arena.show_primary()
 
 
 @fault('postgres.disk_full', scope='server', weight=2)

@@ -49,6 +49,10 @@ class Proxy:
         assert set(mode) <= set(NO_MODE), mode
         self._ask(op='mode', name=name, mode=dict(NO_MODE, **mode))
 
+    def listen(self, name, on):
+        """Off: connections are refused, as by a host on which that server does not run."""
+        self._ask(op='listen', name=name, on=on)
+
     def reset(self, name):
         self._ask(op='reset', name=name)
 
@@ -68,6 +72,15 @@ class Link:
         self.changed = asyncio.Event()
         self.pairs = set()
         self.connections = self.commits_cut = 0
+        self.port, self.server = 0, None
+
+    async def listen(self, on):
+        if on and self.server is None:
+            self.server = await asyncio.start_server(self.serve, '127.0.0.1', self.port, backlog=1000, reuse_address=True)
+            self.port = self.server.sockets[0].getsockname()[1]
+        elif not on and self.server is not None:
+            self.server.close()
+            self.server = None
 
     def set_mode(self, mode):
         self.mode = mode
@@ -165,7 +178,7 @@ class Pair:
 
 
 async def main():
-    links, servers = {}, []
+    links = {}
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
@@ -175,9 +188,10 @@ async def main():
         if order['op'] == 'add':
             target = order['target']
             links[name] = Link(target if isinstance(target, str) else tuple(target))
-            server = await asyncio.start_server(links[name].serve, '127.0.0.1', 0, backlog=1000)
-            servers.append(server)
-            answer['port'] = server.sockets[0].getsockname()[1]
+            await links[name].listen(True)
+            answer['port'] = links[name].port
+        elif order['op'] == 'listen':
+            await links[name].listen(order['on'])
         elif order['op'] == 'mode':
             links[name].set_mode(order['mode'])
         elif order['op'] == 'reset':

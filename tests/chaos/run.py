@@ -65,7 +65,7 @@ class Run:
         self.gate, self.lock = Gate(), threading.Lock()
         self.done, self.skipped, self.broken, self.slow = 0, {}, [], []
         self.total = sum(map(len, tracks.values()))
-        self.over = threading.Event()
+        self.over, self.draining = threading.Event(), False
         self.faults = Faults(arena.evidence)
 
     def note(self, x):
@@ -118,6 +118,10 @@ class Run:
         while not self.over.wait(0.5):
             for g in self.arena.gateways():
                 g.measure()
+            for cell in self.arena.cells.values():
+                if (cell.workload.poll() is not None or cell.witness.poll() is not None) and not self.draining:
+                    self.broken.append(f'{cell.name}: the workload or the witness ended, see its log')
+                    self.over.set()
 
     def run(self):
         threading.Thread(target=self.watch, daemon=True).start()
@@ -141,6 +145,7 @@ class Run:
 
     def drain(self):
         """No more faults; the workloads finish; everything that is owed arrives. False: not within the limit."""
+        self.draining = True
         for cell in self.arena.cells.values():
             cell.tell(stop=True)
         for cell in self.arena.cells.values():

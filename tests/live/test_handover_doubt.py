@@ -14,6 +14,7 @@ SAID = r'published again|may have lost'
 
 class Doubts(Checks):
     time_limit_s = 300
+    queue_type = 'classic'
 
     def fall_due(self, p, blow, **settings):
         """Hands COUNT messages over and calls blow() when a third of them was let go; in the end all are in the queue that
@@ -21,7 +22,7 @@ class Doubts(Checks):
         g = p.gateway(**handover(self.transport, grace='10s', **settings))
         for ahead_ms in AHEAD_MS:
             key = f'due.{ahead_ms}'
-            p.client().queue('unread.' + key, key)
+            p.client().queue('unread.' + key, key, arguments={'x-queue-type': self.queue_type})
             inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', COUNT,
                            '--timeout-s', 200, '--idle-s', 1, '--retry').wait_consuming()
             first_due_ms = now_ms() + ahead_ms
@@ -98,6 +99,33 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.assertEqual(g.lines_with('died without a proper stop'), [])
         # A third was let go before, and is not published again.
         self.assertLess(r['duplicates'], COUNT / 2, r)
+
+
+class DueWhileAway(Doubts, OwnServers):
+    """What falls due while RabbitMQ is away is let go as soon as it starts: into quorum queues that have no leader yet, which
+    take nothing then, and nobody hears of it."""
+    queue_type = 'quorum'
+
+    def away(self, how):
+        def blow():
+            self.servers.command(how + '-rabbitmq')
+            time.sleep(2)
+            self.servers.command('start-rabbitmq')
+        self.fall_due(self.place(), blow)
+
+    def test_killed(self):
+        self.away('kill')
+
+    def test_stopped(self):
+        self.away('stop')
+
+
+class TtlDueWhileAway(DueWhileAway, LiveTest):
+    transport = 'ttl'
+
+
+class PluginDueWhileAway(DueWhileAway, LiveTest):
+    transport = 'plugin'
 
 
 class TtlUnread(BrokerDiesUnread, LiveTest):
