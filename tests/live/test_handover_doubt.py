@@ -40,7 +40,8 @@ class Doubts(Checks):
         wait_until(lambda: self.states(p, key) == {'delivered': COUNT}, 90, 'all to be delivered', 0.1)
         read = inbox.result(200)
         self.assertEqual((read['missing'], read['early'], read['unexpected']), (0, 0, 0), read)
-        r = p.load('consume', '--queue', 'unread.' + key, '--expect', COUNT, '--timeout-s', 60, '--idle-s', 2).result()
+        quorum = ['--quorum'] if self.queue_type == 'quorum' else []
+        r = p.load('consume', '--queue', 'unread.' + key, '--expect', COUNT, '--timeout-s', 60, '--idle-s', 2, *quorum).result()
         print(f'note {self.transport}: {COUNT} handed over, {self.id().rsplit(".", 1)[-1]}: {r["missing"]} missing and '
               f'{r["duplicates"]} duplicates in the queue that nobody read; {read["duplicates"]} duplicates in the other; '
               f'{g.lines_with(SAID)}', flush=True)
