@@ -9,10 +9,13 @@
 #define PLACE_MS 10000 /* between two tries to place it */
 #define BATCH 1000
 #define LOCKED_MS 500 /* between two tries of what is locked */
-/* A proper stop: how long the queues may outlive the connections (25 ms on an idle machine), and how far
- * behind a queue may be with what is routed to it: it ends without looking at the rest. */
-#define STOP_MS 1000
+/* A proper stop: how far behind a queue may be with what is routed to it: it ends without looking at the
+ * rest.
+ */
 #define STOP_BEHIND_MS 1000
+/* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
+ * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). */
+#define START_MS 2000
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
@@ -54,7 +57,6 @@ void receipt_doubt_lost(struct receipt_doubt *d, const struct broker *b)
     if (d->lost_ms == 0) {
         d->lost_ms = mono_ms();
         d->shut_down = shut_down;
-        d->left = b && !broker_is_dead(b);
     }
 }
 
@@ -99,17 +101,15 @@ static void doubt_since(struct receipt_doubt *d, int64_t since_ms, int64_t to_ms
     doubt_due(d, from_ms, database_ms(d, to_ms));
 }
 
-/* The broker started anew. Either it died between heard_ms and lost_ms, or now if it was us who left. Or it
- * was stopped: it ended its connections at lost_ms, then its queues, in no order, and wrote what they had
- * taken; but what was let go meanwhile, or still lay before a queue, may have reached the receipt queue
- * only. */
+/* The broker started anew. Either it died after heard_ms. Or it was stopped: it ended its connections at
+ * lost_ms, then its queues, in no order, and wrote what they had taken; but what was let go meanwhile, or
+ * still lay before a queue, may have reached the receipt queue only. And so may what was let go since, until
+ * all its queues have a leader. */
 static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 {
-    if (d->shut_down)
-        doubt_since(d, d->lost_ms - STOP_BEHIND_MS, d->lost_ms + STOP_MS, lag_ms);
-    else
-        doubt_since(d, d->heard_ms - d->gateway->config->handover.grace_ms, d->left ? mono_ms() : d->lost_ms,
-                    lag_ms);
+    int64_t since_ms =
+        d->shut_down ? d->lost_ms - STOP_BEHIND_MS : d->heard_ms - d->gateway->config->handover.grace_ms;
+    doubt_since(d, since_ms, mono_ms() + START_MS, lag_ms);
 }
 
 /* Is there to be a mark? Without hand-over there is nothing to doubt. */

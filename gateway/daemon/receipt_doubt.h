@@ -6,8 +6,9 @@
  * killed loses what lies in it unread since then, and the receipt says that it arrived. So when the broker
  * started anew without having been shut down, the receipts of the last `handover.grace` are not believed:
  * the messages that they settled then, and those whose receipts were still unread, are published again, with
- * a confirm. Most will arrive twice; none is lost. A proper stop leaves a smaller doubt: what is let go in
- * the second before and after it.
+ * a confirm. Most will arrive twice; none is lost. A proper stop leaves a smaller doubt: what was let go in
+ * the second before it. And after either, what fell due until shortly after the start: a starting broker lets
+ * go at once, and quorum queues that have no leader yet drop what they are given.
  *
  * The ids are remembered in memory, RECEIPT_DOUBT_IDS of them. Owned and used by the receipts' thread. */
 #ifndef POSTDATE_GATEWAY_RECEIPT_DOUBT_H
@@ -30,7 +31,6 @@ struct receipt_doubt {
     int64_t heard_ms;               /* monotonic; when the broker was alive for certain */
     int64_t lost_ms;                /* monotonic; when that connection was lost; 0: it was not */
     bool shut_down;                 /* the broker said so then */
-    bool left;                      /* it was not the broker's doing, so it may have lived longer */
     bool refused;                   /* there can't be a mark */
     int64_t place_ms, look_ms;      /* monotonic; the last tries */
     int64_t decided_ms;             /* monotonic; the last time there was a doubt; 0: never */

@@ -11,12 +11,18 @@ class Entry:
         self.patient = patient      # the next one waits for the recovery; else it strikes during it
 
 
+SERVERS_SHARE = 0.11  # they take seconds each, and strike every cell
+
+
 def make_plan(seed, count, kinds, cells):
     """{track: [Entry]}: one track for the servers, one for each cell; they run side by side. cells: [Cell]"""
     rng = random.Random(seed)
     server_kinds = [k for k in kinds.values() if k.scope != 'cell']
-    tracks = {'servers': track(rng, server_kinds, None, max(len(server_kinds), round(count * 0.11)))}
-    left, share = count - len(tracks['servers']), 0
+    for_servers = max(len(server_kinds), round(count * SERVERS_SHARE))
+    if len(server_kinds) == len(kinds):
+        for_servers = count
+    tracks = {'servers': track(rng, server_kinds, None, for_servers if server_kinds else 0)}
+    left = max(0, count - len(tracks['servers']))
     for i, cell in enumerate(cells):
         share = round(left * (i + 1) / len(cells)) - round(left * i / len(cells))
         tracks[cell.name] = track(rng, [k for k in kinds.values() if k.scope == 'cell' and k.fits(cell)], cell.name, share,
@@ -32,7 +38,7 @@ def track(rng, kinds, cell, count, skip=0):
         at = skip * len(first) // 5 % len(first)
         first = first[at:] + first[:at]
     chosen = first[:count]
-    while len(chosen) < count:
+    while chosen and len(chosen) < count:
         crowd = [k for k in kinds for _ in range(k.weight)]
         rng.shuffle(crowd)
         chosen += crowd[:count - len(chosen)]
