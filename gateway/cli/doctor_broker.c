@@ -145,6 +145,9 @@ static void try_all(struct refusals *r)
     try_queue(r, RECEIPT_QUEUE, true);
     try_exchange(r, "postdate.delayed");
     try_exchange(r, "postdate.ttl.exit");
+    try_exchange(r, "postdate.route");
+    try_exchange(r, TOPOLOGY_UNROUTED);
+    try_queue(r, TOPOLOGY_UNROUTED, true);
 }
 
 void doctor_check_permissions(struct doctor *d)
