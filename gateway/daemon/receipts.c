@@ -53,6 +53,7 @@ struct receipts {
     struct message_id some[PREFETCH]; /* those of a batch that are treated alike */
     bool some_locked[PREFETCH];
     int64_t locked_ms;           /* monotonic; when those were tried last */
+    bool no_unrouted;            /* RabbitMQ refuses what unrouted.h needs */
     int64_t connected_ms;        /* monotonic; 0: never */
     int64_t least_due_ms;        /* of the fresh ones */
     int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
@@ -80,6 +81,27 @@ static int open_database(struct receipts *r, struct err *e)
     return -1;
 }
 
+/* Who may not declare it has no transport from which anything could come back: then without. */
+static int consume_unrouted(struct receipts *r, struct err *e)
+{
+    if (r->no_unrouted)
+        return 0;
+    if (topology_declare_unrouted(r->broker, e) == 0 &&
+        broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) == 0)
+        return 0;
+    if (err_is_transient(e))
+        return -1;
+    r->no_unrouted = true;
+    if (r->gateway->transport)
+        log_warning("what RabbitMQ finds no way for is not published again: %s", e->text);
+    else
+        log_debug("receipts: %s", e->text);
+    err_clear(e);
+    broker_drop(r->broker); /* dead now */
+    r->broker = startup_open_broker(r->gateway->config, "postdate receipts", e);
+    return r->broker ? 0 : -1;
+}
+
 static int connect(struct receipts *r, struct err *e)
 {
     struct gateway *g = r->gateway;
@@ -88,9 +110,7 @@ static int connect(struct receipts *r, struct err *e)
     r->fresh.count = r->locked.count = 0; /* they come again */
     r->broker = startup_open_broker(g->config, "postdate receipts", e);
     if (!r->broker || receipt_doubt_connected(&r->doubt, r->broker, r->lag_ms, e) != 0 ||
-        broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
-        topology_declare_unrouted(r->broker, e) != 0 ||
-        broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) != 0 ||
+        consume_unrouted(r, e) != 0 || broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
         broker_consume(r->broker, RECEIPT_QUEUE, RECEIPT_QUEUE, PREFETCH, e) != 0) {
         watch_failed(&g->rabbitmq, e);
         return -1;
