@@ -126,6 +126,37 @@ class TtlUnrouted(Unrouted, LiveTest):
     transport = 'ttl'
     exit = TTL_EXIT
 
+    def test_one_whose_handing_over_is_not_written_down_yet(self):
+        """It comes back, and its receipt is there, while its row still says that it is being handed over."""
+        p = self.begin(POSTDATE_HANDOVER_GRACE='1s')
+        self.c.publish('k', b'once', {'x-delay': 2500, 'x-postdate-exchange': TARGET})
+        wait_until(lambda: p.counts() == {'handed': 1}, 10, 'it to be handed over')
+        p.psql("update postdate.message set state = 'claimed', owner = (select id from postdate.instance), attempts = 0")
+        self.c.channel.exchange_delete(TARGET)
+        self.wait_count("hold = 'g'", 1)
+        wait_until(lambda: self.c.depth('postdate.receipts') == 0, 10, 'its receipt to be read')
+        self.assertEqual(p.psql('select state, owner is null from postdate.message'), [['claimed', 'f']])
+        self.make_target()
+        p.psql("update postdate.message set state = 'handed', owner = null, next_at = due + interval '1 s', attempts = 1")
+        self.assertEqual(self.c.wait_get('q', 20).body, b'once')
+        wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'it to be settled')
+        self.assertIsNone(self.c.get('q'))
+
+    def test_a_queue_bound_to_the_ladders_end_gets_what_its_exchange_does_not(self):
+        """The copy there counts for nothing: the exchange gets it when it is back."""
+        p = self.begin()
+        self.c.channel.queue_declare('straight', durable=True)
+        self.c.channel.queue_bind('straight', TTL_EXIT, '', TO_TARGET)
+        self.c.publish('k', b'both', {'x-delay': 1500, 'x-postdate-exchange': TARGET})
+        wait_until(lambda: p.counts() == {'handed': 1}, 10, 'it to be handed over')
+        self.c.channel.exchange_delete(TARGET)
+        self.assertEqual(self.c.wait_get('straight').body, b'both')
+        self.wait_count("hold = 'g' and attempts > 1", 1)
+        self.make_target()
+        self.assertEqual(self.c.wait_get('q').body, b'both')
+        wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'it to be settled')
+        self.assertIsNone(self.c.get('straight'))
+
     def test_a_ladder_from_before_there_was_this_way_back(self):
         """What an older gateway has declared and handed over; a queue that is bound to the ladder's end gets each once."""
         self.p = self.place()
