@@ -122,8 +122,7 @@ class Targets(LiveTest):
                 break
         else:
             self.fail('the others were late each time')
-        self.assertGreater(int(p.value("select count(*) from postdate.message where routing_key = 'bad' and attempts > 0")),
-                           bad // 2)
+        self.assertGreater(int(p.value("select count(*) from postdate.message where routing_key = 'bad' and attempts > 0")), 0)
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
         self.assertLess(size.descriptors, size.descriptors_before + 4)
