@@ -74,6 +74,15 @@ int topology_declare_queue(struct broker *b, const struct topology *t, const cha
     return declare_quorum_queue(b, name, e);
 }
 
+int topology_declare_unrouted(struct broker *b, struct err *e)
+{
+    return declare_quorum_queue(b, TOPOLOGY_UNROUTED, e) ||
+                   broker_declare_exchange(b, TOPOLOGY_UNROUTED, "fanout", e) ||
+                   broker_bind_queue(b, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, "", e)
+               ? -1
+               : 0;
+}
+
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
                      struct err *e)
 {

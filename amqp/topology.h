@@ -9,6 +9,7 @@
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
+#define TOPOLOGY_UNROUTED "postdate.unrouted" /* a fanout exchange, and the queue that is bound to it */
 
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
@@ -28,5 +29,9 @@ int topology_declare(struct broker *b, const struct topology *t, char *expired_q
  * TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works without
  * it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
+
+/* What the broker waited with and found no way for goes to that exchange (transport.h) and is read by the
+ * gateway. A quorum queue: it is on disk at once. */
+int topology_declare_unrouted(struct broker *b, struct err *e);
 
 #endif

@@ -3,8 +3,9 @@
  * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Two
  * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
  * how long to wait and where to go; when the time is over the broker routes the message by the header
- * x-postdate-exchange to the delivery exchange, and a copy to the receipt queue. Routing key, CC and body
- * stay untouched. Owned and used by one thread, that of the broker connection; address() by any.
+ * x-postdate-exchange to the delivery exchange, and a copy to the receipt queue; what finds no delivery
+ * exchange any more goes to TOPOLOGY_UNROUTED. Routing key, CC and body stay untouched. Owned and used by one
+ * thread, that of the broker connection; address() by any.
  *
  * Not for every message:
  * - with `expiration`: it would tick while the message waits on the ladder;
@@ -39,7 +40,8 @@ struct transport {
     /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
      * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
-    /* From now on the receipt queue, if there is one, gets a copy of everything whose wait is over. After
+    /* From now on it is noticed when a message finds no delivery exchange, and the receipt queue, if there is
+     * one, gets a copy of everything whose wait is over. After
      * declare, and after bind_target for the exchanges of what waits already: a receipt must not tell of a
      * message that had no way to go. ERR_NOT_FOUND: no receipt queue, or not declared. */
     int (*bind_receipts)(struct broker *b, const struct transport_options *o, struct err *e);

@@ -1,4 +1,22 @@
-/* The part that both transports have in common: by which header a message finds its delivery exchange. */
+/* The part that both transports have in common: by which header a message finds its delivery exchange, and
+ * what tells that it found none.
+ *
+ *   exit ─┬─ x-postdate-exchange ─▶ delivery exchange ◀─ x-postdate-exchange ─┐
+ *         ├─ everything ─▶ receipt queue                                      │
+ *         └─ everything ─▶ postdate.route ───────────────────────────────────┴─ none fits ─▶
+ * postdate.unrouted
+ *
+ * The receipt says only that the broker let a message go: it comes also when somebody has deleted the
+ * delivery exchange, and its binding with it. So behind the exit there is an exchange with the same bindings
+ * and an alternate exchange, which takes what finds none of them; the gateway publishes that, and does not
+ * believe its receipt. (An exchange gets a message once, however many ways lead to it. The receipt queue
+ * can't be bound to postdate.route: then there would always be a way. And an alternate exchange of the
+ * plugin's own exchange would get all messages when they come, because they are routed to nowhere then.)
+ *
+ * The delivery exchanges stay bound to the exit, too: should somebody delete postdate.route, the receipts
+ * come all the same, and messages should as well. And a gateway from before there was postdate.route works
+ * beside a newer one. */
+#include "amqp/topology.h"
 #include "amqp/transport_internal.h"
 #include "core/wire.h"
 #include <inttypes.h>
@@ -18,12 +36,27 @@ int transport_check_window(const struct transport *t, const struct transport_opt
     return 0;
 }
 
+int transport_declare_route(struct broker *b, struct err *e)
+{
+    static const struct broker_arg args[] = {{.name = "alternate-exchange", .text = TOPOLOGY_UNROUTED}};
+
+    /* The alternate exchange first: what finds a missing one is dropped. */
+    return topology_declare_unrouted(b, e) ||
+                   broker_declare_exchange_with(b, TRANSPORT_ROUTE, "headers", args, COUNT_OF(args), e)
+               ? -1
+               : 0;
+}
+
 int transport_bind_receipts(struct broker *b, const char *exit, const struct transport_options *o,
                             struct err *e)
 {
     /* "all" of no headers: everything. */
     static const struct broker_arg args[] = {{.name = "x-match", .text = "all"}};
 
+    /* In this order: a receipt should only come where it is known when there is no way. */
+    if (broker_bind_exchange_with(b, TRANSPORT_ROUTE, exit, args, COUNT_OF(args), e)) {
+        return -1;
+    }
     return o->receipt_queue ? broker_bind_queue_with(b, o->receipt_queue, exit, args, COUNT_OF(args), e) : 0;
 }
 
@@ -47,7 +80,11 @@ int transport_bind_exit(struct broker *b, const char *exit, struct bytes deliver
     }
     memcpy(name, delivery_exchange.data, delivery_exchange.len);
     name[delivery_exchange.len] = '\0';
-    return broker_bind_exchange_with(b, name, exit, args, COUNT_OF(args), e);
+    /* In this order: what leaves in between by the exit's binding alone would count as unrouted. */
+    return broker_bind_exchange_with(b, name, TRANSPORT_ROUTE, args, COUNT_OF(args), e) ||
+                   broker_bind_exchange_with(b, name, exit, args, COUNT_OF(args), e)
+               ? -1
+               : 0;
 }
 
 int transport_put_target(const struct transport *t, const struct transport_options *o, int64_t delay_ms,

@@ -6,10 +6,14 @@
 
 #define TRANSPORT_PLUGIN_TYPE "x-delayed-message"
 #define TRANSPORT_PLUGIN_EXCHANGE "postdate.delayed"
+#define TRANSPORT_ROUTE "postdate.route"
 
 /* ERR_CONFIG unless 1 <= window_ms <= t->max_delay_ms. */
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e);
-/* Everything that leaves exit also goes to the receipt queue, if there is one. */
+/* The exchange behind every exit that knows whether there is a way (transport_exit.c), and where goes what
+ * has none. */
+int transport_declare_route(struct broker *b, struct err *e);
+/* Everything that leaves exit also goes there, and to the receipt queue, if there is one. */
 int transport_bind_receipts(struct broker *b, const char *exit, const struct transport_options *o,
                             struct err *e);
 /* What is addressed to this delivery exchange goes from exit to it. */

@@ -12,7 +12,8 @@ static int plugin_declare(struct broker *b, const struct transport_options *o, s
     static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
 
     return transport_check_window(&transport_plugin, o, e) ||
-                   broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e)
+                   broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e) ||
+                   transport_declare_route(b, e)
                ? -1
                : 0;
 }

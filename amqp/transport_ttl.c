@@ -4,7 +4,7 @@
  *      │ d=0                  ▼                                                 │
  *      └────────────────▶ level 3 ──▶ … level 0 ──▶ rung ──▶ postdate.ttl.exit ─┼─▶ …
  *                                                                               └─▶ receipt queue
- * (everything)
+ * (everything), postdate.route (transport_exit.c)
  *
  * Levels are headers exchanges: level k looks at the header x-postdate-l<k> only, so that routing key, CC and
  * body travel untouched (dead-lettering keeps them as long as x-dead-letter-routing-key is not set). A
@@ -75,7 +75,8 @@ static int declare_level(struct broker *b, int level, struct err *e)
 
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e)) {
+    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
+        transport_declare_route(b, e)) {
         return -1;
     }
     /* From below: nothing that comes down ever finds its next step missing. */

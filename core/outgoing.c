@@ -86,6 +86,15 @@ bool outgoing_may_wait_in_broker(const struct message *m)
     return !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
 }
 
+struct bytes outgoing_exchange(struct bytes properties)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    bool found = wire_properties_read(properties, &p, NULL) == 0 &&
+                 wire_find(p.headers, "x-postdate-exchange", &f) && f.kind == 'S';
+    return found ? f.value : bytes_of("", 0);
+}
+
 bool outgoing_id(struct bytes properties, struct message_id *out)
 {
     struct wire_properties p;

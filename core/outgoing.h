@@ -25,5 +25,8 @@ bool outgoing_may_wait_in_broker(const struct message *m);
 /* The id in a property list that outgoing_properties made (for matching returned messages); false if absent.
  */
 bool outgoing_id(struct bytes properties, struct message_id *out);
+/* The delivery exchange in the property list of a message that a broker waited with: a view; len 0 if absent.
+ */
+struct bytes outgoing_exchange(struct bytes properties);
 
 #endif

@@ -81,6 +81,9 @@ struct settle_doubt {
     const struct message_id *ids;
     size_t count;
     bool delivered;
+    bool unrouted; /* instead: it said that there was no way for them. Whatever their receipts settled or will
+                      settle, they are scheduled again, from now on, and never handed over again; those that a
+                      gateway may have published as well are in doubt */
     const char *why;
 };
 int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e);

@@ -174,6 +174,19 @@ out:
     return r ? 0 : -1;
 }
 
+/* Reads (id, is it locked). */
+static void read_changed(const PGresult *r, const struct message_id *ids, size_t count, bool *locked,
+                         size_t *changed)
+{
+    for (int row = 0; r && row < PQntuples(r); row++) {
+        bool is_locked = pg_bool(r, row, 1);
+        *changed += !is_locked;
+        for (size_t i = 0; is_locked && i < count; i++)
+            if (message_id_equal(ids[i], pg_id(r, row, 0)))
+                locked[i] = true;
+    }
+}
+
 int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e)
 {
     struct id_set set;
@@ -184,15 +197,13 @@ int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_
     if (id_set_fill(&set, q->ids, q->count, &p, e) != 0)
         goto out;
     pg_add_bytes(&p, bytes_of_str(q->why));
-    pg_add_bool(&p, q->delivered);
-    r = pg_query(c, sql_query_receipts_doubt, &p, e);
-    for (int row = 0; r && row < PQntuples(r); row++) {
-        bool is_locked = pg_bool(r, row, 1);
-        *doubted += !is_locked;
-        for (size_t i = 0; is_locked && i < q->count; i++)
-            if (message_id_equal(q->ids[i], pg_id(r, row, 0)))
-                locked[i] = true;
+    if (q->unrouted) {
+        r = pg_query(c, sql_query_receipts_unrouted, &p, e);
+    } else {
+        pg_add_bool(&p, q->delivered);
+        r = pg_query(c, sql_query_receipts_doubt, &p, e);
     }
+    read_changed(r, q->ids, q->count, locked, doubted);
 out:
     PQclear(r);
     buf_free(&set.array);

@@ -145,6 +145,9 @@ static void try_all(struct refusals *r)
     try_queue(r, RECEIPT_QUEUE, true);
     try_exchange(r, "postdate.delayed");
     try_exchange(r, "postdate.ttl.exit");
+    try_exchange(r, "postdate.route");
+    try_exchange(r, TOPOLOGY_UNROUTED);
+    try_queue(r, TOPOLOGY_UNROUTED, true);
 }
 
 void doctor_check_permissions(struct doctor *d)
@@ -287,10 +290,12 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, RECEIPT_QUEUE, REJECTED_QUEUE};
+    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, RECEIPT_QUEUE, TOPOLOGY_UNROUTED,
+                                 REJECTED_QUEUE};
     static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.receipts",
-                                                  "broker.rejected"};
-    for (int i = 0; i < 4; i++) {
+                                                  "broker.unrouted", "broker.rejected"};
+    const int count = sizeof names / sizeof names[0];
+    for (int i = 0; i < count; i++) {
         struct inspect_queue q;
         struct err e;
         if (inspect_queue(d->broker, names[i], &q, &e) != 0) {
@@ -299,7 +304,7 @@ void doctor_check_queues(struct doctor *d)
         }
         if (!q.exists)
             continue; /* broker.topology has told; receipts are only declared where they are wanted */
-        if (names[i] == names[3])
+        if (i == count - 1)
             report_rejected(d, &q);
         else
             report_backlog(d, names_of_checks[i], names[i], &q);

@@ -144,8 +144,8 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
         return -1;
     }
     ok = ok && !b->away && open_broker(b, &why) == 0 &&
-         (!o.receipt_queue || (broker_declare_queue(b->broker, o.receipt_queue, NULL, 0, &why) == 0 &&
-                               g->transport->bind_receipts(b->broker, &o, &why) == 0));
+         (!o.receipt_queue || broker_declare_queue(b->broker, o.receipt_queue, NULL, 0, &why) == 0) &&
+         g->transport->bind_receipts(b->broker, &o, &why) == 0;
     if (!ok)
         failed(b, &why);
     else if (b->warned)

@@ -26,7 +26,7 @@ struct claimer {
     int64_t swept_ms, sampled_ms; /* monotonic */
     int32_t instance;
     int64_t look_next_at_ms; /* greatest next_at of the rows of this look */
-    size_t look_bytes;       /* their bodies and properties */
+    size_t look_bytes;       /* their bodies and properties, as they came */
 };
 
 static bool on_row(void *ctx, const struct claimed_row *row)
@@ -40,7 +40,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
         c->look_next_at_ms = row->next_at_ms;
     if (row->in_doubt)
         atomic_store(&c->gateway->rescued, true);
-    c->look_bytes += row->message.properties.len + row->message.body.len;
+    c->look_bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
     if (refused) {
         gateway_settle(c->gateway, h, SETTLE_FAILED);
         return true;

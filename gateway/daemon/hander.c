@@ -33,7 +33,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
         return false;
-    k->look_bytes += row->message.properties.len + row->message.body.len;
+    k->look_bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
     if (refused) {
         gateway_settle(k->gateway, h, SETTLE_FAILED);
         return true;

@@ -89,6 +89,8 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_HANDED] = {"postdate_messages_handed_total", "",
                            "Messages handed to RabbitMQ to wait there."},
         [METRIC_RECEIPTS] = {"postdate_receipts_total", "", "Receipts read: messages RabbitMQ let go."},
+        [METRIC_UNROUTED] = {"postdate_unrouted_total", "",
+                             "Messages RabbitMQ let go but found no delivery exchange for."},
         [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
                             "Publishes that are tried again, by reason."},
         [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
@@ -99,10 +101,10 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
-        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,           METRIC_DELIVERED,         METRIC_HANDED,
-        METRIC_RECEIPTS,         METRIC_RETRIES,           METRIC_IN_DOUBT,          METRIC_FAILED,
-        METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
+        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
+        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,          METRIC_DELIVERED,         METRIC_HANDED,
+        METRIC_RECEIPTS,         METRIC_UNROUTED,         METRIC_RETRIES,           METRIC_IN_DOUBT,
+        METRIC_FAILED,           METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

@@ -18,6 +18,7 @@ enum metric {
     METRIC_DELIVERED,
     METRIC_HANDED,
     METRIC_RECEIPTS,
+    METRIC_UNROUTED, /* let go by the broker, which found no way for them: published again */
     METRIC_RETRIES,  /* certainly not delivered: tried again later */
     METRIC_IN_DOUBT, /* nack, or no answer: published again */
     METRIC_FAILED,

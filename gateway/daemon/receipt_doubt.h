@@ -1,8 +1,8 @@
 /* What a receipt is worth when RabbitMQ dies.
  *
  * The broker routes what it lets go to the target queue and, as a receipt, to the receipt queue, with no
- * confirm in between. The receipt queue is a quorum queue and writes at once. A classic queue writes what
- * nobody wants confirmed when it was idle for 200 ms or has gathered some 32,000 changes: a broker that is
+ * confirm in between. The receipt is read, and settles the row, at once. A classic queue writes what nobody
+ * wants confirmed when it was idle for 200 ms or has gathered some 32,000 changes: a broker that is
  * killed loses what lies in it unread since then, and the receipt says that it arrived. So when the broker
  * started anew without having been shut down, the receipts of the last `handover.grace` are not believed:
  * the messages that they settled then, and those whose receipts were still unread, are published again, with

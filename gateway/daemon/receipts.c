@@ -9,11 +9,16 @@
  * a new connection the broker may be starting, with much to let go before a receipt comes: then there is no
  * mark for a while.
  *
- * And when the broker died, the last receipts are not believed: receipt_doubt.h. */
+ * And when the broker died, the last receipts are not believed: receipt_doubt.h. Nor are those of messages
+ * for which it found no way, which come here by a queue of their own: unrouted.h. One consumer of each, on
+ * one channel; each has its own prefetch, and together no more than one prefetch is read and not
+ * acknowledged. */
+#include "amqp/topology.h"
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/receipt_doubt.h"
 #include "gateway/daemon/startup.h"
+#include "gateway/daemon/unrouted.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
 
@@ -30,8 +35,11 @@
 struct batch {
     struct message_id ids[PREFETCH];
     uint64_t tags[PREFETCH];
+    bool unrouted[PREFETCH]; /* it is no receipt, but came back */
     size_t count;
 };
+
+enum receipt_kind { RECEIPT_BELIEVED, RECEIPT_DOUBTED, RECEIPT_UNROUTED };
 
 struct receipts {
     struct gateway *gateway;
@@ -39,11 +47,13 @@ struct receipts {
     struct broker *broker;
     struct arena arena;
     struct receipt_doubt doubt;
+    struct unrouted unrouted;
     struct batch fresh, locked;
     bool is_locked[PREFETCH];
     struct message_id some[PREFETCH]; /* those of a batch that are treated alike */
     bool some_locked[PREFETCH];
     int64_t locked_ms;           /* monotonic; when those were tried last */
+    bool no_unrouted;            /* RabbitMQ refuses what unrouted.h needs */
     int64_t connected_ms;        /* monotonic; 0: never */
     int64_t least_due_ms;        /* of the fresh ones */
     int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
@@ -71,6 +81,27 @@ static int open_database(struct receipts *r, struct err *e)
     return -1;
 }
 
+/* Who may not declare it has no transport from which anything could come back: then without. */
+static int consume_unrouted(struct receipts *r, struct err *e)
+{
+    if (r->no_unrouted)
+        return 0;
+    if (topology_declare_unrouted(r->broker, e) == 0 &&
+        broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) == 0)
+        return 0;
+    if (err_is_transient(e))
+        return -1;
+    r->no_unrouted = true;
+    if (r->gateway->transport)
+        log_warning("what RabbitMQ finds no way for is not published again: %s", e->text);
+    else
+        log_debug("receipts: %s", e->text);
+    err_clear(e);
+    broker_drop(r->broker); /* dead now */
+    r->broker = startup_open_broker(r->gateway->config, "postdate receipts", e);
+    return r->broker ? 0 : -1;
+}
+
 static int connect(struct receipts *r, struct err *e)
 {
     struct gateway *g = r->gateway;
@@ -79,8 +110,8 @@ static int connect(struct receipts *r, struct err *e)
     r->fresh.count = r->locked.count = 0; /* they come again */
     r->broker = startup_open_broker(g->config, "postdate receipts", e);
     if (!r->broker || receipt_doubt_connected(&r->doubt, r->broker, r->lag_ms, e) != 0 ||
-        broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
-        broker_consume(r->broker, RECEIPT_QUEUE, "postdate.receipts", PREFETCH, e) != 0) {
+        consume_unrouted(r, e) != 0 || broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
+        broker_consume(r->broker, RECEIPT_QUEUE, RECEIPT_QUEUE, PREFETCH, e) != 0) {
         watch_failed(&g->rabbitmq, e);
         return -1;
     }
@@ -106,7 +137,8 @@ static int collect(struct receipts *r, struct err *e)
         if (broker_next_event(r->broker, &r->arena, 0, b->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", RECEIPT_QUEUE);
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s or %s", RECEIPT_QUEUE,
+                           TOPOLOGY_UNROUTED);
         if (ev.kind == BROKER_EVENT_NONE)
             return 0;
         receipt_doubt_heard(&r->doubt);
@@ -117,10 +149,14 @@ static int collect(struct receipts *r, struct err *e)
                 return -1;
             continue;
         }
-        b->ids[b->count] = id;
-        b->tags[b->count++] = ev.tag;
-        if (message_id_due_ms(id) < r->least_due_ms)
+        bool unrouted = bytes_equal_str(ev.text, TOPOLOGY_UNROUTED);
+        if (unrouted)
+            unrouted_heard(&r->unrouted, ev.properties);
+        else if (message_id_due_ms(id) < r->least_due_ms)
             r->least_due_ms = message_id_due_ms(id);
+        b->ids[b->count] = id;
+        b->unrouted[b->count] = unrouted;
+        b->tags[b->count++] = ev.tag;
     }
     return 0;
 }
@@ -128,10 +164,12 @@ static int collect(struct receipts *r, struct err *e)
 /* Acknowledges what is settled of b, and appends the rest to r->locked (b itself: keeps it there). */
 static int acknowledge(struct receipts *r, struct batch *b, struct err *e)
 {
-    size_t kept = 0, had = b->count, before = b == &r->locked ? 0 : r->locked.count;
-    for (size_t i = 0; i < had; i++)
+    size_t kept = 0, read = 0, had = b->count, before = b == &r->locked ? 0 : r->locked.count;
+    for (size_t i = 0; i < had; i++) {
         kept += r->is_locked[i];
-    metrics_add(&r->gateway->metrics, METRIC_RECEIPTS, had - kept);
+        read += !r->is_locked[i] && !b->unrouted[i];
+    }
+    metrics_add(&r->gateway->metrics, METRIC_RECEIPTS, read);
     if (kept == 0 && r->locked.count == 0)
         return broker_ack(r->broker, b->tags[had - 1], true, e);
     r->locked.count = before;
@@ -142,30 +180,39 @@ static int acknowledge(struct receipts *r, struct batch *b, struct err *e)
             continue;
         }
         r->locked.ids[r->locked.count] = b->ids[i];
+        r->locked.unrouted[r->locked.count] = b->unrouted[i];
         r->locked.tags[r->locked.count++] = b->tags[i];
     }
     return 0;
 }
 
-/* Settles those of b whose receipts are in doubt, or those whose are not, and fills r->is_locked for them. */
-static int settle_some(struct receipts *r, const struct batch *b, bool doubtful, struct err *e)
+static enum receipt_kind kind_of(const struct receipts *r, const struct batch *b, size_t i)
+{
+    return b->unrouted[i]                                ? RECEIPT_UNROUTED
+           : receipt_doubt_applies(&r->doubt, b->ids[i]) ? RECEIPT_DOUBTED
+                                                         : RECEIPT_BELIEVED;
+}
+
+/* Writes down those of b that are of that kind, and fills r->is_locked for them. */
+static int settle_some(struct receipts *r, const struct batch *b, enum receipt_kind kind, struct err *e)
 {
     struct message_id *ids = r->some;
     size_t count = 0;
     for (size_t i = 0; i < b->count; i++)
-        if (receipt_doubt_applies(&r->doubt, b->ids[i]) == doubtful)
+        if (kind_of(r, b, i) == kind)
             ids[count++] = b->ids[i];
     if (count == 0)
         return 0;
-    int rc = doubtful ? receipt_doubt_read(&r->doubt, r->pg, ids, count, r->some_locked, e)
-                      : settle_receipts(r->pg, ids, count, r->some_locked, e);
+    int rc = kind == RECEIPT_UNROUTED  ? unrouted_settle(&r->unrouted, r->pg, ids, count, r->some_locked, e)
+             : kind == RECEIPT_DOUBTED ? receipt_doubt_read(&r->doubt, r->pg, ids, count, r->some_locked, e)
+                                       : settle_receipts(r->pg, ids, count, r->some_locked, e);
     if (rc != 0)
         return -1;
     for (size_t i = 0, n = 0; i < b->count; i++) {
-        if (receipt_doubt_applies(&r->doubt, b->ids[i]) != doubtful)
+        if (kind_of(r, b, i) != kind)
             continue;
         r->is_locked[i] = r->some_locked[n++];
-        if (!doubtful && !r->is_locked[i])
+        if (kind == RECEIPT_BELIEVED && !r->is_locked[i])
             receipt_doubt_settled(&r->doubt, b->ids[i]);
     }
     return 0;
@@ -176,7 +223,8 @@ static int settle_batch(struct receipts *r, struct batch *b, struct err *e)
 {
     if (b->count == 0)
         return 0;
-    if (settle_some(r, b, false, e) != 0 || settle_some(r, b, true, e) != 0)
+    if (settle_some(r, b, RECEIPT_UNROUTED, e) != 0 || settle_some(r, b, RECEIPT_BELIEVED, e) != 0 ||
+        settle_some(r, b, RECEIPT_DOUBTED, e) != 0)
         return -1;
     return acknowledge(r, b, e);
 }
@@ -218,8 +266,10 @@ static void run_connected(struct receipts *r, struct err *e)
         if (receipt_doubt_pulse(&r->doubt, r->broker, r->pg, r->lag_ms, e) != 0 || collect(r, e) != 0 ||
             settle_batch(r, &r->fresh, e) != 0 || settle_locked(r, e) != 0)
             return;
-        if (r->fresh.count == 0)
+        if (r->fresh.count == 0) {
             receipt_doubt_tell(&r->doubt);
+            unrouted_tell(&r->unrouted);
+        }
         move_mark(r);
     }
 }
@@ -234,7 +284,7 @@ void *receipts_thread(void *arg)
         log_error("out of memory");
         abort();
     }
-    r->gateway = g;
+    r->gateway = r->unrouted.gateway = g;
     arena_init(&r->arena, 1 << 20);
     while (!gateway_stopping(g, STOP_PUBLISHERS)) {
         if (connect(r, &e) == 0) {

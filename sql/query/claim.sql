@@ -1,10 +1,13 @@
 -- $1 horizon, $2 lower bound of next_at, $3 lower bound of due (both prune partitions and skip dead index entries; a sweep passes
 -- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
--- body is read: octet_length needs none of it; the first row is always taken. An instance that
+-- body is read: octet_length needs none of it, nor does JSON that is stored as it is (before schema version 5 it was compressed); the first
+-- row is always taken. An instance that
 -- was buried claims nothing. $7: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column tells a row whose earlier publish is in doubt.
 with candidate as materialized (
-    select id, state, next_at, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
+    select id, state, next_at, octet_length(body) + octet_length(properties)
+           + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
+                  else octet_length(properties_json::text) end as size
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz

@@ -4,7 +4,7 @@
 with free as materialized (
     select id from postdate.message
      where id = any ($1::uuid[]) and due >= $2::timestamptz and due <= $3::timestamptz
-       and ((state = 'handed' and settled_at is null) or (state = 'delivered' and $5::bool))
+       and ((state = 'handed' and settled_at is null) or (state = 'delivered' and $5::bool and hold = 'b'))
        for update skip locked),
 doubted as (
     update postdate.message
@@ -14,5 +14,5 @@ select id, false from free
 union all
 select id, true from postdate.message
  where id = any ($1::uuid[]) and due >= $2::timestamptz and due <= $3::timestamptz
-   and ((state = 'handed' and settled_at is null) or (state = 'delivered' and $5::bool))
+   and ((state = 'handed' and settled_at is null) or (state = 'delivered' and $5::bool and hold = 'b'))
    and id <> all (array(select id from free))

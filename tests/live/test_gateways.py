@@ -1,0 +1,127 @@
+"""Several gateways on one database and broker: they share the work, and what one of them leaves behind is taken over."""
+import signal
+import time
+
+import harness
+from harness import LiveTest, wait_until
+
+COUNT = 500 if harness.SAN else 2000
+BATCH = 2000   # what a publisher has in its hands: unconfirmed at most
+LEASE_S = 10
+
+
+class Gateways(LiveTest):
+    weight = 25
+    time_limit_s = 180
+    who_waits = 'timer'
+
+    def begin(self, spread, count=COUNT, timeout_s=60):
+        """count messages, and their consumer."""
+        p = self.p
+        self.inbox = p.load('consume', '--queue', 'q', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
+                            '--timeout-s', timeout_s, '--idle-s', 1, '--retry').wait_consuming()
+        p.load('publish', '--routing-key', 'k', '--count', count, '--delay-spread-ms', spread).result()
+
+    def finish(self, duplicates_at_most=0, count=COUNT):
+        r = self.inbox.result()
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        self.assertLessEqual(r['duplicates'], duplicates_at_most, r)
+        wait_until(lambda: self.p.counts() == {'delivered': count}, 15, 'all to be settled')
+        return r
+
+    def wait_claimed(self, count):
+        wait_until(lambda: self.p.counts().get('claimed', 0) >= count, 15, f'{count} to be claimed')
+
+    def owned(self, instances):
+        return int(self.p.value(f"select count(*) from postdate.message where owner in ({','.join(instances)})"))
+
+    def instances(self):
+        return [r[0] for r in self.p.psql('select id from postdate.instance order by id')]
+
+    def test_the_claims_of_a_dead_one_are_taken_over_within_a_second(self):
+        """Of its connection's death; a machine that is busy with other things gets another try."""
+        p = self.p = self.place()
+        first = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        self.begin('14000,15000')
+        self.wait_claimed(COUNT)
+        for attempt in range(4):
+            old = self.instances()
+            other = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+            first.kill9()
+            gone = "select count(*) from pg_stat_activity where application_name = 'postdate housekeeper' " \
+                   f"and datname = '{p.database}'"
+            wait_until(lambda: p.value(gone) == '1', 10, 'its session to end', 0.005)
+            died = time.monotonic()
+            wait_until(lambda: self.owned(old) == 0, 30, 'its claims to be let go', 0.005)
+            took_s = time.monotonic() - died
+            print(f'note gateways: {COUNT} claims of a dead gateway were let go {took_s * 1000:.0f} ms after its session had '
+                  'ended; the servers were healthy', flush=True)
+            first = other
+            if took_s < 1.0 * harness.SLOWNESS:
+                break
+            self.wait_claimed(COUNT)
+        else:
+            self.fail('more than a second each time')
+        other.wait_log('took over from 1 gateway')
+        self.finish()
+
+    def test_a_paused_one_is_replaced_when_its_lease_ends_and_wakes_up_harmless(self):
+        """It sleeps in the middle of publishing. What it had in its hands may arrive twice, under the same id; the rest is
+        the other one's."""
+        p = self.p = self.place()
+        first = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        self.begin('3000,6000')
+        self.wait_claimed(COUNT)
+        wait_until(lambda: p.counts().get('delivered', 0) > COUNT // 4, 15, 'a quarter to be delivered')
+        first.process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        beat = "select extract(epoch from clock_timestamp() - heartbeat_at) from postdate.instance"
+        since_beat_s = float(p.value(beat))
+        old = self.instances()
+        second = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        while self.owned(old) > 0:
+            self.assertLess(time.monotonic() - stopped, (LEASE_S + 5) * harness.SLOWNESS, 'not taken over')
+            time.sleep(0.05)
+        took_s = time.monotonic() - stopped
+        self.assertGreater(took_s, LEASE_S - since_beat_s - 0.5, 'before its lease had ended')
+        print(f'note gateways: a stopped gateway was replaced {took_s:.1f} s after its stop, {took_s + since_beat_s:.1f} s '
+              'after its last heartbeat', flush=True)
+        wait_until(lambda: p.counts().get('delivered') == COUNT, 20, 'the other one to deliver the rest')
+        first.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: len(self.instances()) == 2, 20, 'it to be booked again')
+        r = self.finish(duplicates_at_most=BATCH)
+        print(f'note gateways: it woke up, and {r["duplicates"]} messages arrived twice', flush=True)
+        self.assertEqual((first.term(), second.term()), (0, 0))
+        self.assertEqual(p.counts(), {'delivered': COUNT})
+        self.assertEqual(p.client().depth('q'), 0)
+
+    def test_four_share_the_work_without_duplicates(self):
+        count = COUNT * 2
+        p = self.p = self.place()
+        gateways = [p.gateway() for _ in range(4)]
+        self.begin('1500,3500', count)
+        self.finish(count=count)
+        for g in gateways:
+            self.assertEqual(g.term(), 0)
+
+
+class HandingGateways(LiveTest):
+    """The same where RabbitMQ waits."""
+    weight = 20
+
+    def test_four_hand_over_and_one_is_killed_and_one_is_paused(self):
+        """Its claims, its receipts and its part of the ladder are the others'."""
+        p = self.p = self.place(transport='ttl')
+        env = {'POSTDATE_HANDOVER_WINDOW': '6m', 'POSTDATE_HANDOVER_MIN_AHEAD': '300ms'}
+        gateways = [p.gateway(**env) for _ in range(4)]
+        Gateways.begin(self, '3000,5000')
+        wait_until(lambda: p.counts().get('delivered', 0) > COUNT // 4, 20, 'a quarter to be delivered')
+        gateways[0].kill9()
+        gateways[1].process.send_signal(signal.SIGSTOP)
+        r = self.inbox.result()
+        gateways[1].process.send_signal(signal.SIGCONT)
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        self.assertLessEqual(r['duplicates'], BATCH, r)
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be settled')
+        self.assertEqual([g.term() for g in gateways[1:]], [0, 0, 0])
+        print(f'note gateways: four handed over, one killed, one paused: {r["duplicates"]} duplicates', flush=True)
