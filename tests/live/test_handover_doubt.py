@@ -102,8 +102,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
 
 class DueWhileAway(OwnServers):
     """What falls due while RabbitMQ is away is let go as soon as it starts, also to quorum queues that have no leader yet:
-    they take nothing then, and nobody hears of it; the receipt queue may have its leader a little earlier. The more
-    quorum queues there are, the longer it takes."""
+    they take nothing then, and nobody hears of it, but the receipt, for a classic queue, is there."""
     time_limit_s = 200
     queues = 16
     count = 400
