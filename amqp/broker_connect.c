@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define FRAME_MAX 131072
+#define FRAME_MIN 4096 /* AMQP 0-9-1, 4.2.3 */
 #define RPC_TIMEOUT_MS 10000
 #define CONNECT_TIMEOUT_MS 10000 /* where the caller names none */
 #define CLOSE_TIMEOUT_MS 1000
@@ -183,6 +184,11 @@ static int login(struct broker *b, const struct broker_options *o, const struct 
         return broker_fail_reply(b, reply, BROKER_LOGIN, what, e);
     }
     b->frame_max = (size_t)amqp_get_frame_max(b->conn);
+    if (b->frame_max < FRAME_MIN) {
+        b->gone = true; /* not a byte more through the library's buffer, which has that size now */
+        return err_set(e, ERR_AWAY, "RabbitMQ at %s wants frames of at most %zu bytes (AMQP: %d or more)",
+                       b->address, b->frame_max, FRAME_MIN);
+    }
     amqp_channel_open(b->conn, BROKER_CHANNEL);
     reply = amqp_get_rpc_reply(b->conn);
     if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
