@@ -48,6 +48,9 @@ static void run(char *target, const char *method, struct api_request *r)
         return;
     r->op = route->op;
     database_run(r);
+    for (size_t i = 0; i < r->param_count && r->op == API_LIST; i++)
+        if (bytes_start_with_str(r->params[i].name, "due_") && r->params[i].value.len > 60)
+            FUZZ_HOLDS(r->answer.status >= 400); /* not read to its end */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

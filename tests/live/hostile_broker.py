@@ -3,8 +3,8 @@
 It is no RabbitMQ and imitates none: it says yes to everything that the gateway asks for, believes nothing and keeps
 nothing. A trick is a function that is called once, with one connection, at a certain stage of it: `hello` (instead of
 any answer), `tune` (instead of connection.tune), `open` (instead of connection.open-ok), `consume` (when a consumer
-waits), `publish` (when a message came, instead of its confirm). After a trick the connection is left alone; the gateway has to end it, or the broker does when
-`quick` is set.
+waits), `publish` (when a message came, instead of its confirm). After a trick this end of the connection is closed, or, if
+it is not to be quick, left open: then the gateway has to end it.
 """
 import os
 import socket
@@ -71,7 +71,6 @@ class Connection:
         self.buffer = b''
         self.published = 0
         self.tag = b'postdate'
-        self.tricked = None
 
     def send(self, *pieces):
         for piece in pieces:
@@ -97,13 +96,14 @@ class Connection:
         trick = self.broker.next_trick(stage)
         if trick is None:
             return False
-        self.tricked = trick
-        trick(self)
-        if self.broker.quick:
-            self.sock.shutdown(socket.SHUT_WR)  # what was sent still arrives
-        self.buffer = b''
-        while self.sock.recv(65536):
-            pass
+        try:
+            trick(self)
+            if self.broker.quick:
+                self.sock.shutdown(socket.SHUT_WR)  # what was sent still arrives
+            while self.sock.recv(65536):
+                pass
+        finally:
+            self.broker.note_end(trick)
         return True
 
     def serve(self):
@@ -166,13 +166,14 @@ class HostileBroker:
         self.url = urllib.parse.urlunsplit(parts._replace(netloc=f'{login}127.0.0.1:{port}'))
         self.lock = threading.Lock()
         self.hostile, self.quick, self.tricks, self.sockets, self.played = False, True, {}, set(), []
+        self.ended = []  # tricks whose connection has ended
         self.connections = 0
         threading.Thread(target=self.accept, daemon=True).start()
 
     def be_hostile(self, tricks, quick=True):
         """tricks: {stage: [function]}. Ends all connections."""
         with self.lock:
-            self.hostile, self.quick, self.played = True, quick, []
+            self.hostile, self.quick, self.played, self.ended = True, quick, [], []
             self.tricks = {stage: list(functions) for stage, functions in tricks.items()}
         self.cut()
 
@@ -187,6 +188,10 @@ class HostileBroker:
                 return None
             self.played.append(left[0].__name__)
             return left.pop(0)
+
+    def note_end(self, trick):
+        with self.lock:
+            self.ended.append(trick.__name__)
 
     def left(self):
         with self.lock:
