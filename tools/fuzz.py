@@ -2,8 +2,8 @@
 
 run: each for FUZZ_SECONDS, two at a time, from tests/fuzz/corpus and what earlier runs left in build/fuzz/corpus. Prints a
 line for each; exit 1 when there is a finding: its input is in build/fuzz/findings, its report in build/fuzz/NAME.log.
-keep: the smallest set of inputs that reaches the same code becomes tests/fuzz/corpus/NAME. Files that are there already
-stay: seeds by their names, and regressions.
+keep: the smallest set of inputs that reaches the same code becomes tests/fuzz/corpus/NAME. Seeds and regressions, whose
+names do not end in eight hex digits, stay whatever they reach.
 """
 import concurrent.futures
 import glob
@@ -105,7 +105,8 @@ def keep(name):
         with open(os.path.join(target, readable_name(data)), 'wb') as f:
             f.write(data)
         count, size = count + 1, size + len(data)
-    print(f'{name}: {count} inputs, {size} bytes' + (f' ({len(stay) + len(new) - count} left out)' if count < len(stay) + len(new) else ''))
+    left_out = len(stay) + len(new) - count
+    print(f'{name}: {count} inputs, {size} bytes' + (f' ({left_out} left out)' if left_out else ''))
 
 
 def main(what, harnesses):
