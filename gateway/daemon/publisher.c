@@ -298,20 +298,21 @@ void *publisher_thread(void *arg)
 {
     struct publisher *p = arg;
     struct err e = {0};
-    unsigned attempt = 0;
+    unsigned attempt = 0, lost_soon = 0;
     while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
         if (connect(p, &e) != 0) {
             watch_failed(&p->gateway->rabbitmq, &e);
             pause_reconnecting(p, &attempt);
             continue;
         }
+        attempt = p->refused ? attempt : 0;
         int64_t until_ns = clock_monotonic_ns() + SHORT_NS;
         enum err_kind why = run_connected(p);
+        bool soon = why == ERR_AWAY && clock_monotonic_ns() < until_ns;
+        lost_soon = soon ? lost_soon : 0;
         /* A broker that takes the login and then hangs up is not asked a thousand times a second. */
-        if (p->refused || (why == ERR_AWAY && clock_monotonic_ns() < until_ns))
-            pause_reconnecting(p, &attempt);
-        else
-            attempt = 0;
+        if (p->refused || soon)
+            pause_reconnecting(p, p->refused ? &attempt : &lost_soon);
     }
     put_back_all(p);
     return NULL;
