@@ -153,6 +153,8 @@ $(BUILD)/tests/chaos/%: $(BUILD)/tests/chaos/%.o
 	$(call say,LINK)
 	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_AMQP)
 
+include tests/fuzz/fuzz.mk
+
 # --- servers, demo, tests: these install what is missing, then build with a fresh look at the libraries ----------
 deps:
 	@tools/deps.sh
@@ -182,7 +184,7 @@ test-deps:
 
 test: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
-	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units
+	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
 	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
 
 # --- house-keeping -----------------------------------------------------------------------------------------------
@@ -223,11 +225,12 @@ help:
 	@echo "make            build build/postdated and build/postdate"
 	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
 	@echo "make test       every test, on private servers"
+	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR="
 	@echo "make deps | check | format | tidy | clean"
 
 OBJECTS := $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
-	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c))
+	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c tests/fuzz/*.c))
 -include $(OBJECTS:.o=.d) $(SHIM:.lo=.d)

@@ -11,6 +11,7 @@
 #include <sys/time.h>
 
 #define CONTENT_WAIT_NS (30 * INT64_C(1000000000)) /* for the next frame of a message that has begun */
+#define CONTENT_NS_PER_BYTE INT64_C(50000)         /* 20 kB/s: what is slower in the long run is a drip */
 
 int broker_begin(struct broker *b, struct err *e)
 {
@@ -81,13 +82,25 @@ static bool alarm_notice(const amqp_frame_t *frame, enum broker_event_kind *kind
     return false;
 }
 
+/* When a whole content of that size must be there. */
+static int64_t content_deadline_ns(uint64_t size)
+{
+    const uint64_t most = (uint64_t)64 << 20;
+
+    return clock_monotonic_ns() + CONTENT_WAIT_NS +
+           (int64_t)(size < most ? size : most) * CONTENT_NS_PER_BYTE;
+}
+
 /* The next frame of a content, of the given type on our channel. */
-static int wait_content(struct broker *b, uint8_t type, amqp_frame_t *frame, struct err *e)
+static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, amqp_frame_t *frame,
+                        struct err *e)
 {
     for (;;) {
         enum broker_event_kind kind;
         struct bytes reason;
-        int got = wait_frame(b, clock_monotonic_ns() + CONTENT_WAIT_NS, frame, e);
+        int64_t until_ns = clock_monotonic_ns() + CONTENT_WAIT_NS;
+        bool late = clock_monotonic_ns() > deadline_ns;
+        int got = late ? 0 : wait_frame(b, until_ns < deadline_ns ? until_ns : deadline_ns, frame, e);
 
         if (got < 0) {
             return -1;
@@ -127,7 +140,7 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
 {
     amqp_frame_t frame;
 
-    if (wait_content(b, AMQP_FRAME_HEADER, &frame, e)) {
+    if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
         return -1;
     }
     /* raw begins with the property flags: just what core/wire.h reads. */
@@ -137,10 +150,11 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
     uint64_t size = frame.payload.properties.body_size;
     uint8_t *body = size <= max_body ? arena_alloc(arena, size ? (size_t)size : 1) : NULL;
     uint64_t done = 0;
+    int64_t deadline_ns = content_deadline_ns(size);
 
     amqp_maybe_release_buffers(b->conn);
     while (done < size) {
-        if (wait_content(b, AMQP_FRAME_BODY, &frame, e)) {
+        if (wait_content(b, AMQP_FRAME_BODY, deadline_ns, &frame, e)) {
             return -1;
         }
         amqp_bytes_t part = frame.payload.body_fragment;
@@ -183,6 +197,18 @@ static int read_return(struct broker *b, struct arena *arena, size_t max_body, c
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
 }
 
+/* A confirm of something that was never published would be believed by whoever waits for all up to a tag. */
+static int read_confirm(struct broker *b, struct broker_event *event, struct err *e)
+{
+    if (event->tag > 0 && event->tag < b->next_seq) {
+        return 1;
+    }
+    b->dead = true;
+    return err_set(e, ERR_AWAY, "RabbitMQ at %s confirmed publish %llu of a connection that made %llu",
+                   b->address, (unsigned long long)event->tag,
+                   (unsigned long long)(b->next_seq > 0 ? b->next_seq - 1 : 0));
+}
+
 /* 1: event filled; 0: nothing the caller needs to know; -1. */
 static int read_method(struct broker *b, struct arena *arena, size_t max_body, const amqp_method_t *method,
                        struct broker_event *event, struct err *e)
@@ -193,14 +219,14 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
         event->kind = BROKER_EVENT_ACK;
         event->tag = m->delivery_tag;
         event->multiple = m->multiple;
-        return 1;
+        return read_confirm(b, event, e);
     }
     case AMQP_BASIC_NACK_METHOD: {
         const amqp_basic_nack_t *m = method->decoded;
         event->kind = BROKER_EVENT_NACK;
         event->tag = m->delivery_tag;
         event->multiple = m->multiple;
-        return 1;
+        return read_confirm(b, event, e);
     }
     case AMQP_BASIC_DELIVER_METHOD:
         return read_delivery(b, arena, max_body, method->decoded, event, e);
@@ -267,6 +293,10 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
         }
         got = read_event(b, arena, max_body, &frame, event, e);
         amqp_maybe_release_buffers(b->conn);
+        /* Frames that tell nothing may come without end. */
+        if (got == 0 && clock_monotonic_ns() > deadline_ns) {
+            return 0;
+        }
     }
     return got < 0 ? -1 : 0;
 }

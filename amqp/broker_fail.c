@@ -1,9 +1,12 @@
 /* From what the library or the server says to an error that tells the caller what to do, in one line. */
 #include "amqp/broker_internal.h"
+#include "core/clock.h"
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
+
+#define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
 
 static void mark_dead(struct broker *b)
 {
@@ -191,8 +194,10 @@ int broker_fail_send(struct broker *b, int status, const char *what, struct err 
 {
     amqp_frame_t frame;
     struct timeval wait = {.tv_usec = 100000};
+    int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
 
-    while (amqp_simple_wait_frame_noblock(b->conn, &frame, &wait) == AMQP_STATUS_OK) {
+    while (clock_monotonic_ns() < until_ns &&
+           amqp_simple_wait_frame_noblock(b->conn, &frame, &wait) == AMQP_STATUS_OK) {
         if (frame.frame_type == AMQP_FRAME_METHOD &&
             (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
              frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {

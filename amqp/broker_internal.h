@@ -26,7 +26,8 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_NAME_MAX 255 /* AMQP short strings */
+#define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
+#define BROKER_NAME_MAX 255     /* AMQP short strings */
 
 /* An URL taken apart and percent-decoded. */
 struct broker_url {
@@ -58,10 +59,16 @@ struct broker {
     char address[272];
     char cluster_name[128];
     char version[64];
+    char product[64];
 };
 
 /* --- broker_url.c */
 int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
+
+/* --- broker_login.c */
+/* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
+int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
+                 int timeout_ms, struct err *e);
 
 /* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
 enum broker_phase {

@@ -114,7 +114,8 @@ static int parse_host(const char *from, const char *to, struct broker_url *out, 
         return -1;
     }
     for (const char *p = out->host; *p; p++) {
-        if ((unsigned char)*p <= ' ' || *p == '@' || *p == '/') {
+        /* Resolvers take ASCII only, and the name is shown in messages. */
+        if (*p <= ' ' || (unsigned char)*p >= 0x7F || *p == '@' || *p == '/') {
             return err_set(e, ERR_CONFIG, "amqp URL: the host contains a character that no host name has");
         }
     }

@@ -28,16 +28,7 @@ int inspect_target(const char *url, struct inspect_target *out, struct err *e)
 
 void inspect_product(const struct broker *b, char *out, size_t out_size)
 {
-    const amqp_table_t *table = amqp_get_server_properties(b->conn);
-
-    out[0] = '\0';
-    for (int i = 0; i < table->num_entries; i++) {
-        const amqp_table_entry_t *entry = &table->entries[i];
-        if (entry->value.kind == AMQP_FIELD_KIND_UTF8 &&
-            bytes_equal_str(broker_bytes(entry->key), "product")) {
-            bytes_printable(broker_bytes(entry->value.value.bytes), out, out_size);
-        }
-    }
+    snprintf(out, out_size, "%s", b->product);
 }
 
 int inspect_reopen(struct broker *b, struct err *e)

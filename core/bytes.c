@@ -76,6 +76,21 @@ bool bytes_is_text(struct bytes a)
     return true;
 }
 
+void bytes_clean_text(char *text)
+{
+    uint8_t *p = (uint8_t *)text;
+    size_t left = strlen(text);
+    while (left > 0) {
+        size_t n = utf8_sequence(p, left);
+        if (n == 0 || p[0] < 0x20 || p[0] == 0x7F) {
+            *p = '?';
+            n = 1;
+        }
+        p += n;
+        left -= n;
+    }
+}
+
 static bool is_printable(uint8_t c)
 {
     return c >= 0x20 && c < 0x7F;

@@ -21,6 +21,10 @@ bool bytes_start_with_str(struct bytes a, const char *prefix);
  * Postgres `text` of a UTF8 database can hold. */
 bool bytes_is_text(struct bytes a);
 
+/* Makes a NUL-terminated text one line of valid UTF-8, in place: control characters, and bytes that belong to
+ * no character, become '?'. For messages that quote what somebody wrote. */
+void bytes_clean_text(char *text);
+
 /* Writes a printable form for messages into out (always NUL-terminated): control and non-ASCII bytes as \xNN,
  * cut with "..." where it does not fit. Returns out. */
 const char *bytes_printable(struct bytes a, char *out, size_t out_size);

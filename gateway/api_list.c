@@ -27,7 +27,9 @@ static int read_time(const struct api_request *r, const char *name, int64_t *out
     struct bytes v = api_param(r, name);
     if (v.data == NULL)
         return 0;
-    snprintf(text, sizeof text, "%.*s", (int)(v.len < 60 ? v.len : 60), (const char *)v.data);
+    /* What is cut off must not become right by that. */
+    snprintf(text, sizeof text, "%.*s%s", (int)(v.len < 60 ? v.len : 60), (const char *)v.data,
+             v.len > 60 ? "..." : "");
     /* A + that was not percent-encoded came as a blank. */
     char *blank = strlen(text) > 19 ? strchr(text + 19, ' ') : NULL;
     if (blank != NULL)

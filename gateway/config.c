@@ -1,6 +1,7 @@
 /* Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
 #include "gateway/config.h"
 
+#include "core/bytes.h"
 #include "gateway/config_load.h"
 #include "gateway/config_table.h"
 #include <arpa/inet.h>
@@ -25,6 +26,7 @@ void config_mistake(struct config_loader *l, const char *where, int line, const 
         snprintf(text, sizeof text, "%s:%d: %s", where, line, what);
     else
         snprintf(text, sizeof text, "%s: %s", where, what);
+    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
     if (l->mistakes++ == 0)
         err_set(l->e, ERR_CONFIG, "%s", text);
     if (l->report != NULL && l->report->mistake != NULL)
@@ -50,7 +52,8 @@ void config_clear_routes(struct config *c)
 
 int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e)
 {
-    if (*intake == '\0')
+    /* Nothing can be bound to the default exchange. */
+    if (*intake == '\0' || strcmp(intake, "\"\"") == 0)
         return err_set(e, ERR_CONFIG,
                        "the intake exchange is empty: write intake-exchange=delivery-exchange");
     for (size_t i = 0; i < c->route_count; i++) {

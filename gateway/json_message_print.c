@@ -40,6 +40,16 @@ static json_t *real_value(double d)
     return json_string(isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
 }
 
+/* Beyond what JSON libraries keep exactly: as text, so that no digit is lost. */
+static json_t *unsigned_value(uint64_t n)
+{
+    char digits[24];
+    if (n <= INT64_MAX)
+        return json_integer((json_int_t)n);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    return json_string(digits);
+}
+
 static json_t *decimal_value(struct bytes v)
 {
     if (v.len != 5)
@@ -81,13 +91,10 @@ static json_t *field_value(const struct wire_field *f)
         return json_integer(n);
     if (wire_field_double(f, &d))
         return real_value(d);
-    /* An unsigned number beyond what JSON libraries keep exactly: as text, so that no digit is lost. */
     uint64_t u = 0;
     for (size_t i = 0; i < f->value.len && i < 8; i++)
         u = u << 8 | f->value.data[i];
-    char digits[24];
-    snprintf(digits, sizeof digits, "%llu", (unsigned long long)u);
-    return json_string(digits);
+    return unsigned_value(u);
 }
 
 static json_t *table_value(struct bytes entries)
@@ -144,7 +151,7 @@ static json_t *properties_value(const struct wire_properties *w)
     if (w->flags & WIRE_PRIORITY)
         json_object_set_new(out, "priority", json_integer(w->priority));
     if (w->flags & WIRE_TIMESTAMP)
-        json_object_set_new(out, "timestamp", json_integer((json_int_t)w->timestamp));
+        json_object_set_new(out, "timestamp", unsigned_value(w->timestamp));
     return out;
 }
 

@@ -39,12 +39,12 @@ def say(text):
 
 
 # --- unit tests: cmocka programs, asked for TAP ------------------------------------------------------------------
-def run_unit(program):
+def run_unit(program, *arguments):
     """(passed, failed, skipped, output)"""
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT='tap')
     env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
     try:
-        done = subprocess.run([program], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=UNIT_LIMIT_S, check=False)
         output, code = done.stdout.decode(errors='replace'), done.returncode
     except subprocess.TimeoutExpired as e:
@@ -71,6 +71,22 @@ def run_units(label, build, totals):
         if failed:
             say(f'FAIL {program}\n    ' + output.replace('\n', '\n    '))
     say(f'unit, {label}: {sums.passed} passed, {sums.failed} failed, {sums.skipped} skipped '
+        f'in {time.monotonic() - began:.1f} s')
+    totals.add(sums.passed, sums.failed, sums.skipped)
+
+
+def replay_corpora(build, totals):
+    """Every input of tests/fuzz/corpus to its harness: what fuzzing once found stays found."""
+    began, sums = time.monotonic(), Totals()
+    for program in sorted(glob.glob(os.path.join(build, 'tests', 'fuzz_*'))):
+        name = os.path.basename(program).removeprefix('fuzz_')
+        if ONLY not in program or not os.path.exists(os.path.join(TOP, 'tests', 'fuzz', f'fuzz_{name}.c')):
+            continue
+        passed, failed, skipped, output = run_unit(program, os.path.join(TOP, 'tests', 'fuzz', 'corpus', name))
+        sums.add(passed, failed, skipped)
+        if failed:
+            say(f'FAIL {program}\n    ' + output[-4000:].replace('\n', '\n    '))
+    say(f'fuzz corpora, sanitizer build: {sums.passed} passed, {sums.failed} failed, {sums.skipped} skipped '
         f'in {time.monotonic() - began:.1f} s')
     totals.add(sums.passed, sums.failed, sums.skipped)
 
@@ -182,6 +198,7 @@ def run_all(plain, san, totals):
     clean_stacks()
     run_units('plain build', plain, totals)
     run_units('sanitizer build', san, totals)
+    replay_corpora(san, totals)
     say('Starting a private Postgres and a private RabbitMQ ...')
     try:
         provide_plugin()

@@ -83,7 +83,7 @@ static int wait_confirms(struct broker *b, struct parking *p, struct err *e)
             rc = err_set(e, ERR_BUSY, "the queue postdate.rejected takes nothing (is it full?)");
         else if (ev.kind == BROKER_EVENT_ACK)
             on_ack(p, &ev);
-        else if (clock_monotonic_ns() > until_ns)
+        if (rc == 0 && p->confirmed < p->sent && clock_monotonic_ns() > until_ns)
             rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within 10 s");
     }
     arena_free(&arena);

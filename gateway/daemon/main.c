@@ -20,6 +20,7 @@
 #define STUCK_MS 20000
 #define STOP_S 30 /* all that a stop may take */
 #define WATCH_NS INT64_C(100000000)
+#define STACK_BYTES ((size_t)8 << 20) /* of each thread */
 
 static const char usage[] =
     "Usage: postdated [-c FILE] [--check-config]\n"
@@ -341,6 +342,18 @@ static void block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* The client library reads nested headers recursively: 26,000 levels fit into a frame, and took between 2 and
+ * 4 MiB. The default comes from `ulimit -s`, where "unlimited" means 2 MiB. */
+static void set_stack_size(void)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0 ||
+        pthread_setattr_default_np(&attributes) != 0)
+        log_warning("threads cannot have stacks of %zu MiB", STACK_BYTES >> 20);
+    pthread_attr_destroy(&attributes);
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
@@ -389,6 +402,7 @@ int main(int argc, char **argv)
     }
     log_setup(d.config.log.level, d.config.log.json);
     block_signals();
+    set_stack_size();
     int code = run(&d);
     config_free(&d.config);
     return code;

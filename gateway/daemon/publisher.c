@@ -5,9 +5,10 @@
 #include "gateway/log.h"
 
 #define WINDOW_FAST 2000
-#define EVENT_EVERY 64              /* publishes between two looks at what the broker says */
-#define IDLE_NS INT64_C(1000000000) /* an idle connection is pumped this often, for its heartbeats */
-#define NEAR_NS INT64_C(100000000)  /* what is to be handed over may come too near its due time */
+#define EVENT_EVERY 64               /* publishes between two looks at what the broker says */
+#define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
+#define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
+#define NEAR_NS INT64_C(100000000)   /* what is to be handed over may come too near its due time */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define DRAIN_MS 5000
@@ -259,7 +260,8 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
     } while (clock_monotonic_ns() < until_ns && !gateway_stopping(p->gateway, STOP_PUBLISHERS));
 }
 
-static void run_connected(struct publisher *p)
+/* Why it ended. */
+static enum err_kind run_connected(struct publisher *p)
 {
     struct err e = {0};
     int64_t give_up_ns = INT64_MAX;
@@ -277,7 +279,7 @@ static void run_connected(struct publisher *p)
             handover_put_back_near(p);
         if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             lost(p, &e);
-            return;
+            return e.kind;
         }
         if (!broker_has_pending(p->broker))
             wake_wait(&p->lane->wake, broker_fd(p->broker), ns_until_next(p));
@@ -289,13 +291,14 @@ static void run_connected(struct publisher *p)
     p->broker = NULL;
     pthread_mutex_unlock(&p->broker_lock);
     broker_close(b);
+    return ERR_STOPPING;
 }
 
 void *publisher_thread(void *arg)
 {
     struct publisher *p = arg;
     struct err e = {0};
-    unsigned attempt = 0;
+    unsigned attempt = 0, lost_soon = 0;
     while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
         if (connect(p, &e) != 0) {
             watch_failed(&p->gateway->rabbitmq, &e);
@@ -303,9 +306,13 @@ void *publisher_thread(void *arg)
             continue;
         }
         attempt = p->refused ? attempt : 0;
-        run_connected(p);
-        if (p->refused)
-            pause_reconnecting(p, &attempt);
+        int64_t until_ns = clock_monotonic_ns() + SHORT_NS;
+        enum err_kind why = run_connected(p);
+        bool soon = why == ERR_AWAY && clock_monotonic_ns() < until_ns;
+        lost_soon = soon ? lost_soon : 0;
+        /* A broker that takes the login and then hangs up is not asked a thousand times a second. */
+        if (p->refused || soon)
+            pause_reconnecting(p, p->refused ? &attempt : &lost_soon);
     }
     put_back_all(p);
     return NULL;

@@ -1,5 +1,6 @@
 #include "core/bytes.h"
 #include "tests/unit/unit.h"
+#include <stdio.h>
 #include <string.h>
 
 static void test_compare(void **state)
@@ -72,12 +73,32 @@ static void test_printable(void **state)
     }
 }
 
+static void check_cleaned(const char *text, const char *wanted)
+{
+    char copy[80];
+    snprintf(copy, sizeof(copy), "%s", text);
+    bytes_clean_text(copy);
+    assert_string_equal(copy, wanted);
+}
+
+static void test_clean_text(void **state)
+{
+    (void)state;
+    check_cleaned("", "");
+    check_cleaned("plain, \xc3\xa4 \xf0\x9f\x98\x80", "plain, \xc3\xa4 \xf0\x9f\x98\x80");
+    check_cleaned("\x1b[31m\r\n\x7f", "?[31m???");
+    check_cleaned("\xff\xc3", "??");
+    check_cleaned("\xf0\x9f\x98", "???"); /* cut off */
+    check_cleaned("\xc3(\xed\xa0\x80", "?(???");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_printable),
+        cmocka_unit_test(test_clean_text),
     };
     return cmocka_run_group_tests_name("bytes", tests, NULL, NULL);
 }

@@ -1,0 +1,106 @@
+/* The message object of HTTP, control queue and NDJSON: parsed, shown as users see it, parsed again from
+ * that, it is the same message. */
+#include "core/outgoing.h"
+#include "core/timestamp.h"
+#include "core/wire.h"
+#include "gateway/json_message_internal.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const allow[] = {"orders*", ""};
+static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+                                          .delivery_exchange = "postdate.delivery",
+                                          .allow = allow,
+                                          .allow_count = 2,
+                                          .max_delay_ms = INT64_C(730) * DAY_MS,
+                                          .max_body = 100,
+                                          .max_properties = 4096};
+
+static void check_message(const struct message *m)
+{
+    struct wire_properties p;
+    struct err e = {0};
+    struct buf out;
+    FUZZ_HOLDS(m->due_ms >= FUZZ_NOW_MS && m->due_ms <= FUZZ_NOW_MS + rules.max_delay_ms);
+    FUZZ_HOLDS(m->exchange.len <= MESSAGE_NAME_MAX && bytes_is_text(m->exchange));
+    FUZZ_HOLDS(m->routing_key.len <= MESSAGE_NAME_MAX && bytes_is_text(m->routing_key));
+    FUZZ_HOLDS(m->key.len <= MESSAGE_NAME_MAX && bytes_is_text(m->key));
+    FUZZ_HOLDS(m->body.len <= rules.max_body && m->properties.len <= rules.max_properties);
+    FUZZ_HOLDS(wire_properties_read(m->properties, &p, &e) == 0);
+    FUZZ_HOLDS(!(p.flags & WIRE_USER_ID) && (p.flags & WIRE_DELIVERY_MODE));
+    FUZZ_HOLDS(!(p.flags & WIRE_EXPIRATION) || m->hold == HOLD_GATEWAY);
+    buf_init(&out, m->properties.len + 256);
+    FUZZ_HOLDS(outgoing_properties(m, &out, &e) == 0);
+    buf_free(&out);
+}
+
+/* What was shown without what only answers have. */
+static json_t *as_request(struct bytes shown)
+{
+    static const char *const answers[] = {"id", "state", "created_at", "settled_at", "attempts", "error"};
+    json_t *o =
+        json_loadb((const char *)shown.data, shown.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    FUZZ_HOLDS(json_is_object(o));
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+        json_object_del(o, answers[i]);
+    /* The default exchange of messages may be one that may not be named. */
+    if (bytes_equal_str(json_text(json_object_get(o, "exchange")), rules.delivery_exchange))
+        json_object_del(o, "exchange");
+    return o;
+}
+
+static void check_same(const struct message *m, const struct message *again)
+{
+    FUZZ_HOLDS(again->due_ms == m->due_ms && again->hold == m->hold);
+    FUZZ_HOLDS(bytes_equal(again->exchange, m->exchange) && bytes_equal(again->key, m->key));
+    FUZZ_HOLDS(bytes_equal(again->routing_key, m->routing_key) && bytes_equal(again->body, m->body));
+    struct wire_properties p, q;
+    FUZZ_HOLDS(wire_properties_read(m->properties, &p, NULL) == 0);
+    FUZZ_HOLDS(wire_properties_read(again->properties, &q, NULL) == 0);
+    FUZZ_HOLDS(bytes_equal(p.headers, q.headers));
+    /* No headers read as {}. */
+    FUZZ_HOLDS((p.flags | WIRE_HEADERS) == q.flags);
+    FUZZ_HOLDS(p.timestamp == q.timestamp && bytes_equal(p.expiration, q.expiration));
+    FUZZ_HOLDS(bytes_equal(p.content_type, q.content_type) && bytes_equal(p.message_id, q.message_id));
+    FUZZ_HOLDS(p.priority == q.priority && p.delivery_mode == q.delivery_mode);
+}
+
+static void check_round_trip(struct json_parser *parser, struct arena *arena, const struct message *m)
+{
+    struct message_record record = {
+        .message = *m, .next_at_ms = m->due_ms, .created_ms = FUZZ_NOW_MS, .settled_ms = -1};
+    struct message again;
+    struct err e = {0};
+    struct buf out;
+    buf_init(&out, (size_t)1 << 20);
+    FUZZ_HOLDS(json_message_print(&record, JSON_STYLE_PRETTY, &out, &e) == 0);
+    json_t *request = as_request(buf_bytes(&out));
+    int rc = json_message_read(parser, request, arena, &again, &e);
+    if (rc != 0)
+        fuzz_check_err(&e, ERR_NONE); /* says what it was */
+    check_same(m, &again);
+    json_decref(request);
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct json_parser parser;
+    struct arena arena;
+    struct message m;
+    struct err e = {0};
+    json_parser_init(&parser, &rules);
+    parser.now_ms = FUZZ_NOW_MS;
+    arena_init(&arena, (size_t)1 << 20);
+    if (json_message_parse(&parser, bytes_of(data, size), &arena, &m, &e) == 0) {
+        check_message(&m);
+        check_round_trip(&parser, &arena, &m);
+    } else {
+        fuzz_check_err(&e, ERR_REJECT);
+    }
+    arena_free(&arena);
+    json_parser_free(&parser);
+    return 0;
+}
