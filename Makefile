@@ -116,9 +116,12 @@ libraries-found:
 
 # --- tests: a unit test links its own module only -----------------------------------------------------------------
 UNIT_LIBS = $(call LIB,core)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LINK = $(LINK_TEXT)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: $(call LIB,gateway)
+NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
+WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(NO_MEMORY)
+$(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
+$(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
+$(WITH_GATEWAY): $(call LIB,gateway)
+$(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so)
 

@@ -206,7 +206,11 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
         json_object_set(w->object, "properties", w->properties);
     char *text = json_dumps(w->object, JSON_COMPACT);
     json_parser_init(&parser, &rules);
-    int code = text != NULL ? 0 : 1;
+    int code = 0;
+    if (text == NULL) {
+        err_set(&e, ERR_BUG, "out of memory");
+        code = cli_fail(&e);
+    }
     if (code == 0 && w->file != NULL)
         code = read_body(w->file, rules.max_body, a, &parser.outside_body);
     else if (w->body != NULL)
