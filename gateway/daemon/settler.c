@@ -81,7 +81,7 @@ static int settle_singly(struct settler *s, struct err *e)
             done_with(s, i);
             continue;
         }
-        if (pg_is_broken(s->pg))
+        if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         log_warning("cannot settle a message: %s", e->text);
         held_set_error(s->batch[i], NULL);
@@ -97,7 +97,7 @@ static int settle_batch(struct settler *s, struct err *e)
             done_with(s, i);
         return 0;
     }
-    if (pg_is_broken(s->pg))
+    if (pg_is_broken(s->pg) || e->kind == ERR_AWAY) /* libpq without memory: the answer is lost, too */
         return -1;
     bool locked = e->kind == ERR_BUSY;
     err_clear(e);
@@ -127,7 +127,7 @@ static void on_unclear(struct settler *s)
             continue;
         }
         held_free(h);
-        atomic_store(&s->gateway->instance_unclear, true);
+        gateway_end_instance(s->gateway);
     }
 }
 
