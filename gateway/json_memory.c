@@ -35,6 +35,11 @@ void json_memory_refuse(void)
     now.refused = now.in_scope;
 }
 
+bool json_memory_refused(void)
+{
+    return now.refused;
+}
+
 bool json_memory_end(struct json_memory_scope outer)
 {
     bool refused = now.refused;

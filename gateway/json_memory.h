@@ -21,6 +21,8 @@ struct json_memory_scope {
 struct json_memory_scope json_memory_begin(void);
 /* Something else had no memory for a value. */
 void json_memory_refuse(void);
+/* Has any request of this scope been refused so far? */
+bool json_memory_refused(void);
 /* Has any request been refused since json_memory_begin? What was made meanwhile may be incomplete. */
 bool json_memory_end(struct json_memory_scope outer);
 
