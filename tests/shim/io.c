@@ -53,6 +53,14 @@ static const char *deliver_point(enum shim_role role)
                                    : NULL;
 }
 
+/* Both sides see it, as they would: nobody waits for an answer that can't come. */
+static int end_of_connection(int fd, int error)
+{
+    shutdown(fd, SHUT_RDWR);
+    errno = error;
+    return -1;
+}
+
 /* The far side has what was sent; nothing comes from there any more. */
 static bool point_if(bool seen, int fd, const char *what, const char *side)
 {
@@ -83,8 +91,7 @@ SHIM_EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
         return next(fd, data, len, flags);
     switch (shim_failure_now("send", NULL, role)) {
     case SHIM_FAIL:
-        errno = EPIPE;
-        return -1;
+        return end_of_connection(fd, EPIPE);
     case SHIM_SHORT:
         len = len > 1 ? len / 2 : len;
         break;
@@ -116,8 +123,7 @@ SHIM_EXPORT ssize_t recv(int fd, void *data, size_t len, int flags)
         return next(fd, data, len, flags);
     switch (shim_failure_now("recv", NULL, role)) {
     case SHIM_FAIL:
-        errno = ECONNRESET;
-        return -1;
+        return end_of_connection(fd, ECONNRESET);
     case SHIM_SHORT:
         len = len > 1 ? len / 2 : len;
         break;
@@ -132,10 +138,8 @@ SHIM_EXPORT ssize_t recv(int fd, void *data, size_t len, int flags)
         cut |= point_if(seen.deliver, fd, deliver_point(role), "before");
         cut |= point_if(seen.returned && role == SHIM_PUBLISHER, fd, "return", "before");
         shim_stream_pass(fd, data, (size_t)n, false);
-        if (cut) {
-            errno = ECONNRESET;
-            return -1;
-        }
+        if (cut)
+            return end_of_connection(fd, ECONNRESET);
     }
     errno = saved;
     return n;
