@@ -316,10 +316,8 @@ void *desk_storer(void *arg)
     struct accept_rules rules = config_accept_rules(d->gateway->config);
     if (s != NULL)
         s->scheduler = api_scheduler_open(&rules, d->gateway->config->handover.transport == TRANSPORT_TIMER);
-    if (s == NULL || s->scheduler == NULL) {
-        log_error("out of memory");
-        abort();
-    }
+    if (s == NULL || s->scheduler == NULL)
+        gateway_end_without_memory();
     s->desk = d;
     s->line = (struct desk_line){.gateway = d->gateway, .name = "postdate http store"};
     while (gather(s)) {

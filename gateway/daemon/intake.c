@@ -152,10 +152,8 @@ void *intake_thread(void *arg)
     struct intake *in = calloc(1, sizeof *in);
     struct err e = {0};
     unsigned attempt = 0;
-    if (!in) {
-        log_error("out of memory");
-        abort();
-    }
+    if (!in)
+        gateway_end_without_memory();
     in->gateway = g;
     in->aside_end = &in->aside;
     in->rules = config_accept_rules(g->config);

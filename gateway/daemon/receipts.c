@@ -230,10 +230,8 @@ void *receipts_thread(void *arg)
     struct receipts *r = calloc(1, sizeof *r);
     struct err e = {0};
     unsigned attempt = 0;
-    if (!r || receipt_doubt_open(&r->doubt, g) != 0) {
-        log_error("out of memory");
-        abort();
-    }
+    if (!r || receipt_doubt_open(&r->doubt, g) != 0)
+        gateway_end_without_memory();
     r->gateway = g;
     arena_init(&r->arena, 1 << 20);
     while (!gateway_stopping(g, STOP_PUBLISHERS)) {

@@ -198,10 +198,8 @@ void *settler_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
-    if (!s) {
-        log_error("out of memory");
-        abort();
-    }
+    if (!s)
+        gateway_end_without_memory();
     s->gateway = g;
     for (;;) {
         if (gateway_stopping(g, STOP_SETTLER)) {
