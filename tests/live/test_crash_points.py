@@ -6,6 +6,7 @@ deliver each of them. Points that nobody reaches fail."""
 import concurrent.futures
 import json
 import os
+import re
 import signal
 
 import harness
@@ -53,8 +54,9 @@ class Scene:
         self.client.publish('postdate.control', json.dumps(request).encode(), exchange='', reply_to='answers',
                             correlation_id='c')
 
-    def work(self, name):
-        """{body: earliest time}; what is refused and what is cancelled are not among them."""
+    def work(self, name, requests=True):
+        """{body: earliest time}; what is refused and what is cancelled are not among them. With requests to the control queue,
+        which can be answered with a failure, or without."""
         expected = {}
 
         def send(what, delay, key='k', **headers):
@@ -67,6 +69,8 @@ class Scene:
             send(f'held {i}', 900, **{'x-postdate-hold': 'gateway'})
         send('returned', 0, key=f'late.{name}')  # nothing is bound there yet
         self.client.publish('k', f'{name} bad'.encode(), {'x-delay': 'soon'}, message_id=f'{name} bad')
+        if not requests:
+            return expected
         self.p.psql(f"select postdate.schedule('k', '{name} cancelled', delay => '1 h', key => 'c.{name}')")
         self.ask({'op': 'cancel', 'key': f'c.{name}'})
         expected[f'{name} asked'.encode()] = now_ms() + 500
@@ -111,10 +115,51 @@ class Scene:
             missing = set(expected) - {m.body for m in self.inbox.all()}
             wrong = f'{wrong or point}: {e}; missing: {sorted(missing)}; states: {self.p.counts()}'
         g.kill9()
-        if wrong:  # the next run begins with nothing in the way
-            self.p.psql("update postdate.message set state = 'delivered', settled_at = now(), owner = null "
-                        'where settled_at is null')
+        if wrong:
+            self.clear()
         return wrong or self.judge(point, number, names, expected)
+
+    def run_failing(self, fail, number):
+        """The same with POSTDATE_FAIL: the gateway goes on, or ends with a word and a code, and the next one goes on."""
+        expected = self.work(f'{number}.0', requests=False)
+        g = self.p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_FAIL=fail, **self.settings)
+        self.client.channel.queue_bind('q', 'postdate.delivery', f'late.{number}.0')
+
+        def arrived():
+            return set(expected) <= {m.body for m in self.inbox.all()} and \
+                f'{number}.0 bad'.encode() in {m.body for m in self.rejected.all()} and \
+                set(self.p.counts()) <= {'delivered', 'cancelled'}
+        wrong = None
+        try:
+            wait_until(lambda: arrived() or g.process.poll() is not None, 20, 'all to arrive')
+            if g.process.poll() is not None:
+                code = g.wait()
+                words = g.lines_with('^(?!shim:)')
+                wrong = None if code > 0 and words else f'{fail}: it ended with {code}: {g.log()[-300:]}'
+                g = self.p.gateway(**self.settings)
+                wait_until(arrived, 20, 'all to arrive from the next one')
+        except AssertionError as e:
+            missing = set(expected) - {m.body for m in self.inbox.all()}
+            wrong = f'{fail}: {e}; missing: {sorted(missing)}; states: {self.p.counts()}; {g.log()[-300:]}'
+        g.kill9()
+        if wrong:
+            self.clear()
+        return wrong or self.judge(fail, number, [], expected)
+
+    def count_calls(self, call):
+        """How many of them a gateway makes that starts, does some work and stops."""
+        expected = self.work('0.0', requests=False)
+        g = self.p.gateway(LD_PRELOAD=SHIM, POSTDATE_FAIL=call.format(10**9), **self.settings)
+        self.client.channel.queue_bind('q', 'postdate.delivery', 'late.0.0')
+        wait_until(lambda: set(expected) <= {m.body for m in self.inbox.all()}, 20, 'all to arrive')
+        wait_until(lambda: set(self.p.counts()) <= {'delivered', 'cancelled'}, 15, 'all to be settled')
+        g.term()
+        return int(re.search(r'not failed: \w+, time (\d+)', g.log()).group(1))
+
+    def clear(self):
+        """The next run begins with nothing in the way."""
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now(), owner = null "
+                    'where settled_at is null')
 
     def judge(self, point, number, names, expected):
         seen = {}
@@ -132,7 +177,7 @@ class Scene:
             wrong.append(f'stored twice: {twice}')
         states = {self.p.value(f"select state from postdate.message m join postdate.key k using (id) where k.key = 'c.{n}'")
                   for n in names}
-        if states != {'cancelled'}:
+        if names and states != {'cancelled'}:
             wrong.append(f'what was cancelled is {states}')
         return f'{point}: {wrong}' if wrong else None
 
