@@ -59,7 +59,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test install clean format check tidy help \
+.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -183,6 +183,11 @@ test: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units
 	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
 
+faults-full: test-deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@POSTDATE_TEST_FULL=1 POSTDATE_TEST_LIMIT_S=20000 ONLY='CrashPoints CutPoints NthFailure' \
+		$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
+
 # --- house-keeping -----------------------------------------------------------------------------------------------
 share := $(DESTDIR)$(PREFIX)/share
 install: all
@@ -221,6 +226,7 @@ help:
 	@echo "make            build build/postdated and build/postdate"
 	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
 	@echo "make test       every test, on private servers"
+	@echo "make faults-full  each crash point with each transport, every allocation and server call failed at its Nth time (hours)"
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR="

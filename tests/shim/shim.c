@@ -94,7 +94,11 @@ static bool in_scope(const void *caller, enum shim_role role)
     }
     if (strcmp(shim.scope, "amqp") == 0)
         return role != SHIM_POSTGRES;
-    return strcmp(shim.scope, "postgres") != 0 || role == SHIM_POSTGRES;
+    if (!shim.scope[0] || strcmp(shim.scope, "any") == 0)
+        return true;
+    if (strcmp(shim.scope, "postgres") == 0)
+        return role == SHIM_POSTGRES;
+    return shim_statement && strcmp(shim.scope, shim_statement) == 0;
 }
 
 enum shim_failure shim_failure_now(const char *call, const void *caller, enum shim_role role)

@@ -38,6 +38,10 @@ bool shim_point(const char *what, const char *side);
  */
 enum shim_failure shim_failure_now(const char *call, const void *caller, enum shim_role role);
 
+/* --- sql.c */
+/* The query of sql/query that this thread prepares or executes now, or NULL. */
+extern _Thread_local const char *shim_statement;
+
 /* --- stream.c: what goes through a connection to RabbitMQ */
 /* Notes a connection that the program makes. */
 void shim_stream_begin(int fd);

@@ -41,6 +41,8 @@ struct connection {
     bool stored;  /* the transaction has stored messages */
 };
 
+_Thread_local const char *shim_statement;
+
 static struct connection connections[CONNECTIONS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -123,7 +125,10 @@ SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, 
     for (size_t i = 0; slot && i < sizeof queries / sizeof queries[0]; i++)
         if (strcmp(queries[i].text, text) == 0)
             *slot = &queries[i];
-    return next(conn, name, text, count, types);
+    shim_statement = slot && *slot ? (*slot)->name : NULL;
+    struct pg_result *r = next(conn, name, text, count, types);
+    shim_statement = NULL;
+    return r;
 }
 
 SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
@@ -138,7 +143,9 @@ SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *n
     bool handed = count > 4 && values[4] && memmem(values[4], (size_t)lengths[4], "handed", 6);
     if (query_point(q, handed, "before"))
         cut_connection(conn);
+    shim_statement = q ? q->name : NULL;
     struct pg_result *r = next(conn, name, count, values, lengths, formats, result_format);
+    shim_statement = NULL;
     /* A look that finds nothing is no claim. */
     bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
     return (!claims || rows_of(r) > 0) && query_point(q, handed, "after") ? lose(conn, r) : r;
