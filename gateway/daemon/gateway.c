@@ -2,9 +2,6 @@
 
 #include "core/backoff.h"
 #include "core/random.h"
-#include "gateway/log.h"
-
-#include <unistd.h>
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage)
 {
@@ -48,12 +45,6 @@ void gateway_end_instance(struct gateway *g)
 {
     atomic_store(&g->instance_unclear, true);
     wake_ring(&g->housekeeper_wake);
-}
-
-void gateway_end_without_memory(void)
-{
-    log_error("there is no memory for the gateway's threads");
-    _exit(1);
 }
 
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)

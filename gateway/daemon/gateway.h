@@ -107,9 +107,6 @@ struct transport_options gateway_transport_options(const struct gateway *g);
 /* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
  * housekeeper ends it and books a new one, so that all of its rows wait again. */
 void gateway_end_instance(struct gateway *g);
-/* A thread cannot begin: says so and ends the program with exit code 1, as a crash would. Nothing accepted is
- * lost by that. */
-_Noreturn void gateway_end_without_memory(void);
 /* Ends a message's time in memory: hands it to the settler. */
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
 /* The wait before the next try of a message that was tried `attempts` times. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WAIT_MS 100               /* for the first delivery of a batch; also how soon a stop is noticed */
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
@@ -152,8 +153,10 @@ void *intake_thread(void *arg)
     struct intake *in = calloc(1, sizeof *in);
     struct err e = {0};
     unsigned attempt = 0;
-    if (!in)
-        gateway_end_without_memory();
+    if (!in) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
     in->gateway = g;
     in->aside_end = &in->aside;
     in->rules = config_accept_rules(g->config);

@@ -18,6 +18,7 @@
 #include "sql/claim.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PREFETCH 2000
 #define BATCH_MAX 1000
@@ -230,8 +231,10 @@ void *receipts_thread(void *arg)
     struct receipts *r = calloc(1, sizeof *r);
     struct err e = {0};
     unsigned attempt = 0;
-    if (!r || receipt_doubt_open(&r->doubt, g) != 0)
-        gateway_end_without_memory();
+    if (!r || receipt_doubt_open(&r->doubt, g) != 0) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
     r->gateway = g;
     arena_init(&r->arena, 1 << 20);
     while (!gateway_stopping(g, STOP_PUBLISHERS)) {

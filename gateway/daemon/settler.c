@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BATCH_MAX 2000
 #define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
@@ -198,8 +199,10 @@ void *settler_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
-    if (!s)
-        gateway_end_without_memory();
+    if (!s) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
     s->gateway = g;
     for (;;) {
         if (gateway_stopping(g, STOP_SETTLER)) {
