@@ -59,7 +59,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test install clean format check tidy help \
+.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -116,11 +116,14 @@ libraries-found:
 
 # --- tests: a unit test links its own module only -----------------------------------------------------------------
 UNIT_LIBS = $(call LIB,core)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: UNIT_LINK = $(LINK_TEXT)
-$(BUILD)/tests/test_config $(BUILD)/tests/test_json_message: $(call LIB,gateway)
+NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
+WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(NO_MEMORY)
+$(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
+$(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
+$(WITH_GATEWAY): $(call LIB,gateway)
+$(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
-units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so)
+units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/chaos/witness)
 
 # For LD_PRELOAD, with the plain programs only: makes them die or fail where a test wants it. Never installed or linked.
 SHIM := $(patsubst %.c,build/%.lo,$(wildcard tests/shim/*.c)) build/gen/sql_embedded.lo
@@ -187,6 +190,16 @@ test: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
 	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
 
+# Many faults, and a ledger that knows better; tests/chaos/run.py says what the environment can ask for.
+chaos: test-deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@SEED='$(SEED)' FAULTS='$(FAULTS)' $(PYTHON) tests/chaos/run.py
+
+faults-full: test-deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@POSTDATE_TEST_FULL=1 POSTDATE_TEST_LIMIT_S=20000 ONLY='CrashPoints CutPoints NthFailure' \
+		$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
+
 # --- house-keeping -----------------------------------------------------------------------------------------------
 share := $(DESTDIR)$(PREFIX)/share
 install: all
@@ -226,6 +239,8 @@ help:
 	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
 	@echo "make test       every test, on private servers"
 	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
+	@echo "make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)"
+	@echo "make faults-full  each crash point with each transport, every allocation and server call failed at its Nth time (hours)"
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR="

@@ -12,7 +12,7 @@ void buf_init(struct buf *b, size_t limit)
 void buf_reset(struct buf *b)
 {
     b->len = 0;
-    b->failed = false;
+    b->failed = b->no_memory = false;
 }
 
 void buf_free(struct buf *b)
@@ -46,7 +46,7 @@ static uint8_t *reserve(struct buf *b, size_t len)
             capacity = b->limit;
         uint8_t *data = realloc(b->data, capacity);
         if (!data) {
-            b->failed = true;
+            b->failed = b->no_memory = true;
             return NULL;
         }
         b->data = data;

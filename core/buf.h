@@ -15,6 +15,7 @@ struct buf {
     size_t capacity;
     size_t limit;
     bool failed;
+    bool no_memory; /* it failed for lack of memory, and not by its limit */
 };
 
 void buf_init(struct buf *b, size_t limit);

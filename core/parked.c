@@ -48,9 +48,10 @@ static void put_with_reason(const struct accept_input *in, struct wire_propertie
     p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;
     p.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
-    if (headers.failed)
+    if (headers.failed) {
         out->failed = true;
-    else
+        out->no_memory = headers.no_memory;
+    } else
         wire_properties_write(&p, out);
     buf_free(&headers);
 }
@@ -63,7 +64,7 @@ void accept_parked_properties(const struct accept_input *in, const char *reason,
         return;
     if (wire_properties_read(in->properties, &p, NULL) == 0) {
         put_with_reason(in, p, reason, out);
-        if (!out->failed)
+        if (!out->failed || out->no_memory)
             return;
         out->len = start;
         out->failed = false;

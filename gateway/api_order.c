@@ -37,8 +37,9 @@ void api_order_close(struct api_order *o)
 {
     json_decref(o->root);
     json_decref(o->token_text);
+    json_decref(o->id_text);
     buf_free(&o->body);
-    o->root = o->token_text = NULL;
+    o->root = o->token_text = o->id_text = NULL;
 }
 
 struct bytes api_order_token(const struct api_order *o)
@@ -134,7 +135,6 @@ static int take_body(struct api_order *o, struct api_request *r)
 
 static int take_fields(struct api_order *o, const struct operation *op, struct api_request *r)
 {
-    json_t *id = NULL;
     int rc = 0;
     switch (op->shape) {
     case SHAPE_BODY:
@@ -148,11 +148,9 @@ static int take_fields(struct api_order *o, const struct operation *op, struct a
     case SHAPE_ID_BODY:
         if (take_id(o, r, true) != 0)
             return -1;
-        id = json_incref(json_object_get(o->root, "id"));
+        o->id_text = json_incref(json_object_get(o->root, "id"));
         json_object_del(o->root, "id");
-        rc = take_body(o, r);
-        json_object_set_new(o->root, "id", id); /* r->id points into it */
-        return rc;
+        return take_body(o, r);
     }
     return rc;
 }

@@ -17,6 +17,7 @@
 struct api_order {
     json_t *root;       /* without op and token; the request's id and params point into it */
     json_t *token_text; /* NULL: none */
+    json_t *id_text;    /* what the request's id points to, where root must not have it; NULL: none */
     struct buf body;    /* what the request's body points to */
     char numbers[API_PARAMS_MAX][24];
 };

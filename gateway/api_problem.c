@@ -1,5 +1,6 @@
 /* Answers, and what can go wrong as problem objects. */
 #include "gateway/api_internal.h"
+#include "gateway/json_memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,12 +81,17 @@ void api_dump(const json_t *value, struct api_answer *a)
 
 json_t *api_problem_object(enum api_problem p, const char *detail)
 {
+    struct json_memory_scope outer = json_memory_begin();
     json_t *o = json_object();
     json_t *text = json_string(detail);
     json_object_set_new(o, "type", json_string(problems[p].type));
     json_object_set_new(o, "title", json_string(problems[p].title));
     json_object_set_new(o, "status", json_integer(problems[p].status));
     json_object_set_new(o, "detail", text != NULL ? text : json_string("(the text is not valid UTF-8)"));
+    if (json_memory_end(outer)) {
+        json_decref(o);
+        return NULL;
+    }
     return o;
 }
 
@@ -145,9 +151,11 @@ json_t *api_parse_body(struct bytes body, struct api_answer *a)
         api_fail(a, API_INVALID_JSON, "%s", e.text);
         return NULL;
     }
-    json_t *value =
-        json_loadb((const char *)body.data, body.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (value == NULL)
+    bool no_memory;
+    json_t *value = json_memory_load(body, 0, &no_memory, &why);
+    if (no_memory)
+        api_fail(a, API_OVERLOADED, "there is no memory for this request now");
+    else if (value == NULL)
         api_fail(a, API_INVALID_JSON, "not a JSON object, at byte %d: %s", why.position,
                  bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
     else if (!json_is_object(value)) {

@@ -274,7 +274,8 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
             continue;
         }
         json_t *o = api_problem_object(p, detail);
-        json_dump_callback(o, append, &a->body, JSON_COMPACT);
+        if (o == NULL || json_dump_callback(o, append, &a->body, JSON_COMPACT) != 0)
+            a->body.failed = true;
         json_decref(o);
     }
     buf_put_str(&a->body, "]}\n");

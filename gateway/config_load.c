@@ -222,6 +222,8 @@ void config_load_file(struct config_loader *l, const char *path, bool must_exist
         return;
     }
     l->config->source = strdup(path);
+    if (l->config->source == NULL)
+        config_mistake(l, path, 0, "out of memory");
     size_t count = find_malformed(l, path, text, malformed, sizeof malformed / sizeof malformed[0]);
     struct ini_source s = {.loader = l, .path = path, .next = text, .skip = malformed, .skip_count = count};
     ini_parse_stream(read_line, &s, take_option, &s);
@@ -259,6 +261,8 @@ static void set_from_secret_file(struct config_loader *l, const struct option *o
 static void load_routes(struct config_loader *l, const char *value)
 {
     char *copy = strdup(value), *rest = copy;
+    if (copy == NULL)
+        config_mistake(l, "POSTDATE_ROUTE", 0, "out of memory");
     config_clear_routes(l->config);
     while (rest != NULL) {
         struct err e;

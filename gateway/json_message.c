@@ -2,6 +2,7 @@
 #include "core/timestamp.h"
 #include "core/wire.h"
 #include "gateway/base64.h"
+#include "gateway/json_memory.h"
 #include "gateway/json_message_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -341,8 +342,10 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     char shown[200];
     if (json_text_check(text, JSON_MESSAGE_MAX, JSON_MESSAGE_VALUES_MAX, e) != 0)
         return -1;
-    json_t *object = json_loadb((const char *)text.data, text.len,
-                                JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    bool no_memory;
+    json_t *object = json_memory_load(text, JSON_DECODE_ANY, &no_memory, &why);
+    if (no_memory)
+        return err_set(e, ERR_BUG, "out of memory");
     if (object == NULL)
         return err_set(e, ERR_REJECT, "not valid JSON at byte %d: %s", why.position,
                        bytes_printable(bytes_of_str(why.text), shown, sizeof shown));

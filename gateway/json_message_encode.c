@@ -1,4 +1,5 @@
 /* Properties that SQL stored as JSON, to AMQP bytes. */
+#include "gateway/json_memory.h"
 #include "gateway/json_message_internal.h"
 
 /* The SQL functions count more strictly; this only bounds memory. */
@@ -16,8 +17,10 @@ int json_message_encode(struct bytes json, struct buf *out, struct err *e)
     struct json_parser p;
     json_error_t why;
     char shown[120];
-    json_t *object =
-        json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    bool no_memory;
+    json_t *object = json_memory_load(json, 0, &no_memory, &why);
+    if (no_memory)
+        return err_set(e, ERR_BUG, "out of memory for the headers and properties of a message");
     if (object == NULL)
         return err_set(e, ERR_REJECT, "the stored headers are not valid JSON: %s",
                        bytes_printable(bytes_of_str(why.text), shown, sizeof shown));

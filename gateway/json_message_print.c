@@ -2,6 +2,7 @@
 #include "core/timestamp.h"
 #include "core/wire.h"
 #include "gateway/base64.h"
+#include "gateway/json_memory.h"
 #include "gateway/json_message_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -11,13 +12,15 @@
 #define ENCODED_MAX ((size_t)1 << 20)
 
 /* Every function here returns a new reference or NULL when memory ran out; jansson's setters accept NULL and
- * fail. */
+ * fail. Whether that happened is asked once, at the end of json_message_print. */
 
 static json_t *base64_value(struct bytes v)
 {
     struct buf text;
     buf_init(&text, v.len * 2 + 8);
     base64_encode(v, &text);
+    if (text.failed)
+        json_memory_refuse();
     json_t *out = text.failed ? NULL : json_stringn(text.len > 0 ? (const char *)text.data : "", text.len);
     buf_free(&text);
     return out;
@@ -219,14 +222,18 @@ int json_message_print(const struct message_record *r, unsigned style, struct bu
         }
         properties = buf_bytes(&encoded);
     }
-    json_t *object = record_value(r, properties, style, e);
-    buf_free(&encoded);
-    if (object == NULL)
-        return -1;
+    struct err why = {0};
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *object = record_value(r, properties, style, &why);
     int failed =
-        json_dump_callback(object, append, out, style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT);
+        object == NULL || json_dump_callback(object, append, out,
+                                             style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT) != 0;
     json_decref(object);
-    if (failed != 0 || out->failed)
+    bool no_memory = json_memory_end(outer);
+    buf_free(&encoded);
+    if (!no_memory && why.kind != ERR_NONE)
+        return err_set(e, why.kind, "%s", why.text);
+    if (no_memory || failed || out->failed)
         return err_set(e, ERR_BUG, "out of memory while printing a message");
     return 0;
 }

@@ -57,9 +57,10 @@ static int put_bytes(struct builder *b, struct buf *out, struct bytes name, bool
     arena_init(&a, b->limit * 2);
     if (!json_is_string(base64) || !base64_decode(json_text(base64), &a, &decoded))
         result = err_set(b->e, ERR_REJECT, "headers: !bytes: %s is not base64", json_show(base64, shown));
-    else if (decoded.data == NULL && decoded.len > 0)
+    else if (decoded.data == NULL && decoded.len > 0) {
         out->failed = true; /* larger than all headers may be */
-    else
+        out->no_memory = decoded.len <= b->limit;
+    } else
         put_raw(out, name, in_array, 'x', decoded);
     arena_free(&a);
     return result;
@@ -85,9 +86,10 @@ static int put_nested(struct builder *b, struct buf *out, struct bytes name, boo
                 break;
         }
     }
-    if (inner.failed)
+    if (inner.failed) {
         out->failed = true;
-    else if (result == 0)
+        out->no_memory = inner.no_memory;
+    } else if (result == 0)
         put_raw(out, name, in_array, json_is_object(v) ? 'F' : 'A', buf_bytes(&inner));
     buf_free(&inner);
     return result;
@@ -331,6 +333,8 @@ int json_properties_build(struct json_parser *p, const json_t *properties, const
     }
     if (!p->headers.failed)
         wire_properties_write(&w, &p->properties);
+    if (p->headers.no_memory || p->properties.no_memory)
+        return err_set(e, ERR_BUG, "out of memory for headers and properties");
     if (p->headers.failed || p->properties.failed)
         return err_set(e, ERR_REJECT,
                        "headers and properties are too large: allowed are up to %zu bytes together",

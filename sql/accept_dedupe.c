@@ -73,7 +73,11 @@ int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct e
     }
     struct pg_params p = {0};
     pg_add_bytes(&p, buf_bytes(&ids));
-    r = ids.failed ? NULL : pg_query(c, sql_query_dedupe_candidates, &p, e);
+    if (ids.failed) {
+        err_set(e, ERR_BUG, "out of memory for the message-ids of a batch");
+        goto out;
+    }
+    r = pg_query(c, sql_query_dedupe_candidates, &p, e);
     rc = r ? check_candidates(c, candidates, r, e) : -1;
 out:
     PQclear(r);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define CONNECT_TIMEOUT_MS 10000
 
@@ -74,6 +75,11 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         one_line(primary ? primary : "", text, sizeof text);
         return err_set(e, kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
+    /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
+     * answer that is still to come would be read as that of the next statement. */
+    c->lost = true;
+    if (PQsocket(c->conn) >= 0)
+        shutdown(PQsocket(c->conn), SHUT_RDWR);
     if (c->silent)
         return err_set(e, ERR_AWAY, "no answer from Postgres within %d s", (c->answer_ms + 999) / 1000);
     one_line(PQerrorMessage(c->conn), text, sizeof text);
@@ -232,7 +238,7 @@ int pg_socket(const struct pg *c)
 
 bool pg_is_broken(const struct pg *c)
 {
-    return PQstatus(c->conn) != CONNECTION_OK;
+    return c->lost || PQstatus(c->conn) != CONNECTION_OK;
 }
 
 int pg_backend_pid(const struct pg *c)

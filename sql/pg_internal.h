@@ -19,6 +19,7 @@ struct pg {
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
     int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
     bool silent;            /* one took longer: the connection was given up */
+    bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
 /* Parameters of one call, all in binary format. */

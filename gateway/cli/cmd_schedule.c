@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/random.h"
 #include "gateway/cli/schedule.h"
+#include "gateway/json_memory.h"
 #include "gateway/json_message.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +18,28 @@ struct wanted {
     const char *batch;
 };
 
+static int no_memory(void)
+{
+    struct err e;
+    err_set(&e, ERR_BUG, "out of memory");
+    return cli_fail(&e);
+}
+
+/* jansson did not take it: it takes all UTF-8 that it has memory for. */
+static int not_text(const struct cli *cli, const char *option, const char *value)
+{
+    if (json_memory_refused())
+        return no_memory();
+    return cli_usage(cli, "%s: \"%s\" is not UTF-8 text", option, value);
+}
+
 static int set_text(const struct cli *cli, json_t *object, const char *field, const char *option,
                     const char *value)
 {
     if (json_object_get(object, field) != NULL)
         return cli_usage(cli, "%s is given twice", option);
     if (json_object_set_new(object, field, json_string(value)) != 0)
-        return cli_usage(cli, "%s: \"%s\" is not UTF-8 text", option, value);
+        return not_text(cli, option, value);
     return -1;
 }
 
@@ -64,7 +80,7 @@ static int set_pair(const struct cli *cli, json_t *object, const char *option, c
     if (json_object_get(object, name) != NULL)
         return cli_usage(cli, "%s: %s is given twice", option, name);
     if (json_object_set_new(object, name, guess ? guess_value(equals + 1) : json_string(equals + 1)) != 0)
-        return cli_usage(cli, "%s: \"%s\" is not UTF-8 text", option, pair);
+        return not_text(cli, option, pair);
     return -1;
 }
 
@@ -206,7 +222,9 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
         json_object_set(w->object, "properties", w->properties);
     char *text = json_dumps(w->object, JSON_COMPACT);
     json_parser_init(&parser, &rules);
-    int code = text != NULL ? 0 : 1;
+    int code = 0;
+    if (text == NULL)
+        code = no_memory();
     if (code == 0 && w->file != NULL)
         code = read_body(w->file, rules.max_body, a, &parser.outside_body);
     else if (w->body != NULL)

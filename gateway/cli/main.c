@@ -1,5 +1,6 @@
 /* The command line `postdate`: works on the database directly, with or without a running gateway. */
 #include "gateway/cli/cli.h"
+#include "gateway/json_memory.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -127,6 +128,8 @@ int main(int argc, char **argv)
 {
     struct cli cli = {0};
     signal(SIGPIPE, SIG_IGN);
+    json_memory_open();
+    json_memory_begin();     /* for the whole run: nothing incomplete is printed, or scheduled */
     setlocale(LC_CTYPE, ""); /* for text.h; numbers and messages stay as they are */
     int code = run(&cli, argc, argv);
     pg_close(cli.pg);

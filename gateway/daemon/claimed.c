@@ -14,10 +14,11 @@ struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int3
     if (row->properties_json.len == 0)
         return held_new(row, instance, &g->budget);
     buf_init(&properties, ENCODED_MAX);
-    *refused = json_message_encode(row->properties_json, &properties, &e) != 0;
-    if (!*refused)
+    int rc = json_message_encode(row->properties_json, &properties, &e);
+    *refused = rc != 0 && e.kind == ERR_REJECT; /* else memory is short, which is not the message's fault */
+    if (rc == 0)
         encoded.message.properties = buf_bytes(&properties);
-    struct held *h = held_new(&encoded, instance, &g->budget);
+    struct held *h = rc == 0 || *refused ? held_new(&encoded, instance, &g->budget) : NULL;
     buf_free(&properties);
     if (h && *refused)
         held_set_error(h, e.text);

@@ -29,9 +29,8 @@ struct claimer {
     size_t look_bytes;       /* their bodies and properties, as they came */
 };
 
-static bool on_row(void *ctx, const struct claimed_row *row)
+static bool keep_row(struct claimer *c, const struct claimed_row *row)
 {
-    struct claimer *c = ctx;
     bool refused;
     struct held *h = claimed_hold(c->gateway, row, c->instance, &refused);
     if (!h)
@@ -48,6 +47,15 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     if (c->target->take(c->gateway, h) == 0)
         return true;
     held_free(h);
+    return false;
+}
+
+static bool on_row(void *ctx, const struct claimed_row *row)
+{
+    struct claimer *c = ctx;
+    if (keep_row(c, row))
+        return true;
+    gateway_end_instance(c->gateway); /* it is claimed, and not in memory */
     return false;
 }
 
@@ -94,6 +102,8 @@ static enum looked look(struct claimer *c, struct err *e)
     c->look_next_at_ms = 0;
     c->look_bytes = 0;
     int n = claim_due(c->pg, &q, on_row, c, e);
+    if (n < 0 && e->kind == ERR_AWAY) /* it may have been committed */
+        gateway_end_instance(g);
     if (n < 0)
         return LOOKED_ERROR;
     bool more = n == q.rows_max || c->look_bytes > (size_t)q.bytes_max / 2;

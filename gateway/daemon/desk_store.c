@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LATER_MS 20      /* between two tries of a request that waits for a key */
 #define PATIENCE_MS 3000 /* how long it may wait */
@@ -317,8 +318,8 @@ void *desk_storer(void *arg)
     if (s != NULL)
         s->scheduler = api_scheduler_open(&rules, d->gateway->config->handover.transport == TRANSPORT_TIMER);
     if (s == NULL || s->scheduler == NULL) {
-        log_error("out of memory");
-        abort();
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
     }
     s->desk = d;
     s->line = (struct desk_line){.gateway = d->gateway, .name = "postdate http store"};

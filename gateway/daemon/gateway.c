@@ -41,6 +41,12 @@ static void count_lateness(struct gateway *g, const struct held *h)
     metrics_lateness(&g->metrics, now_us - h->message.due_ms * 1000);
 }
 
+void gateway_end_instance(struct gateway *g)
+{
+    atomic_store(&g->instance_unclear, true);
+    wake_ring(&g->housekeeper_wake);
+}
+
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
 {
     static const int counted[] = {

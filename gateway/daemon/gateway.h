@@ -65,8 +65,8 @@ struct gateway {
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
     struct tenure tenure;
-    atomic_bool
-        instance_unclear; /* a settle may or may not have happened: the housekeeper ends the instance */
+    atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
+                                     the instance */
     atomic_int_fast64_t consumer; /* the intake's name for its session; 0 before the first */
     struct held_budget budget;
     struct lane fast, careful, handover;
@@ -104,6 +104,9 @@ int64_t gateway_rescue_before_ms(struct gateway *g);
 const char *gateway_transport_name(const struct gateway *g);
 /* How the transport is used. */
 struct transport_options gateway_transport_options(const struct gateway *g);
+/* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
+ * housekeeper ends it and books a new one, so that all of its rows wait again. */
+void gateway_end_instance(struct gateway *g);
 /* Ends a message's time in memory: hands it to the settler. */
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
 /* The wait before the next try of a message that was tried `attempts` times. */

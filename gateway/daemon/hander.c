@@ -26,9 +26,8 @@ struct hander {
     struct bindings bindings;
 };
 
-static bool on_row(void *ctx, const struct claimed_row *row)
+static bool keep_row(struct hander *k, const struct claimed_row *row)
 {
-    struct hander *k = ctx;
     bool refused;
     struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
@@ -50,6 +49,15 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     if (lane_push(&k->gateway->handover, h) == 0)
         return true;
     held_free(h);
+    return false;
+}
+
+static bool on_row(void *ctx, const struct claimed_row *row)
+{
+    struct hander *k = ctx;
+    if (keep_row(k, row))
+        return true;
+    gateway_end_instance(k->gateway); /* it is claimed, and not in memory */
     return false;
 }
 
@@ -115,6 +123,8 @@ static int64_t look(struct hander *k, struct err *e)
     int n = claim_due(k->pg, &q, on_row, k, e);
     bool stuck = k->put_back > 0 && k->put_back == n;
     bindings_end_look(&k->bindings);
+    if (n < 0 && e->kind == ERR_AWAY) /* it may have been committed */
+        gateway_end_instance(g);
     if (n < 0)
         return -1;
     if (stuck)

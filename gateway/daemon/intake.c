@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WAIT_MS 100               /* for the first delivery of a batch; also how soon a stop is noticed */
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
@@ -153,8 +154,8 @@ void *intake_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     if (!in) {
-        log_error("out of memory");
-        abort();
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
     }
     in->gateway = g;
     in->aside_end = &in->aside;

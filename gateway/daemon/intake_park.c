@@ -25,26 +25,32 @@ static struct bytes parked_body(const struct accept_input *input)
                             : bytes_of("", 0); /* one over max_body was not read; the reason tells its size */
 }
 
-static int park_one(struct broker *b, const struct intake_delivery *d, struct err *e)
+static int park_as(struct broker *b, const struct accept_input *origin, struct bytes body, const char *reason,
+                   struct err *e)
 {
     struct buf properties;
     uint64_t tag;
+    buf_init(&properties, 1 << 20);
+    accept_parked_properties(origin, reason, &properties);
+    int rc = properties.failed ? err_set(e, ERR_BUSY, "out of memory for the headers of a refused message")
+                               : broker_publish(b, bytes_of("", 0), bytes_of_str("postdate.rejected"),
+                                                buf_bytes(&properties), body, true, &tag, e);
+    buf_free(&properties);
+    return rc;
+}
+
+static int park_one(struct broker *b, const struct intake_delivery *d, struct err *e)
+{
     char reason[512];
     snprintf(reason, sizeof reason, "%.*s", (int)d->reason.len,
              d->reason.data ? (const char *)d->reason.data : "");
-    buf_init(&properties, 1 << 20);
-    accept_parked_properties(&d->input, reason, &properties);
-    struct bytes queue = bytes_of_str("postdate.rejected"), none = bytes_of("", 0);
-    int rc = broker_publish(b, none, queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
+    int rc = park_as(b, &d->input, parked_body(&d->input), reason, e);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(b)) {
         /* The headers do not fit any more with ours: keep the reason, where it was published, and the body.
          */
         struct accept_input bare = {.exchange = d->input.exchange, .routing_key = d->input.routing_key};
-        buf_reset(&properties);
-        accept_parked_properties(&bare, reason, &properties);
-        rc = broker_publish(b, none, queue, buf_bytes(&properties), parked_body(&d->input), true, &tag, e);
+        rc = park_as(b, &bare, parked_body(&d->input), reason, e);
     }
-    buf_free(&properties);
     return rc;
 }
 

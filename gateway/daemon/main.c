@@ -6,6 +6,7 @@
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/http/http.h"
+#include "gateway/json_memory.h"
 #include "gateway/log.h"
 
 #include <errno.h>
@@ -364,6 +365,7 @@ int main(int argc, char **argv)
                                             {0}};
     static struct daemon d;
     bool check = false;
+    json_memory_open();
     for (int o; (o = getopt_long(argc, argv, "c:", options, NULL)) != -1;) {
         switch (o) {
         case 'c':

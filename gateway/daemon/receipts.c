@@ -23,6 +23,7 @@
 #include "sql/claim.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PREFETCH 2000
 #define BATCH_MAX 1000
@@ -281,8 +282,8 @@ void *receipts_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     if (!r || receipt_doubt_open(&r->doubt, g) != 0) {
-        log_error("out of memory");
-        abort();
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
     }
     r->gateway = r->unrouted.gateway = g;
     arena_init(&r->arena, 1 << 20);

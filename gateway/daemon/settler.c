@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BATCH_MAX 2000
 #define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
@@ -81,7 +82,7 @@ static int settle_singly(struct settler *s, struct err *e)
             done_with(s, i);
             continue;
         }
-        if (pg_is_broken(s->pg))
+        if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         log_warning("cannot settle a message: %s", e->text);
         held_set_error(s->batch[i], NULL);
@@ -97,7 +98,7 @@ static int settle_batch(struct settler *s, struct err *e)
             done_with(s, i);
         return 0;
     }
-    if (pg_is_broken(s->pg))
+    if (pg_is_broken(s->pg) || e->kind == ERR_AWAY) /* libpq without memory: the answer is lost, too */
         return -1;
     bool locked = e->kind == ERR_BUSY;
     err_clear(e);
@@ -127,7 +128,7 @@ static void on_unclear(struct settler *s)
             continue;
         }
         held_free(h);
-        atomic_store(&s->gateway->instance_unclear, true);
+        gateway_end_instance(s->gateway);
     }
 }
 
@@ -199,8 +200,8 @@ void *settler_thread(void *arg)
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
     if (!s) {
-        log_error("out of memory");
-        abort();
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
     }
     s->gateway = g;
     for (;;) {

@@ -53,14 +53,25 @@ static const char *deliver_point(enum shim_role role)
                                    : NULL;
 }
 
-static void point_if(bool seen, const char *what, const char *side)
+/* Both sides see it, as they would: nobody waits for an answer that can't come. */
+static int end_of_connection(int fd, int error)
 {
-    if (seen && what)
-        shim_point(what, side);
+    shutdown(fd, SHUT_RDWR);
+    errno = error;
+    return -1;
+}
+
+/* The far side has what was sent; nothing comes from there any more. */
+static bool point_if(bool seen, int fd, const char *what, const char *side)
+{
+    if (!seen || !what || !shim_point(what, side))
+        return false;
+    shutdown(fd, SHUT_RDWR);
+    return true;
 }
 
 /* As much of the half as the socket takes; then the end. */
-static void die_in_the_middle(send_call *next, int fd, const char *data, size_t len, const char *what)
+static void end_in_the_middle(send_call *next, int fd, const char *data, size_t len, const char *what)
 {
     for (size_t sent = 0; sent < len / 2;) {
         ssize_t n = next(fd, data + sent, len / 2 - sent, MSG_NOSIGNAL);
@@ -68,7 +79,8 @@ static void die_in_the_middle(send_call *next, int fd, const char *data, size_t 
             break;
         sent += (size_t)n;
     }
-    shim_die(what, "half");
+    shim_end(what, "half");
+    shutdown(fd, SHUT_RDWR);
 }
 
 SHIM_EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
@@ -79,8 +91,7 @@ SHIM_EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
         return next(fd, data, len, flags);
     switch (shim_failure_now("send", NULL, role)) {
     case SHIM_FAIL:
-        errno = EPIPE;
-        return -1;
+        return end_of_connection(fd, EPIPE);
     case SHIM_SHORT:
         len = len > 1 ? len / 2 : len;
         break;
@@ -89,16 +100,16 @@ SHIM_EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
     }
     struct shim_seen seen = shim_stream_peek(fd, data, len, true);
     const char *publish = publish_point(role);
-    point_if(seen.publish, publish, "before");
-    point_if(seen.ack, ack_point(role), "before");
+    point_if(seen.publish, fd, publish, "before");
+    point_if(seen.ack, fd, ack_point(role), "before");
     if (seen.publish && publish && shim_reach(publish, "half"))
-        die_in_the_middle(next, fd, data, len, publish);
+        end_in_the_middle(next, fd, data, len, publish);
     ssize_t n = next(fd, data, len, flags);
     int saved = errno;
     if (n > 0) {
         shim_stream_pass(fd, data, (size_t)n, true);
-        point_if(seen.publish, publish, "after");
-        point_if(seen.ack, ack_point(role), "after");
+        point_if(seen.publish, fd, publish, "after");
+        point_if(seen.ack, fd, ack_point(role), "after");
     }
     errno = saved;
     return n;
@@ -112,8 +123,7 @@ SHIM_EXPORT ssize_t recv(int fd, void *data, size_t len, int flags)
         return next(fd, data, len, flags);
     switch (shim_failure_now("recv", NULL, role)) {
     case SHIM_FAIL:
-        errno = ECONNRESET;
-        return -1;
+        return end_of_connection(fd, ECONNRESET);
     case SHIM_SHORT:
         len = len > 1 ? len / 2 : len;
         break;
@@ -124,10 +134,12 @@ SHIM_EXPORT ssize_t recv(int fd, void *data, size_t len, int flags)
     int saved = errno;
     if (n > 0) {
         struct shim_seen seen = shim_stream_peek(fd, data, (size_t)n, false);
-        point_if(seen.ack, confirm_point(role), "before");
-        point_if(seen.deliver, deliver_point(role), "before");
-        point_if(seen.returned && role == SHIM_PUBLISHER, "return", "before");
+        bool cut = point_if(seen.ack, fd, confirm_point(role), "before");
+        cut |= point_if(seen.deliver, fd, deliver_point(role), "before");
+        cut |= point_if(seen.returned && role == SHIM_PUBLISHER, fd, "return", "before");
         shim_stream_pass(fd, data, (size_t)n, false);
+        if (cut)
+            return end_of_connection(fd, ECONNRESET);
     }
     errno = saved;
     return n;

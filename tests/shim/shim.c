@@ -18,6 +18,7 @@ enum mode { ONCE, FOREVER, SHORT };
 /* Written by the constructor, then only read; the counts apart. */
 static struct {
     char point[NAME_MAX_BYTES];
+    bool cut; /* there only the connection ends */
     unsigned long point_at;
     atomic_ulong point_count;
     char call[NAME_MAX_BYTES];
@@ -65,20 +66,24 @@ bool shim_reach(const char *what, const char *side)
     return atomic_fetch_add(&shim.point_count, 1) + 1 == shim.point_at;
 }
 
-_Noreturn void shim_die(const char *what, const char *side)
+void shim_end(const char *what, const char *side)
 {
     char more[NAME_MAX_BYTES];
     snprintf(more, sizeof more, ".%s", side);
-    say("died at", what, more, shim.point_at);
+    say(shim.cut ? "cut at" : "died at", what, more, shim.point_at);
+    if (shim.cut)
+        return;
     kill(getpid(), SIGKILL);
     for (;;)
         pause();
 }
 
-void shim_point(const char *what, const char *side)
+bool shim_point(const char *what, const char *side)
 {
-    if (shim_reach(what, side))
-        shim_die(what, side);
+    if (!shim_reach(what, side))
+        return false;
+    shim_end(what, side);
+    return true;
 }
 
 static bool in_scope(const void *caller, enum shim_role role)
@@ -89,7 +94,11 @@ static bool in_scope(const void *caller, enum shim_role role)
     }
     if (strcmp(shim.scope, "amqp") == 0)
         return role != SHIM_POSTGRES;
-    return strcmp(shim.scope, "postgres") != 0 || role == SHIM_POSTGRES;
+    if (!shim.scope[0] || strcmp(shim.scope, "any") == 0)
+        return true;
+    if (strcmp(shim.scope, "postgres") == 0)
+        return role == SHIM_POSTGRES;
+    return shim_statement && strcmp(shim.scope, shim_statement) == 0;
 }
 
 enum shim_failure shim_failure_now(const char *call, const void *caller, enum shim_role role)
@@ -138,7 +147,7 @@ static bool take_name(char *out, const char *text, size_t n)
     return true;
 }
 
-static void read_crash(const char *value)
+static void read_point(const char *name, const char *value)
 {
     static const char allowed[] = "POINT or POINT:N, N from 1; tests/shim/points.txt has the points";
     size_t n = strcspn(value, ":");
@@ -147,7 +156,7 @@ static void read_crash(const char *value)
     if (value[n] == ':')
         shim.point_at = number_of(value + n + 1, &end);
     if (!take_name(shim.point, value, n) || shim.point_at == 0 || (end && *end) || !strchr(shim.point, '.'))
-        give_up("POSTDATE_CRASH", value, allowed);
+        give_up(name, value, allowed);
 }
 
 static bool read_mode(const char *text, size_t n)
@@ -193,15 +202,28 @@ static void read_fail(const char *value)
     shim.call_at = number; /* last: from here on calls fail */
 }
 
+/* How far N can rise: a test asks with an N that nobody reaches. */
+__attribute__((destructor)) static void finish(void)
+{
+    if (shim.call_at && !atomic_load(&shim.said))
+        say("not failed:", shim.call, "", atomic_load(&shim.call_count));
+}
+
 __attribute__((constructor)) static void start(void)
 {
-    const char *crash = getenv("POSTDATE_CRASH"), *fail = getenv("POSTDATE_FAIL");
+    const char *crash = getenv("POSTDATE_CRASH"), *cut = getenv("POSTDATE_CUT"),
+               *fail = getenv("POSTDATE_FAIL");
     if (strncmp(program_invocation_short_name, "postdate", 8) != 0)
         return;
     /* The program warns about variables of its own name that it does not know. */
     if (crash) {
-        read_crash(crash);
+        read_point("POSTDATE_CRASH", crash);
         unsetenv("POSTDATE_CRASH");
+    }
+    if (cut) {
+        read_point("POSTDATE_CUT", cut);
+        shim.cut = true;
+        unsetenv("POSTDATE_CUT");
     }
     if (fail) {
         read_fail(fail);

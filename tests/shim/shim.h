@@ -1,16 +1,4 @@
-/* A library for LD_PRELOAD that makes the production programs die or fail where a test wants it. It is never
- * shipped and never linked into a program. It does nothing in programs whose name does not begin with
- * "postdate", so that it may be in the environment of what starts them.
- *
- *   POSTDATE_CRASH=POINT[:N]   kills the program with SIGKILL when it reaches POINT the Nth time (default:
- * the first); tests/shim/points.txt lists the points POSTDATE_FAIL=CALL:N[:once|:forever|:short][@SCOPE]
- *                              makes the Nth call fail, or that one and all after it:
- *       malloc                 an allocation returns NULL, ENOMEM. SCOPE says who asks for the memory:
- * program (default), any, or a part of a library's file name, as libpq send, recv, connect, poll on a socket
- * that the program connected: ECONNRESET, EPIPE, ECONNREFUSED, ENOMEM; short: half of the bytes. SCOPE: any
- * (default), amqp, postgres
- *
- * What happens is said on stderr in a line that begins with "shim:". */
+/* Between the files of the library for LD_PRELOAD: tests/shim/README.md says what it does. */
 #ifndef POSTDATE_TESTS_SHIM_H
 #define POSTDATE_TESTS_SHIM_H
 
@@ -39,15 +27,20 @@ enum shim_failure { SHIM_GO_ON, SHIM_FAIL, SHIM_SHORT };
 /* --- shim.c; every function may be called from any thread */
 /* The function of that name behind this library. */
 void *shim_next(const char *name);
-/* True when `what`.`side` is the point where the program shall die, and now is the time. */
+/* True when `what`.`side` is the point that was asked for, and now is the time. */
 bool shim_reach(const char *what, const char *side);
-/* Says where, and ends the program as kill -9 does. */
-_Noreturn void shim_die(const char *what, const char *side);
-/* Both in one. */
-void shim_point(const char *what, const char *side);
+/* After that: says where, and ends the program as kill -9 does; or returns, and the connection is to be cut.
+ */
+void shim_end(const char *what, const char *side);
+/* Both in one. True: cut the connection. */
+bool shim_point(const char *what, const char *side);
 /* Shall this call fail? `caller`: who asks for memory; role: whose socket it is (SHIM_NO_SERVER for memory).
  */
 enum shim_failure shim_failure_now(const char *call, const void *caller, enum shim_role role);
+
+/* --- sql.c */
+/* The query of sql/query that this thread prepares or executes now, or NULL. */
+extern _Thread_local const char *shim_statement;
 
 /* --- stream.c: what goes through a connection to RabbitMQ */
 /* Notes a connection that the program makes. */

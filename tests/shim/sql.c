@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 struct pg_conn;
 struct pg_result;
@@ -39,6 +40,8 @@ struct connection {
     bool storing; /* COPY was ended, its answer is awaited */
     bool stored;  /* the transaction has stored messages */
 };
+
+_Thread_local const char *shim_statement;
 
 static struct connection connections[CONNECTIONS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,14 +89,31 @@ static const char *topic_of(const char *query, bool handed)
     return NULL;
 }
 
-static void query_point(const struct query *q, bool handed, const char *side)
+static bool query_point(const struct query *q, bool handed, const char *side)
 {
     if (!q)
-        return;
+        return false;
     const char *topic = topic_of(q->name, handed);
-    shim_point(q->name, side);
+    bool cut = shim_point(q->name, side);
     if (topic)
-        shim_point(topic, side);
+        cut |= shim_point(topic, side);
+    return cut;
+}
+
+static void cut_connection(struct pg_conn *conn)
+{
+    int (*socket_of)(const struct pg_conn *) = shim_next("PQsocket");
+    shutdown(socket_of(conn), SHUT_RDWR);
+}
+
+/* The answer r gets lost with the connection: what libpq says then. */
+static struct pg_result *lose(struct pg_conn *conn, struct pg_result *r)
+{
+    struct pg_result *(*exec)(struct pg_conn *, const char *) = shim_next("PQexec");
+    void (*clear)(struct pg_result *) = shim_next("PQclear");
+    cut_connection(conn);
+    clear(r);
+    return exec(conn, "select 1");
 }
 
 SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, const char *text, int count,
@@ -105,7 +125,10 @@ SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, 
     for (size_t i = 0; slot && i < sizeof queries / sizeof queries[0]; i++)
         if (strcmp(queries[i].text, text) == 0)
             *slot = &queries[i];
-    return next(conn, name, text, count, types);
+    shim_statement = slot && *slot ? (*slot)->name : NULL;
+    struct pg_result *r = next(conn, name, text, count, types);
+    shim_statement = NULL;
+    return r;
 }
 
 SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
@@ -118,32 +141,37 @@ SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *n
     const struct query **slot = slot_of(connection_of(conn), name);
     const struct query *q = slot ? *slot : NULL;
     bool handed = count > 4 && values[4] && memmem(values[4], (size_t)lengths[4], "handed", 6);
-    query_point(q, handed, "before");
+    if (query_point(q, handed, "before"))
+        cut_connection(conn);
+    shim_statement = q ? q->name : NULL;
     struct pg_result *r = next(conn, name, count, values, lengths, formats, result_format);
+    shim_statement = NULL;
     /* A look that finds nothing is no claim. */
-    if (q && (strncmp(q->name, "claim", 5) != 0 || rows_of(r) > 0 || strncmp(q->name, "claims_", 7) == 0))
-        query_point(q, handed, "after");
-    return r;
+    bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
+    return (!claims || rows_of(r) > 0) && query_point(q, handed, "after") ? lose(conn, r) : r;
 }
 
-static void exec_point(const struct connection *c, const char *text, const char *side)
+static bool exec_point(const struct connection *c, const char *text, const char *side)
 {
+    bool cut = false;
     if (strcmp(text, "commit") == 0) {
-        shim_point("commit", side);
+        cut = shim_point("commit", side);
         if (c && c->stored)
-            shim_point("accept", side);
+            cut |= shim_point("accept", side);
     }
+    return cut;
 }
 
 SHIM_EXPORT struct pg_result *PQexec(struct pg_conn *conn, const char *text)
 {
     struct pg_result *(*next)(struct pg_conn *, const char *) = shim_next("PQexec");
     struct connection *c = connection_of(conn);
-    if (strncmp(text, "copy postdate.message ", 22) == 0)
-        shim_point("store", "before");
-    exec_point(c, text, "before");
+    bool cut = strncmp(text, "copy postdate.message ", 22) == 0 && shim_point("store", "before");
+    if (exec_point(c, text, "before") || cut)
+        cut_connection(conn);
     struct pg_result *r = next(conn, text);
-    exec_point(c, text, "after");
+    if (exec_point(c, text, "after"))
+        r = lose(conn, r);
     if (c && (strcmp(text, "commit") == 0 || strcmp(text, "rollback") == 0))
         c->stored = false;
     return r;
@@ -165,7 +193,8 @@ SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn)
     struct pg_result *r = next(conn);
     if (c && c->storing) {
         c->storing = false;
-        shim_point("store", "after");
+        if (shim_point("store", "after"))
+            r = lose(conn, r);
     }
     return r;
 }
