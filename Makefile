@@ -59,7 +59,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
+.PHONY: all units chaos deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:

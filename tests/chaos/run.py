@@ -228,7 +228,7 @@ def keep_rows(arena):
     """What the databases say at the end, for whoever has to find out how something was lost."""
     for cell in arena.cells.values():
         rows = arena.postgres.primary.psql(
-            "select convert_from(substr(body, 1, 40), 'latin1'), id, state, hold, attempts, error, due, next_at, settled_at, "
+            "select translate(encode(substr(body, 1, 40), 'escape'), E'\\t\\n', '  '), id, state, hold, attempts, error, due, next_at, settled_at, "
             "created_at from postdate.message order by due limit 500000", cell.database, 120)
         with open(os.path.join(cell.directory, 'rows.tsv'), 'w', encoding='utf-8') as f:
             f.writelines('\t'.join(row) + '\n' for row in rows)
