@@ -55,7 +55,7 @@ static const char *status_text(int status)
 
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e)
 {
-    const char *tls = broker_tls_reason(b);
+    const char *tls = broker_tls_reason(b, status);
     mark_dead(b);
     return err_set(e, status_kind(status), "cannot %s: RabbitMQ at %s: %s", what, b->address,
                    tls ? tls : status_text(status));

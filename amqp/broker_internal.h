@@ -89,9 +89,9 @@ int broker_fail_send(struct broker *b, int status, const char *what, struct err 
  * owns it. NULL with ERR_CONFIG: files; ERR_BUG: OpenSSL. */
 amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
                                  struct err *e);
-/* What TLS says about a failure that the calling thread has just met on b, with a remedy; NULL: nothing.
- * Valid until the next call. */
-const char *broker_tls_reason(const struct broker *b);
+/* What TLS says about a failure with that status of the library, which the calling thread has just met on b,
+ * with a remedy; NULL: nothing. Valid until the next call. */
+const char *broker_tls_reason(const struct broker *b, int status);
 
 /* --- broker_publish.c */
 /* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:

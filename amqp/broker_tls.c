@@ -167,7 +167,24 @@ static const char *explain_alert(const struct broker *b, int reason)
     }
 }
 
-const char *broker_tls_reason(const struct broker *b)
+/* With TLS 1.3 the server looks at our certificate when we are through with the handshake, and what it says
+ * then can be lost with the connection. */
+static const char *explain_hang_up(const struct broker *b, int status)
+{
+    bool logged_in = b->frame_max > 0;
+
+    if (b->fd < 0 || logged_in ||
+        (status != AMQP_STATUS_SSL_ERROR && status != AMQP_STATUS_SOCKET_ERROR &&
+         status != AMQP_STATUS_SOCKET_CLOSED && status != AMQP_STATUS_CONNECTION_CLOSED)) {
+        return NULL;
+    }
+    return b->tls_has_cert ? "it hung up right after the TLS handshake: it may refuse our client certificate "
+                             "(amqp.cert_file)"
+                           : "it hung up right after the TLS handshake: it may ask for a client certificate "
+                             "(amqp.cert_file and amqp.key_file)";
+}
+
+const char *broker_tls_reason(const struct broker *b, int status)
 {
     unsigned long error = ERR_peek_last_error();
     const char *text = NULL;
@@ -182,7 +199,7 @@ const char *broker_tls_reason(const struct broker *b)
         text = explain_alert(b, ERR_GET_REASON(error));
         text = text ? text : ERR_reason_error_string(error);
     }
-    return text;
+    return text ? text : explain_hang_up(b, status);
 }
 
 /* --- setting up */

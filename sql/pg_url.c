@@ -39,7 +39,8 @@ static int refuse(const char *message, const struct shape *s, struct err *e)
     char text[300];
     pg_one_line(message, text, sizeof text);
     char *quote = strchr(text, '"');
-    if (quote == NULL || s->certain)
+    bool name_only = !s->uri || strncmp(text, "invalid URI query parameter", 27) == 0;
+    if (quote == NULL || (s->certain && name_only))
         return err_set(e, ERR_CONFIG, "postgres.url: %s", text);
     if (!s->uri)
         return err_set(

@@ -45,6 +45,8 @@ void doctor_check_database(struct doctor *d)
         doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
         if (e.kind == ERR_PERMISSION)
             doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
+        else if (strncmp(e.text, "postgres.url", 12) == 0)
+            doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
         else if (e.kind == ERR_CONFIG)
             doctor_remedy(d,
                           "check the database's name in postgres.url; create it with: createdb -E UTF8 NAME");
