@@ -16,6 +16,7 @@ from test_control import Requester
 from test_faults2 import OwnPostgres
 from test_sql import psql_error
 from test_tokens import Caller, make_token
+from web import Web
 
 PASSWORD = 'a password / with & signs'
 
@@ -33,7 +34,7 @@ class Servers(OwnPostgres):
 @harness.not_san
 class LeastPrivilege(LiveTest):
     weight = 60
-    vhosts = 2
+    vhosts = 3
     together = True
 
     @classmethod
@@ -120,6 +121,34 @@ class LeastPrivilege(LiveTest):
             'delete an exchange': lambda ch: ch.exchange_delete('postdate'),
         })
         self.refused_by_postgres()
+
+    def test_the_gateway_carries_nothing_to_its_own_queues(self):
+        """With its own rights it would: so an application could have cancelled what others scheduled."""
+        p = self.place(transport='timer')
+        gateway_url, app_url = self.add_user(p, 'plugins-config', 'definitions.json'), self.add_user(p, 'docker', 'definitions-app.json')
+        self.assertEqual(p.cli('migrate', '--rebind')[0], 0)  # the database is the class's, the vhost the test's
+        g = p.gateway(POSTDATE_AMQP_URL=gateway_url)
+        app = harness.Client(app_url)
+        p.clients.append(app)
+        victim = p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')[1].strip()
+        request = json.dumps({'op': 'cancel', 'id': victim})
+        for key, headers in (('postdate.control', {}), ('app.q', {'CC': ['postdate.control']}), ('postdate.receipts', {}),
+                             ('postdate.intake.expired', {})):
+            with self.subTest(f'AMQP: {key} {headers}'):
+                app.publish(key, request.encode(), {'x-postdate-exchange': '', **headers})
+                parked = p.client().wait_get('postdate.rejected')
+                self.assertIn("gateway's own queue", parked.headers['x-postdate-error'])
+                self.assertNotIn('CC', parked.headers)
+        app.publish('k', request.encode(), {'x-delay': 'soon', 'CC': ['postdate.control']})
+        self.assertEqual(p.client().wait_get('postdate.rejected').headers['x-postdate-cc'], ['postdate.control'])
+        web = Web(g.http())
+        self.addCleanup(web.close)
+        answer = web.post('/v1/messages', {'exchange': '', 'routing_key': 'postdate.control', 'delay_ms': 0, 'body': request})
+        self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), answer)
+        made = run_psql(self.login('shop'), f"select postdate.schedule('postdate.control', '{request}', '0 s', exchange => '')")[0][0]
+        wait_until(lambda: "gateway's own queue" in (p.value(f"select error from postdate.messages where id = '{made}'") or ''), 10,
+                   'the one from SQL to be refused')
+        self.assertEqual(p.value(f"select state from postdate.messages where id = '{victim}'"), 'scheduled')
 
     def run_with(self, p, transport, app_url, inbox, env):
         g = p.gateway(**env, **handover(transport))
