@@ -47,7 +47,7 @@ struct broker {
     bool tls;
     bool tls_has_cert;  /* a client certificate is shown */
     char tls_host[256]; /* whom the certificate must be for */
-    char tls_why[400];  /* why the server's certificate was refused; "" it was not */
+    char tls_why[420];  /* why the server's certificate was refused; "" it was not */
     bool dead;          /* the channel or connection is gone: every further call fails */
     bool gone;          /* the connection is: there is nobody to say goodbye to */
     bool shut_down;     /* it said that it shuts down */

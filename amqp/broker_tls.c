@@ -83,7 +83,7 @@ static const char *format_time(const ASN1_TIME *time, char *out, size_t out_size
 static void explain(struct broker *b, int error, X509 *cert, int depth)
 {
     const char *whose = depth == 0 ? "its certificate" : "the certificate of its authority";
-    char names[200], when[40];
+    char names[160], when[40];
     size_t size = sizeof(b->tls_why);
 
     switch (error) {

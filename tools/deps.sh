@@ -5,7 +5,7 @@
 set -u
 
 packages=(gcc make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libinih-dev libmicrohttpd-dev libcmocka-dev
-    postgresql rabbitmq-server python3 python3-pika "$@")
+    postgresql rabbitmq-server openssl python3 python3-pika "$@")
 
 if ! command -v dpkg-query >/dev/null; then
     pkg-config --exists librabbitmq libssl libpq jansson inih libmicrohttpd cmocka 2>/dev/null && command -v rabbitmq-server >/dev/null &&

@@ -6,7 +6,7 @@ import time
 import harness
 from harness import wait_until
 from test_http import DUE, HttpTest
-from web import Raw
+from web import Raw, Web
 
 HEAD = b'POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n'
 GOOD = json.dumps(dict(DUE, routing_key='r')).encode()
@@ -81,6 +81,21 @@ class Hostile(HttpTest):
         self.assertEqual(answer.problem, 'too-large')
         self.refused(b'GET /livez HTTP/1.1\r\nHost: h\r\nX: ' + b'x' * 60_000 + b'\r\n\r\n', 400, 413, 431, 0)
         self.refused(b'GET /' + b'x' * 60_000 + b' HTTP/1.1\r\nHost: h\r\n\r\n', 400, 413, 414, 431, 0)
+
+    def test_a_page_in_a_browser_does_not_get_in(self):
+        """Its name leads to 127.0.0.1; or it sends what needs no leave of the browser."""
+        for host in ('evil.example', 'evil.example:8480', 'localhost.evil.example', '127.0.0.1.evil.example', 'x' * 300):
+            answer = self.web.ask('GET', '/v1/messages', headers={'Host': host})
+            self.assertEqual((answer.status, answer.problem), (400, 'invalid-request'), host)
+        for host in ('localhost', 'LocalHost:1', '127.0.0.1:8480', '[::1]:8480', '10.1.2.3'):
+            self.assertEqual(self.web.ask('GET', '/v1/messages', headers={'Host': host}).status, 200, host)
+        for kind in ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data'):
+            self.assertEqual(self.web.ask('POST', '/v1/messages', '{}', {'Content-Type': kind}).status, 415, kind)
+        plain = Web(self.address)
+        self.addCleanup(plain.close)
+        answer = plain.ask('OPTIONS', '/v1/messages', headers={'Origin': 'http://evil.example'})
+        self.assertEqual(answer.status, 405)
+        self.assertNotIn('access-control-allow-origin', answer.headers)
 
     def test_requests_that_can_be_read_in_two_ways(self):
         length = b'Content-Length: %d\r\n' % len(GOOD)
