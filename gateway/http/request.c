@@ -231,7 +231,7 @@ void http_request_headers(struct http_request *r, const char *method)
     }
     if (rc == 0 && (find_route(r, method) != 0 || check_headers(r, &h, method) != 0))
         rc = -1;
-    if (rc == 0 && check_host(r, &h) != 0)
+    if (rc == 0 && r->route->handler == HTTP_API && check_host(r, &h) != 0)
         rc = -1;
     if (rc == 0 && r->route->handler == HTTP_API && http_authorize(r) != 0)
         rc = -1;
