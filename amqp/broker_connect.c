@@ -28,90 +28,13 @@ static struct timeval timeval_of_ms(int ms)
     return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000L};
 }
 
-/* --- TLS */
-
-static int check_readable(const char *option, const char *path, struct err *e)
-{
-    if (access(path, R_OK) != 0) {
-        return err_set(e, ERR_CONFIG, "%s: cannot read '%s': %s", option, path, strerror(errno));
-    }
-    return 0;
-}
-
-/* rabbitmq-c 0.11 can't ask OpenSSL for its default place. */
-static const char *system_ca_file(void)
-{
-    static const char *const places[] = {
-        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch */
-        "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora, RHEL */
-        "/etc/ssl/ca-bundle.pem",             /* SUSE */
-        "/etc/ssl/cert.pem",
-    };
-    const char *wanted = getenv("SSL_CERT_FILE");
-
-    if (wanted && *wanted) {
-        return wanted;
-    }
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (access(places[i], R_OK) == 0) {
-            return places[i];
-        }
-    }
-    return NULL;
-}
-
-static amqp_socket_t *new_tls_socket(struct broker *b, const struct broker_options *o, struct err *e)
-{
-    bool own_ca = o->ca_file && *o->ca_file;
-    bool has_cert = o->cert_file && *o->cert_file;
-    bool has_key = o->key_file && *o->key_file;
-    const char *ca = own_ca ? o->ca_file : system_ca_file();
-
-    if (!ca) {
-        err_set(e, ERR_CONFIG,
-                "ca_file: no system CA certificates found; name the file with the authority that signed "
-                "RabbitMQ's certificate");
-        return NULL;
-    }
-    if (has_cert != has_key) {
-        err_set(e, ERR_CONFIG, "cert_file and key_file belong together: set both or neither");
-        return NULL;
-    }
-    if (check_readable("ca_file", ca, e) || (has_cert && (check_readable("cert_file", o->cert_file, e) ||
-                                                          check_readable("key_file", o->key_file, e)))) {
-        return NULL;
-    }
-
-    amqp_socket_t *socket = amqp_ssl_socket_new(b->conn);
-    if (!socket) {
-        err_set(e, ERR_BUG, "cannot set up TLS");
-        return NULL;
-    }
-    amqp_ssl_socket_set_verify_peer(socket, 1);
-    amqp_ssl_socket_set_verify_hostname(socket, 1);
-    amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST);
-    amqp_ssl_socket_set_key_passwd(socket, ""); /* else OpenSSL asks for it on the terminal */
-    if (amqp_ssl_socket_set_cacert(socket, ca) != AMQP_STATUS_OK) {
-        err_set(e, ERR_CONFIG, "ca_file: '%s' holds no PEM certificates", ca);
-        return NULL;
-    }
-    if (has_cert && amqp_ssl_socket_set_key(socket, o->cert_file, o->key_file) != AMQP_STATUS_OK) {
-        err_set(e, ERR_CONFIG,
-                "cert_file '%s' and key_file '%s': not a PEM certificate with its key (a key protected by a "
-                "password is not supported)",
-                o->cert_file, o->key_file);
-        return NULL;
-    }
-    return socket;
-}
-
 /* --- TCP */
 
 static int connect_socket(struct broker *b, const struct broker_options *o, const struct broker_url *url,
                           struct err *e)
 {
     struct timeval timeout = timeval_of_ms(timeout_of(o));
-    amqp_socket_t *socket = url->tls ? new_tls_socket(b, o, e) : amqp_tcp_socket_new(b->conn);
+    amqp_socket_t *socket = url->tls ? broker_tls_socket(b, o, url->host, e) : amqp_tcp_socket_new(b->conn);
     int one = 1;
     unsigned user_timeout_ms = USER_TIMEOUT_MS;
 

@@ -22,12 +22,10 @@ static enum err_kind status_kind(int status)
     case AMQP_STATUS_INVALID_PARAMETER:
     case AMQP_STATUS_TABLE_TOO_BIG:
         return ERR_BUG;
-    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
-    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
     case AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION:
     case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD:
         return ERR_CONFIG;
-    default:
+    default: /* a refused certificate, too: it can be renewed while we wait */
         return ERR_AWAY;
     }
 }
@@ -48,11 +46,9 @@ static const char *status_text(int status)
     case AMQP_STATUS_BAD_AMQP_DATA:
     case AMQP_STATUS_UNKNOWN_CLASS:
     case AMQP_STATUS_UNKNOWN_METHOD:
-        return "what came back is not AMQP 0-9-1";
+        return "what came back is not AMQP 0-9-1 (for a TLS port write amqps://)";
     case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
-        return "its certificate is not signed by an authority in ca_file (or the system's)";
-    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
-        return "its certificate is for another host name";
+        return "its certificate is refused";
     case AMQP_STATUS_SSL_CONNECTION_FAILED:
         return "the TLS handshake failed";
     default:
@@ -62,9 +58,10 @@ static const char *status_text(int status)
 
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e)
 {
+    const char *tls = broker_tls_reason(b, status);
     mark_dead(b);
     return err_set(e, status_kind(status), "cannot %s: RabbitMQ at %s: %s", what, b->address,
-                   status_text(status));
+                   tls ? tls : status_text(status));
 }
 
 static bool text_contains(struct bytes text, const char *part)

@@ -46,9 +46,12 @@ struct broker {
      * given to another file. */
     int fd;
     bool tls;
-    bool dead;      /* the channel or connection is gone: every further call fails */
-    bool gone;      /* the connection is: there is nobody to say goodbye to */
-    bool shut_down; /* it said that it shuts down */
+    bool tls_has_cert;  /* a client certificate is shown */
+    char tls_host[256]; /* whom the certificate must be for */
+    char tls_why[420];  /* why the server's certificate was refused; "" it was not */
+    bool dead;          /* the channel or connection is gone: every further call fails */
+    bool gone;          /* the connection is: there is nobody to say goodbye to */
+    bool shut_down;     /* it said that it shuts down */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
     struct buf out;    /* whole frames of publishes that are not sent yet; plain TCP only */
@@ -87,6 +90,15 @@ int broker_fail_reply(struct broker *b, amqp_rpc_reply_t reply, enum broker_phas
                       struct err *e);
 /* Sending failed: looks whether the server said why before it hung up. */
 int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
+
+/* --- broker_tls.c */
+/* A socket that trusts o->ca_file (or the system's authorities) and only a certificate for `host`; b->conn
+ * owns it. NULL with ERR_CONFIG: files; ERR_BUG: OpenSSL. */
+amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
+                                 struct err *e);
+/* What TLS says about a failure with that status of the library, which the calling thread has just met on b,
+ * with a remedy; NULL: nothing. Valid until the next call. */
+const char *broker_tls_reason(const struct broker *b, int status);
 
 /* --- broker_publish.c */
 /* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:

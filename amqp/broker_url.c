@@ -160,7 +160,12 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e)
     if (strchr(slash + 1, '/')) {
         return err_set(
             e, ERR_CONFIG,
-            "amqp URL: only one '/' may follow the host; a vhost that contains '/' is written with %%2f");
+            "amqp URL: only one '/' may follow the host; in a vhost or a password it is written %%2f");
+    }
+    if (strchr(slash + 1, '@')) { /* "user:pa/ss@host" */
+        return err_set(
+            e, ERR_CONFIG,
+            "amqp URL: '@' behind the host (in a vhost it is written %%40; '/' in a password %%2f)");
     }
     return url_decode(slash + 1, slash + 1 + strlen(slash + 1), out->vhost, sizeof(out->vhost), "vhost", e);
 }

@@ -2,6 +2,7 @@
 #include "core/controls.h"
 #include "core/deadletter.h"
 #include "core/delay.h"
+#include "core/reserved.h"
 #include "core/wire.h"
 
 #define HEADER_X_DELAY "x-delay"
@@ -188,6 +189,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .on_conflict = d.controls.on_conflict,
         .hold = d.controls.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
+    if (reserved_check(out, rules->intake_queue, e) != 0)
+        return -1;
     if (d.controls.has_hold)
         out->hold = d.controls.hold;
     if (has_died(

@@ -7,6 +7,24 @@
 #define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_INTAKE "x-postdate-intake"
 #define HEADER_ROUTING_KEY "x-postdate-routing-key"
+#define HEADER_CC "x-postdate-cc"
+#define HEADER_BCC "x-postdate-bcc"
+
+/* Under its own name it would be further routing keys for RabbitMQ: queues that the publisher may not write
+ * to, but the gateway, which parks by the default exchange, may. */
+static bool put_carbon_copy(const struct wire_field *f, struct buf *headers)
+{
+    const char *name = bytes_equal_str(f->name, "CC")    ? HEADER_CC
+                       : bytes_equal_str(f->name, "BCC") ? HEADER_BCC
+                                                         : NULL;
+    if (name == NULL)
+        return false;
+    struct bytes n = bytes_of_str(name);
+    buf_put_u8(headers, (uint8_t)n.len);
+    buf_put_bytes(headers, n);
+    wire_put_item(headers, f->kind, f->value);
+    return true;
+}
 
 static bool is_replaced(const struct wire_properties *p, struct bytes name)
 {
@@ -36,7 +54,7 @@ static void put_with_reason(const struct accept_input *in, struct wire_propertie
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
-        if (!is_replaced(&p, f.name))
+        if (!put_carbon_copy(&f, &headers) && !is_replaced(&p, f.name))
             buf_put_bytes(&headers, f.entry);
     }
     wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);

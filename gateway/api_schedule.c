@@ -1,4 +1,5 @@
 /* Scheduling: from request bodies to the items of a transaction, and from their results to answers. */
+#include "core/reserved.h"
 #include "core/timestamp.h"
 #include "gateway/api_internal.h"
 #include "sql/lookup.h"
@@ -95,6 +96,10 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
     struct message *m = &item->message;
     if (api_scope_admits(scope, &s->parser.rules, m, text, sizeof text) != 0) {
         refuse(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
+        return 0;
+    }
+    if (reserved_check(m, s->parser.rules.intake_queue, &e) != 0) {
+        refuse(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }
     if (s->gateway_holds)

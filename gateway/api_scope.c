@@ -1,5 +1,6 @@
 /* What a caller with a token may name. The delivery exchange is the unit: CC and BCC add routing keys of the
  * same exchange, and headers x-postdate-* are refused in JSON, so that a message can't name a second one. */
+#include "core/reserved.h"
 #include "core/wire.h"
 #include "gateway/api_internal.h"
 
@@ -24,15 +25,6 @@ static bool has_header(const struct message *m, const char *name)
            (p.flags & WIRE_HEADERS) != 0 && wire_find(p.headers, name, &field);
 }
 
-/* The default exchange reaches every queue by its name, so also those through which the gateway takes
- * messages and orders without asking for a token. */
-static bool is_own_queue(const struct accept_rules *rules, struct bytes queue)
-{
-    struct bytes intake = bytes_of_str(rules->intake_queue);
-    return bytes_start_with_str(queue, "postdate.") ||
-           (queue.len >= intake.len && bytes_start_with_str(queue, rules->intake_queue));
-}
-
 int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules, const struct message *m,
                      char *text, size_t size)
 {
@@ -42,7 +34,7 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
     if (!api_scope_has(s, m->exchange))
         snprintf(text, size, "exchange: \"%s\" is not among those that the token lists",
                  bytes_printable(m->exchange, shown, sizeof shown));
-    else if (m->exchange.len == 0 && is_own_queue(rules, m->routing_key))
+    else if (m->exchange.len == 0 && reserved_queue(m->routing_key, rules->intake_queue))
         snprintf(text, size, "routing_key: with a token, the gateway's own queue \"%s\" is out of reach",
                  bytes_printable(m->routing_key, shown, sizeof shown));
     else if (m->exchange.len == 0 && (has_header(m, "CC") || has_header(m, "BCC")))

@@ -62,6 +62,7 @@ struct config {
     struct {
         enum config_log_level level;
         bool json;
+        bool core_dumps;
     } log;
     char *source; /* the file it was read from, or NULL */
 };

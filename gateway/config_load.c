@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)1024 * 1024)
@@ -208,6 +209,38 @@ static size_t find_malformed(struct config_loader *l, const char *path, char *te
     return count;
 }
 
+/* "user:password@" or "password=". */
+static bool has_password(const char *url)
+{
+    if (url == NULL || strstr(url, "password=") != NULL)
+        return url != NULL;
+    const char *authority = strstr(url, "://");
+    size_t len = authority != NULL ? strcspn(authority += 3, "/?") : 0;
+    const char *at = len > 0 ? memrchr(authority, '@', len) : NULL;
+    return at != NULL && memchr(authority, ':', (size_t)(at - authority)) != NULL;
+}
+
+static void warn_readable_passwords(const struct ini_source *s)
+{
+    struct stat st;
+    char warning[600];
+    bool here = false;
+    for (size_t i = 0; i < option_count; i++) {
+        const char *value = NULL;
+        if (s->seen[i] == 0 || !option_table[i].secret)
+            continue;
+        memcpy(&value, (const char *)s->loader->config + option_table[i].offset, sizeof value);
+        here |= has_password(value);
+    }
+    if (!here || stat(s->path, &st) != 0 || !S_ISREG(st.st_mode) || (st.st_mode & S_IROTH) == 0)
+        return;
+    snprintf(warning, sizeof warning,
+             "%.400s holds a password, and every user of this machine may read it: chmod o-r, or keep the "
+             "address in a file of its own (POSTDATE_AMQP_URL_FILE)",
+             s->path);
+    config_warning(s->loader, warning);
+}
+
 void config_load_file(struct config_loader *l, const char *path, bool must_exist)
 {
     int malformed[20];
@@ -226,7 +259,10 @@ void config_load_file(struct config_loader *l, const char *path, bool must_exist
         config_mistake(l, path, 0, "out of memory");
     size_t count = find_malformed(l, path, text, malformed, sizeof malformed / sizeof malformed[0]);
     struct ini_source s = {.loader = l, .path = path, .next = text, .skip = malformed, .skip_count = count};
+    size_t size = strlen(text);
     ini_parse_stream(read_line, &s, take_option, &s);
+    warn_readable_passwords(&s);
+    explicit_bzero(text, size); /* the passwords in it */
     free(text);
 }
 

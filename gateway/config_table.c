@@ -158,6 +158,8 @@ const struct option option_table[] = {
      .help = "least severity to log"},
     {"log", "format", OPTION_FLAG, "text", .choices = log_formats, AT(log.json),
      .help = "json: one object per line"},
+    {"log", "core_dumps", OPTION_FLAG, "off", .choices = off_on, AT(log.core_dumps),
+     .help = "on: a crash may leave a core file, and this user's debuggers may look in; both show passwords"},
 };
 const size_t option_count = sizeof option_table / sizeof option_table[0];
 _Static_assert(sizeof option_table / sizeof option_table[0] <= OPTION_COUNT_MAX, "raise OPTION_COUNT_MAX");

@@ -196,6 +196,8 @@ void option_clear(const struct option *o, struct config *c)
     if (o->kind == OPTION_TEXT) {
         char *old = NULL, *none = NULL;
         memcpy(&old, field(c, o->offset), sizeof(char *));
+        if (o->secret && old != NULL)
+            explicit_bzero(old, strlen(old));
         free(old);
         memcpy(field(c, o->offset), &none, sizeof(char *));
     } else if (o->kind == OPTION_LIST) {

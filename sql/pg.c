@@ -28,7 +28,7 @@ static const char session_setup[] =
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
-static void one_line(const char *text, char *out, size_t out_size)
+void pg_one_line(const char *text, char *out, size_t out_size)
 {
     size_t n = 0;
     for (; *text && n + 1 < out_size; text++) {
@@ -72,7 +72,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     const char *sqlstate = r ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (sqlstate) {
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
-        one_line(primary ? primary : "", text, sizeof text);
+        pg_one_line(primary ? primary : "", text, sizeof text);
         return err_set(e, kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
@@ -82,7 +82,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         shutdown(PQsocket(c->conn), SHUT_RDWR);
     if (c->silent)
         return err_set(e, ERR_AWAY, "no answer from Postgres within %d s", (c->answer_ms + 999) / 1000);
-    one_line(PQerrorMessage(c->conn), text, sizeof text);
+    pg_one_line(PQerrorMessage(c->conn), text, sizeof text);
     return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
 }
 
@@ -91,7 +91,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
 {
     char text[400];
-    one_line(conn ? PQerrorMessage(conn) : "out of memory", text, sizeof text);
+    pg_one_line(conn ? PQerrorMessage(conn) : "out of memory", text, sizeof text);
     char *location = strstr(text, " LOCATION:");
     if (location)
         *location = '\0';
@@ -104,6 +104,12 @@ static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
         memcpy(sqlstate, fatal + 7, 5);
         enum err_kind k = kind_of_sqlstate(sqlstate);
         kind = k == ERR_BUG || k == ERR_BUSY ? ERR_AWAY : k;
+    }
+    if (conn && strstr(text, "certificate verify failed")) {
+        const char *reason = pg_tls_reason(conn);
+        return err_set(e, kind,
+                       "cannot connect to Postgres: %s: %s (renew it, or name its authority in sslrootcert)",
+                       text, reason ? reason : "expired, or its authority is not trusted");
     }
     return err_set(e, kind, "cannot connect to Postgres: %s", text);
 }
@@ -136,15 +142,9 @@ static PGconn *start_connect(const char *url, const char *name, struct err *e)
         {"tcp_user_timeout", "20000"}, {"client_encoding", "UTF8"},
     };
     enum { EXTRA = sizeof defaults / sizeof defaults[0] + 2 };
-    char *message = NULL;
-    PQconninfoOption *options = PQconninfoParse(url, &message);
-    if (!options) {
-        char text[300];
-        one_line(message ? message : "out of memory", text, sizeof text);
-        PQfreemem(message);
-        err_set(e, ERR_CONFIG, "postgres.url: %s", text);
+    PQconninfoOption *options = pg_url_parse(url, e);
+    if (!options)
         return NULL;
-    }
     size_t n = 0, total = EXTRA;
     for (PQconninfoOption *o = options; o->keyword; o++)
         total++;

@@ -16,6 +16,14 @@ struct pg *pg_open(const char *url, const char *name, struct err *e);
 void pg_close(struct pg *c); /* NULL is fine */
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
+/* Who could read or change on the way what this connection says. */
+enum pg_wire {
+    PG_WIRE_LOCAL,      /* it does not leave this machine */
+    PG_WIRE_VERIFIED,   /* encrypted, and the server has shown who it is */
+    PG_WIRE_UNVERIFIED, /* encrypted, but to whoever answered */
+    PG_WIRE_PLAIN,
+};
+enum pg_wire pg_wire(const struct pg *c);
 int pg_backend_pid(const struct pg *c);
 
 /* LISTEN postdate_wake; then pg_drain_notifies after poll(2) says readable: true if any came. */

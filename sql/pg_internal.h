@@ -55,6 +55,16 @@ void pg_array_id(struct buf *b, struct message_id id);
 void pg_array_int4(struct buf *b, int32_t v);
 void pg_array_null(struct buf *b);
 
+/* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with
+ * ERR_CONFIG, and a text that quotes nothing that may be part of a password. */
+PQconninfoOption *pg_url_parse(const char *url, struct err *e);
+/* Text in one line, cut to out_size. */
+void pg_one_line(const char *text, char *out, size_t out_size);
+
+/* After a refused certificate: OpenSSL's words for what is wrong with it, or NULL. Connects once more: takes
+ * at most about three times two seconds. */
+const char *pg_tls_reason(PGconn *conn);
+
 /* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY. */
 struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
 /* Takes the answer to what PQsend… returned `sent` for, within answer_ms: what PQexec would return. */

@@ -1,6 +1,9 @@
 # The private Postgres of stack.sh. Sourced, not run.
 # shellcheck shell=bash disable=SC2154
 
+# Names the socket; only a server that is told to listen on TCP, too, needs another one.
+postgres_port=${STACK_POSTGRES_PORT:-5432}
+
 postgres_find() {
     postgres_bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
     [[ -x $postgres_bin/initdb ]] || postgres_bin=$(dirname "$(command -v initdb)" 2>/dev/null)
@@ -9,10 +12,10 @@ postgres_find() {
 
 postgres_pid() { pid_if "$home/postgres/data/postmaster.pid" "$home/postgres/data"; }
 
-postgres_url() { echo "postgresql:///postdate?host=$home/postgres/run&port=5432&user=postdate"; }
+postgres_url() { echo "postgresql:///postdate?host=$home/postgres/run&port=$postgres_port&user=postdate"; }
 
 # The stack's superuser; the tests' own URL is the ordinary role `postdate`.
-postgres_sql() { "$postgres_bin/psql" -h "$home/postgres/run" -p 5432 -U postgres -qAtX -v ON_ERROR_STOP=1 "$@"; }
+postgres_sql() { "$postgres_bin/psql" -h "$home/postgres/run" -p "$postgres_port" -U postgres -qAtX -v ON_ERROR_STOP=1 "$@"; }
 
 postgres_init() {
     local dir=$home/postgres
@@ -26,7 +29,7 @@ postgres_init() {
     # fsync stays on: what the tests learn about durability must be true.
     cat >"$dir/data/stack.conf" <<CONF
 listen_addresses = ''
-port = 5432
+port = $postgres_port
 unix_socket_directories = '$dir/run'
 shared_buffers = '128MB'
 max_connections = 300
@@ -76,7 +79,7 @@ postgres_wait() {
     [[ $postgres_started ]] || return 0
     # Crash recovery after a kill -9 may take its time.
     local until=$((postgres_started + 120000))
-    until "$postgres_bin/pg_isready" -q -h "$home/postgres/run" -p 5432; do
+    until "$postgres_bin/pg_isready" -q -h "$home/postgres/run" -p "$postgres_port"; do
         if ! pid_lives "$postgres_child" || [[ $(now_ms) -gt $until ]]; then
             say "Postgres did not start; the end of $STACK_DIR/postgres.log:"
             tail -n 8 "$STACK_DIR/postgres.log" >&2

@@ -2,6 +2,7 @@
 
 #include "core/duration.h"
 #include "core/timestamp.h"
+#include "gateway/secrets.h"
 #include "sql/accept_store.h"
 #include "sql/lookup.h"
 #include "sql/migrate.h"
@@ -55,6 +56,7 @@ int cli_load_config(struct cli *cli)
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return err_exit_code(&e);
     cli->has_config = true;
+    secrets_allow_dumps(cli->config.log.core_dumps);
     return 0;
 }
 

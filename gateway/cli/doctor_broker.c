@@ -58,8 +58,14 @@ static void refuse_connection(struct doctor *d, const struct err *e)
         doctor_remedy(d,
                       "rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is written %%2f)",
                       t->vhost);
+    else if (t->tls)
+        doctor_remedy(
+            d,
+            "do what the text says, start RabbitMQ, or check host and port in amqp.url; look closer with: "
+            "openssl s_client -connect %s -verify_return_error",
+            t->address);
     else
-        doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; for amqps://, amqp.ca_file");
+        doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://");
 }
 
 void doctor_check_broker(struct doctor *d)

@@ -1,5 +1,7 @@
 #include "gateway/cli/doctor.h"
 
+#include <string.h>
+
 static void report_mistake(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
@@ -11,7 +13,9 @@ static void report_warning(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
     doctor_report(d, FINDING_WARN, "config", "%s", text);
-    doctor_remedy(d, "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
+    doctor_remedy(d, strstr(text, "chmod") != NULL
+                         ? "sudo chown root:postdate FILE; sudo chmod 640 FILE"
+                         : "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
 }
 
 void doctor_check_config(struct doctor *d)

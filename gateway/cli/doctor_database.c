@@ -12,6 +12,28 @@
 
 #define LONG_OPEN_MS INT64_C(600000)
 
+static void report_wire(struct doctor *d)
+{
+    static const char remedy[] =
+        "add to postgres.url: sslmode=verify-full, and sslrootcert=FILE with the authority that signed the "
+        "server's certificate";
+    switch (pg_wire(d->pg)) {
+    case PG_WIRE_LOCAL:
+        doctor_report(d, FINDING_OK, "database.tls", "does not leave this machine");
+        return;
+    case PG_WIRE_VERIFIED:
+        doctor_report(d, FINDING_OK, "database.tls", "encrypted, the certificate is checked");
+        return;
+    case PG_WIRE_UNVERIFIED:
+        doctor_report(d, FINDING_WARN, "database.tls", "encrypted, but nobody checks who the server is");
+        break;
+    case PG_WIRE_PLAIN:
+        doctor_report(d, FINDING_WARN, "database.tls", "messages cross the network unencrypted");
+        break;
+    }
+    doctor_remedy(d, "%s", remedy);
+}
+
 void doctor_check_database(struct doctor *d)
 {
     struct err e;
@@ -23,6 +45,8 @@ void doctor_check_database(struct doctor *d)
         doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
         if (e.kind == ERR_PERMISSION)
             doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
+        else if (strncmp(e.text, "postgres.url", 12) == 0)
+            doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
         else if (e.kind == ERR_CONFIG)
             doctor_remedy(d,
                           "check the database's name in postgres.url; create it with: createdb -E UTF8 NAME");
@@ -36,6 +60,7 @@ void doctor_check_database(struct doctor *d)
                       s.user);
     else
         doctor_report(d, FINDING_OK, "database.connection", "%s", where);
+    report_wire(d);
 }
 
 void doctor_check_pooling(struct doctor *d)

@@ -2,6 +2,7 @@
 
 #include "core/buf.h"
 #include "core/clock.h"
+#include "gateway/secrets.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +23,7 @@ static void become(const struct doctor_program *p, int out, int words)
     if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(out, 1) < 0 || dup2(words, 2) < 0)
         _exit(NOT_FOUND_CODE);
     signal(SIGPIPE, SIG_DFL);
+    secrets_leave_environment();
     /* execvp takes its list without const, and does not write to it. */
     execvp(p->path, (char *const *)(uintptr_t)argv);
     _exit(NOT_FOUND_CODE);

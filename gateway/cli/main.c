@@ -1,6 +1,7 @@
 /* The command line `postdate`: works on the database directly, with or without a running gateway. */
 #include "gateway/cli/cli.h"
 #include "gateway/json_memory.h"
+#include "gateway/secrets.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -127,6 +128,7 @@ static int finish_output(int code)
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
+    secrets_allow_dumps(false);
     signal(SIGPIPE, SIG_IGN);
     json_memory_open();
     json_memory_begin();     /* for the whole run: nothing incomplete is printed, or scheduled */

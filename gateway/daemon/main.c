@@ -8,6 +8,7 @@
 #include "gateway/http/http.h"
 #include "gateway/json_memory.h"
 #include "gateway/log.h"
+#include "gateway/secrets.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -85,6 +86,7 @@ static void reload(struct daemon *d)
         return;
     }
     log_setup(c.log.level, c.log.json);
+    secrets_allow_dumps(c.log.core_dumps);
     config_free(&c);
     log_info("SIGHUP: log settings read again; all other options need a restart");
 }
@@ -365,6 +367,7 @@ int main(int argc, char **argv)
                                             {0}};
     static struct daemon d;
     bool check = false;
+    secrets_allow_dumps(false);
     json_memory_open();
     for (int o; (o = getopt_long(argc, argv, "c:", options, NULL)) != -1;) {
         switch (o) {
@@ -403,6 +406,7 @@ int main(int argc, char **argv)
         return 0;
     }
     log_setup(d.config.log.level, d.config.log.json);
+    secrets_allow_dumps(d.config.log.core_dumps);
     block_signals();
     set_stack_size();
     int code = run(&d);

@@ -1,6 +1,7 @@
 #include "gateway/daemon/publisher.h"
 
 #include "core/outgoing.h"
+#include "core/reserved.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
@@ -126,6 +127,11 @@ static int compose(struct publisher *p, struct held *h, struct bytes *exchange, 
     if (p->transport)
         return handover_compose(p, h, exchange, e);
     *exchange = h->message.exchange;
+    /* What came by SQL was not looked at before. */
+    if (reserved_check(&h->message, p->gateway->config->intake.queue, e) != 0) {
+        publisher_refuse(p, h, e->text);
+        return 0;
+    }
     if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
     publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);

@@ -1,6 +1,8 @@
 #include "gateway/daemon/startup.h"
 
+#include "amqp/inspect.h"
 #include "amqp/topology.h"
+#include "gateway/log.h"
 #include "sql/migrate.h"
 #include "sql/partition.h"
 #include "sql/settings.h"
@@ -56,8 +58,25 @@ static int record_settings(const struct gateway *g, struct pg *pg, struct err *e
     return settings_record(pg, &s, e);
 }
 
+/* Said once, at the start: passwords and messages that others can read or change on their way. */
+static void warn_of_open_wires(const struct gateway *g, enum pg_wire wire)
+{
+    struct inspect_target t;
+    struct err ignored;
+    if (wire == PG_WIRE_PLAIN)
+        log_warning(
+            "postgres.url: messages cross the network unencrypted (sslmode=verify-full, with sslrootcert, "
+            "encrypts them and checks who the server is)");
+    if (wire == PG_WIRE_UNVERIFIED)
+        log_warning("postgres.url: encrypted, but nobody checks who the server is (sslmode=verify-full, with "
+                    "sslrootcert, does)");
+    if (inspect_target(g->config->amqp.url, &t, &ignored) == 0 && !t.tls && !t.local)
+        log_warning("amqp.url: the password and messages cross the network unencrypted (amqps://, with "
+                    "amqp.ca_file, encrypts them and checks who the server is)");
+}
+
 /* One try of everything. */
-static int try_once(struct gateway *g, struct watch **failed, struct err *e)
+static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire, struct err *e)
 {
     const struct config *c = g->config;
     char expired[300], vhost[256];
@@ -67,6 +86,8 @@ static int try_once(struct gateway *g, struct watch **failed, struct err *e)
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
     if (rc == 0)
         rc = migrate_check(pg, "", vhost, false, e);
+    if (pg)
+        *wire = pg_wire(pg);
     if (rc == 0)
         rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
     if (rc == 0) {
@@ -97,8 +118,11 @@ int startup_run(struct gateway *g, struct err *e)
     unsigned attempt = 0;
     while (!gateway_stopping(g, STOP_INTAKE)) {
         struct watch *failed;
-        if (try_once(g, &failed, e) == 0)
+        enum pg_wire wire = PG_WIRE_LOCAL;
+        if (try_once(g, &failed, &wire, e) == 0) {
+            warn_of_open_wires(g, wire);
             return 0;
+        }
         if (!err_is_transient(e))
             return -1;
         watch_failed(failed, e);

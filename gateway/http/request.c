@@ -1,6 +1,7 @@
 /* One request from its first line to the desk. */
 #include "gateway/http/http_internal.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,7 @@ static void know_answer(struct http_request *r)
 
 struct headers {
     int host, length, encoding, authorization, type, key;
-    const char *length_value, *type_value, *key_value;
+    const char *host_value, *length_value, *type_value, *key_value;
 };
 
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -67,6 +68,7 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
     (void)kind;
     if (strcasecmp(name, "Host") == 0) {
         h->host++;
+        h->host_value = value;
     } else if (strcasecmp(name, "Content-Length") == 0) {
         h->length++;
         h->length_value = value;
@@ -137,6 +139,35 @@ static int take_key(struct http_request *r, const char *value)
     return 0;
 }
 
+/* An address, or localhost; a port may follow. */
+static bool is_this_machine(const char *host)
+{
+    char name[64];
+    struct in_addr v4;
+    if (*host == '[')
+        return true; /* an IPv6 address: no name leads there */
+    size_t len = strcspn(host, ":");
+    if (len >= sizeof name)
+        return false;
+    memcpy(name, host, len);
+    name[len] = '\0';
+    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, &v4) == 1;
+}
+
+/* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
+ * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
+static int check_host(struct http_request *r, const struct headers *h)
+{
+    const struct config *c = r->http->gateway->config;
+    if (c->http.tokens || c->http.insecure_listen || h->host_value == NULL || is_this_machine(h->host_value))
+        return 0;
+    api_fail(&r->api.answer, API_INVALID_REQUEST,
+             "Host: \"%.100s\" is not this machine: without tokens, allowed are localhost and addresses (or "
+             "http.tokens = on, or http.insecure_listen = on)",
+             h->host_value);
+    return -1;
+}
+
 static bool has_body(const struct headers *h)
 {
     return h->encoding > 0 || (h->length_value != NULL && strcmp(h->length_value, "0") != 0);
@@ -199,6 +230,8 @@ void http_request_headers(struct http_request *r, const char *method)
         rc = -1;
     }
     if (rc == 0 && (find_route(r, method) != 0 || check_headers(r, &h, method) != 0))
+        rc = -1;
+    if (rc == 0 && r->route->handler == HTTP_API && check_host(r, &h) != 0)
         rc = -1;
     if (rc == 0 && r->route->handler == HTTP_API && http_authorize(r) != 0)
         rc = -1;

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -53,6 +54,11 @@ def needs_vhosts(count):
         test.vhosts = count
         return test
     return mark
+
+
+def free_port():
+    with socket.create_server(('127.0.0.1', 0)) as s:
+        return s.getsockname()[1]
 
 
 def now_ms():

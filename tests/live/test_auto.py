@@ -1,19 +1,13 @@
 """Who waits when nobody says it (handover.transport = auto), with which rights, and from which clock delays count."""
 import glob
-import json
 import os
 import shutil
 import subprocess
 import urllib.parse
 
-import pika
-import pika.exceptions
-
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
 from test_transports import handover
-
-PLUGINS_CONFIG = os.path.join(harness.ROOT, 'plugins-config')
 
 
 def url_of(p, user, password):
@@ -105,76 +99,6 @@ class PluginGoes(LiveTest):
         self.assertEqual(sorted(m.body for m in inbox.all()), sorted(due))
         for m in inbox.all():
             self.assertGreaterEqual(m.at_ms, due[m.body])
-
-
-@harness.not_san
-class LeastPrivilege(LiveTest):
-    """The user of plugins-config/definitions.json, as docker/ and the README have it."""
-    weight = 25
-
-    def import_definitions(self, p):
-        password = 'a password / with & signs'
-        made = subprocess.run([os.path.join(PLUGINS_CONFIG, 'make_definitions.sh'),
-                               os.path.join(PLUGINS_CONFIG, 'definitions.json')], input=password.encode(),
-                              stdout=subprocess.PIPE, check=True)
-        definitions = json.loads(made.stdout)
-        self.assertEqual([v['name'] for v in definitions['vhosts']], ['/'])
-        user = 'least-' + p.vhost
-        definitions['vhosts'] = []
-        definitions['users'][0]['name'] = definitions['permissions'][0]['user'] = user
-        definitions['permissions'][0]['vhost'] = p.vhost
-        path = os.path.join(p.stack.directory, f'definitions-{p.vhost}.json')
-        with open(path, 'w', encoding='utf-8') as f:
-            json.dump(definitions, f)
-        self.addCleanup(os.remove, path)
-        os.chmod(path, 0o644)
-        p.stack.rabbitmqctl('import_definitions', path)
-        self.addCleanup(delete_user, p.stack, user)
-        return url_of(p, user, urllib.parse.quote(password, safe=''))
-
-    def test_it_can_do_all_that_the_gateway_needs_and_nothing_else(self):
-        p = self.place()
-        url = self.import_definitions(p)
-        inbox = None
-        for transport in ('ttl', 'plugin', 'timer'):
-            g = p.gateway(POSTDATE_AMQP_URL=url, **handover(transport))
-            self.assertTrue(g.lines_with(rf'ready\b.*transport {transport}'), g.log())
-            inbox = inbox or p.consumer('q', bind='k')
-            c = p.client()
-            work = c.queue('work.' + transport)
-            at = now_ms()
-            c.publish('k', transport.encode(), {'x-delay': 1500})
-            c.publish(work, b'by the default exchange', {'x-delay': 300, 'x-postdate-exchange': ''})
-            c.publish('k', b'bad', {'x-delay': 'soon'})
-            self.assert_on_time(inbox.wait_body(transport.encode()), at, 1500)
-            self.assertEqual(c.wait_get(work).body, b'by the default exchange')
-            self.assertIn('x-postdate-error', c.wait_get('postdate.rejected').headers)
-            wait_until(lambda: set(p.counts()) == {'delivered'}, 10, 'all to be settled')
-            self.assertEqual(g.lines_with('refused|cannot|not asked'), [], g.log())
-            self.assertEqual(g.term(), 0)
-        waited = [m.exchange for m in inbox.all()]
-        self.assertEqual(waited, ['postdate.ttl.exit', 'postdate.delayed', 'postdate.delivery'])
-        self.assert_nothing_else(p, url)
-
-    def assert_nothing_else(self, p, url):
-        p.client().queue('foreign')
-        attempts = {
-            'declare a queue': lambda ch: ch.queue_declare('mine'),
-            'declare an exchange': lambda ch: ch.exchange_declare('mine', 'topic'),
-            'delete a queue': lambda ch: ch.queue_delete('foreign'),
-            'purge a queue': lambda ch: ch.queue_purge('foreign'),
-            'read a queue': lambda ch: ch.basic_get('foreign'),
-            'bind a queue': lambda ch: ch.queue_bind('foreign', 'postdate.delivery', '#'),
-            'read an exchange': lambda ch: ch.queue_bind('postdate.intake', 'amq.topic', '#'),
-            'publish elsewhere': lambda ch: ch.basic_publish('amq.topic', 'k', b''),
-        }
-        for what, attempt in attempts.items():
-            with self.subTest(what), pika.BlockingConnection(pika.URLParameters(url)) as connection:
-                channel = connection.channel()
-                channel.confirm_delivery()
-                with self.assertRaises(pika.exceptions.ChannelClosedByBroker) as caught:
-                    attempt(channel)
-                self.assertEqual(caught.exception.reply_code, 403)
 
 
 @harness.not_san

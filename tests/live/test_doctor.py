@@ -12,7 +12,7 @@ import urllib.parse
 import pika
 
 import harness
-from harness import DIE_WITH_PARENT, LiveTest, Place, Stack, run_psql, wait_until, with_path
+from harness import DIE_WITH_PARENT, LiveTest, Place, Stack, free_port, run_psql, wait_until, with_path
 
 FAKETIME = '/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1'
 OWN_PATTERNS = ('^postdate', r'^(postdate.*|amq\.default)$', '^postdate')  # as in plugins-config
@@ -23,11 +23,6 @@ def silent_server():
     """Takes connections and never says a word; yields its port."""
     with socket.create_server(('127.0.0.1', 0), backlog=16) as s:
         yield s.getsockname()[1]
-
-
-def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as s:
-        return s.getsockname()[1]
 
 
 class Doctor(LiveTest):

@@ -42,8 +42,8 @@ CHUNKS = [b'0\r\n\r\n', b'5\r\n', b'-1\r\nx\r\n', b'0x5\r\nabcde\r\n', b'FFFFFFF
 
 def good_request(rng):
     if rng.random() < 0.5:
-        return b'GET %s HTTP/1.1\r\nHost: h\r\n\r\n' % rng.choice(TARGETS[:10])
-    return b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n' + JSON_HEADER + b'Content-Length: %d\r\n\r\n' % len(GOOD) + GOOD
+        return b'GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n' % rng.choice(TARGETS[:10])
+    return b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n' + JSON_HEADER + b'Content-Length: %d\r\n\r\n' % len(GOOD) + GOOD
 
 
 def noise(rng):
@@ -53,7 +53,7 @@ def noise(rng):
 def composed(rng):
     """Parts that exist, put together in ways that should not."""
     end = rng.choice((b'\r\n', b'\r\n', b'\r\n', b'\n', b'\r'))
-    headers = [b'Host: h'] * (rng.random() < 0.8) + rng.choices(HEADERS, k=rng.randrange(6))
+    headers = [b'Host: localhost'] * (rng.random() < 0.8) + rng.choices(HEADERS, k=rng.randrange(6))
     rng.shuffle(headers)
     line = rng.choice(METHODS) + b' ' + rng.choice(TARGETS) + b' ' + rng.choice(VERSIONS)
     body = rng.choice((b'', GOOD, noise(rng), b''.join(rng.choices(CHUNKS, k=3)), b'0\r\n\r\n'))
@@ -78,7 +78,7 @@ def chunked(rng):
     body = b''.join(rng.choices(CHUNKS, k=rng.randint(1, 6)))
     if rng.random() < 0.4:
         body = b'%x\r\n' % len(GOOD) + GOOD + b'\r\n' + body
-    return b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n' + JSON_HEADER + b'Transfer-Encoding: chunked\r\n\r\n' + body
+    return b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n' + JSON_HEADER + b'Transfer-Encoding: chunked\r\n\r\n' + body
 
 
 def pipelined(rng):
@@ -90,12 +90,12 @@ def huge(rng):
     if kind == 0:
         return b'GET /livez HTTP/1.1\r\n' + b''.join(b'X-%d: y\r\n' % i for i in range(rng.choice((500, 5000)))) + b'\r\n'
     if kind == 1:
-        return b'GET /livez HTTP/1.1\r\nHost: h\r\nX: ' + b'x' * rng.choice((30_000, 33_000, 1 << 20)) + b'\r\n\r\n'
+        return b'GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ' + b'x' * rng.choice((30_000, 33_000, 1 << 20)) + b'\r\n\r\n'
     if kind == 2:
         body = b'{"key":"' + b'k' * (1 << 20) + b'",' + GOOD[1:]
     else:
         body = b'{"routing_key":"r","delay":"1h","body":"' + b'\\u0000' * 200_000 + b'"}'
-    return b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n' + JSON_HEADER + b'Content-Length: %d\r\n\r\n' % len(body) + body
+    return b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n' + JSON_HEADER + b'Content-Length: %d\r\n\r\n' % len(body) + body
 
 
 KINDS = [noise, composed, composed, composed, changed, changed, half, chunked, chunked, pipelined, huge]
@@ -163,7 +163,7 @@ class Fuzz(HttpTest):
 
     def test_good_clients_are_served_beside_300_slow_ones(self):
         """Each sends a byte now and then until it is cut off."""
-        head = b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n' + JSON_HEADER + b'Content-Length: 500\r\n\r\n'
+        head = b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n' + JSON_HEADER + b'Content-Length: 500\r\n\r\n'
         slow = [Raw(self.address).send(head if i % 2 else head[:30]) for i in range(300)]
         stop = threading.Event()
 

@@ -6,9 +6,9 @@ import time
 import harness
 from harness import wait_until
 from test_http import DUE, HttpTest
-from web import Raw
+from web import Raw, Web
 
-HEAD = b'POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n'
+HEAD = b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
 GOOD = json.dumps(dict(DUE, routing_key='r')).encode()
 
 # In the manner of JSONTestSuite: what a parser must refuse, or may.
@@ -79,8 +79,23 @@ class Hostile(HttpTest):
         chunk = b'10000\r\n' + b' ' * 65536 + b'\r\n'
         answer = self.refused(HEAD + b'Transfer-Encoding: chunked\r\n\r\n' + chunk * 30 + b'0\r\n\r\n', 413)
         self.assertEqual(answer.problem, 'too-large')
-        self.refused(b'GET /livez HTTP/1.1\r\nHost: h\r\nX: ' + b'x' * 60_000 + b'\r\n\r\n', 400, 413, 431, 0)
-        self.refused(b'GET /' + b'x' * 60_000 + b' HTTP/1.1\r\nHost: h\r\n\r\n', 400, 413, 414, 431, 0)
+        self.refused(b'GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ' + b'x' * 60_000 + b'\r\n\r\n', 400, 413, 431, 0)
+        self.refused(b'GET /' + b'x' * 60_000 + b' HTTP/1.1\r\nHost: localhost\r\n\r\n', 400, 413, 414, 431, 0)
+
+    def test_a_page_in_a_browser_does_not_get_in(self):
+        """Its name leads to 127.0.0.1; or it sends what needs no leave of the browser."""
+        for host in ('evil.example', 'evil.example:8480', 'localhost.evil.example', '127.0.0.1.evil.example', 'x' * 300):
+            answer = self.web.ask('GET', '/v1/messages', headers={'Host': host})
+            self.assertEqual((answer.status, answer.problem), (400, 'invalid-request'), host)
+        for host in ('localhost', 'LocalHost:1', '127.0.0.1:8480', '[::1]:8480', '10.1.2.3'):
+            self.assertEqual(self.web.ask('GET', '/v1/messages', headers={'Host': host}).status, 200, host)
+        for kind in ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data'):
+            self.assertEqual(self.web.ask('POST', '/v1/messages', '{}', {'Content-Type': kind}).status, 415, kind)
+        plain = Web(self.address)
+        self.addCleanup(plain.close)
+        answer = plain.ask('OPTIONS', '/v1/messages', headers={'Origin': 'http://evil.example'})
+        self.assertEqual(answer.status, 405)
+        self.assertNotIn('access-control-allow-origin', answer.headers)
 
     def test_requests_that_can_be_read_in_two_ways(self):
         length = b'Content-Length: %d\r\n' % len(GOOD)
@@ -95,7 +110,7 @@ class Hostile(HttpTest):
     def test_things_that_are_not_http(self):
         for data in (b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', b'hello\r\n\r\n', b'GET\r\n\r\n', b'\x00' * 64 + b'\r\n\r\n',
                      b'GET /livez HTTP/9.9\r\n\r\n', b'GET /livez HTTP/1.1\r\n\r\n', b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
-                     b'GET /livez HTTP/1.1\r\nHost: h\r\nno colon here\r\n\r\n'):
+                     b'GET /livez HTTP/1.1\r\nHost: localhost\r\nno colon here\r\n\r\n'):
             answer = self.raw().send(data + b'\r\n\r\n').answer()
             self.assertIn(answer.status if answer else 0, (0, 200, 400, 405, 404, 408, 505), (data, answer))
 
@@ -143,7 +158,7 @@ class Hostile(HttpTest):
         self.assertEqual([r.answer().status for _ in range(1)], [201])
 
     def test_half_requests_end_at_the_deadline(self):
-        halves = [b'', b'GET /li', b'GET /livez HTTP/1.1\r\nHost: h\r\n', HEAD + b'Content-Length: 100\r\n\r\n{"rout',
+        halves = [b'', b'GET /li', b'GET /livez HTTP/1.1\r\nHost: localhost\r\n', HEAD + b'Content-Length: 100\r\n\r\n{"rout',
                   HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"']
         open_ones = [self.raw().send(half) for half in halves]
         for half, r in zip(halves, open_ones):

@@ -66,7 +66,7 @@ class Walker:
     def announce(self, address, method, path, length):
         """Only the headers of a request with a body of that length."""
         raw = Raw(address)
-        raw.send(f'{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n'
+        raw.send(f'{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
                  f'Content-Length: {length}\r\n\r\n'.encode())
         answer = raw.answer()
         raw.close()
@@ -183,7 +183,7 @@ class EveryStatus(LiveTest):
 
     def not_in_time(self, p):
         address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
-        raw = Raw(address).send(b'POST /v1/messages HTTP/1.1\r\nHost: h\r\n')
+        raw = Raw(address).send(b'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n')
         s = p.session()
         s.run('begin')
         s.run('lock table postdate.message in access exclusive mode')
@@ -204,7 +204,7 @@ class EveryStatus(LiveTest):
         """Unfinished bodies up to what the gateway holds of all of them."""
         address = p.gateway().http()
         size, held = 8 << 20, []
-        head = (f'POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n').encode()
+        head = (f'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n').encode()
         for _ in range(3):
             held.append(Raw(address).send(head + b' ' * (size - 1)))
         wait_until(lambda: int(re.search(r'\npostdate_http_body_bytes (\d+)', Web(address).get('/metrics').body.decode())

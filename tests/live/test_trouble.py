@@ -263,7 +263,7 @@ class Locks(HttpTest):
 
     def test_more_bodies_at_once_than_there_is_room_for(self):
         body = json.dumps(dict(DUE, routing_key=self.name(), body='x' * 7_000_000)).encode()
-        head = f'POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n'
+        head = f'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n'
         clients = [Raw(self.address).send(head.encode() + body[:-1]) for _ in range(4)]
         answers = [c.send(body[-1:]).answer() for c in clients]
         for c in clients:

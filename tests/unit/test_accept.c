@@ -574,6 +574,12 @@ static void test_parked(void **state)
     wire_put_int64(&f->headers, bytes_of_str("x-delay"), -5);
     sample_put_text(&f->headers, "x-postdate-error", "earlier");
     sample_put_text(&f->headers, "x-postdate-key", "");
+    struct buf names;
+    buf_init(&names, 100);
+    wire_put_item(&names, 'S', bytes_of_str("postdate.control"));
+    wire_put_array(&f->headers, bytes_of_str("CC"), buf_bytes(&names));
+    wire_put_array(&f->headers, bytes_of_str("BCC"), buf_bytes(&names));
+    buf_free(&names);
     p.headers = buf_bytes(&f->headers);
     p.expiration = bytes_of_str("250");
     p.user_id = bytes_of_str("alice");
@@ -594,6 +600,10 @@ static void test_parked(void **state)
     assert_header_text(f, "x-postdate-intake", "orders.later");
     assert_header_text(f, "x-postdate-routing-key", "order.due");
     assert_true(has_header(f, "x-delay"));
+    assert_false(has_header(f, "CC")); /* it would be sent there with the gateway's rights */
+    assert_false(has_header(f, "BCC"));
+    assert_true(has_header(f, "x-postdate-cc"));
+    assert_true(has_header(f, "x-postdate-bcc"));
 
     in.properties = buf_bytes(&out); /* published again as it is, and refused again */
     in.routing_key = bytes_of_str("second");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -306,6 +307,31 @@ static void test_sample_is_valid(void **state)
     config_free(&c);
 }
 
+static void test_a_password_that_everybody_may_read(void **state)
+{
+    static const char *const secret[] = {"[amqp]\nurl = amqp://u:hunter2@h/v\n",
+                                         "[postgres]\nurl = postgresql://u:hunter2@h/d\n",
+                                         "[postgres]\nurl = host=h password=hunter2\n"};
+    static const char *const harmless[] = {"[amqp]\nurl = amqps://h:5671/v\n",
+                                           "[postgres]\nurl = postgresql://u@h:1/d\n",
+                                           "[postgres]\nurl = postgresql:///d?host=/a:b@c\n"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        accepted(secret[i]); /* makes the file */
+        assert_int_equal(chmod(path, 0644), 0);
+        accepted(secret[i]);
+        assert_non_null(strstr(reported, "warning: "));
+        assert_non_null(strstr(reported, "chmod o-r"));
+        assert_null(strstr(reported, "hunter2"));
+        assert_int_equal(chmod(path, 0640), 0);
+        accepted(secret[i]);
+        assert_string_equal(reported, "");
+        assert_int_equal(chmod(path, 0644), 0);
+        accepted(harmless[i]);
+        assert_string_equal(reported, "");
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clean_environment, remove_file)
@@ -316,6 +342,7 @@ int main(void)
         TEST(test_every_mistake_is_reported),
         TEST(test_mistakes),
         TEST(test_secrets_are_not_shown),
+        TEST(test_a_password_that_everybody_may_read),
         TEST(test_environment_wins),
         TEST(test_secret_files),
         TEST(test_every_option_by_environment),

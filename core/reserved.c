@@ -1,0 +1,50 @@
+#include "core/reserved.h"
+
+#include "core/wire.h"
+
+bool reserved_queue(struct bytes name, const char *intake_queue)
+{
+    return bytes_start_with_str(name, "postdate.") || bytes_start_with_str(name, intake_queue);
+}
+
+/* The first reserved name in an array of names (CC, BCC), or an empty view. */
+static struct bytes find_in_list(const struct wire_field *list, const char *intake_queue)
+{
+    struct wire_cursor c = wire_array(list->value);
+    struct wire_field item;
+    while (list->kind == 'A' && wire_next(&c, &item) == 1)
+        if (reserved_queue(item.value, intake_queue))
+            return item.value;
+    return (struct bytes){0};
+}
+
+/* Of every header with these names: which of two the broker reads is not ours to guess. */
+static struct bytes find_in_headers(const struct message *m, const char *intake_queue)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    struct bytes found = {0};
+    if (m->properties.len == 0 || wire_properties_read(m->properties, &p, NULL) != 0)
+        return found;
+    struct wire_cursor c = wire_table(p.headers);
+    while (found.len == 0 && wire_next(&c, &f) == 1)
+        if (bytes_equal_str(f.name, "CC") || bytes_equal_str(f.name, "BCC"))
+            found = find_in_list(&f, intake_queue);
+    return found;
+}
+
+int reserved_check(const struct message *m, const char *intake_queue, struct err *e)
+{
+    char shown[120];
+    struct bytes name = m->routing_key;
+    if (m->exchange.len > 0)
+        return 0;
+    if (!reserved_queue(name, intake_queue))
+        name = find_in_headers(m, intake_queue);
+    if (name.len == 0)
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "routing key: the default exchange would lead to the gateway's own queue \"%s\" (allowed: "
+                   "queues whose names do not begin with \"postdate.\" or \"%.60s\")",
+                   bytes_printable(name, shown, sizeof(shown)), intake_queue);
+}

@@ -1,0 +1,80 @@
+#include "core/reserved.h"
+#include "core/wire.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define INTAKE "in"
+
+static struct err e;
+
+static int check(const char *exchange, const char *routing_key, struct bytes headers)
+{
+    struct wire_properties p = {.flags = WIRE_HEADERS, .headers = headers};
+    struct buf raw;
+    buf_init(&raw, 4096);
+    wire_properties_write(&p, &raw);
+    const struct message m = {.exchange = bytes_of_str(exchange),
+                              .routing_key = bytes_of_str(routing_key),
+                              .properties = headers.len > 0 ? buf_bytes(&raw) : bytes_of("", 0)};
+    int rc = reserved_check(&m, INTAKE, &e);
+    buf_free(&raw);
+    return rc;
+}
+
+static const struct bytes none;
+
+static void test_names(void **state)
+{
+    static const char *const own[] = {"postdate.control", "postdate.", "postdate.mark.x", "in", "in.expired"};
+    static const char *const others[] = {"",  "postdate",         "work",
+                                         "i", "Postdate.control", "x.postdate.control"};
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        assert_int_equal(check("", own[i], none), -1);
+        assert_int_equal(e.kind, ERR_REJECT);
+        assert_non_null(strstr(e.text, own[i]));
+        assert_int_equal(check("orders", own[i], none), 0);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(check("", others[i], none), 0);
+}
+
+/* Headers with a list of two names under `header`, behind another list of the same name. */
+static int check_list(const char *header, const char *name, char kind)
+{
+    struct buf headers, items, harmless;
+    buf_init(&headers, 1024);
+    buf_init(&items, 1024);
+    buf_init(&harmless, 1024);
+    wire_put_item(&harmless, 'S', bytes_of_str("a"));
+    wire_put_item(&items, 'S', bytes_of_str("b"));
+    wire_put_item(&items, kind, bytes_of_str(name));
+    wire_put_array(&headers, bytes_of_str(header), buf_bytes(&harmless));
+    wire_put_array(&headers, bytes_of_str(header), buf_bytes(&items));
+    int rc = check("", "work", buf_bytes(&headers));
+    buf_free(&harmless);
+    buf_free(&items);
+    buf_free(&headers);
+    return rc;
+}
+
+static void test_further_routing_keys(void **state)
+{
+    (void)state;
+    assert_int_equal(check_list("CC", "postdate.control", 'S'), -1);
+    assert_int_equal(check_list("BCC", "postdate.control", 'S'), -1);
+    assert_int_equal(check_list("CC", "in.expired", 'x'), -1);
+    assert_int_equal(check_list("CC", "work2", 'S'), 0);
+    assert_int_equal(check_list("cc", "postdate.control", 'S'), 0);
+    assert_int_equal(check_list("other", "postdate.control", 'S'), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_further_routing_keys)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
