@@ -1,7 +1,11 @@
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
 
+#include <poll.h>
 #include <stdlib.h>
+
+#define OTHERS_MS 3000 /* how long another session's commit is waited for */
+#define LOOK_MS 5
 
 static bool is_candidate(const struct store_item *item)
 {
@@ -47,6 +51,30 @@ static int check_candidates(struct pg *c, struct store_item **candidates, const 
     return 0;
 }
 
+/* What comes again may still be being stored by the session that had it before, whose commit has outlived its
+ * connection to RabbitMQ: that one is waited for, a while. */
+static int wait_for_others(struct pg *c, struct err *e)
+{
+    int64_t began_us = 0;
+    for (int waited_ms = 0; waited_ms < OTHERS_MS; waited_ms += LOOK_MS) {
+        struct pg_params p = {0};
+        if (began_us == 0)
+            pg_add_null(&p);
+        else
+            pg_add_time(&p, began_us / 1000 + 1);
+        PGresult *r = pg_query(c, sql_query_dedupe_others, &p, e);
+        if (!r)
+            return -1;
+        began_us = pg_time_us(r, 0, 0);
+        bool busy = pg_bool(r, 0, 1);
+        PQclear(r);
+        if (!busy)
+            break;
+        poll(NULL, 0, LOOK_MS);
+    }
+    return 0;
+}
+
 int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct err *e)
 {
     size_t n = 0;
@@ -54,6 +82,8 @@ int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct e
         n += is_candidate(&items[i]);
     if (n == 0)
         return 0;
+    if (wait_for_others(c, e) != 0)
+        return -1;
     int rc = -1;
     PGresult *r = NULL;
     struct buf ids;

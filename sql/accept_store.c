@@ -185,10 +185,10 @@ int store_clock(struct pg *c, int64_t *out_us, struct err *e)
     return 0;
 }
 
-int store_prune_batches(struct pg *c, int64_t consumer, int64_t uptime_ms, struct err *e)
+int store_prune_batches(struct pg *c, int64_t unacknowledged, int64_t uptime_ms, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_int8(&p, consumer);
+    pg_add_int8(&p, unacknowledged);
     pg_add_int8(&p, uptime_ms);
     return pg_run(c, sql_query_batch_prune, &p, e) < 0 ? -1 : 0;
 }

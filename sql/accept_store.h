@@ -59,10 +59,9 @@ int store_was_committed(struct pg *c, struct message_id id, struct err *e);
  * within about a second was stored. */
 int store_wake(struct pg *c, struct err *e);
 
-/* Forgets the batches that can't come back any more. consumer: the caller's own, whose connection has stood
- * for the last minute or whose redeliveries have come by now; uptime_ms: how long the caller has been
- * consuming. Every ten seconds or so. */
-int store_prune_batches(struct pg *c, int64_t consumer, int64_t uptime_ms, struct err *e);
+/* Forgets the batches that can't come back any more. unacknowledged: how many deliveries of a session can be,
+ * at most; uptime_ms: how long the caller has been consuming. Every ten seconds or so. */
+int store_prune_batches(struct pg *c, int64_t unacknowledged, int64_t uptime_ms, struct err *e);
 
 /* The server's clock in µs since 1970. */
 int store_clock(struct pg *c, int64_t *out_us, struct err *e);

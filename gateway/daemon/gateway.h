@@ -67,7 +67,6 @@ struct gateway {
     struct tenure tenure;
     atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
                                      the instance */
-    atomic_int_fast64_t consumer; /* the intake's name for its session; 0 before the first */
     struct held_budget budget;
     struct lane fast, careful, handover;
     struct outcomes outcomes;

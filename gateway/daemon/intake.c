@@ -12,6 +12,18 @@
 #define WAIT_MS 100               /* for the first delivery of a batch; also how soon a stop is noticed */
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
+/* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
+static uint16_t intake_prefetch(const struct config *c)
+{
+    int64_t most = c->intake.prefetch + INTAKE_ASIDE_MAX;
+    return (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
+}
+
+int64_t intake_unacknowledged_max(const struct config *c)
+{
+    return 2 * intake_prefetch(c); /* two queues */
+}
+
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
@@ -19,9 +31,9 @@ static int connect_broker(struct intake *in, struct err *e)
     in->broker = startup_open_broker(c, "postdate intake", e);
     if (!in->broker)
         return -1;
-    /* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
-    int64_t most = c->intake.prefetch + INTAKE_ASIDE_MAX;
-    uint16_t prefetch = (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
+    uint16_t prefetch = intake_prefetch(c);
+    /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
+    random_take(&in->random, &in->consumer, sizeof in->consumer);
     if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
         broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
         broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
@@ -80,7 +92,10 @@ static int collect(struct intake *in, struct err *e)
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY,
                            "RabbitMQ ended the consumer of an intake queue (deleted or failed over)");
-        if (ev.kind == BROKER_EVENT_DELIVERY)
+        if (ev.kind == BROKER_EVENT_DELIVERY && intake_is_probe(in, &ev)) {
+            if (broker_ack(in->broker, ev.tag, false, e) != 0)
+                return -1;
+        } else if (ev.kind == BROKER_EVENT_DELIVERY)
             add_delivery(in, &ev);
         else if (ev.kind == BROKER_EVENT_NONE)
             break;
@@ -160,8 +175,6 @@ void *intake_thread(void *arg)
     in->gateway = g;
     in->aside_end = &in->aside;
     in->rules = config_accept_rules(g->config);
-    random_take(&in->random, &in->consumer, sizeof in->consumer);
-    atomic_store(&g->consumer, in->consumer);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!gateway_stopping(g, STOP_INTAKE)) {
         if (connect_both(in, &e) == 0) {

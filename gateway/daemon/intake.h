@@ -60,6 +60,7 @@ struct intake {
     size_t count, item_count, bytes;
     struct intake_aside *aside, **aside_end;
     size_t aside_count, aside_bytes;
+    char probe_queue[64];   /* of this connection's probe; "": none was sent */
     bool stamp_refused;     /* the broker does not allow the probe: not asked again */
     bool stamp_said;        /* what was logged last about time stamps */
     bool retrying;          /* the batch comes from those set aside */
@@ -80,6 +81,11 @@ void intake_park(struct intake *in);
  * believed. -1: the broker's connection is dead; where the broker refused, the next connection is not asked
  * again. */
 int intake_find_stamps(struct intake *in, struct err *e);
+/* The probe itself, come too late to tell anything? It is nobody's message. */
+bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
+
+/* How many deliveries a session can have unacknowledged at most. */
+int64_t intake_unacknowledged_max(const struct config *c);
 
 /* intake_aside.c */
 bool intake_aside_has_key(const struct intake *in, struct bytes exchange, struct bytes key);

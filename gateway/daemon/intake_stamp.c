@@ -63,14 +63,14 @@ static void say(struct intake *in, const struct stamp_finding *f)
 int intake_find_stamps(struct intake *in, struct err *e)
 {
     struct stamp_finding f = {.verdict = STAMP_NONE};
-    char queue[64];
     in->rules.broker_stamps = false;
     if (in->stamp_refused)
         return 0;
-    snprintf(queue, sizeof queue, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
-    if (broker_declare_exclusive_queue(in->broker, queue, e) != 0 ||
-        broker_consume(in->broker, queue, TAG, 1, e) != 0 || exchange_probe(in, queue, &f, e) != 0 ||
-        broker_cancel_consume(in->broker, TAG, e) != 0) {
+    snprintf(in->probe_queue, sizeof in->probe_queue, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(),
+             random_u32());
+    if (broker_declare_exclusive_queue(in->broker, in->probe_queue, e) != 0 ||
+        broker_consume(in->broker, in->probe_queue, TAG, 1, e) != 0 ||
+        exchange_probe(in, in->probe_queue, &f, e) != 0 || broker_cancel_consume(in->broker, TAG, e) != 0) {
         in->stamp_refused = !err_is_transient(e);
         if (in->stamp_refused)
             log_info("RabbitMQ was not asked whether it stamps messages, delays count from when the gateway "
@@ -82,4 +82,10 @@ int intake_find_stamps(struct intake *in, struct err *e)
     in->rules.stamp_behind_ms = f.behind_ms;
     say(in, &f);
     return 0;
+}
+
+bool intake_is_probe(const struct intake *in, const struct broker_event *ev)
+{
+    return ev->exchange.len == 0 && in->probe_queue[0] != '\0' &&
+           bytes_equal_str(ev->routing_key, in->probe_queue);
 }

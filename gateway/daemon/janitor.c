@@ -1,6 +1,7 @@
 /* Keeps the tables in order: makes partitions ahead of need, drops settled ones, forgets what is of no use
  * any more. On a session of its own, for it may take long; nothing waits for it. */
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/intake.h"
 #include "gateway/log.h"
 #include "sql/accept_store.h"
 #include "sql/idempotency.h"
@@ -45,7 +46,7 @@ void *janitor_thread(void *arg)
     while (!gateway_stopping(g, STOP_INTAKE)) {
         int64_t now_ms = clock_boottime_ms();
         if (pg || (pg = connect(g, &e)) != NULL) {
-            int rc = store_prune_batches(pg, atomic_load(&g->consumer), now_ms - started_ms, &e);
+            int rc = store_prune_batches(pg, intake_unacknowledged_max(g->config), now_ms - started_ms, &e);
             if (rc == 0 && now_ms >= hourly_ms) {
                 hourly_ms = now_ms + HOUR_MS;
                 rc = keep_partitions(g, pg, &e);

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 CHUNK = 65536
 NO_MODE = {
@@ -26,6 +27,9 @@ NO_MODE = {
     'delay_ms': 0,      # before each piece
     'piece': CHUNK,     # bytes in a piece
     'cut_commit': 0,    # the answer to so many commits is swallowed, its connection reset
+    'hold_text': '',    # a connection that has sent this text hold_count times hears nothing for hold_ms
+    'hold_count': 0,
+    'hold_ms': 0,
 }
 
 
@@ -71,7 +75,7 @@ class Link:
         self.mode = dict(NO_MODE)
         self.changed = asyncio.Event()
         self.pairs = set()
-        self.connections = self.commits_cut = 0
+        self.connections = self.commits_cut = self.held = 0
         self.port, self.server = 0, None
 
     async def listen(self, on):
@@ -128,6 +132,7 @@ def abort(writer):
 class Pair:
     def __init__(self, link, client, server):
         self.link, self.client, self.server = link, client, server
+        self.said, self.deaf_until = 0, 0
         for writer in (client, server):
             sock = writer.get_extra_info('socket')
             if sock.family == socket.AF_INET:
@@ -160,6 +165,13 @@ class Pair:
                 self.reset()
                 return
             mode = link.mode
+            if direction == 'down':
+                await asyncio.sleep(max(0, self.deaf_until - time.monotonic()))
+            elif mode['hold_text'] and self.said < mode['hold_count']:
+                self.said += data.count(mode['hold_text'].encode())
+                if self.said >= mode['hold_count']:
+                    link.held += 1
+                    self.deaf_until = time.monotonic() + mode['hold_ms'] / 1000
             if mode['delay_ms'] == 0 and mode['piece'] >= CHUNK:
                 writer.write(data)
                 await writer.drain()
@@ -197,7 +209,7 @@ async def main():
         elif order['op'] == 'reset':
             links[name].reset()
         elif order['op'] == 'events':
-            answer = {'connections': links[name].connections, 'commits_cut': links[name].commits_cut}
+            answer = {'connections': links[name].connections, 'commits_cut': links[name].commits_cut, 'held': links[name].held}
         print(json.dumps(answer), flush=True)
 
 

@@ -1,0 +1,79 @@
+"""What RabbitMQ gives to intake a second time is stored once, under one id."""
+import os
+import sys
+import threading
+
+import harness
+from harness import LiveTest, wait_until
+from test_trouble import Gate
+
+sys.path.append(os.path.join(harness.ROOT, 'tests', 'chaos'))
+from proxy import Proxy  # noqa: E402
+
+HOUR_MS = 3_600_000
+
+
+@harness.not_san
+class Redelivery(LiveTest):
+    def test_by_another_gateway_while_the_first_one_still_commits(self):
+        """Its commit outlives its connection to RabbitMQ; the other one looked, found nothing, and stored it again."""
+        p = self.place()
+        gateways = [p.gateway(), p.gateway()]
+        gate = Gate(p)
+        c = p.client()
+        c.publish('gate', b'once', {'x-delay': HOUR_MS}, message_id='once')
+        gate.wait()
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        c = p.client()
+        # The other one has it by now, or the same one waits with it.
+        opener = threading.Timer(1.5, gate.session.run, ['select pg_advisory_unlock(4711)'])
+        opener.start()
+        opener.join()
+        wait_until(lambda: c.depth('postdate.intake') == 0 and not gate.waiting(), 15, 'the intake queue to be empty')
+        for g in gateways:
+            self.assertEqual(g.term(), 0)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+        self.assertEqual(c.depth('postdate.intake'), 0)
+
+    def test_what_a_session_stored_last_is_remembered_until_it_cannot_come_back(self):
+        """Its acknowledgements may be read much later than they were sent: by number, not by time."""
+        p = self.place()
+        old = "now() - interval '20 s'"
+        p.psql("insert into postdate.intake_batch (consumer, stored_at, message_ids, ids) values "
+               f"(1, {old}, '{{a}}', array[gen_random_uuid()]), (1, now(), '{{b}}', array[gen_random_uuid()]), "
+               f"(2, {old}, '{{c}}', array[gen_random_uuid()]), (2, now(), array_fill('d'::text, array[200000]), "
+               'array_fill(gen_random_uuid(), array[200000]))')
+        p.gateway()
+        noted = "select string_agg(message_ids[1], '' order by id) from postdate.intake_batch"
+        wait_until(lambda: p.value(noted) != 'abcd', 15, 'what cannot come back to be forgotten')
+        self.assertEqual(p.value(noted), 'abd')
+
+    def test_each_session_notes_its_own(self):
+        p = self.place()
+        p.gateway()
+        c = p.client()
+        for name in ('one', 'two'):
+            c.publish('q', name.encode(), {'x-delay': HOUR_MS}, message_id=name)
+            wait_until(lambda: p.value(f"select count(*) from postdate.intake_batch where '{name}' = any (message_ids)") == '1',
+                       10, f'{name} to be stored')
+            p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+            c = p.client()
+        self.assertEqual(p.value('select count(distinct consumer) from postdate.intake_batch'), '2')
+
+
+@harness.not_san
+class LateProbe(LiveTest):
+    def test_a_probe_that_comes_late_is_nobodys_message(self):
+        """It was taken for a message, and delivered to whoever had bound with #."""
+        p = self.place()
+        proxy = Proxy()
+        self.addCleanup(proxy.close)
+        host, port = p.amqp.split('@')[1].split('/')[0].split(':')
+        own = proxy.add('amqp', (host, int(port)))
+        proxy.mode('amqp', hold_text='postdate.probe.', hold_count=3, hold_ms=3000)
+        p.gateway(POSTDATE_AMQP_URL=p.amqp.replace(f':{port}/', f':{own}/'))
+        self.assertGreaterEqual(proxy.events('amqp')['held'], 1)
+        c = p.client()
+        c.publish('q', b'mine', {'x-delay': HOUR_MS})
+        wait_until(lambda: p.counts() and c.depth('postdate.intake') == 0, 15, 'the message to be stored')
+        self.assertEqual(p.psql('select routing_key from postdate.message'), [['q']])
