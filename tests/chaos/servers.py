@@ -1,6 +1,7 @@
 """The servers of a chaos run: two Postgres nodes (one of them may be a synchronous standby) and one RabbitMQ."""
 import glob
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,33 @@ def wait_until(condition, deadline_s, what, interval_s=0.03):
         if time.monotonic() > until:
             raise TimeoutError(f'{what}: not within {deadline_s:.0f} s')
         time.sleep(interval_s)
+
+
+class Launcher:
+    """Starts processes that end with this one: from a thread that never ends, as the kernel means the thread by "parent"."""
+
+    def __init__(self):
+        self.orders = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            answer, args, options = self.orders.get()
+            try:
+                answer.put((subprocess.Popen(args, **options), None))
+            except OSError as e:
+                answer.put((None, e))
+
+    def start(self, args, **options):
+        answer = queue.SimpleQueue()
+        self.orders.put((answer, args, options))
+        process, error = answer.get()
+        if error:
+            raise error
+        return process
+
+
+LAUNCHER = Launcher()
 
 
 def postgres_bin():
@@ -84,8 +112,8 @@ class Node:
             if os.path.exists(path):
                 os.unlink(path)
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen([*self.user, os.path.join(postgres_bin(), 'postgres'), '-D', self.data], cwd='/',
-                                            env=dict(os.environ, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
+            self.process = LAUNCHER.start([*self.user, *DIE, os.path.join(postgres_bin(), 'postgres'), '-D', self.data],
+                                            cwd='/', env=dict(os.environ, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log)
 
         def ready():
@@ -221,7 +249,7 @@ class Rabbit:
                 '{ok, T, _} = erl_scan:string(L), {ok, E} = erl_parse:parse_exprs(T), '
                 'R = rpc:call(N, erl_eval, exprs, [E, []], 60000), '
                 'io:format("~0p~n", [case R of {value, V, _} -> V; X -> {failed, X} end]), F() end end, F().')
-        self.shell = subprocess.Popen(
+        self.shell = LAUNCHER.start(
             [*DIE, 'erl', '-noshell', '-hidden', '-start_epmd', 'false', '-sname', f'chaos{os.getpid()}@localhost',
              '-setcookie', cookie, '-kernel', 'inet_dist_use_interface', '{127,0,0,1}', '-eval', loop],
             env={'PATH': os.environ['PATH'], 'HOME': home, 'ERL_EPMD_PORT': words['ERL_EPMD_PORT'], 'LANG': 'C.UTF-8',
