@@ -137,7 +137,7 @@ class Node:
             for child in children:
                 kill(child)
         self.process.wait(60)
-        wait_until(lambda: not any(os.path.exists(f'/proc/{c}') for c in children), 20, "Postgres' children to end")
+        wait_until(lambda: not any(lives(c) for c in children), 20, "Postgres' children to end")
         self.process = None
 
     def psql(self, query, database='postgres', deadline_s=60):
@@ -168,6 +168,15 @@ class Node:
             self.end(signal.SIGKILL)
         if self.tmpfs:
             subprocess.run(['umount', '-l', self.directory], check=False, stderr=subprocess.DEVNULL)
+
+
+def lives(pid):
+    """Not gone, and not merely waiting for its parent to hear of its end."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as f:
+            return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
+    except OSError:
+        return False
 
 
 def kill(pid):

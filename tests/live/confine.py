@@ -1,6 +1,7 @@
 """confine.py UNIT UID GID PROGRAM [ARG...]: runs a program nearly as systemd would run it by that unit, without systemd.
 
-Taken from the unit: SystemCallFilter (with SystemCallErrorNumber), RestrictAddressFamilies, LimitNOFILE. Always: no new
+Taken from the unit: SystemCallFilter (with SystemCallErrorNumber), RestrictNamespaces (as far as calls of their own go),
+RestrictAddressFamilies, LimitNOFILE. Always: no new
 privileges, no capabilities, nothing that is writable and executable, a file system that is read-only but for an own
 /tmp, no /proc at all, /home and /root hidden. To be started as root, in a mount namespace of its own (unshare -m).
 """
@@ -43,6 +44,8 @@ def allowed_numbers(unit):
     for value in unit_values(unit, 'SystemCallFilter'):
         names = value.lstrip('~').split()
         calls = calls - system_calls(names) if value.startswith('~') else calls | system_calls(names)
+    if unit_values(unit, 'RestrictNamespaces') == ['yes']:
+        calls -= {'unshare', 'setns'}
     with open(HEADER, encoding='ascii') as f:
         numbers = dict(re.findall(r'#define __NR_(\w+) (\d+)', f.read()))
     return sorted(int(numbers[c]) for c in calls if c in numbers)

@@ -60,6 +60,7 @@ class Refused(LiveTest):
 
 
 @harness.not_san
+@harness.only_full
 class PluginGoes(LiveTest):
     """On servers of its own."""
     weight = 95

@@ -38,6 +38,7 @@ class PostgresFaults(LiveTest):
     def stored(self, p):
         return int(p.value('select count(*) from postdate.message'))
 
+    @harness.only_full
     @harness.not_san
     def test_killed_while_messages_stream_in(self):
         """The intake crashed when its first attempt to connect again, in the middle of a batch, failed."""

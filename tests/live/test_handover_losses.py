@@ -108,6 +108,7 @@ class TtlBrokerDies(BrokerDies, LiveTest):
 @harness.not_san
 class PluginBrokerDies(BrokerDies, LiveTest):
     transport = 'plugin'
+    only_full = ('test_rabbitmq_killed_while_it_holds_thousands',)
 
     def lose(self, _):
         self.servers.rabbitmqctl('eval', LOSE_DELAYED)

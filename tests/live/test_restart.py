@@ -128,6 +128,7 @@ class ServersDie(LiveTest):
         for name in names:
             self.servers.command('start-' + name)
 
+    @harness.only_full
     @harness.not_san
     def test_rabbitmq_killed_three_times_while_thousands_fall_due(self):
         p = self.p
@@ -141,6 +142,7 @@ class ServersDie(LiveTest):
         # A receipt that died with the broker is waited for until handover.grace is over.
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 60, 'all to be settled')
 
+    @harness.only_full
     @harness.not_san
     def test_postgres_killed_three_times_while_thousands_fall_due(self):
         p = self.p
@@ -205,6 +207,7 @@ class ServersDie(LiveTest):
         self.assertEqual(starting.term(15), 0)
         self.assertEqual(running.term(15), 0)
 
+    @harness.only_full
     @harness.not_san
     def test_only_rabbitmq_absent_then_sigterm_loses_nothing(self):
         p = self.p
