@@ -95,6 +95,11 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
+/* After a call that failed because the server closed the channel (a publish to an exchange that is missing):
+ * opens it anew, which costs two round trips instead of a login. What was in flight is unconfirmed, consumers
+ * are gone, confirms are to be switched on again. -1: the connection is gone, too, or was lost over it. */
+int broker_reopen(struct broker *b, struct err *e);
+
 /* --- publishing */
 int broker_confirm_select(struct broker *b, struct err *e);
 /* Publishes are gathered and sent with few system calls: by the 32 KiB, and at the latest by the next call of

@@ -246,6 +246,19 @@ int broker_confirm_select(struct broker *b, struct err *e)
     return 0;
 }
 
+int broker_reopen(struct broker *b, struct err *e)
+{
+    if (!b->can_reopen) {
+        return err_set(e, ERR_AWAY, "cannot open a channel anew: RabbitMQ at %s: the connection is gone",
+                       b->address);
+    }
+    amqp_maybe_release_buffers(b->conn);
+    b->can_reopen = b->dead = false;
+    b->next_seq = 0;
+    amqp_channel_open(b->conn, BROKER_CHANNEL);
+    return check_reply(b, "open a channel anew", e);
+}
+
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e)
 {
     if (broker_begin(b, e)) {

@@ -12,6 +12,7 @@ static void mark_dead(struct broker *b)
 {
     b->dead = true;
     b->gone = true;
+    b->can_reopen = false;
     buf_reset(&b->out);
 }
 
@@ -112,21 +113,20 @@ static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
     return ERR_AWAY; /* a closed connection blames no publish; logging in again tells why */
 }
 
-/* Answers without ever blocking: a peer that doesn't read won't miss it. */
-static void answer_close(struct broker *b, bool channel)
+/* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
+static bool answer_close(struct broker *b, bool channel)
 {
     struct pollfd p = {.fd = b->fd, .events = POLLOUT};
 
     if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) {
-        return;
+        return false;
     }
     if (channel) {
         amqp_channel_close_ok_t ok = {0};
-        amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
-    } else {
-        amqp_connection_close_ok_t ok = {0};
-        amqp_send_method(b->conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
+        return amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok) == AMQP_STATUS_OK;
     }
+    amqp_connection_close_ok_t ok = {0};
+    return amqp_send_method(b->conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok) == AMQP_STATUS_OK;
 }
 
 int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
@@ -156,9 +156,10 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
                          : phase == BROKER_DECLARE      ? declare_kind(code)
                                                         : stream_kind(channel, cause, code);
 
-    answer_close(b, channel);
+    bool answered = answer_close(b, channel);
     mark_dead(b);
     b->gone = !channel;
+    b->can_reopen = channel && answered;
     /* Not with every forced closing: an administrator's, or that of a vhost that crashed, is no stop. */
     b->shut_down = !channel && code == AMQP_CONNECTION_FORCED && text_contains(text, "shutdown");
     if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {

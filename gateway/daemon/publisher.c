@@ -95,6 +95,31 @@ static void lost(struct publisher *p, const struct err *e)
         put_back_all(p);
 }
 
+/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
+static void set_busy(struct publisher *p, bool busy)
+{
+    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ns() / 1000000 : 0);
+}
+
+/* A refusal closes the channel only. The careful publisher, which meets one for each missing exchange, goes
+ * on with a new one: a login each would make the others wait. False: the connection is lost. */
+static bool go_on(struct publisher *p, const struct err *e)
+{
+    struct err again = {0};
+    bool refusal = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
+    if (!p->careful || !refusal)
+        return false;
+    set_busy(p, true);
+    int rc = broker_reopen(p->broker, &again) != 0 ? -1 : broker_confirm_select(p->broker, &again);
+    set_busy(p, false);
+    if (rc != 0)
+        return false;
+    log_debug("%s: %s", p->name, e->text);
+    publisher_on_lost(p, e);
+    confirms_reset(&p->confirms);
+    return true;
+}
+
 static int connect(struct publisher *p, struct err *e)
 {
     struct broker *b = startup_open_broker(p->gateway->config, p->name, e);
@@ -112,12 +137,6 @@ static int connect(struct publisher *p, struct err *e)
     gateway_set_up(p->gateway, p->transport ? UP_HANDOVER : p->careful ? UP_CAREFUL : UP_FAST);
     set_publishing(p, true);
     return 0;
-}
-
-/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
-static void set_busy(struct publisher *p, bool busy)
-{
-    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ns() / 1000000 : 0);
 }
 
 /* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
@@ -284,6 +303,10 @@ static enum err_kind run_connected(struct publisher *p)
         if (p->transport)
             handover_put_back_near(p);
         if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
+            if (go_on(p, &e)) {
+                err_clear(&e);
+                continue;
+            }
             lost(p, &e);
             return e.kind;
         }

@@ -206,10 +206,21 @@ class Arena:
         return [g for cell in self.cells.values() for g in cell.gateways]
 
     def close(self):
+        """Everything ends, whatever happens; {cell: exit codes of its gateways}."""
         self.closed = True
         self.changed_enough.set()
-        codes = {name: cell.close() for name, cell in self.cells.items()}
+        codes, errors = {}, []
+        for name, cell in self.cells.items():
+            try:
+                codes[name] = cell.close()
+            except Exception as e:  # noqa: BLE001  the others have to end, too
+                errors.append(e)
         for part in (self.proxy, self.postgres, self.rabbit):
-            if part is not None:
-                part.close()
+            try:
+                if part is not None:
+                    part.close()
+            except Exception as e:  # noqa: BLE001
+                errors.append(e)
+        if errors:
+            raise errors[0]
         return codes

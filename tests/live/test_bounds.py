@@ -123,6 +123,16 @@ class Targets(LiveTest):
         else:
             self.fail('the others were late each time')
         self.assertGreater(int(p.value("select count(*) from postdate.message where routing_key = 'bad' and attempts > 0")), 0)
+        # Nor the first message to an exchange that nobody has asked for before: it stands in line with theirs, alone in flight.
+        c.channel.exchange_declare('fresh', 'topic', durable=True)
+        c.queue('fresh', '#', 'fresh')
+        p.psql("select postdate.schedule('fresh', 'first', '1 s', exchange => 'fresh'), "
+               "count(postdate.schedule('bad', 'x', '1 s', exchange => 'missing.again.' || i)) "
+               f"from generate_series(1, {exchanges}) i")
+        began_ms = now_ms()
+        self.assertEqual(c.wait_get('fresh', 60).body, b'first')
+        print(f'note bounds: the first one to a new exchange came after {now_ms() - began_ms} ms, due after 1 s', flush=True)
+        self.assertLess(now_ms() - began_ms, 8000 * harness.SLOWNESS)
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
         self.assertLess(size.descriptors, size.descriptors_before + 4)

@@ -112,6 +112,9 @@ class DueWhileAway(OwnServers):
         p.gateway(**handover(self.transport, grace='10s'))
         c = p.client()
         names = [c.queue(f'quorum.{i}', 'away', arguments={'x-queue-type': 'quorum'}) for i in range(self.queues)]
+        # RabbitMQ 3.10 may not find the quorum queue that was declared last when it is killed soon after, and no message for
+        # it is ever confirmed then: let that be one that gets none.
+        c.queue('last', arguments={'x-queue-type': 'quorum'})
         for ahead_ms in (6000, 12_000, 24_000):
             first_due_ms = now_ms() + ahead_ms
             c.publish_burst('away', [b'%d' % i for i in range(self.count)], {'x-delay': ahead_ms})
