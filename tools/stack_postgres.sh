@@ -34,6 +34,7 @@ unix_socket_directories = '$dir/run'
 shared_buffers = '128MB'
 max_connections = 300
 max_wal_size = '2GB'
+dynamic_shared_memory_type = mmap # in its own folder, so that nothing of a killed one stays behind
 timezone = 'UTC'
 log_timezone = 'UTC'
 CONF

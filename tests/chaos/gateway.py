@@ -99,6 +99,9 @@ class Gateway:
                 self.armed = None
                 process = self.process
             code = process.wait()
+            for left in (f'/dev/shm/faketime_shm_{process.pid}', f'/dev/shm/sem.faketime_sem_{process.pid}'):
+                if os.path.exists(left):  # libfaketime's, of a process that was killed
+                    os.unlink(left)
             with self.changed:
                 self.exits.append((time.time(), code))
             time.sleep(RESTART_AFTER_S)

@@ -89,7 +89,9 @@ class Node:
             f.write(f"listen_addresses = ''\nport = 5432\nunix_socket_directories = '{self.run}'\n"
                     "shared_buffers = '128MB'\nmax_connections = 300\nmax_wal_size = '512MB'\nmin_wal_size = '80MB'\n"
                     "timezone = 'UTC'\nlog_timezone = 'UTC'\nwal_level = replica\nhot_standby = on\n"
-                    "max_wal_senders = 4\nwal_keep_size = '64MB'\ncheckpoint_timeout = '1min'\n")
+                    "max_wal_senders = 4\nwal_keep_size = '64MB'\ncheckpoint_timeout = '1min'\n"
+                    # In its own folder, so that nothing of a killed one stays behind.
+                    'dynamic_shared_memory_type = mmap\n')
 
     def init(self):
         self.tool('initdb', '-D', self.data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-locale', '--no-sync')

@@ -44,7 +44,7 @@ class Scene:
         self.p = p
         # Where the confirm of a hand-over is lost, rescue delivers what the broker does not have.
         self.settings = {**handover(transport, grace='1s' if cut else NEVER, window='20s'),
-                         'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '300ms'}
+                         'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '300ms', 'POSTDATE_RETRY_ATTEMPTS': '1000'}
         self.gateway()  # declares what the others find
         self.client = p.client()
         self.inbox = p.consumer('q', bind='k')
