@@ -228,6 +228,7 @@ class TimerCutPoints(Points, LiveTest):
     cut = True
 
 
+@harness.only_full
 class TtlCutPoints(Points, LiveTest):
     transport = 'ttl'
     cut = True

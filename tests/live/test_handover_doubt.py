@@ -100,6 +100,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.assertLess(r['duplicates'], COUNT * 0.85, r)
 
 
+@harness.not_san  # as test_killed_while_they_fall_due to our code
 class DueWhileAway(OwnServers):
     """What falls due while RabbitMQ is away is let go as soon as it starts, also to quorum queues that have no leader yet:
     they take nothing then, and nobody hears of it, but the receipt, for a classic queue, is there."""
@@ -163,7 +164,8 @@ class PluginDueWhileAway(DueWhileAway, LiveTest):
 
 class TtlUnread(BrokerDiesUnread, LiveTest):
     transport = 'ttl'
-    only_full = ('test_killed_while_the_gateway_can_not_settle', 'test_lost_connections_make_no_duplicates')
+    only_full = ('test_killed_while_the_gateway_can_not_settle', 'test_lost_connections_make_no_duplicates',
+                 'test_a_proper_stop_puts_only_what_fell_due_since_shortly_before_in_doubt')
 
 
 @harness.not_san

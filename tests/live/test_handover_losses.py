@@ -82,6 +82,7 @@ class BrokerDies(Thousands, OwnServers):
 @harness.not_san
 class TtlBrokerDies(BrokerDies, LiveTest):
     transport = 'ttl'
+    only_full = ('test_rabbitmq_killed_while_it_holds_thousands',)
     plugins = ''
 
     def lose(self, p):
@@ -142,6 +143,7 @@ class GatewayGone(Thousands):
 @harness.not_san  # the programs' part is that of test_transports' smaller ones
 class TtlGatewayGone(GatewayGone, LiveTest):
     transport = 'ttl'
+    only_full = ('test_kill_9',)
 
 
 @harness.not_san

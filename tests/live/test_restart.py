@@ -193,7 +193,7 @@ class ServersDie(LiveTest):
         self.kill('rabbitmq', 'postgres')
         self.servers.start()
         inbox = p.consumer('q')
-        self.assertEqual(len({m.body for m in inbox.wait(300, 30)}), 300)
+        wait_until(lambda: len({m.body for m in inbox.all()}) == 300, 30, 'all to arrive')
         self.assertFalse([m for m in inbox.all() if m.at_ms < m.due_ms])
         wait_until(lambda: set(p.counts()) == {'delivered'}, 10, 'all to be settled')
         self.assertEqual(g.term(), 0)
