@@ -16,6 +16,7 @@
 /* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
  * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). */
 #define START_MS 2000
+#define TELL_MS 5000 /* after a start: until most of it has been read */
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 static int64_t mono_ms(void)
@@ -222,7 +223,7 @@ int receipt_doubt_read(struct receipt_doubt *d, struct pg *pg, const struct mess
 
 void receipt_doubt_tell(struct receipt_doubt *d)
 {
-    if (d->doubted == 0 || d->pending_count > 0)
+    if (d->doubted == 0 || d->pending_count > 0 || mono_ms() - d->decided_ms < TELL_MS)
         return;
     log_warning(
         "RabbitMQ %s and may have lost what it had just let go: %zu messages are published again, some "

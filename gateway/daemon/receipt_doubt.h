@@ -61,7 +61,7 @@ bool receipt_doubt_applies(const struct receipt_doubt *d, struct message_id id);
 /* Instead of settling those, at most 2,000. locked[i]: try again later. -1: nothing is written. */
 int receipt_doubt_read(struct receipt_doubt *d, struct pg *pg, const struct message_id *ids, size_t count,
                        bool *locked, struct err *e);
-/* Nothing more to read for now: says once what came of it. */
+/* Nothing more to read for now: says what came of it, once most of it must have been read. */
 void receipt_doubt_tell(struct receipt_doubt *d);
 
 #endif

@@ -56,9 +56,17 @@ def needs_vhosts(count):
     return mark
 
 
+def free_ports(count):
+    """All different."""
+    servers = [socket.create_server(('127.0.0.1', 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in servers]
+    for s in servers:
+        s.close()
+    return ports
+
+
 def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as s:
-        return s.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def now_ms():

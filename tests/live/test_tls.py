@@ -8,7 +8,7 @@ import urllib.parse
 
 import harness
 from certificates import Certificates
-from harness import Stack, free_port, now_ms, wait_until
+from harness import Stack, free_port, free_ports, now_ms, wait_until
 from test_doctor import Doctor
 
 REASONS = {
@@ -93,7 +93,8 @@ class RabbitTls(Tls):
     def setUpClass(cls):
         cls.certs = Certificates()
         cls.addClassCleanup(cls.certs.remove)
-        cls.ports = {name: free_port() for name in (*Certificates.SERVERS, 'mutual')}
+        names = (*Certificates.SERVERS, 'mutual')
+        cls.ports = dict(zip(names, free_ports(len(names))))
         start = ', '.join(cls.listener(name, port) for name, port in cls.ports.items())
         harness.stack().rabbitmqctl('eval', f'{{ok, _}} = application:ensure_all_started(ssl), {start}, ok.')
         cls.addClassCleanup(cls.stop_listeners)
