@@ -6,6 +6,9 @@ from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
 
+# What a fault leaves may come to light later than something has arrived again: RabbitMQ's start puts in doubt what falls due for
+# two more seconds, and a message that was handed over twice waits twice.
+AFTERMATH_US = 5_000_000
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
 # What must be empty. Duplicates are allowed under faults, and only reported then.
@@ -165,9 +168,10 @@ class Judge:
                     verdict.counts['redelivered'] += 1
 
     def duplicate(self, verdict, table, n, t_us):
-        """Put down to the latest fault that had begun. Without one between its attempt and now, nothing excuses it."""
+        """Put down to the latest fault that had begun. Without one between its attempt (or shortly
+        before) and now, nothing excuses it."""
         first = f'at {t_us}, first at {table.seen_us[n]}'
-        if not self.in_shadow(table.cell, table.sent_us[n], t_us):
+        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us):
             verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
         while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):

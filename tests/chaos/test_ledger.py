@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import ledger  # noqa: E402
 import record  # noqa: E402
+from judge import AFTERMATH_US  # noqa: E402
 
 T0_US = 1_800_000_000_000_000
 T0_MS = T0_US // 1000
@@ -125,11 +126,11 @@ class Ledger(unittest.TestCase):
         self.add_fault(T0_US - 9000, T0_US - 8000, 'kill', 'c1')
         self.accept(0, T0_MS, T0_US - 7000)
         self.deliver(0, T0_US + 1000)  # the kill is recovered from
-        for n, sent_us in ((1, T0_US), (2, T0_US + 1001)):
+        for n, sent_us in ((1, T0_US), (2, T0_US + 1000 + AFTERMATH_US), (3, T0_US + 1001 + AFTERMATH_US)):
             self.accept(n, T0_MS, sent_us)
-            self.deliver(n, T0_US + 2000)
-            self.deliver(n, T0_US + 3000)
-        self.judge(duplicated=['c1-h1-1', 'c1-h1-2'], unprovoked=['c1-h1-2'])
+            self.deliver(n, sent_us + 2000)
+            self.deliver(n, sent_us + 3000)
+        self.judge(duplicated=['c1-h1-1', 'c1-h1-2', 'c1-h1-3'], unprovoked=['c1-h1-3'])
 
     def test_what_the_queue_delivers_again_is_no_duplicate(self):
         for n in range(4):
