@@ -164,17 +164,18 @@ static amqp_bytes_t find_id(const amqp_basic_properties_t *p)
     return (p->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0 ? p->message_id : amqp_empty_bytes;
 }
 
-/* How often the queue had delivered it before. A quorum queue counts, a classic one only says "again": -1. */
+/* How often the queue had delivered it before. A quorum queue counts, a classic one only says "again": -1.
+ * (The header alone means nothing: a publisher may have sent it.) */
 static int64_t count_again(const amqp_envelope_t *envelope)
 {
     const amqp_field_value_t *count = find_header(&envelope->message.properties, "x-delivery-count");
+    if (!envelope->redelivered)
+        return 0;
     if (count != NULL && count->kind == AMQP_FIELD_KIND_I64)
         return count->value.i64;
-    if (count != NULL && count->kind == AMQP_FIELD_KIND_U8)
-        return count->value.u8;
     if (count != NULL && count->kind == AMQP_FIELD_KIND_I32)
         return count->value.i32;
-    return envelope->redelivered ? -1 : 0;
+    return count != NULL && count->kind == AMQP_FIELD_KIND_U8 ? count->value.u8 : -1;
 }
 
 static void note(struct witness *w, const amqp_envelope_t *envelope)
