@@ -4,7 +4,8 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define OTHERS_MS 3000 /* how long another session's commit is waited for */
+#define OTHERS_MS                                                                                            \
+    3000 /* how long another session's commit is waited for: more than STORE_IDLE_MS of accept_store.c */
 #define LOOK_MS 5
 
 static bool is_candidate(const struct store_item *item)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define COPY_COLUMNS 9
+#define STORE_IDLE_MS "2500"     /* less than OTHERS_MS of accept_dedupe.c */
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
 
@@ -168,6 +169,11 @@ int store_was_committed(struct pg *c, struct message_id id, struct err *e)
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
     return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
+}
+
+int store_prepare_session(struct pg *c, struct err *e)
+{
+    return pg_exec(c, "set idle_in_transaction_session_timeout = " STORE_IDLE_MS, e);
 }
 
 int store_wake(struct pg *c, struct err *e)

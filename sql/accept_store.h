@@ -51,6 +51,11 @@ struct store_options {
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e);
 
+/* Prepares c for storing what RabbitMQ delivered: Postgres ends the session when it leaves a transaction open
+ * for longer than others wait for it (accept_dedupe.c). A gateway that was stopped meanwhile must not commit
+ * when it wakes up: its messages may have been given to another, and stored. Thread: c's. */
+int store_prepare_session(struct pg *c, struct err *e);
+
 /* After a commit whose answer was lost or unclear: 1 the row is there, and safe (another synchronous commit
  * has been waited for, which covers the earlier one); 0 it is not there; -1 error. */
 int store_was_committed(struct pg *c, struct message_id id, struct err *e);

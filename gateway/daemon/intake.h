@@ -15,6 +15,9 @@
 #include "gateway/daemon/gateway.h"
 #include "sql/accept_store.h"
 
+/* Who has not looked at its connection for so long may have been stopped, and RabbitMQ may have given its
+ * deliveries to others meanwhile, who have stored them. */
+#define INTAKE_ABSENCE_MS 1000
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_ASIDE_MAX 2000
@@ -64,6 +67,8 @@ struct intake {
     bool stamp_refused;     /* the broker does not allow the probe: not asked again */
     bool stamp_said;        /* what was logged last about time stamps */
     bool retrying;          /* the batch comes from those set aside */
+    int64_t heard_ms;       /* monotonic: when the connection was looked at last */
+    size_t suspect;         /* so many of the next deliveries may be somebody else's by now */
     int64_t aside_retry_ms; /* monotonic */
     int64_t park_warned_ms; /* monotonic */
 };
@@ -83,6 +88,9 @@ void intake_park(struct intake *in);
 int intake_find_stamps(struct intake *in, struct err *e);
 /* The probe itself, come too late to tell anything? It is nobody's message. */
 bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
+
+/* Opens the database connection if there is none that works. -1: not now; it has been said. */
+int intake_connect_database(struct intake *in, struct err *e);
 
 /* How many deliveries a session can have unacknowledged at most. */
 int64_t intake_unacknowledged_max(const struct config *c);

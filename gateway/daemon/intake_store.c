@@ -57,16 +57,44 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     return 0;
 }
 
-static int reconnect(struct intake *in, struct err *e)
+int intake_connect_database(struct intake *in, struct err *e)
 {
     struct gateway *g = in->gateway;
+    if (in->pg && !pg_is_broken(in->pg))
+        return 0;
     pg_close(in->pg);
     in->pg = pg_open(g->config->postgres.url, "postdate intake", e);
-    if (in->pg)
+    if (in->pg && store_prepare_session(in->pg, e) == 0) {
         watch_succeeded(&g->postgres);
-    else
-        watch_failed(&g->postgres, e);
-    return in->pg ? 0 : -1;
+        return 0;
+    }
+    pg_close(in->pg);
+    in->pg = NULL;
+    watch_failed(&g->postgres, e);
+    return -1;
+}
+
+/* In the transaction that stores, for which others who were given the same messages wait: are they still
+ * ours? */
+static int check_ours(void *ctx, struct pg *c, struct err *e)
+{
+    struct intake *in = ctx;
+    (void)c;
+    return broker_is_cut(in->broker)
+               ? err_set(e, ERR_AWAY, "RabbitMQ is gone; what it delivered, it will deliver again")
+               : 0;
+}
+
+static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
+{
+    const struct store_extra extra = {.before = check_ours, .ctx = in};
+    const struct store_options o = {
+        .key_memory_ms = in->gateway->config->keys.key_memory_ms, .consumer = in->consumer, .extra = &extra};
+    /* Others may have stored them by now. */
+    if (clock_monotonic_ns() / 1000000 - in->heard_ms > INTAKE_ABSENCE_MS)
+        for (size_t i = 0; i < count; i++)
+            items[i].redelivered = true;
+    return store_accept(in->pg, &o, items, count, e);
 }
 
 /* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row
@@ -86,18 +114,16 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
         if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
             return -1;
         wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
-    } while ((!in->pg || pg_is_broken(in->pg)) && reconnect(in, e) != 0);
+    } while (intake_connect_database(in, e) != 0);
     return 0;
 }
 
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
-    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                              .consumer = in->consumer};
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
     bool lost = false;
-    while (store_accept(in->pg, &o, in->items, in->item_count, e) != 0) {
+    while (store_items(in, in->items, in->item_count, e) != 0) {
         int done = -1;
         struct err look = {0};
         /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
@@ -107,7 +133,8 @@ static int store_patiently(struct intake *in, struct err *e)
         lost = lost || pg_is_broken(in->pg);
         /* Until it is certain: storing again what is stored would look like a conflict of ids. */
         while (done < 0) {
-            if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)
+            if (!err_is_transient(e) || broker_is_cut(in->broker) ||
+                wait_for_database(in, give_up_ms, e) != 0)
                 return -1;
             done = was_committed(in, e);
         }
@@ -120,10 +147,8 @@ static int store_patiently(struct intake *in, struct err *e)
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
 static int store_singly(struct intake *in, struct err *e)
 {
-    struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                              .consumer = in->consumer};
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
+        if (store_items(in, &in->items[i], 1, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;

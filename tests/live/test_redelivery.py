@@ -1,5 +1,6 @@
 """What RabbitMQ gives to intake a second time is stored once, under one id."""
 import os
+import signal
 import sys
 import threading
 
@@ -34,6 +35,66 @@ class Redelivery(LiveTest):
             self.assertEqual(g.term(), 0)
         self.assertEqual(p.value('select count(*) from postdate.message'), '1')
         self.assertEqual(c.depth('postdate.intake'), 0)
+
+    def wait_until_back(self, p, c, gateway):
+        """A stopped gateway goes on, and is through with what it had when it consumes again."""
+        consumers = lambda: c.channel.queue_declare('postdate.intake', passive=True).method.consumer_count  # noqa: E731
+        wait_until(lambda: consumers() == 1, 15, 'the stopped one to be gone')
+        gateway.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: consumers() == 2, 30, 'the stopped one to be back')
+        wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the intake queue to be empty')
+        for g in p.gateways:
+            self.assertEqual(g.term(), 0)
+
+    def test_by_another_gateway_while_the_first_one_is_stopped_with_a_batch_in_its_hands(self):
+        """Its transaction is gone when it wakes up; it stored the batch again."""
+        p = self.place()
+        stopped = p.gateway()
+        gate = Gate(p)
+        c = p.client()
+        c.publish('gate', b'once', {'x-delay': HOUR_MS}, message_id='once')
+        pid = gate.wait()[0]
+        stopped.process.send_signal(signal.SIGSTOP)
+        p.value(f'select pg_terminate_backend({pid})')
+        gate.open()
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        c = p.client()
+        p.gateway()
+        wait_until(lambda: p.value('select count(*) from postdate.message') == '1', 15, 'the other one to store it')
+        self.wait_until_back(p, c, stopped)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+
+    def test_by_another_gateway_while_the_first_one_is_stopped_in_a_transaction(self):
+        """PostgreSQL ends what would be committed when it wakes up."""
+        p = self.place()
+        stopped = p.gateway()
+        gate = Gate(p, deferred=False)
+        c = p.client()
+        c.publish('gate', b'once', {'x-delay': HOUR_MS}, message_id='once')
+        gate.wait()
+        stopped.process.send_signal(signal.SIGSTOP)
+        gate.open()  # the statement ends, and nobody says commit
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        c = p.client()
+        p.gateway()
+        wait_until(lambda: p.value('select count(*) from postdate.message') == '1', 15, 'the other one to store it')
+        self.wait_until_back(p, c, stopped)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+
+    def test_by_another_gateway_while_they_wait_to_be_read_by_a_stopped_one(self):
+        """It woke up, read them as if they were its own, and stored them, before it read that its connection was closed."""
+        p = self.place()
+        stopped = p.gateway(POSTDATE_INTAKE_PREFETCH=20)
+        stopped.process.send_signal(signal.SIGSTOP)
+        c = p.client()
+        for i in range(100):
+            c.publish('q', b'%d' % i, {'x-delay': HOUR_MS}, message_id=f'm{i}')
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        c = p.client()
+        p.gateway()
+        wait_until(lambda: p.value('select count(*) from postdate.message') == '100', 15, 'the other one to store them')
+        self.wait_until_back(p, c, stopped)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '100')
 
     def test_what_a_session_stored_last_is_remembered_until_it_cannot_come_back(self):
         """Its acknowledgements may be read much later than they were sent: by number, not by time."""
