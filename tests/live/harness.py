@@ -401,6 +401,21 @@ class Gateway:
         self.reader.join(5)
         return self.process.returncode
 
+    def pause(self):
+        """SIGSTOP; it has stopped when this returns, which the signal alone does not say."""
+        self.process.send_signal(signal.SIGSTOP)
+
+        def stopped():
+            for name in glob.glob(f'/proc/{self.process.pid}/task/*/stat'):
+                with open(name, encoding='utf-8') as f:
+                    if f.read().rsplit(')', 1)[1].split()[0] != 'T':
+                        return False
+            return True
+        wait_until(stopped, 10, 'every thread to be stopped')
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def kill9(self):
         if self.process.poll() is None:
             self.process.kill()

@@ -1,5 +1,4 @@
 """Several gateways on one database and broker: they share the work, and what one of them leaves behind is taken over."""
-import signal
 import time
 
 import harness
@@ -73,7 +72,7 @@ class Gateways(LiveTest):
         self.begin('3000,6000')
         self.wait_claimed(COUNT)
         wait_until(lambda: p.counts().get('delivered', 0) > COUNT // 4, 15, 'a quarter to be delivered')
-        first.process.send_signal(signal.SIGSTOP)
+        first.pause()
         stopped = time.monotonic()
         beat = "select extract(epoch from clock_timestamp() - heartbeat_at) from postdate.instance"
         since_beat_s = float(p.value(beat))
@@ -87,7 +86,7 @@ class Gateways(LiveTest):
         print(f'note gateways: a stopped gateway was replaced {took_s:.1f} s after its stop, {took_s + since_beat_s:.1f} s '
               'after its last heartbeat', flush=True)
         wait_until(lambda: p.counts().get('delivered') == COUNT, 20, 'the other one to deliver the rest')
-        first.process.send_signal(signal.SIGCONT)
+        first.resume()
         wait_until(lambda: len(self.instances()) == 2, 20, 'it to be booked again')
         r = self.finish(duplicates_at_most=BATCH)
         print(f'note gateways: it woke up, and {r["duplicates"]} messages arrived twice', flush=True)
@@ -117,9 +116,9 @@ class HandingGateways(LiveTest):
         Gateways.begin(self, '3000,5000')
         wait_until(lambda: p.counts().get('delivered', 0) > COUNT // 4, 20, 'a quarter to be delivered')
         gateways[0].kill9()
-        gateways[1].process.send_signal(signal.SIGSTOP)
+        gateways[1].pause()
         r = self.inbox.result()
-        gateways[1].process.send_signal(signal.SIGCONT)
+        gateways[1].resume()
         self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
         self.assertLessEqual(r['duplicates'], BATCH, r)
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be settled')

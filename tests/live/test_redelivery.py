@@ -1,6 +1,5 @@
 """What RabbitMQ gives to intake a second time is stored once, under one id."""
 import os
-import signal
 import sys
 import threading
 
@@ -40,7 +39,7 @@ class Redelivery(LiveTest):
         """A stopped gateway goes on, and is through with what it had when it consumes again."""
         consumers = lambda: c.channel.queue_declare('postdate.intake', passive=True).method.consumer_count  # noqa: E731
         wait_until(lambda: consumers() == 1, 15, 'the stopped one to be gone')
-        gateway.process.send_signal(signal.SIGCONT)
+        gateway.resume()
         wait_until(lambda: consumers() == 2, 30, 'the stopped one to be back')
         wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the intake queue to be empty')
         for g in p.gateways:
@@ -54,7 +53,7 @@ class Redelivery(LiveTest):
         c = p.client()
         c.publish('gate', b'once', {'x-delay': HOUR_MS}, message_id='once')
         pid = gate.wait()[0]
-        stopped.process.send_signal(signal.SIGSTOP)
+        stopped.pause()
         p.value(f'select pg_terminate_backend({pid})')
         gate.open()
         p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
@@ -72,7 +71,7 @@ class Redelivery(LiveTest):
         c = p.client()
         c.publish('gate', b'once', {'x-delay': HOUR_MS}, message_id='once')
         gate.wait()
-        stopped.process.send_signal(signal.SIGSTOP)
+        stopped.pause()
         gate.open()  # the statement ends, and nobody says commit
         p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
         c = p.client()
@@ -85,7 +84,7 @@ class Redelivery(LiveTest):
         """It woke up, read them as if they were its own, and stored them, before it read that its connection was closed."""
         p = self.place()
         stopped = p.gateway(POSTDATE_INTAKE_PREFETCH=20)
-        stopped.process.send_signal(signal.SIGSTOP)
+        stopped.pause()
         c = p.client()
         for i in range(100):
             c.publish('q', b'%d' % i, {'x-delay': HOUR_MS}, message_id=f'm{i}')

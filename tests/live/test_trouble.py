@@ -105,7 +105,7 @@ class KilledControl(LiveTest):
         gate = Gate(p)
         sent = r.send(request, **properties)
         gate.wait()
-        gw.process.send_signal(signal.SIGSTOP)
+        gw.pause()
         gate.open()  # committed, and the gateway doesn't know
         wait_until(lambda: self.count() == '1', 10, 'the commit')
         gw.kill9()
