@@ -79,7 +79,7 @@ static void add_delivery(struct intake *in, const struct broker_event *ev)
 static void note_absence(struct intake *in)
 {
     int64_t now_ms = clock_monotonic_ns() / 1000000;
-    if (now_ms - in->heard_ms > INTAKE_ABSENCE_MS)
+    if (now_ms - in->heard_ms > INTAKE_ABSENCE_MS + WAIT_MS)
         in->suspect = (size_t)intake_unacknowledged_max(in->gateway->config);
     in->heard_ms = now_ms;
 }

@@ -17,7 +17,7 @@
 
 /* Who has not looked at its connection for so long may have been stopped, and RabbitMQ may have given its
  * deliveries to others meanwhile, who have stored them. */
-#define INTAKE_ABSENCE_MS 1000
+#define INTAKE_ABSENCE_MS 250
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_ASIDE_MAX 2000

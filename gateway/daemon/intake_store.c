@@ -85,13 +85,13 @@ static int check_ours(void *ctx, struct pg *c, struct err *e)
                : 0;
 }
 
-static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
+/* late: they were read a while ago, and others may have been given them, and have stored them. */
+static int store_items(struct intake *in, struct store_item *items, size_t count, bool late, struct err *e)
 {
     const struct store_extra extra = {.before = check_ours, .ctx = in};
     const struct store_options o = {
         .key_memory_ms = in->gateway->config->keys.key_memory_ms, .consumer = in->consumer, .extra = &extra};
-    /* Others may have stored them by now. */
-    if (clock_monotonic_ns() / 1000000 - in->heard_ms > INTAKE_ABSENCE_MS)
+    if (late || clock_monotonic_ns() / 1000000 - in->heard_ms > INTAKE_ABSENCE_MS)
         for (size_t i = 0; i < count; i++)
             items[i].redelivered = true;
     return store_accept(in->pg, &o, items, count, e);
@@ -122,8 +122,8 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
 static int store_patiently(struct intake *in, struct err *e)
 {
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
-    bool lost = false;
-    while (store_items(in, in->items, in->item_count, e) != 0) {
+    bool lost = false, again = false;
+    for (; store_items(in, in->items, in->item_count, again, e) != 0; again = true) {
         int done = -1;
         struct err look = {0};
         /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
@@ -148,7 +148,7 @@ static int store_patiently(struct intake *in, struct err *e)
 static int store_singly(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_items(in, &in->items[i], 1, e) == 0)
+        if (store_items(in, &in->items[i], 1, true, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -195,6 +196,60 @@ def run_psql(url, query, check=True):
     return [line.split('\t') for line in done.stdout.decode().splitlines()]
 
 
+class Asker:
+    """A psql that stays open for what tests look at again and again: a new one, and a server process for it, cost ten
+    times as much as a question does. Only for queries that change nothing, in the session neither."""
+    ASKS = re.compile(r"\s*(select|show)\b(?!.*(;|\\|advisory|terminate|set_config|pg_backend_pid|postdate\.\w+\())", re.I | re.S)
+    TIMEOUT_S = 120
+
+    def __init__(self, url):
+        self.url = url
+        self.process = None
+        self.lock = threading.Lock()
+
+    def ask(self, query):
+        """The rows; None when somebody else has to ask."""
+        if not self.ASKS.match(query) or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            if not self.process:
+                self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', self.url], stdin=subprocess.PIPE,
+                                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.process.stdin.write(f'{query}\n;\n\\echo {self.END} :ERROR\n'.encode())
+            self.process.stdin.flush()
+            return self.answer(query)
+        except OSError:
+            self.close()  # the server ended its session, and it itself
+            return None
+        finally:
+            self.lock.release()
+
+    END = '--end-of-the-answer--'
+
+    def answer(self, query):
+        out, until = b'', time.monotonic() + self.TIMEOUT_S
+        end = re.compile(rb'^' + self.END.encode() + rb' (true|false)\n\Z', re.M)
+        while not (found := end.search(out)):
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))
+            if not ready:
+                self.close()
+                raise AssertionError(f'psql: no answer within {self.TIMEOUT_S} s\nquery: {query}')
+            more = os.read(self.process.stdout.fileno(), 1 << 20)
+            if not more:
+                raise BrokenPipeError
+            out += more
+        text = out[:found.start()].decode()
+        if found[1] == b'true':
+            raise AssertionError(f'psql: {text.strip()}\nquery: {query}')
+        return [line.split('\t') for line in text.splitlines()]
+
+    def close(self):
+        if self.process:
+            self.process.kill()
+            self.process.communicate()  # closes what leads to it
+        self.process = None
+
+
 class Session:
     """A psql that stays open, to hold a transaction."""
 
@@ -234,6 +289,7 @@ class Place:
         self.max_delay = max_delay
         self.transport = transport
         self.gateways, self.clients, self.children = [], [], []
+        self.asker = Asker(self.postgres)
         stack.psql(f'create database {self.database} owner postdate')
         if migrate:
             self.migrate()
@@ -276,7 +332,8 @@ class Place:
         return done
 
     def psql(self, query):
-        return run_psql(self.postgres, query)
+        rows = self.asker.ask(query)
+        return run_psql(self.postgres, query) if rows is None else rows
 
     def value(self, query):
         rows = self.psql(query)
@@ -315,6 +372,7 @@ class Place:
 
     def close(self, drop=True):
         problems = []
+        self.asker.close()
         for item in self.clients:
             item.close()
         for g in self.gateways:
