@@ -20,6 +20,9 @@ static const char session_setup[] =
     "set timezone = 'UTC';"
     "set datestyle = 'ISO';"
     "set client_min_messages = warning;"
+    /* One that is stopped in the middle of a transaction holds up the others no longer than that; nothing of
+     * ours waits for anything but Postgres in there. */
+    "set idle_in_transaction_session_timeout = '10s';"
     "set plan_cache_mode = force_custom_plan;"
     "set jit = off;"
     "set enable_seqscan = off; set enable_bitmapscan = off;"

@@ -2,6 +2,7 @@
 
 The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
 """
+import functools
 import os
 import random
 
@@ -84,18 +85,18 @@ class Checks:
 
 
 class OwnServers(Checks):
-    """The plugin's messages are all in one table of the broker: losing them must not disturb other tests."""
+    """The plugin's messages are all in one table of the broker: losing them must not disturb other tests. The classes
+    share these servers and use them one after the other, because starting them costs as much as many a test."""
     weight = 90
     vhosts = 0
-    together = True
-    plugins = None  # the folder; None: as for the shared servers
+    together = 'own servers'  # those without the plugin have a name of their own
+    plugins = None            # the folder; None: as for the shared servers
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-' + cls.__name__.lower()), cls.plugins)
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
-        cls.servers.make_vhosts([f't{i}' for i in range(4)])
+        cls.servers = own_servers(cls.plugins)
+        cls.servers.start()  # if they do not run
+        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(4)])
 
     def place(self, **options):
         """Never dropped: the whole stack is."""
@@ -103,3 +104,12 @@ class OwnServers(Checks):
         self.places = [p]
         self.addCleanup(p.close, drop=False)
         return p
+
+
+@functools.cache
+def own_servers(plugins):
+    name = '-own' if plugins is None else '-bare'
+    servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + name), plugins)
+    harness.at_end_of_job(servers.command, 'clean', check=False)
+    harness.at_end_of_job(own_servers.cache_clear)
+    return servers

@@ -3,6 +3,7 @@
 A test class gets a `Place` (a fresh database and a fresh vhost), starts gateways in it, publishes and consumes with
 pika, runs the command line and asks the database. `run.py` finds and runs the classes.
 """
+import contextlib
 import glob
 import json
 import os
@@ -202,19 +203,21 @@ class Asker:
     ASKS = re.compile(r"\s*(select|show)\b(?!.*(;|\\|advisory|terminate|set_config|pg_backend_pid|postdate\.\w+\())", re.I | re.S)
     TIMEOUT_S = 120
 
-    def __init__(self, url):
-        self.url = url
-        self.process = None
+    def __init__(self):
+        self.url = self.process = None
         self.lock = threading.Lock()
 
-    def ask(self, query):
+    def ask(self, url, query):
         """The rows; None when somebody else has to ask."""
         if not self.ASKS.match(query) or not self.lock.acquire(blocking=False):
             return None
         try:
+            if self.url != url:
+                self.close()
             if not self.process:
-                self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', self.url], stdin=subprocess.PIPE,
+                self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', url], stdin=subprocess.PIPE,
                                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.url = url
             self.process.stdin.write(f'{query}\n;\n\\echo {self.END} :ERROR\n'.encode())
             self.process.stdin.flush()
             return self.answer(query)
@@ -274,6 +277,14 @@ class Session:
         self.process.stdout.close()
 
 
+end_of_job = contextlib.ExitStack()
+
+
+def at_end_of_job(function, *args, **kwargs):
+    """For what classes share that run one after the other in one process (`together`)."""
+    end_of_job.callback(function, *args, **kwargs)
+
+
 # --- a place of one's own ------------------------------------------------------------------------------------------
 class Place:
     """A database and a vhost for one test or class, and everything that runs in it."""
@@ -289,7 +300,7 @@ class Place:
         self.max_delay = max_delay
         self.transport = transport
         self.gateways, self.clients, self.children = [], [], []
-        self.asker = Asker(self.postgres)
+        self.asker = Asker()
         stack.psql(f'create database {self.database} owner postdate')
         if migrate:
             self.migrate()
@@ -332,7 +343,7 @@ class Place:
         return done
 
     def psql(self, query):
-        rows = self.asker.ask(query)
+        rows = self.asker.ask(self.postgres, query)
         return run_psql(self.postgres, query) if rows is None else rows
 
     def value(self, query):

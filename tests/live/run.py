@@ -55,10 +55,15 @@ class Job:
         self.vhosts_wanted = getattr(one, 'vhosts', case.vhosts)
         self.vhosts = []
 
+    def add(self, full):
+        """Another class of the same group."""
+        self.names = self.names + full
+
 
 def find_jobs(words):
-    """Heavy ones come first."""
-    jobs = []
+    """Heavy ones come first. `together`: True keeps the tests of a class in one process; a name, those of all the classes
+    that have it."""
+    jobs, groups = [], {}
     for module in load_modules():
         for case in vars(module).values():
             if not isinstance(case, type) or not issubclass(case, harness.LiveTest):
@@ -69,7 +74,13 @@ def find_jobs(words):
             full = [f'{module.__name__}.{case.__name__}.{n}' for n in names]
             if not full:
                 continue
-            if issubclass(case, harness.SharedTest) or getattr(case, 'together', False):
+            group = getattr(case, 'together', None)
+            if isinstance(group, str) and group in groups:
+                groups[group].add(full)
+            elif isinstance(group, str):
+                groups[group] = Job(case, names, full)
+                jobs.append(groups[group])
+            elif issubclass(case, harness.SharedTest) or getattr(case, 'together', False):
                 jobs.append(Job(case, names, full))
             else:
                 jobs.extend(Job(case, [n], [f]) for n, f in zip(names, full))
@@ -161,6 +172,7 @@ def worker():
         harness.stack().vhosts = job['vhosts']
         suite = unittest.defaultTestLoader.loadTestsFromNames(job['names'])
         suite.run(Result(out))
+        harness.end_of_job.close()
         out.write('{"done": true}\n')
         out.flush()
 

@@ -67,6 +67,7 @@ class CancelRaces(LiveTest):
     def test_timer(self):
         self.race({}, lambda number: False)
 
+    @harness.not_san
     def test_ttl(self):
         self.race({'POSTDATE_HANDOVER_TRANSPORT': 'ttl', 'POSTDATE_HANDOVER_WINDOW': f'{WINDOW_MS}ms',
                    'POSTDATE_HANDOVER_MIN_AHEAD': '200ms', 'POSTDATE_HANDOVER_GRACE': '1h'}, lambda number: number % 3 > 0)

@@ -60,6 +60,7 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.servers.command(how + '-rabbitmq')
         self.servers.command('start-rabbitmq')
 
+    @harness.not_san
     def test_killed_while_they_fall_due(self):
         g, _ = self.fall_due(self.place(), lambda: self.restart('kill'))
         self.assert_said_once(g)

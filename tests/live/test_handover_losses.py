@@ -82,8 +82,9 @@ class BrokerDies(Thousands, OwnServers):
 @harness.not_san
 class TtlBrokerDies(BrokerDies, LiveTest):
     transport = 'ttl'
-    only_full = ('test_rabbitmq_killed_while_it_holds_thousands',)
     plugins = ''
+    together = 'bare servers'
+    only_full = ('test_rabbitmq_killed_while_it_holds_thousands',)
 
     def lose(self, p):
         """From the top, the way that messages go."""
@@ -107,6 +108,7 @@ class TtlBrokerDies(BrokerDies, LiveTest):
 
 
 @harness.not_san
+@harness.only_full  # as ttl; the chaos suite does it to both
 class PluginBrokerDies(BrokerDies, LiveTest):
     transport = 'plugin'
     only_full = ('test_rabbitmq_killed_while_it_holds_thousands',)

@@ -17,10 +17,10 @@ PREFETCH = 1000 + 2000 + 1000  # messages that the intake has unacknowledged: a 
 
 @harness.not_san  # sizes are the subject
 class Overload(OwnServers, LiveTest):
-    together = True
     time_limit_s = 150
     transport = 'timer'
     plugins = ''
+    together = 'bare servers'
 
     def begin(self, **env):
         self.p = self.place(transport=self.transport)

@@ -180,6 +180,7 @@ class ServersDie(LiveTest):
         p.client().publish('one', b'one', {'x-delay': 300})
         self.assert_on_time(inbox.wait(1)[0], at, 300)
 
+    @harness.not_san
     def test_both_die_and_come_back(self):
         p = self.p
         g = p.gateway()

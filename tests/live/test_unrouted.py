@@ -138,9 +138,12 @@ class TtlUnrouted(Unrouted, LiveTest):
         self.c.channel.exchange_delete(TARGET)
         self.wait_count("hold = 'g'", 1)
         wait_until(lambda: self.c.depth('postdate.receipts') == 0, 10, 'its receipt to be read')
-        self.assertEqual(p.psql('select state, owner is null from postdate.message'), [['claimed', 'f']])
+        rows = p.psql('select state, owner is null from postdate.message')
         self.make_target()
-        p.psql("update postdate.message set state = 'handed', owner = null, next_at = due + interval '1 s', attempts = 1")
+        if rows == [['claimed', 'f']]:
+            p.psql("update postdate.message set state = 'handed', owner = null, next_at = due + interval '1 s', attempts = 1")
+        else:  # its receipt was read before the notice
+            self.assertEqual(rows, [['scheduled', 't']])
         self.assertEqual(self.c.wait_get('q', 20).body, b'once')
         wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'it to be settled')
         self.assertIsNone(self.c.get('q'))
