@@ -6,7 +6,7 @@
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
-POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 5; most wait most of the time)
+POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 6; most wait most of the time)
 POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 5,000; more with the plugin that also
                         runs with TTL queues (words run those, too)
 
@@ -290,7 +290,7 @@ def main(words):
     if not run.total:
         print('no test has that name')
         return 64
-    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '5')), len(run.jobs))
+    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
     give_vhosts(stack, run.jobs)
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
     workers = [Worker() for _ in range(count)]

@@ -37,6 +37,7 @@ class Gateways(LiveTest):
     def instances(self):
         return [r[0] for r in self.p.psql('select id from postdate.instance order by id')]
 
+    @harness.not_san
     def test_the_claims_of_a_dead_one_are_taken_over_within_a_second(self):
         """Of its connection's death; a machine that is busy with other things gets another try."""
         p = self.p = self.place()

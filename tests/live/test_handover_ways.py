@@ -107,6 +107,7 @@ class Ways(Checks):
         self.assert_arrives(inbox, at, ids)
         self.assertEqual({who_held(m) for m in inbox.all()}, {'timer'})
 
+    @harness.not_san
     def test_once_handed_over_it_is_too_late_whoever_asks(self):
         inbox, key = self.inbox()
         at, delay_ms = now_ms(), 14_000 if harness.SAN else 8000

@@ -34,6 +34,7 @@ class Flow:
 class GatewayDies(LiveTest):
     weight = 20
 
+    @harness.not_san
     def test_killed_three_times_while_thousands_fall_due(self):
         p = self.place()
         g = p.gateway()

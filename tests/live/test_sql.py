@@ -347,6 +347,7 @@ class SqlRoles(LiveTest):
 
 
 class SqlMigrate(LiveTest):
+    @harness.not_san
     def test_a_version_1_database_with_messages_is_upgraded(self):
         p = self.place(migrate=False)
         step = os.path.join(harness.ROOT, 'sql', 'schema', '001_core.sql')
@@ -458,6 +459,7 @@ class SqlRace(LiveTest):
         for one, answer in answers.items():
             self.assertEqual(answer == 'cancelled', one not in arrived, (one, answer))
 
+    @harness.not_san
     def test_replace_racing_the_due_time_delivers_exactly_one(self):
         p = self.place()
         p.gateway()
