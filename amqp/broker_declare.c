@@ -52,8 +52,8 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
     return broker_declare_exchange_with(b, name, type, NULL, 0, e);
 }
 
-int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
-                                 const struct broker_arg *args, size_t arg_count, struct err *e)
+static int declare_exchange(struct broker *b, const char *name, const char *type, bool durable,
+                            bool auto_delete, const struct broker_arg *args, size_t arg_count, struct err *e)
 {
     char what[WHAT_MAX];
     amqp_table_entry_t entries[ARGS_MAX];
@@ -64,9 +64,21 @@ int broker_declare_exchange_with(struct broker *b, const char *name, const char 
         broker_begin(b, e)) {
         return -1;
     }
-    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0, 1,
-                          0, 0, table);
+    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0,
+                          durable, auto_delete, 0, table);
     return check_reply(b, what, e);
+}
+
+int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
+                                 const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    return declare_exchange(b, name, type, true, false, args, arg_count, e);
+}
+
+int broker_declare_transient_exchange(struct broker *b, const char *name, const char *type, bool auto_delete,
+                                      const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    return declare_exchange(b, name, type, false, auto_delete, args, arg_count, e);
 }
 
 int broker_has_exchange(struct broker *b, const char *name, struct err *e)

@@ -76,8 +76,12 @@ int topology_declare_queue(struct broker *b, const struct topology *t, const cha
 
 int topology_declare_unrouted(struct broker *b, struct err *e)
 {
+    static const struct broker_arg early[] = {{.name = "x-queue-type", .text = "classic"}};
+
     return declare_quorum_queue(b, TOPOLOGY_UNROUTED, e) ||
+                   broker_declare_queue(b, TOPOLOGY_UNROUTED_EARLY, early, 1, e) ||
                    broker_declare_exchange(b, TOPOLOGY_UNROUTED, "fanout", e) ||
+                   broker_bind_queue(b, TOPOLOGY_UNROUTED_EARLY, TOPOLOGY_UNROUTED, "", e) ||
                    broker_bind_queue(b, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, "", e)
                ? -1
                : 0;

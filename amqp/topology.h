@@ -9,7 +9,8 @@
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
-#define TOPOLOGY_UNROUTED "postdate.unrouted" /* a fanout exchange, and the queue that is bound to it */
+#define TOPOLOGY_UNROUTED "postdate.unrouted" /* a fanout exchange, and a queue that is bound to it */
+#define TOPOLOGY_UNROUTED_EARLY "postdate.unrouted.early" /* another queue that is bound to it */
 
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
@@ -31,7 +32,8 @@ int topology_declare(struct broker *b, const struct topology *t, char *expired_q
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
 
 /* What the broker waited with and found no way for goes to that exchange (transport.h) and is read by the
- * gateway. A quorum queue: it is on disk at once. */
+ * gateway. Two queues get it: a quorum queue, which is safe as soon as it has taken something, and a classic
+ * one, which takes something as soon as a broker starts, while quorum queues have no leader yet. */
 int topology_declare_unrouted(struct broker *b, struct err *e);
 
 #endif

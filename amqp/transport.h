@@ -31,6 +31,8 @@ struct transport_options {
     const char *receipt_queue; /* "postdate.receipts", declared before; NULL: no receipts (a binding that
                                   exists already stays) */
     int64_t window_ms;         /* longest wait that will be asked for: 1..max_delay_ms */
+    bool open;                 /* declare: opens the way (transport_is_open) where it is closed. Without, only
+                                  where nothing was declared before */
 };
 
 struct transport {
@@ -64,6 +66,11 @@ struct transport {
 
 extern const struct transport transport_plugin;
 extern const struct transport transport_ttl;
+
+/* Is the way to the delivery exchanges open? 1 yes. 0 no: the broker started anew, or nothing was declared
+ * yet; what it lets go comes back as TOPOLOGY_UNROUTED until somebody opens it again, which he should not
+ * before the quorum queues have had time to elect their leaders. -1 error. b stays usable. */
+int transport_is_open(struct broker *b, struct err *e);
 
 /* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
  * connection or channel, so it is tried on a connection of its own. */

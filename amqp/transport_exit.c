@@ -1,21 +1,23 @@
 /* The part that both transports have in common: by which header a message finds its delivery exchange, and
  * what tells that it found none.
  *
- *   exit ─┬─ x-postdate-exchange ─▶ delivery exchange ◀─ x-postdate-exchange ─┐
- *         ├─ everything ─▶ receipt queue                                      │
- *         └─ everything ─▶ postdate.route ───────────────────────────────────┴─ none fits ─▶
- * postdate.unrouted
+ *   exit ─┬─ everything ─▶ receipt queue
+ *         └─ everything ─▶ postdate.route ── everything ─▶ postdate.open ── x-postdate-exchange ─▶ delivery
+ *                                │ not open                      │ none fits                       exchange
+ *                                └───────▶ postdate.unrouted ◀───┘
  *
  * The receipt says only that the broker let a message go: it comes also when somebody has deleted the
- * delivery exchange, and its binding with it. So behind the exit there is an exchange with the same bindings
- * and an alternate exchange, which takes what finds none of them; the gateway publishes that, and does not
- * believe its receipt. (An exchange gets a message once, however many ways lead to it. The receipt queue
- * can't be bound to postdate.route: then there would always be a way. And an alternate exchange of the
- * plugin's own exchange would get all messages when they come, because they are routed to nowhere then.)
+ * delivery exchange, and its binding with it. So behind the exit there is an exchange with an alternate
+ * exchange, which takes what finds none of its bindings; the gateway publishes that, and does not believe its
+ * receipt. (The receipt queue can't be bound there: then there would always be a way. And an alternate
+ * exchange of the plugin's own exchange would get all messages when they come, because they are routed to
+ * nowhere then.)
  *
- * The delivery exchanges stay bound to the exit, too: should somebody delete postdate.route, the receipts
- * come all the same, and messages should as well. And a gateway from before there was postdate.route works
- * beside a newer one. */
+ * A broker that starts lets go at once what fell due while it was away, also to quorum queues that have no
+ * leader yet: those drop it, and nobody hears of it. So postdate.open is not durable: a broker starts without
+ * it, and all of that comes back, until a gateway opens the way again. (Where such exchanges outlive a start,
+ * in a cluster of which a node lives on, and with RabbitMQ's Khepri, the gateway has doubts instead:
+ * gateway/daemon/receipt_doubt.h.) */
 #include "amqp/topology.h"
 #include "amqp/transport_internal.h"
 #include "core/wire.h"
@@ -36,13 +38,37 @@ int transport_check_window(const struct transport *t, const struct transport_opt
     return 0;
 }
 
-int transport_declare_route(struct broker *b, struct err *e)
+/* 1 yes, 0 no, -1 error. Asking for what is missing closes the channel. */
+static int has_exchange(struct broker *b, const char *name, struct err *e)
 {
-    static const struct broker_arg args[] = {{.name = "alternate-exchange", .text = TOPOLOGY_UNROUTED}};
+    int there = broker_has_exchange(b, name, e);
+
+    return there == 0 && broker_reopen(b, e) ? -1 : there;
+}
+
+int transport_is_open(struct broker *b, struct err *e)
+{
+    return has_exchange(b, TRANSPORT_OPEN, e);
+}
+
+int transport_declare_route(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = TOPOLOGY_UNROUTED}};
+    /* "all" of no headers: everything. */
+    static const struct broker_arg all[] = {{.name = "x-match", .text = "all"}};
+    int known = has_exchange(b, TRANSPORT_ROUTE, e);
 
     /* The alternate exchange first: what finds a missing one is dropped. */
-    return topology_declare_unrouted(b, e) ||
-                   broker_declare_exchange_with(b, TRANSPORT_ROUTE, "headers", args, COUNT_OF(args), e)
+    if (known < 0 || topology_declare_unrouted(b, e) ||
+        broker_declare_exchange_with(b, TRANSPORT_ROUTE, "headers", unrouted, COUNT_OF(unrouted), e)) {
+        return -1;
+    }
+    if (known && !o->open) {
+        return 0;
+    }
+    return broker_declare_transient_exchange(b, TRANSPORT_OPEN, "headers", false, unrouted,
+                                             COUNT_OF(unrouted), e) ||
+                   broker_bind_exchange_with(b, TRANSPORT_OPEN, TRANSPORT_ROUTE, all, COUNT_OF(all), e)
                ? -1
                : 0;
 }
@@ -60,7 +86,7 @@ int transport_bind_receipts(struct broker *b, const char *exit, const struct tra
     return o->receipt_queue ? broker_bind_queue_with(b, o->receipt_queue, exit, args, COUNT_OF(args), e) : 0;
 }
 
-int transport_bind_exit(struct broker *b, const char *exit, struct bytes delivery_exchange, struct err *e)
+int transport_bind_exit(struct broker *b, struct bytes delivery_exchange, struct err *e)
 {
     char name[256];
     /* Plain "all" ignores headers whose name starts with x-, so it would match everything. */
@@ -80,11 +106,7 @@ int transport_bind_exit(struct broker *b, const char *exit, struct bytes deliver
     }
     memcpy(name, delivery_exchange.data, delivery_exchange.len);
     name[delivery_exchange.len] = '\0';
-    /* In this order: what leaves in between by the exit's binding alone would count as unrouted. */
-    return broker_bind_exchange_with(b, name, TRANSPORT_ROUTE, args, COUNT_OF(args), e) ||
-                   broker_bind_exchange_with(b, name, exit, args, COUNT_OF(args), e)
-               ? -1
-               : 0;
+    return broker_bind_exchange_with(b, name, TRANSPORT_OPEN, args, COUNT_OF(args), e);
 }
 
 int transport_put_target(const struct transport *t, const struct transport_options *o, int64_t delay_ms,

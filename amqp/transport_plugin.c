@@ -13,7 +13,7 @@ static int plugin_declare(struct broker *b, const struct transport_options *o, s
 
     return transport_check_window(&transport_plugin, o, e) ||
                    broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e) ||
-                   transport_declare_route(b, e)
+                   transport_declare_route(b, o, e)
                ? -1
                : 0;
 }
@@ -25,7 +25,7 @@ static int plugin_bind_receipts(struct broker *b, const struct transport_options
 
 static int plugin_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
 {
-    return transport_bind_exit(b, EXCHANGE, delivery_exchange, e);
+    return transport_bind_exit(b, delivery_exchange, e);
 }
 
 static int plugin_address(const struct transport_options *o, int64_t delay_ms, struct bytes delivery_exchange,

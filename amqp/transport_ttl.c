@@ -76,7 +76,7 @@ static int declare_level(struct broker *b, int level, struct err *e)
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_declare_route(b, e)) {
+        transport_declare_route(b, o, e)) {
         return -1;
     }
     /* From below: nothing that comes down ever finds its next step missing. */
@@ -95,7 +95,7 @@ static int ttl_bind_receipts(struct broker *b, const struct transport_options *o
 
 static int ttl_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
 {
-    return transport_bind_exit(b, EXIT, delivery_exchange, e);
+    return transport_bind_exit(b, delivery_exchange, e);
 }
 
 static int ttl_address(const struct transport_options *o, int64_t delay_ms, struct bytes delivery_exchange,

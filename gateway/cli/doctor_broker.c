@@ -152,8 +152,10 @@ static void try_all(struct refusals *r)
     try_exchange(r, "postdate.delayed");
     try_exchange(r, "postdate.ttl.exit");
     try_exchange(r, "postdate.route");
+    try_exchange(r, "postdate.open");
     try_exchange(r, TOPOLOGY_UNROUTED);
     try_queue(r, TOPOLOGY_UNROUTED, true);
+    try_queue(r, TOPOLOGY_UNROUTED_EARLY, true);
 }
 
 void doctor_check_permissions(struct doctor *d)

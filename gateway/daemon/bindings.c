@@ -7,7 +7,10 @@
 #include <string.h>
 
 #define REFRESH_MS 60000
-#define RETRY_MS 2000    /* after a failure */
+#define RETRY_MS 2000 /* after a failure */
+/* After a start of RabbitMQ the way stays closed for so long: an election takes up to a second or so (ra). */
+#define CLOSED_MS 2000
+#define CLOSED_LOOK_MS 250
 #define RESCUED_MS 10000 /* not more often because of what got lost */
 #define GOOD_MS 90000    /* longer than until the next refresh, which binds again */
 #define BAD_MS 5000
@@ -108,7 +111,8 @@ static bool is_due(const struct bindings *b)
     struct gateway *g = b->gateway;
     int64_t ago_ms = mono_ms() - b->tried_ms;
     if (!b->done)
-        return b->tried_ms == 0 || ago_ms >= RETRY_MS || atomic_load(&g->waiting_room) != b->epoch;
+        return b->tried_ms == 0 || ago_ms >= (b->closed_ms ? CLOSED_LOOK_MS : RETRY_MS) ||
+               atomic_load(&g->waiting_room) != b->epoch;
     if (atomic_load(&g->waiting_room) != b->epoch || ago_ms >= REFRESH_MS)
         return true;
     return ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false);
@@ -124,6 +128,19 @@ static void failed(struct bindings *b, const struct err *e)
     log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
 }
 
+/* 1: the way is open, or may be opened; 0: not yet; -1. */
+static int may_open(struct bindings *b, struct err *e)
+{
+    int open = transport_is_open(b->broker, e);
+    if (open != 0) {
+        b->closed_ms = 0;
+        return open;
+    }
+    if (b->closed_ms == 0)
+        b->closed_ms = mono_ms();
+    return mono_ms() - b->closed_ms >= CLOSED_MS;
+}
+
 int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struct err *e)
 {
     struct gateway *g = b->gateway;
@@ -137,7 +154,13 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
     for (size_t i = 0; i < b->target_count; i++)
         if (b->targets[i].verdict == TARGET_GOOD)
             b->targets[i].until_ms = 0;
-    bool ok = open_broker(b, &why) == 0 && g->transport->declare(b->broker, &o, &why) == 0;
+    int open = open_broker(b, &why) == 0 ? may_open(b, &why) : -1;
+    if (open == 0) {
+        bindings_end_look(b);
+        return 0;
+    }
+    o.open = true;
+    bool ok = open > 0 && g->transport->declare(b->broker, &o, &why) == 0;
     if (ok && claim_handed_exchanges(pg, db_now_ms, g->config->handover.window_ms, BINDINGS_MAX, on_handed, b,
                                      e) < 0) {
         bindings_end_look(b);
@@ -151,6 +174,7 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
     else if (b->warned)
         log_info("RabbitMQ can wait with messages again");
     b->warned = b->warned && !ok;
+    b->closed_ms = ok ? 0 : b->closed_ms;
     b->done = ok;
     bindings_end_look(b);
     return ok;

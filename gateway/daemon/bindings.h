@@ -33,11 +33,12 @@ struct bindings {
     struct broker *broker; /* during a look, if something had to be bound; else NULL */
     struct target_entry targets[BINDINGS_MAX];
     size_t target_count, next_victim;
-    int epoch;             /* gateway.waiting_room when all was declared */
-    bool done;             /* all was declared and bound, as far as we know */
-    bool warned;           /* that it can't be */
-    bool away;             /* RabbitMQ went away in the middle of a refresh */
-    int64_t tried_ms;      /* monotonic; 0: never */
+    int epoch;         /* gateway.waiting_room when all was declared */
+    bool done;         /* all was declared and bound, as far as we know */
+    bool warned;       /* that it can't be */
+    bool away;         /* RabbitMQ went away in the middle of a refresh */
+    int64_t tried_ms;  /* monotonic; 0: never */
+    int64_t closed_ms; /* monotonic; since when the way is known to be closed (transport.h); 0: it is not */
     int64_t look_until_ms; /* monotonic: no new binding after this */
 };
 

@@ -14,7 +14,8 @@
  */
 #define STOP_BEHIND_MS 1000
 /* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
- * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). */
+ * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). But
+ * where it starts without what is not durable all of that comes back (amqp/transport_exit.c). */
 #define START_MS 2000
 #define TELL_MS 5000 /* after a start: until most of it has been read */
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
@@ -105,12 +106,12 @@ static void doubt_since(struct receipt_doubt *d, int64_t since_ms, int64_t to_ms
 /* The broker started anew. Either it died after heard_ms. Or it was stopped: it ended its connections at
  * lost_ms, then its queues, in no order, and wrote what they had taken; but what was let go meanwhile, or
  * still lay before a queue, may have reached the receipt queue only. And so may what was let go since, until
- * all its queues have a leader. */
+ * all its queues have a leader, unless it had no way to go. */
 static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 {
     int64_t since_ms =
         d->shut_down ? d->lost_ms - STOP_BEHIND_MS : d->heard_ms - d->gateway->config->handover.grace_ms;
-    doubt_since(d, since_ms, mono_ms() + START_MS, lag_ms);
+    doubt_since(d, since_ms, d->mark.swept ? d->lost_ms : mono_ms() + START_MS, lag_ms);
 }
 
 /* Is there to be a mark? Without hand-over there is nothing to doubt. */
@@ -132,6 +133,7 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
     if (!there) {
         receipt_doubt_lost(d, b); /* if not yet: another node of the cluster ended, and not the one of b */
         doubt(d, lag_ms);
+        d->mark.swept = false;
         d->place_ms = 0;
     }
     receipt_doubt_heard(d);

@@ -7,8 +7,9 @@
  * started anew without having been shut down, the receipts of the last `handover.grace` are not believed:
  * the messages that they settled then, and those whose receipts were still unread, are published again, with
  * a confirm. Most will arrive twice; none is lost. A proper stop leaves a smaller doubt: what was let go in
- * the second before it. And after either, what fell due until shortly after the start: a starting broker lets
- * go at once, and quorum queues that have no leader yet drop what they are given.
+ * the second before it. And after either, what fell due until shortly after the start, if it found its way
+ * then (amqp/transport_exit.c): a starting broker lets go at once, and quorum queues that have no leader yet
+ * drop what they are given.
  *
  * The ids are remembered in memory, RECEIPT_DOUBT_IDS of them. Owned and used by the receipts' thread. */
 #ifndef POSTDATE_GATEWAY_RECEIPT_DOUBT_H

@@ -88,6 +88,7 @@ static int consume_unrouted(struct receipts *r, struct err *e)
     if (r->no_unrouted)
         return 0;
     if (topology_declare_unrouted(r->broker, e) == 0 &&
+        broker_consume(r->broker, TOPOLOGY_UNROUTED_EARLY, TOPOLOGY_UNROUTED_EARLY, PREFETCH, e) == 0 &&
         broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) == 0)
         return 0;
     if (err_is_transient(e))
@@ -150,7 +151,8 @@ static int collect(struct receipts *r, struct err *e)
                 return -1;
             continue;
         }
-        bool unrouted = bytes_equal_str(ev.text, TOPOLOGY_UNROUTED);
+        bool unrouted =
+            bytes_equal_str(ev.text, TOPOLOGY_UNROUTED) || bytes_equal_str(ev.text, TOPOLOGY_UNROUTED_EARLY);
         if (unrouted)
             unrouted_heard(&r->unrouted, ev.properties);
         else if (message_id_due_ms(id) < r->least_due_ms)

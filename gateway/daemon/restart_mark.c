@@ -57,6 +57,10 @@ int restart_mark_place(struct restart_mark *m, const struct config *c, struct er
                  random_u32());
     int rc = broker_declare_queue(b, m->queue, args, sizeof args / sizeof args[0], e);
     if (rc == 0)
+        rc = broker_declare_transient_exchange(b, m->queue, "fanout", true, NULL, 0, e);
+    if (rc == 0)
+        rc = broker_bind_queue(b, m->queue, m->queue, "", e);
+    if (rc == 0)
         rc = broker_confirm_select(b, e);
     if (rc == 0)
         rc = publish_mark(b, m->queue, e);
@@ -71,13 +75,19 @@ int restart_mark_look(struct restart_mark *m, struct broker *b, struct err *e)
 {
     uint32_t count = 0;
     struct err why = {0};
-    if (broker_count_queue(b, m->queue, &count, &why) != 0) {
-        if (why.kind != ERR_NOT_FOUND)
-            return err_set(e, why.kind, "%s", why.text);
-        m->queue[0] = '\0'; /* gone, or on a node that is away: the next one has another name */
-    }
+    bool queue = broker_count_queue(b, m->queue, &count, &why) == 0;
+    if (!queue && why.kind != ERR_NOT_FOUND)
+        return err_set(e, why.kind, "%s", why.text);
     m->placed = count > 0;
-    return m->placed;
+    if (m->placed)
+        return 1;
+    int there = queue || broker_reopen(b, e) == 0 ? broker_has_exchange(b, m->queue, e) : -1;
+    if (there < 0)
+        return -1;
+    m->swept = !there;
+    if (!queue)
+        m->queue[0] = '\0'; /* gone, or on a node that is away: the next one has another name */
+    return 0;
 }
 
 void restart_mark_remove(struct restart_mark *m, struct broker *b)

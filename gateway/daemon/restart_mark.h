@@ -1,6 +1,7 @@
 /* Finds out whether RabbitMQ has started anew since it was asked last: a message that is not persistent lies
  * in a classic queue of this gateway's own. It outlives any connection and no start of the node. (A queue
  * that is not durable would do, but RabbitMQ 4.3 has none; a connection says nothing about the node's age.)
+ * Also, whether exchanges that are not durable were gone after the start, by one that goes with the queue.
  * Used by one thread. */
 #ifndef POSTDATE_GATEWAY_RESTART_MARK_H
 #define POSTDATE_GATEWAY_RESTART_MARK_H
@@ -10,15 +11,17 @@
 #include <stdbool.h>
 
 struct restart_mark {
-    char queue[64]; /* "": to be named */
+    char queue[64]; /* "": to be named; an exchange, which is not durable, is called the same */
     bool placed;
+    bool swept; /* what is not durable was gone, too, when the mark was */
 };
 
 /* Places it, over a connection of its own: one that has published is not read from while the broker has an
  * alarm, and the caller's acknowledgements would wait. Errors as broker_open and broker_declare_queue. */
 int restart_mark_place(struct restart_mark *m, const struct config *c, struct err *e);
-/* Is it still there? 1 yes; 0 no: the broker started anew, or somebody removed it (place it again; b may be
- * dead then, see broker_is_dead); -1: error. It must be asked for at least once an hour, or it expires. */
+/* Is it still there? 1 yes; 0 no: the broker started anew, or somebody removed it (place it again; m->swept
+ * is set; b may be dead then, see broker_is_dead); -1: error. It must be asked for at least once an hour, or
+ * it expires. */
 int restart_mark_look(struct restart_mark *m, struct broker *b, struct err *e);
 /* Removes it, best effort. */
 void restart_mark_remove(struct restart_mark *m, struct broker *b);

@@ -9,8 +9,8 @@
 /* It begins like that of a returned message: no more suspect than others, so it need not go alone. */
 #define WHY                                                                                                  \
     HELD_UNROUTABLE                                                                                          \
-    ": when RabbitMQ let it go there was no exchange, or no binding to it; published by the "                \
-    "gateway"
+    ": when RabbitMQ let it go it had just started, or there was no exchange, or no binding to it; "         \
+    "published by the gateway"
 
 void unrouted_heard(struct unrouted *u, struct bytes properties)
 {
@@ -41,9 +41,10 @@ void unrouted_tell(struct unrouted *u)
     char shown[200];
     if (u->count == 0 || (u->said_ms && now_ms - u->said_ms < SAY_MS))
         return;
-    log_warning("RabbitMQ let %zu messages go for which there was no exchange, or no binding to it (the last "
-                "one for '%s'): the gateway publishes them",
-                u->count, bytes_printable(bytes_of(u->name, u->name_len), shown, sizeof shown));
+    log_warning(
+        "RabbitMQ let %zu messages go when it had just started, or when there was no exchange for them, or "
+        "no binding to it (the last one for '%s'): the gateway publishes them",
+        u->count, bytes_printable(bytes_of(u->name, u->name_len), shown, sizeof shown));
     u->count = 0;
     u->said_ms = now_ms;
 }

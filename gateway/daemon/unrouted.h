@@ -1,7 +1,8 @@
 /* What the broker waited with and found no way for: somebody deleted the delivery exchange, or the binding to
- * it. Such messages come back by the queue TOPOLOGY_UNROUTED, and a receipt of each as well, before or after;
- * the gateway publishes them itself, and the receipt settles nothing (sql/query/receipts_unrouted.sql). Owned
- * and used by the receipts' thread. */
+ * it; or the broker let it go as it started (amqp/transport_exit.c). Such messages come back by the queues
+ * TOPOLOGY_UNROUTED and TOPOLOGY_UNROUTED_EARLY, mostly by both, and a receipt of each as well, before or
+ * after; the gateway publishes them itself, and the receipt settles nothing
+ * (sql/query/receipts_unrouted.sql). Owned and used by the receipts' thread. */
 #ifndef POSTDATE_GATEWAY_UNROUTED_H
 #define POSTDATE_GATEWAY_UNROUTED_H
 

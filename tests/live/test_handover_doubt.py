@@ -107,15 +107,16 @@ class BrokerDiesUnread(Doubts, OwnServers):
 
 @harness.not_san  # as test_killed_while_they_fall_due to our code
 class DueWhileAway(OwnServers):
-    """What falls due while RabbitMQ is away is let go as soon as it starts, also to quorum queues that have no leader yet:
-    they take nothing then, and nobody hears of it, but the receipt, for a classic queue, is there."""
+    """What falls due while RabbitMQ is away is let go as soon as it starts. Quorum queues that have no leader yet take
+    nothing then, nobody hears of it, and the receipt, for a classic queue, is there. So it finds no way and comes back."""
     time_limit_s = 200
     queues = 16
     count = 400
 
-    def away(self, how):
+    def away(self, how, gateway_lives=True):
         p = self.place()
-        p.gateway(**handover(self.transport, grace='10s'))
+        settings = handover(self.transport, grace='10s')
+        g = p.gateway(**settings)
         c = p.client()
         names = [c.queue(f'quorum.{i}', 'away', arguments={'x-queue-type': 'quorum'}) for i in range(self.queues)]
         # RabbitMQ 3.10 may not find the quorum queue that was declared last when it is killed soon after, and no message for
@@ -131,9 +132,13 @@ class DueWhileAway(OwnServers):
             for name in names:
                 c.channel.queue_purge(name)
             p.psql('delete from postdate.message')
+        if not gateway_lives:
+            g.kill9()
         self.servers.command(how + '-rabbitmq')
         time.sleep(max(0, (first_due_ms - now_ms()) / 1000 + 1))
         self.servers.command('start-rabbitmq')
+        if not gateway_lives:
+            p.gateway(**settings)
         wait_until(lambda: p.counts() == {'delivered': self.count}, 60, 'all to be delivered', 0.1)
         c = p.client()
         twice = 0
@@ -148,9 +153,14 @@ class DueWhileAway(OwnServers):
             twice += len(bodies) - self.count
         print(f'note {self.transport}: {self.count} fell due while RabbitMQ was away ({how}), for {self.queues} quorum queues: '
               f'none missing, {twice / self.queues:.0f} twice in each', flush=True)
+        self.assertEqual(twice, 0)
 
     def test_killed(self):
         self.away('kill')
+
+    def test_stopped_while_no_gateway_runs(self):
+        """What comes back waits for one."""
+        self.away('stop', gateway_lives=False)
 
     @harness.not_san
     def test_stopped(self):
@@ -159,12 +169,12 @@ class DueWhileAway(OwnServers):
 
 class TtlDueWhileAway(DueWhileAway, LiveTest):
     transport = 'ttl'
-    only_full = ('test_stopped',)
+    only_full = ('test_stopped', 'test_stopped_while_no_gateway_runs')
 
 
 class PluginDueWhileAway(DueWhileAway, LiveTest):
     transport = 'plugin'
-    only_full = ('test_killed',)
+    only_full = ('test_killed', 'test_stopped')
 
 
 class TtlUnread(BrokerDiesUnread, LiveTest):
