@@ -99,11 +99,6 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
-/* Has the server ended the connection, or the network? Looks behind what is still to be read, which
- * deliveries that are somebody else's by now may fill. Never waits. false: not as far as this end has heard.
- */
-bool broker_is_cut(const struct broker *b);
-
 /* After a call that failed because the server closed the channel (a publish to an exchange that is missing):
  * opens it anew, which costs two round trips instead of a login. What was in flight is unconfirmed, consumers
  * are gone, confirms are to be switched on again. -1: the connection is gone, too, or was lost over it. */

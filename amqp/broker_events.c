@@ -6,7 +6,6 @@
  * its memory stays flat. */
 #include "amqp/broker_internal.h"
 #include "core/clock.h"
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
@@ -20,12 +19,6 @@ int broker_begin(struct broker *b, struct err *e)
         return err_set(e, ERR_AWAY, "the connection to RabbitMQ at %s is closed", b->address);
     }
     return b->out.len ? broker_flush_until(b, INT64_MAX, e) : 0;
-}
-
-bool broker_is_cut(const struct broker *b)
-{
-    struct pollfd p = {.fd = b->fd, .events = POLLRDHUP};
-    return b->dead || (poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)));
 }
 
 bool broker_has_pending(struct broker *b)

@@ -1,16 +1,24 @@
+/* What RabbitMQ delivers twice is stored once.
+ *
+ * Each batch notes the message-ids it stores (postdate.intake_batch); a redelivery is looked for there. But
+ * the session that had the message before may still be about to store it: its commit may outlive its
+ * connection; its process may have been stopped, and wake up with the batch in its hands; it may still be
+ * reading deliveries that wait in its socket, with the end of the connection behind them. No time is short
+ * enough to exclude that. So:
+ *
+ * - A batch with redeliveries excludes all others while it is looked up and stored, by an advisory lock,
+ * which the others share. Whoever was first is committed, and found.
+ * - It also counts (a sequence). Another session that finds, with the lock in its hands, that somebody has
+ * counted since it looked last may hold messages that are somebody else's by now: it looks its own up, too,
+ * and goes on doing so for as many messages as can have been on their way to it then. */
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
 
-#include <poll.h>
 #include <stdlib.h>
 
-#define OTHERS_MS                                                                                            \
-    3000 /* how long another session's commit is waited for: more than STORE_IDLE_MS of accept_store.c */
-#define LOOK_MS 5
-
-static bool is_candidate(const struct store_item *item)
+static bool is_candidate(const struct store_item *item, bool all)
 {
-    return item->redelivered && item->message_id.len > 0 && item->result == STORE_ACCEPTED;
+    return (all || item->redelivered) && item->message_id.len > 0 && item->result == STORE_ACCEPTED;
 }
 
 /* 1 the same, 0 another message that happens to carry the same message-id, -1 error. */
@@ -52,39 +60,49 @@ static int check_candidates(struct pg *c, struct store_item **candidates, const 
     return 0;
 }
 
-/* What comes again may still be being stored by the session that had it before, whose commit has outlived its
- * connection to RabbitMQ: that one is waited for, a while. */
-static int wait_for_others(struct pg *c, struct err *e)
+static int64_t read_number(struct pg *c, const char *query, struct err *e)
 {
-    int64_t began_us = 0;
-    for (int waited_ms = 0; waited_ms < OTHERS_MS; waited_ms += LOOK_MS) {
-        struct pg_params p = {0};
-        if (began_us == 0)
-            pg_add_null(&p);
-        else
-            pg_add_time(&p, began_us / 1000 + 1);
-        PGresult *r = pg_query(c, sql_query_dedupe_others, &p, e);
-        if (!r)
-            return -1;
-        began_us = pg_time_us(r, 0, 0);
-        bool busy = pg_bool(r, 0, 1);
-        PQclear(r);
-        if (!busy)
-            break;
-        poll(NULL, 0, LOOK_MS);
-    }
+    PGresult *r = pg_query(c, query, NULL, e);
+    if (!r)
+        return -1;
+    bool used = PQnfields(r) < 2 || pg_bool(r, 0, 1);
+    int64_t number = used ? pg_int8(r, 0, 0) : 0;
+    PQclear(r);
+    return number;
+}
+
+static int run_query(struct pg *c, const char *query, struct err *e)
+{
+    PGresult *r = pg_query(c, query, NULL, e);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
+/* Takes the lock, and finds out whether all of the batch is to be looked up. */
+static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, size_t count, bool *all,
+                     struct err *e)
+{
+    int64_t number;
+    if (run_query(c, redeliveries ? sql_query_redelivery_exclude : sql_query_redelivery_share, e) != 0)
+        return -1;
+    number = read_number(c, redeliveries ? sql_query_redelivery_count : sql_query_redelivery_seen, e);
+    if (number < 0)
+        return -1;
+    if (number - redeliveries != s->redeliveries) /* somebody else has counted, or this is the first look */
+        s->suspect = s->unacknowledged_max;
+    s->redeliveries = number;
+    *all = s->suspect > 0;
+    s->suspect -= count < s->suspect ? count : s->suspect;
     return 0;
 }
 
-int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct err *e)
+static int look_up(struct pg *c, struct store_item *items, size_t count, bool all, struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
-        n += is_candidate(&items[i]);
+        n += is_candidate(&items[i], all);
     if (n == 0)
         return 0;
-    if (wait_for_others(c, e) != 0)
-        return -1;
     int rc = -1;
     PGresult *r = NULL;
     struct buf ids;
@@ -97,7 +115,7 @@ int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct e
     pg_array_begin(&ids, PG_OID_TEXT, n);
     n = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!is_candidate(&items[i]))
+        if (!is_candidate(&items[i], all))
             continue;
         pg_array_bytes(&ids, items[i].message_id);
         candidates[n++] = &items[i];
@@ -115,4 +133,15 @@ out:
     free(candidates);
     buf_free(&ids);
     return rc;
+}
+
+int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,
+                  struct err *e)
+{
+    bool redeliveries = false, all;
+    for (size_t i = 0; i < count; i++)
+        redeliveries = redeliveries || items[i].redelivered;
+    if (take_turn(c, s, redeliveries, count, &all, e) != 0)
+        return -1;
+    return look_up(c, items, count, all, e);
 }

@@ -5,8 +5,10 @@
 #include "sql/accept_store.h"
 #include "sql/pg_internal.h"
 
-/* Marks redelivered items whose message is stored already STORE_DUPLICATE. Before the transaction. */
-int accept_dedupe(struct pg *c, struct store_item *items, size_t count, struct err *e);
+/* Marks items whose message is stored already STORE_DUPLICATE, if they are redelivered or may be. Inside the
+ * transaction, before anything else: what others store is waited for. */
+int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,
+                  struct err *e);
 
 /* Decides every item with a key (accepted, kept, conflict, waits) and books its key. Inside the transaction.
  */

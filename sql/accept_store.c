@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define COPY_COLUMNS 9
-#define STORE_IDLE_MS "2500"     /* less than OTHERS_MS of accept_dedupe.c */
+#define STORE_IDLE_MS "2500"
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
 
@@ -101,13 +101,13 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
 }
 
 /* Notes which message-ids this batch stored, for accept_dedupe after a crash. */
-static int note_batch(struct pg *c, int64_t consumer, const struct store_item *items, size_t count,
-                      struct err *e)
+static int note_batch(struct pg *c, const struct store_session *s, const struct store_item *items,
+                      size_t count, struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
         n += items[i].result == STORE_ACCEPTED && items[i].message_id.len > 0;
-    if (consumer == 0 || n == 0)
+    if (!s || n == 0)
         return 0;
     struct buf message_ids, ids;
     buf_init(&message_ids, COPY_BUFFER_MAX);
@@ -121,7 +121,7 @@ static int note_batch(struct pg *c, int64_t consumer, const struct store_item *i
         pg_array_id(&ids, items[i].message.id);
     }
     struct pg_params p = {0};
-    pg_add_int8(&p, consumer);
+    pg_add_int8(&p, s->name);
     pg_add_bytes(&p, buf_bytes(&message_ids));
     pg_add_bytes(&p, buf_bytes(&ids));
     int rc = message_ids.failed || ids.failed               ? err_set(e, ERR_BUG, "out of memory")
@@ -132,21 +132,32 @@ static int note_batch(struct pg *c, int64_t consumer, const struct store_item *i
     return rc;
 }
 
+static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
+                                size_t count, struct err *e)
+{
+    const struct store_extra *x = o->extra;
+    return (!o->session || accept_dedupe(c, o->session, items, count, e) == 0) &&
+                   (!x || !x->before || x->before(x->ctx, c, e) == 0) &&
+                   accept_keys(c, o, items, count, e) == 0 &&
+                   note_batch(c, o->session, items, count, e) == 0 &&
+                   copy_messages(c, items, count, e) == 0 && (!x || !x->after || x->after(x->ctx, c, e) == 0)
+               ? 0
+               : -1;
+}
+
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e)
 {
+    const struct store_session before = o->session ? *o->session : (struct store_session){0};
     for (size_t i = 0; i < count; i++)
         items[i].result = STORE_ACCEPTED;
-    if (accept_dedupe(c, items, count, e) != 0)
-        return -1;
     if (pg_begin(c, e) != 0)
         return -1;
-    const struct store_extra *x = o->extra;
-    if ((!x || !x->before || x->before(x->ctx, c, e) == 0) && accept_keys(c, o, items, count, e) == 0 &&
-        note_batch(c, o->consumer, items, count, e) == 0 && copy_messages(c, items, count, e) == 0 &&
-        (!x || !x->after || x->after(x->ctx, c, e) == 0) && pg_commit(c, e) == 0)
+    if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
+    if (o->session)
+        *o->session = before; /* they are still to be looked up */
     return -1;
 }
 

@@ -37,11 +37,20 @@ struct store_extra {
     void *ctx;
 };
 
+/* An AMQP consumer session, whose messages RabbitMQ may deliver to others, too. The caller names it and says
+ * how many deliveries it can have unacknowledged at most; the rest is 0 at first. Owned and used by the
+ * caller's thread. */
+struct store_session {
+    int64_t name; /* random, not 0 */
+    size_t unacknowledged_max;
+    int64_t redeliveries; /* of all sessions, when this one looked last; counted from 1 */
+    size_t suspect;       /* so many of the next messages may have been stored by others */
+};
+
 struct store_options {
     int64_t
         key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
-    int64_t consumer;  /* names the AMQP consumer session whose redeliveries are to be recognised; 0: not from
-                          AMQP */
+    struct store_session *session;   /* NULL: not from AMQP */
     const struct store_extra *extra; /* NULL: nothing more */
 };
 
@@ -52,8 +61,7 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
                  struct err *e);
 
 /* Prepares c for storing what RabbitMQ delivered: Postgres ends the session when it leaves a transaction open
- * for longer than others wait for it (accept_dedupe.c). A gateway that was stopped meanwhile must not commit
- * when it wakes up: its messages may have been given to another, and stored. Thread: c's. */
+ * for 2.5 s: others wait for it (accept_dedupe.c), and its process may have been stopped. Thread: c's. */
 int store_prepare_session(struct pg *c, struct err *e);
 
 /* After a commit whose answer was lost or unclear: 1 the row is there, and safe (another synchronous commit

@@ -15,7 +15,7 @@ static void wait_ms(long ms)
 
 static int store_patiently(struct cli *cli, struct store_item *items, size_t count, struct err *e)
 {
-    const struct store_options options = {.key_memory_ms = cli->config.keys.key_memory_ms, .consumer = 0};
+    const struct store_options options = {.key_memory_ms = cli->config.keys.key_memory_ms};
     int result = -1;
     for (int i = 0; i <= PATIENCE; i++) {
         result = store_accept(cli->pg, &options, items, count, e);

@@ -33,9 +33,8 @@ static int connect_broker(struct intake *in, struct err *e)
         return -1;
     uint16_t prefetch = intake_prefetch(c);
     /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
-    random_take(&in->random, &in->consumer, sizeof in->consumer);
-    in->heard_ms = clock_monotonic_ns() / 1000000;
-    in->suspect = 0;
+    in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
+    random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
         broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
         broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
@@ -69,19 +68,8 @@ static void add_delivery(struct intake *in, const struct broker_event *ev)
     struct intake_delivery *d = &in->deliveries[in->count++];
     *d = (struct intake_delivery){.input = {ev->exchange, ev->routing_key, ev->properties, ev->body},
                                   .tag = ev->tag,
-                                  .redelivered = ev->redelivered || in->suspect > 0};
-    in->suspect -= in->suspect > 0;
+                                  .redelivered = ev->redelivered};
     in->bytes += ev->properties.len + (ev->body.data ? ev->body.len : 0);
-}
-
-/* What was read, or waited to be read, when this process was stopped may come from a session that has ended
- * since. */
-static void note_absence(struct intake *in)
-{
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
-    if (now_ms - in->heard_ms > INTAKE_ABSENCE_MS + WAIT_MS)
-        in->suspect = (size_t)intake_unacknowledged_max(in->gateway->config);
-    in->heard_ms = now_ms;
 }
 
 /* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
@@ -95,7 +83,6 @@ static int collect(struct intake *in, struct err *e)
         struct broker_event ev;
         if (broker_next_event(in->broker, &in->arena, INTAKE_BODY_MAX, in->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
-        note_absence(in);
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY,
                            "RabbitMQ ended the consumer of an intake queue (deleted or failed over)");

@@ -15,9 +15,6 @@
 #include "gateway/daemon/gateway.h"
 #include "sql/accept_store.h"
 
-/* Who has not looked at its connection for so long may have been stopped, and RabbitMQ may have given its
- * deliveries to others meanwhile, who have stored them. */
-#define INTAKE_ABSENCE_MS 250
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_ASIDE_MAX 2000
@@ -54,7 +51,7 @@ struct intake {
     struct accept_rules rules;
     struct pg *pg;
     struct broker *broker;
-    int64_t consumer; /* random name of this consumer session, see store_options */
+    struct store_session session;
     struct random_pool random;
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];
@@ -67,8 +64,6 @@ struct intake {
     bool stamp_refused;     /* the broker does not allow the probe: not asked again */
     bool stamp_said;        /* what was logged last about time stamps */
     bool retrying;          /* the batch comes from those set aside */
-    int64_t heard_ms;       /* monotonic: when the connection was looked at last */
-    size_t suspect;         /* so many of the next deliveries may be somebody else's by now */
     int64_t aside_retry_ms; /* monotonic */
     int64_t park_warned_ms; /* monotonic */
 };

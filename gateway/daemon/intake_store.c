@@ -74,26 +74,13 @@ int intake_connect_database(struct intake *in, struct err *e)
     return -1;
 }
 
-/* In the transaction that stores, for which others who were given the same messages wait: are they still
- * ours? */
-static int check_ours(void *ctx, struct pg *c, struct err *e)
+/* again: a try whose outcome is not known may still be under way. */
+static int store_items(struct intake *in, struct store_item *items, size_t count, bool again, struct err *e)
 {
-    struct intake *in = ctx;
-    (void)c;
-    return broker_is_cut(in->broker)
-               ? err_set(e, ERR_AWAY, "RabbitMQ is gone; what it delivered, it will deliver again")
-               : 0;
-}
-
-/* late: they were read a while ago, and others may have been given them, and have stored them. */
-static int store_items(struct intake *in, struct store_item *items, size_t count, bool late, struct err *e)
-{
-    const struct store_extra extra = {.before = check_ours, .ctx = in};
-    const struct store_options o = {
-        .key_memory_ms = in->gateway->config->keys.key_memory_ms, .consumer = in->consumer, .extra = &extra};
-    if (late || clock_monotonic_ns() / 1000000 - in->heard_ms > INTAKE_ABSENCE_MS)
-        for (size_t i = 0; i < count; i++)
-            items[i].redelivered = true;
+    const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                                    .session = &in->session};
+    for (size_t i = 0; again && i < count; i++)
+        items[i].redelivered = true;
     return store_accept(in->pg, &o, items, count, e);
 }
 
@@ -133,8 +120,7 @@ static int store_patiently(struct intake *in, struct err *e)
         lost = lost || pg_is_broken(in->pg);
         /* Until it is certain: storing again what is stored would look like a conflict of ids. */
         while (done < 0) {
-            if (!err_is_transient(e) || broker_is_cut(in->broker) ||
-                wait_for_database(in, give_up_ms, e) != 0)
+            if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)
                 return -1;
             done = was_committed(in, e);
         }
@@ -148,7 +134,7 @@ static int store_patiently(struct intake *in, struct err *e)
 static int store_singly(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_items(in, &in->items[i], 1, true, e) == 0)
+        if (store_items(in, &in->items[i], 1, false, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;

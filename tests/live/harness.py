@@ -359,8 +359,20 @@ class Place:
         g = Gateway(self, env)
         self.gateways.append(g)
         if wait:
-            g.wait_ready()
+            try:
+                g.wait_ready()
+            except AssertionError as e:
+                raise AssertionError(f'{e}\n{self.sessions()}') from None
         return g
+
+    def sessions(self):
+        """What the database does, for a test that waits in vain."""
+        try:
+            rows = run_psql(self.postgres, "select pid, application_name, state, wait_event, pg_blocking_pids(pid), left(query, 120) "
+                            "from pg_stat_activity where datname = current_database()")
+        except (AssertionError, subprocess.TimeoutExpired) as e:
+            return f'sessions: {e}'
+        return '\n'.join(['sessions:', *('  ' + ' | '.join(row) for row in rows)])
 
     def client(self):
         c = Client(self.amqp)

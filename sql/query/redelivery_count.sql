@@ -1,0 +1,1 @@
+select nextval('postdate.redelivery')
