@@ -16,9 +16,9 @@
 
 #include <stdlib.h>
 
-static bool is_candidate(const struct store_item *item, bool all)
+static bool is_candidate(const struct store_item *item, bool redelivered)
 {
-    return (all || item->redelivered) && item->message_id.len > 0 && item->result == STORE_ACCEPTED;
+    return item->redelivered == redelivered && item->message_id.len > 0 && item->result == STORE_ACCEPTED;
 }
 
 /* 1 the same, 0 another message that happens to carry the same message-id, -1 error. */
@@ -79,28 +79,29 @@ static int run_query(struct pg *c, const char *query, struct err *e)
 }
 
 /* Takes the lock, and finds out whether all of the batch is to be looked up. */
-static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, size_t count, bool *all,
-                     struct err *e)
+static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, struct err *e)
 {
-    int64_t number;
     if (run_query(c, redeliveries ? sql_query_redelivery_exclude : sql_query_redelivery_share, e) != 0)
         return -1;
-    number = read_number(c, redeliveries ? sql_query_redelivery_count : sql_query_redelivery_seen, e);
+    int64_t number = read_number(c, redeliveries ? sql_query_redelivery_count : sql_query_redelivery_seen, e);
     if (number < 0)
         return -1;
-    if (number - redeliveries != s->redeliveries) /* somebody else has counted, or this is the first look */
+    if (number - redeliveries != s->redelivery) { /* somebody else has counted */
+        if (s->suspect == 0)
+            s->suspect_since = s->redelivery;
         s->suspect = s->unacknowledged_max;
-    s->redeliveries = number;
-    *all = s->suspect > 0;
-    s->suspect -= count < s->suspect ? count : s->suspect;
+    }
+    s->redelivery = number;
     return 0;
 }
 
-static int look_up(struct pg *c, struct store_item *items, size_t count, bool all, struct err *e)
+/* Looks for the items that were redelivered, or for those that were not, among those of others that were. */
+static int look_up(struct pg *c, const struct store_session *s, struct store_item *items, size_t count,
+                   bool redelivered, struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
-        n += is_candidate(&items[i], all);
+        n += is_candidate(&items[i], redelivered);
     if (n == 0)
         return 0;
     int rc = -1;
@@ -115,7 +116,7 @@ static int look_up(struct pg *c, struct store_item *items, size_t count, bool al
     pg_array_begin(&ids, PG_OID_TEXT, n);
     n = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!is_candidate(&items[i], all))
+        if (!is_candidate(&items[i], redelivered))
             continue;
         pg_array_bytes(&ids, items[i].message_id);
         candidates[n++] = &items[i];
@@ -126,7 +127,9 @@ static int look_up(struct pg *c, struct store_item *items, size_t count, bool al
         err_set(e, ERR_BUG, "out of memory for the message-ids of a batch");
         goto out;
     }
-    r = pg_query(c, sql_query_dedupe_candidates, &p, e);
+    if (!redelivered)
+        pg_add_int8(&p, s->suspect_since);
+    r = pg_query(c, redelivered ? sql_query_dedupe_candidates : sql_query_dedupe_suspects, &p, e);
     rc = r ? check_candidates(c, candidates, r, e) : -1;
 out:
     PQclear(r);
@@ -138,10 +141,20 @@ out:
 int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,
                   struct err *e)
 {
-    bool redeliveries = false, all;
+    bool redeliveries = false;
     for (size_t i = 0; i < count; i++)
         redeliveries = redeliveries || items[i].redelivered;
-    if (take_turn(c, s, redeliveries, count, &all, e) != 0)
+    if (take_turn(c, s, redeliveries, e) != 0 || look_up(c, s, items, count, true, e) != 0)
         return -1;
-    return look_up(c, items, count, all, e);
+    if (s->suspect == 0)
+        return 0;
+    s->suspect -= count < s->suspect ? count : s->suspect;
+    return look_up(c, s, items, count, false, e);
+}
+
+int store_session_begin(struct pg *c, struct store_session *s, struct err *e)
+{
+    s->suspect = 0;
+    s->redelivery = read_number(c, sql_query_redelivery_seen, e);
+    return s->redelivery < 0 ? -1 : 0;
 }

@@ -100,13 +100,18 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
     return copy_end(c, rc, e);
 }
 
-/* Notes which message-ids this batch stored, for accept_dedupe after a crash. */
+static bool is_noted(const struct store_item *item, bool redelivered)
+{
+    return item->result == STORE_ACCEPTED && item->message_id.len > 0 && item->redelivered == redelivered;
+}
+
+/* Notes which message-ids this batch stored, for accept_dedupe: redeliveries, or the others. */
 static int note_batch(struct pg *c, const struct store_session *s, const struct store_item *items,
-                      size_t count, struct err *e)
+                      size_t count, bool redelivered, struct err *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
-        n += items[i].result == STORE_ACCEPTED && items[i].message_id.len > 0;
+        n += is_noted(&items[i], redelivered);
     if (!s || n == 0)
         return 0;
     struct buf message_ids, ids;
@@ -115,7 +120,7 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     pg_array_begin(&message_ids, PG_OID_TEXT, n);
     pg_array_begin(&ids, PG_OID_UUID, n);
     for (size_t i = 0; i < count; i++) {
-        if (items[i].result != STORE_ACCEPTED || items[i].message_id.len == 0)
+        if (!is_noted(&items[i], redelivered))
             continue;
         pg_array_bytes(&message_ids, items[i].message_id);
         pg_array_id(&ids, items[i].message.id);
@@ -124,6 +129,10 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     pg_add_int8(&p, s->name);
     pg_add_bytes(&p, buf_bytes(&message_ids));
     pg_add_bytes(&p, buf_bytes(&ids));
+    if (redelivered)
+        pg_add_int8(&p, s->redelivery);
+    else
+        pg_add_null(&p);
     int rc = message_ids.failed || ids.failed               ? err_set(e, ERR_BUG, "out of memory")
              : pg_run(c, sql_query_batch_insert, &p, e) < 0 ? -1
                                                             : 0;
@@ -139,7 +148,8 @@ static int store_in_transaction(struct pg *c, const struct store_options *o, str
     return (!o->session || accept_dedupe(c, o->session, items, count, e) == 0) &&
                    (!x || !x->before || x->before(x->ctx, c, e) == 0) &&
                    accept_keys(c, o, items, count, e) == 0 &&
-                   note_batch(c, o->session, items, count, e) == 0 &&
+                   note_batch(c, o->session, items, count, false, e) == 0 &&
+                   note_batch(c, o->session, items, count, true, e) == 0 &&
                    copy_messages(c, items, count, e) == 0 && (!x || !x->after || x->after(x->ctx, c, e) == 0)
                ? 0
                : -1;

@@ -37,14 +37,14 @@ struct store_extra {
     void *ctx;
 };
 
-/* An AMQP consumer session, whose messages RabbitMQ may deliver to others, too. The caller names it and says
- * how many deliveries it can have unacknowledged at most; the rest is 0 at first. Owned and used by the
+/* An AMQP consumer session, whose messages RabbitMQ may deliver to others, too. Owned and used by the
  * caller's thread. */
 struct store_session {
-    int64_t name; /* random, not 0 */
-    size_t unacknowledged_max;
-    int64_t redeliveries; /* of all sessions, when this one looked last; counted from 1 */
-    size_t suspect;       /* so many of the next messages may have been stored by others */
+    int64_t name;              /* random, not 0; set by the caller, as the next one */
+    size_t unacknowledged_max; /* how many deliveries it can have unacknowledged at most */
+    int64_t redelivery;        /* how often redeliveries had been stored when this one looked last */
+    size_t suspect;            /* so many of the next messages may have been stored by others … */
+    int64_t suspect_since;     /* … after that redelivery */
 };
 
 struct store_options {
@@ -59,6 +59,9 @@ struct store_options {
  * offer the items one by one. */
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e);
+
+/* Before the session consumes its first message. */
+int store_session_begin(struct pg *c, struct store_session *s, struct err *e);
 
 /* Prepares c for storing what RabbitMQ delivered: Postgres ends the session when it leaves a transaction open
  * for 2.5 s: others wait for it (accept_dedupe.c), and its process may have been stopped. Thread: c's. */

@@ -74,13 +74,10 @@ int intake_connect_database(struct intake *in, struct err *e)
     return -1;
 }
 
-/* again: a try whose outcome is not known may still be under way. */
-static int store_items(struct intake *in, struct store_item *items, size_t count, bool again, struct err *e)
+static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
 {
     const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
                                     .session = &in->session};
-    for (size_t i = 0; again && i < count; i++)
-        items[i].redelivered = true;
     return store_accept(in->pg, &o, items, count, e);
 }
 
@@ -109,8 +106,8 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
 static int store_patiently(struct intake *in, struct err *e)
 {
     int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
-    bool lost = false, again = false;
-    for (; store_items(in, in->items, in->item_count, again, e) != 0; again = true) {
+    bool lost = false;
+    while (store_items(in, in->items, in->item_count, e) != 0) {
         int done = -1;
         struct err look = {0};
         /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
@@ -134,7 +131,7 @@ static int store_patiently(struct intake *in, struct err *e)
 static int store_singly(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_items(in, &in->items[i], 1, false, e) == 0)
+        if (store_items(in, &in->items[i], 1, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;

@@ -95,6 +95,16 @@ class Redelivery(LiveTest):
         self.wait_until_back(p, c, stopped)
         self.assertEqual(p.value('select count(*) from postdate.message'), '100')
 
+    def test_a_message_that_looks_like_one_before_is_another_one(self):
+        """A consumer publishes again what it got, while another gateway stores redeliveries."""
+        p = self.place()
+        p.gateway()
+        c = p.client()
+        for number in (1, 2, 3):
+            c.publish('q', b'again', {'x-delay': HOUR_MS}, message_id='same')
+            wait_until(lambda n=number: p.value('select count(*) from postdate.message') == str(n), 10, f'{number} to be stored')
+            p.psql("begin; select nextval('postdate.redelivery'); commit")
+
     def test_what_a_session_stored_last_is_remembered_until_it_cannot_come_back(self):
         """Its acknowledgements may be read much later than they were sent: by number, not by time."""
         p = self.place()

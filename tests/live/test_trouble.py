@@ -9,7 +9,7 @@ import tempfile
 import threading
 import urllib.parse
 
-from harness import LiveTest, not_san, wait_until
+from harness import LiveTest, not_san, now_ms, wait_until
 from test_control import QUEUE, Requester
 from test_http import DUE, HttpTest
 from web import Raw, Web
@@ -151,13 +151,19 @@ class KilledControl(LiveTest):
         self.assertEqual(p.psql(query)[0], [str(total)] * 2)
 
 
+def ms_until_noon():
+    """Tomorrow's, UTC: chunks end where a day does."""
+    return 86_400_000 - now_ms() % 86_400_000 + 43_200_000
+
+
 class KilledBulk(LiveTest):
     def test_a_bulk_shift_that_was_killed_is_finished_under_its_key(self):
         p = self.place()
         gw = p.gateway()
         web = Web(gw.http())
+        noon_ms = ms_until_noon()
         total = 450  # three chunks; the gate is in the second
-        items = [dict(DUE, routing_key='gate' if i == 300 else 'k', delay_ms=3_600_000 + i * 1000, delay=None, body=str(i))
+        items = [dict(DUE, routing_key='gate' if i == 300 else 'k', delay_ms=noon_ms + i * 1000, delay=None, body=str(i))
                  for i in range(total)]
         self.assertEqual(web.post('/v1/messages', {'messages': items}).status, 200)
         before = dict(p.psql("select convert_from(body, 'UTF8'), due from postdate.message"))
@@ -192,7 +198,8 @@ class KilledBulk(LiveTest):
         p = self.place()
         gw = p.gateway()
         web = Web(gw.http())
-        items = [dict(DUE, routing_key=f'gate{i % 2}', delay_ms=3_600_000 + i * 1000, delay=None) for i in range(450)]
+        noon_ms = ms_until_noon()
+        items = [dict(DUE, routing_key=f'gate{i % 2}', delay_ms=noon_ms + i * 1000, delay=None) for i in range(450)]
         done = web.post('/v1/messages', {'messages': items}).json['results']
         gate = Gate(p, deferred=False)
         answers = []
