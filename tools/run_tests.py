@@ -223,12 +223,14 @@ def run_all(plain, san, totals):
         say('FAIL the double of the delayed-message plugin could not be built')
         totals.add(0, 1, 0)
         return
-    if stack('start') != 0:
-        say('FAIL the servers did not start')
-        totals.add(0, 1, 0)
-        return
-    run_live('plain build', plain, 'plain', totals)
-    run_live('sanitizer build', san, 'san', totals)
+    for label, build, test_set in (('plain build', plain, 'plain'), ('sanitizer build', san, 'san')):
+        # Fresh ones for each: RabbitMQ makes vhosts three times as slowly where there are hundreds.
+        if stack('start') != 0:
+            say('FAIL the servers did not start')
+            totals.add(0, 1, 0)
+            return
+        run_live(label, build, test_set, totals)
+        stack('clean', quiet=True)
 
 
 def main(plain, san):

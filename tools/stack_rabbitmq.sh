@@ -75,6 +75,7 @@ rabbitmq_configure() {
     cat >"$dir/conf.d/90-private.conf" <<CONF
 listeners.tcp.local = 127.0.0.1:$port_amqp
 log.file.level = info
+log.connection.level = warning
 disk_free_limit.absolute = 100MB
 CONF
     rabbitmq_wrapper rabbitmq-server "$dir/rabbitmq-server"

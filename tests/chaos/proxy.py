@@ -76,12 +76,16 @@ class Link:
         self.changed = asyncio.Event()
         self.pairs = set()
         self.connections = self.commits_cut = self.held = 0
-        self.port, self.server = 0, None
+        self.port, self.server, self.place = 0, None, socket.socket()
 
     async def listen(self, on):
+        if self.port == 0:
+            # Stays bound, and never listens: while the link is off nobody else's connection gets the port.
+            self.place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.place.bind(('127.0.0.1', 0))
+            self.port = self.place.getsockname()[1]
         if on and self.server is None:
             self.server = await asyncio.start_server(self.serve, '127.0.0.1', self.port, backlog=1000, reuse_address=True)
-            self.port = self.server.sockets[0].getsockname()[1]
         elif not on and self.server is not None:
             self.server.close()
             self.server = None

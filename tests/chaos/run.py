@@ -118,6 +118,9 @@ class Run:
         while not self.over.wait(0.5):
             for g in self.arena.gateways():
                 g.measure()
+            if self.arena.proxy.process.poll() is not None and not self.draining:
+                self.broken.append('the proxy ended')
+                self.over.set()
             for cell in self.arena.cells.values():
                 if (cell.workload.poll() is not None or cell.witness.poll() is not None) and not self.draining:
                     self.broken.append(f'{cell.name}: the workload or the witness ended, see its log')

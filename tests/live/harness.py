@@ -153,18 +153,34 @@ class Stack:
             raise AssertionError(f'rabbitmqctl {args[:1]} failed: {done.stdout.decode()}')
         return done.stdout.decode()
 
-    def make_vhosts(self, names):
-        """One rabbitmqctl call (each costs a second or two) makes all of them, open to the stack's user."""
+    def vhost_counter(self):
+        """A new file for make_vhosts."""
+        path = os.path.join(self.directory, 'rabbitmq', 'vhosts-made')
+        if os.path.exists(path):
+            os.unlink(path)
+        return path
+
+    def make_vhosts(self, names, counter=None, timeout=180):
+        """One rabbitmqctl call (each costs a second or two) makes all of them, open to the stack's user. counter: a file of
+        RabbitMQ's, which grows by a byte with each."""
         user = urllib.parse.urlsplit(self.amqp).username or 'guest'
+        count = f', file:write_file("{counter}", <<".">>, [append])' if counter else ''
         erlang = ('[begin rabbit_vhost:add(N, <<"test">>), '
                   f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, N, <<".*">>, <<".*">>, <<".*">>, '
-                  '<<"test">>) end || N <- [' + ', '.join(f'<<"{n}">>' for n in names) + ']], ok.')
-        self.rabbitmqctl('eval', erlang, timeout=180)
+                  f'<<"test">>){count} end || N <- [' + ', '.join(f'<<"{n}">>' for n in names) + ']], ok.')
+        self.rabbitmqctl('eval', erlang, timeout=timeout)
         self.vhosts.extend(names)
 
     def psql(self, query):
         """As the stack's superuser: dropping a database ends its sessions, an autovacuum worker's too."""
         return run_psql(postgres_url(self.postgres, 'postgres').replace('user=postdate', 'user=postgres'), query)
+
+
+def size_of(path):
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def own_stack_list():

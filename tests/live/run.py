@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import unittest
@@ -54,6 +55,7 @@ class Job:
         self.weight = getattr(one, 'weight', case.weight)
         self.vhosts_wanted = getattr(one, 'vhosts', case.vhosts)
         self.vhosts = []
+        self.vhosts_before = 0  # how many have been made when the last of them is
 
     def add(self, full):
         """Another class of the same group."""
@@ -87,14 +89,36 @@ def find_jobs(words):
     return sorted(jobs, key=lambda j: -j.weight)
 
 
-def give_vhosts(stack, jobs):
-    """All are made by one call, because each takes rabbitmqctl a second or two."""
-    run = f'{int(time.time()) % 0xfffff:x}-{os.getpid()}'  # two runs may begin in the same second
-    for number, job in enumerate(jobs):
-        job.vhosts = [f'v{run}-{number}-{i}' for i in range(job.vhosts_wanted)]
-    names = [v for job in jobs for v in job.vhosts]
-    if names:
-        stack.make_vhosts(names)
+class Vhosts:
+    """All are made by one call, because each takes rabbitmqctl a second or two; the tests begin meanwhile."""
+    LIMIT_S = 180
+
+    def __init__(self, stack, jobs):
+        self.stack, self.made, self.error = stack, 0, None
+        run = f'{int(time.time()) % 0xfffff:x}-{os.getpid()}'  # two runs may begin in the same second
+        names = []
+        for number, job in enumerate(jobs):
+            job.vhosts = [f'v{run}-{number}-{i}' for i in range(job.vhosts_wanted)]
+            names += job.vhosts
+            job.vhosts_before = len(names)
+        self.counter = stack.vhost_counter()
+        threading.Thread(target=self.make, args=(names,), daemon=True).start()
+
+    def make(self, names):
+        try:
+            if names:
+                self.stack.make_vhosts(names, self.counter, self.LIMIT_S)
+            self.made = len(names)
+        except (AssertionError, OSError, subprocess.TimeoutExpired) as e:
+            self.error = e
+
+    def wait_for(self, job):
+        """Until those of job are made."""
+        while job.vhosts and not self.error and self.made < job.vhosts_before:
+            self.made = max(self.made, harness.size_of(self.counter))
+            time.sleep(0.05)
+        if self.error and job.vhosts:
+            raise SystemExit(f'no vhosts for the tests: {self.error}')
 
 
 def wanted(case, name, words):
@@ -200,6 +224,7 @@ class Worker:
 class Run:
     def __init__(self, jobs):
         self.jobs = jobs
+        self.vhosts = None
         self.total = sum(len(job.names) for job in jobs)
         self.counts = {'ok': 0, 'fail': 0, 'skip': 0}
         self.failures = []
@@ -217,7 +242,9 @@ class Run:
 
     def next_job(self, w):
         if self.jobs:
-            w.give(self.jobs.pop(0))
+            job = self.jobs.pop(0)
+            self.vhosts.wait_for(job)
+            w.give(job)
             return True
         w.process.stdin.close()
         return False
@@ -291,7 +318,7 @@ def main(words):
         print('no test has that name')
         return 64
     count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
-    give_vhosts(stack, run.jobs)
+    run.vhosts = Vhosts(stack, run.jobs)
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
     workers = [Worker() for _ in range(count)]
     try:
