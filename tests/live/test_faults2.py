@@ -87,6 +87,8 @@ class PostgresFaults(LiveTest):
         self.standby('')
         self.assertEqual(c.wait_get('q', 15).body, b'doubtful')
         wait_until(lambda: p.counts() == {'delivered': 1}, 15, 'it to be settled')
+        g.wait_ready()  # the row may have been delivered before its redelivery was looked at
+        wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the redelivery to be taken')
         self.assertEqual(g.term(), 0)
         self.assertEqual([c.depth(q) for q in ('postdate.intake', 'q', 'postdate.rejected')], [0, 0, 0])
         self.assertEqual(self.stored(p), 1)
