@@ -27,6 +27,9 @@
 #define HEADER_EXCHANGE "x-postdate-exchange"
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
+/* "all" of no headers. */
+static const struct broker_arg everything[] = {{.name = "x-match", .text = "all"}};
+
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e)
 {
     if (o->window_ms < 1 || o->window_ms > t->max_delay_ms) {
@@ -54,8 +57,6 @@ int transport_is_open(struct broker *b, struct err *e)
 int transport_declare_route(struct broker *b, const struct transport_options *o, struct err *e)
 {
     static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = TOPOLOGY_UNROUTED}};
-    /* "all" of no headers: everything. */
-    static const struct broker_arg all[] = {{.name = "x-match", .text = "all"}};
     int known = has_exchange(b, TRANSPORT_ROUTE, e);
 
     /* The alternate exchange first: what finds a missing one is dropped. */
@@ -68,7 +69,8 @@ int transport_declare_route(struct broker *b, const struct transport_options *o,
     }
     return broker_declare_transient_exchange(b, TRANSPORT_OPEN, "headers", false, unrouted,
                                              COUNT_OF(unrouted), e) ||
-                   broker_bind_exchange_with(b, TRANSPORT_OPEN, TRANSPORT_ROUTE, all, COUNT_OF(all), e)
+                   broker_bind_exchange_with(b, TRANSPORT_OPEN, TRANSPORT_ROUTE, everything,
+                                             COUNT_OF(everything), e)
                ? -1
                : 0;
 }
@@ -76,14 +78,13 @@ int transport_declare_route(struct broker *b, const struct transport_options *o,
 int transport_bind_receipts(struct broker *b, const char *exit, const struct transport_options *o,
                             struct err *e)
 {
-    /* "all" of no headers: everything. */
-    static const struct broker_arg args[] = {{.name = "x-match", .text = "all"}};
-
     /* In this order: a receipt should only come where it is known when there is no way. */
-    if (broker_bind_exchange_with(b, TRANSPORT_ROUTE, exit, args, COUNT_OF(args), e)) {
+    if (broker_bind_exchange_with(b, TRANSPORT_ROUTE, exit, everything, COUNT_OF(everything), e)) {
         return -1;
     }
-    return o->receipt_queue ? broker_bind_queue_with(b, o->receipt_queue, exit, args, COUNT_OF(args), e) : 0;
+    return o->receipt_queue
+               ? broker_bind_queue_with(b, o->receipt_queue, exit, everything, COUNT_OF(everything), e)
+               : 0;
 }
 
 int transport_bind_exit(struct broker *b, struct bytes delivery_exchange, struct err *e)

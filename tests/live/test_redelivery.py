@@ -35,15 +35,22 @@ class Redelivery(LiveTest):
         self.assertEqual(p.value('select count(*) from postdate.message'), '1')
         self.assertEqual(c.depth('postdate.intake'), 0)
 
-    def wait_until_back(self, p, c, gateway):
-        """A stopped gateway goes on, and is through with what it had when it consumes again."""
+    def assert_stored_once(self, p, stopped, count):
+        """RabbitMQ gives what the stopped gateway had to another one, which stores it; then the stopped one goes on, and is
+        through with what it had when it consumes again."""
+        stored = 'select count(*) from postdate.message'
+        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
+        c = p.client()
+        p.gateway()
+        wait_until(lambda: p.value(stored) == str(count), 15, 'the other one to store all')
         consumers = lambda: c.channel.queue_declare('postdate.intake', passive=True).method.consumer_count  # noqa: E731
         wait_until(lambda: consumers() == 1, 15, 'the stopped one to be gone')
-        gateway.resume()
+        stopped.resume()
         wait_until(lambda: consumers() == 2, 30, 'the stopped one to be back')
         wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the intake queue to be empty')
         for g in p.gateways:
             self.assertEqual(g.term(), 0)
+        self.assertEqual(p.value(stored), str(count))
 
     def test_by_another_gateway_while_the_first_one_is_stopped_with_a_batch_in_its_hands(self):
         """Its transaction is gone when it wakes up; it stored the batch again."""
@@ -56,12 +63,7 @@ class Redelivery(LiveTest):
         stopped.pause()
         p.value(f'select pg_terminate_backend({pid})')
         gate.open()
-        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
-        c = p.client()
-        p.gateway()
-        wait_until(lambda: p.value('select count(*) from postdate.message') == '1', 15, 'the other one to store it')
-        self.wait_until_back(p, c, stopped)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+        self.assert_stored_once(p, stopped, 1)
 
     def test_by_another_gateway_while_the_first_one_is_stopped_in_a_transaction(self):
         """PostgreSQL ends what would be committed when it wakes up."""
@@ -73,12 +75,7 @@ class Redelivery(LiveTest):
         gate.wait()
         stopped.pause()
         gate.open()  # the statement ends, and nobody says commit
-        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
-        c = p.client()
-        p.gateway()
-        wait_until(lambda: p.value('select count(*) from postdate.message') == '1', 15, 'the other one to store it')
-        self.wait_until_back(p, c, stopped)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+        self.assert_stored_once(p, stopped, 1)
 
     def test_by_another_gateway_while_they_wait_to_be_read_by_a_stopped_one(self):
         """It woke up, read them as if they were its own, and stored them, before it read that its connection was closed."""
@@ -88,12 +85,7 @@ class Redelivery(LiveTest):
         c = p.client()
         for i in range(100):
             c.publish('q', b'%d' % i, {'x-delay': HOUR_MS}, message_id=f'm{i}')
-        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
-        c = p.client()
-        p.gateway()
-        wait_until(lambda: p.value('select count(*) from postdate.message') == '100', 15, 'the other one to store them')
-        self.wait_until_back(p, c, stopped)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '100')
+        self.assert_stored_once(p, stopped, 100)
 
     def test_a_message_that_looks_like_one_before_is_another_one(self):
         """A consumer publishes again what it got, while another gateway stores redeliveries."""
