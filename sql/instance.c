@@ -1,5 +1,6 @@
 #include "sql/instance.h"
 
+#include "core/clock.h"
 #include "core/timestamp.h"
 #include "sql/accept_store.h"
 #include "sql/pg_internal.h"
@@ -70,9 +71,47 @@ static int release_orphans(struct pg *c, struct err *e)
     return pg_run(c, sql_query_claims_release, &p, e) < 0 ? -1 : 0;
 }
 
-int instance_take_over(struct pg *c, int32_t own_id, bool sweep, struct err *e)
+static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
-    int buried = run_with_id(c, sql_query_instance_bury, own_id, e);
+    struct pg_params p = {0};
+    pg_add_int4(&p, own_id);
+    PGresult *r = pg_query(c, sql_query_instance_dead, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    w->count = n < INSTANCE_WATCH_MAX ? n : INSTANCE_WATCH_MAX;
+    for (int i = 0; i < w->count; i++)
+        w->ids[i] = pg_int4(r, i, 0);
+    w->seen_ms = clock_boottime_ms();
+    PQclear(r);
+    return 0;
+}
+
+/* Those that were found dead a while ago and still are. */
+static int bury(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf ids;
+    buf_init(&ids, 4096);
+    pg_array_begin(&ids, PG_OID_INT4, (size_t)w->count);
+    for (int i = 0; i < w->count; i++)
+        pg_array_int4(&ids, w->ids[i]);
+    pg_add_int4(&p, own_id);
+    pg_add_bytes(&p, buf_bytes(&ids));
+    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_bury, &p, e);
+    buf_free(&ids);
+    w->count = 0;
+    return n < 0 ? -1 : (int)n;
+}
+
+int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, bool sweep, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    int buried = 0;
+    if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
+        return -1;
+    if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
+        buried = bury(c, own_id, w, e);
     if (buried < 0)
         return -1;
     struct pg_params p = {0};

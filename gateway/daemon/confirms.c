@@ -5,9 +5,21 @@ void confirms_reset(struct confirms *c)
     *c = (struct confirms){.oldest = 1, .next = 1};
 }
 
-bool confirms_full(const struct confirms *c, int window)
+bool confirms_full(const struct confirms *c)
 {
-    return c->count >= window || c->next - c->oldest >= CONFIRMS_MAX;
+    return c->next - c->oldest >= CONFIRMS_MAX;
+}
+
+int confirms_older(const struct confirms *c, int64_t published_ms)
+{
+    int n = 0;
+    for (uint64_t tag = c->oldest; tag < c->next && n < c->count; tag++) {
+        const struct held *h = c->ring[tag % CONFIRMS_MAX];
+        if (h && h->published_ms >= published_ms)
+            break;
+        n += h != NULL;
+    }
+    return n;
 }
 
 void confirms_add(struct confirms *c, uint64_t tag, struct held *h)

@@ -15,8 +15,10 @@ struct confirms {
     int count;                       /* still unconfirmed */
 };
 
-void confirms_reset(struct confirms *c); /* for a new channel; must be empty */
-bool confirms_full(const struct confirms *c, int window);
+void confirms_reset(struct confirms *c);      /* for a new channel; must be empty */
+bool confirms_full(const struct confirms *c); /* no room in the ring */
+/* How many were published before published_ms (monotonic). */
+int confirms_older(const struct confirms *c, int64_t published_ms);
 void confirms_add(struct confirms *c, uint64_t tag, struct held *h); /* tags come in order */
 /* Takes the next one that an ack or nack (tag, multiple) settles; call until NULL. */
 struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple);

@@ -67,6 +67,8 @@ struct gateway {
     struct tenure tenure;
     atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
                                      the instance */
+    atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
+                              it said last, and until it has the housekeeper lets go of no claims */
     struct held_budget budget;
     struct lane fast, careful, handover;
     struct outcomes outcomes;

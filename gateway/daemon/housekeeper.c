@@ -7,10 +7,13 @@
 #include "gateway/log.h"
 #include "sql/instance.h"
 
-#define TICK_MS 500
+#define TICK_MS 300
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 #define SWEEP_MS 10000
+#define RETURN_MS                                                                                            \
+    1500 /* a database that was away took all sessions: the others get as long to come back and say what     \
+            became of their messages, before they are buried */
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
@@ -20,6 +23,7 @@ struct housekeeper {
     int32_t instance;               /* booked on pg; 0: none */
     int32_t old_instance;           /* lost, its claims not yet released; 0: none */
     int64_t heartbeat_ms, sweep_ms; /* boottime of the last */
+    struct instance_watch watch;    /* for the death of others */
     int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one */
 };
 
@@ -44,6 +48,7 @@ static void give_up_instance(struct housekeeper *k)
 static void disconnect(struct housekeeper *k, const struct err *e)
 {
     log_debug("housekeeper: %s", e->text);
+    atomic_store(&k->gateway->forgotten, true);
     give_up_instance(k);
     pg_close(k->pg);
     k->pg = NULL;
@@ -69,7 +74,8 @@ static int heartbeat(struct housekeeper *k, struct err *e)
 static int book_instance(struct housekeeper *k, struct err *e)
 {
     struct gateway *g = k->gateway;
-    if (k->old_instance && atomic_load(&g->budget.count) > 0 && clock_boottime_ms() < k->book_by_ms)
+    bool in_memory = atomic_load(&g->budget.count) > 0 || atomic_load(&g->forgotten);
+    if (k->old_instance && in_memory && clock_boottime_ms() < k->book_by_ms)
         return 0; /* being put back and settled; what takes longer is let go as in doubt */
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
@@ -93,7 +99,7 @@ static int tick(struct housekeeper *k, struct err *e)
     if (now_ms - k->heartbeat_ms >= HEARTBEAT_MS && heartbeat(k, e) != 0)
         return -1;
     bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
-    int buried = instance_take_over(k->pg, k->instance, sweep, e);
+    int buried = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);
     if (buried < 0)
         return -1;
     if (buried > 0) {
@@ -115,6 +121,7 @@ static int connect(struct housekeeper *k, struct err *e)
     }
     watch_succeeded(&g->postgres);
     k->book_by_ms = clock_boottime_ms() + QUIET_MS;
+    k->watch = (struct instance_watch){.from_ms = k->old_instance ? clock_boottime_ms() + RETURN_MS : 0};
     return 0;
 }
 
@@ -133,7 +140,7 @@ void *housekeeper_thread(void *arg)
         err_clear(&e);
         if (tick(&k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k.pg)))
             disconnect(&k, &e); /* a lock in the way only means: at the next tick */
-        nap(&k, k.instance ? TICK_MS : 20);
+        nap(&k, !k.instance ? 20 : k.watch.count > 0 ? INSTANCE_SILENCE_MS : TICK_MS);
     }
     tenure_end(&g->tenure);
     if (k.pg && k.instance && instance_leave(k.pg, k.instance, &e) != 0)

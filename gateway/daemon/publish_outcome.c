@@ -78,10 +78,14 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 {
     char text[160];
     struct held *h;
+    int64_t now_ms;
     switch (ev->kind) {
     case BROKER_EVENT_ACK:
-        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)
+        now_ms = clock_monotonic_ns() / 1000000;
+        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
+            flight_confirmed(&p->flight, ev->tag, p->confirms.next, now_ms - h->published_ms);
             on_ack(p, h);
+        }
         break;
     case BROKER_EVENT_NACK:
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)

@@ -5,14 +5,27 @@
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
-#define WINDOW_FAST 2000
-#define EVENT_EVERY 64               /* publishes between two looks at what the broker says */
+#define IN_FLIGHT_LEAST 64
+#define IN_FLIGHT_MOST 2000
+#define STALLED_MS 500 /* an unconfirmed publish as old as that waits for a queue that stands still */
+#define EVENT_EVERY 64 /* publishes between two looks at what the broker says */
 #define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
 #define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
-#define NEAR_NS INT64_C(100000000)   /* what is to be handed over may come too near its due time */
+#define NEAR_NS INT64_C(100000000)   /* no room: what is to be handed over may come too near its due time */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define DRAIN_MS 5000
+
+/* On a new channel nothing is in flight. */
+static void begin_flight(struct publisher *p)
+{
+    confirms_reset(&p->confirms);
+    p->stalled = 0;
+    if (p->careful)
+        flight_begin(&p->flight, 1, 1);
+    else
+        flight_begin(&p->flight, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
+}
 
 int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
 {
@@ -23,10 +36,9 @@ int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role r
                             .lane = lanes[role],
                             .name = names[role],
                             .careful = role == PUBLISHER_CAREFUL,
-                            .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL,
-                            .window = role == PUBLISHER_CAREFUL ? 1 : WINDOW_FAST};
+                            .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
     pthread_mutex_init(&p->broker_lock, NULL);
-    confirms_reset(&p->confirms);
+    begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
     return 0;
@@ -116,7 +128,7 @@ static bool go_on(struct publisher *p, const struct err *e)
         return false;
     log_debug("%s: %s", p->name, e->text);
     publisher_on_lost(p, e);
-    confirms_reset(&p->confirms);
+    begin_flight(p);
     return true;
 }
 
@@ -129,7 +141,7 @@ static int connect(struct publisher *p, struct err *e)
         broker_drop(b);
         return -1;
     }
-    confirms_reset(&p->confirms);
+    begin_flight(p);
     set_broker(p, b);
     if (p->transport)
         atomic_fetch_add(&p->gateway->waiting_room, 1);
@@ -177,6 +189,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
         return 0;
     }
     h->published_ms = clock_monotonic_ns() / 1000000;
+    flight_sent(&p->flight, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     return rc;
 }
@@ -221,6 +234,7 @@ static int read_events(struct publisher *p, struct err *e)
             return -1;
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
+            flight_shrink(&p->flight);
             set_publishing(p, !p->blocked);
             if (!p->careful && !p->transport)
                 atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
@@ -229,12 +243,22 @@ static int read_events(struct publisher *p, struct err *e)
     return 0;
 }
 
-/* Publishes everything that is due, as far as the window lets it. */
+static bool has_room(struct publisher *p)
+{
+    if (confirms_full(&p->confirms))
+        return false;
+    if (flight_has_room(&p->flight, p->confirms.count, p->stalled))
+        return true;
+    p->stalled = confirms_older(&p->confirms, clock_monotonic_ns() / 1000000 - STALLED_MS);
+    return flight_has_room(&p->flight, p->confirms.count, p->stalled);
+}
+
+/* Publishes everything that is due, as far as there is room in flight. */
 static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
-    while (!p->blocked && !confirms_full(&p->confirms, p->window) && gateway_now_ms(p->gateway, &now_ms)) {
+    while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
         /* What the broker is to wait with goes at once, the first due first. */
         struct held *h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
         if (!h)
@@ -265,8 +289,8 @@ static int64_t ns_until_next(struct publisher *p)
     int64_t next_ms = lane_next_ms(p->lane);
     if (next_ms == INT64_MAX || p->blocked)
         return IDLE_NS;
-    if (confirms_full(&p->confirms, p->window))
-        return p->transport ? NEAR_NS : IDLE_NS;
+    if (!has_room(p))
+        return NEAR_NS; /* perhaps some have stalled by then */
     if (p->transport)
         return 0;
     pthread_mutex_lock(&g->clock_lock);

@@ -8,6 +8,7 @@
 #include "amqp/broker.h"
 #include "core/arena.h"
 #include "core/buf.h"
+#include "core/flight.h"
 #include "gateway/daemon/confirms.h"
 #include "gateway/daemon/gateway.h"
 
@@ -20,8 +21,9 @@ struct publisher {
     const char *name; /* as the broker shows it */
     bool careful;
     const struct transport
-        *transport; /* the hand-over publisher: publishes at once, the broker waits; else NULL */
-    int window;     /* unconfirmed publishes at most */
+        *transport;       /* the hand-over publisher: publishes at once, the broker waits; else NULL */
+    struct flight flight; /* how many may be unconfirmed */
+    int stalled;          /* of these, for longer than STALLED_MS, when that was last counted */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t

@@ -1,9 +1,10 @@
 /* Writes outcomes into the database, a batch at a time.
  *
- * Commits are asynchronous: a settle that a database crash swallows is published again, never lost. A row
- * that somebody's open transaction has locked does not hold up the others: it is left out and tried again
- * later. */
+ * Commits are asynchronous: what a crash of the database swallows is said again (said.h), or else published
+ * again, never lost. A row that somebody's open transaction has locked does not hold up the others: it is
+ * left out and tried again later. */
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/said.h"
 #include "gateway/log.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct settler {
     struct held *backlog; /* taken from the queue, not yet in a batch */
     struct held *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
+    struct said said;
 };
 
 static void fill_batch(struct settler *s)
@@ -54,6 +56,7 @@ static void keep_for_later(struct settler *s, size_t i)
 
 static void done_with(struct settler *s, size_t i)
 {
+    said_add(&s->said, &s->items[i], s->batch[i]->instance, clock_monotonic_ns() / 1000000);
     held_free(s->batch[i]);
     s->batch[i] = NULL;
 }
@@ -105,14 +108,6 @@ static int settle_batch(struct settler *s, struct err *e)
     return locked ? settle_around_locks(s, e) : settle_singly(s, e);
 }
 
-/* `handed`, too: while its outcome is unclear nobody claims it, for it is claimed again after due + grace
- * only. */
-static bool may_be_said_twice(enum settle_kind kind)
-{
-    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED ||
-           kind == SETTLE_HANDED_FINAL;
-}
-
 /* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
  * `handed` twice does no harm. Putting a message back twice could: this gateway may have claimed it again in
  * between. Such a message is left to the end of the instance, which lets it wait again as one in doubt. */
@@ -122,7 +117,7 @@ static void on_unclear(struct settler *s)
         struct held *h = s->batch[i];
         if (!h)
             continue;
-        if (may_be_said_twice(h->outcome)) {
+        if (said_may_repeat(h->outcome)) {
             h->next = s->backlog;
             s->backlog = h;
             continue;
@@ -176,9 +171,29 @@ static void free_list(struct held *h)
     }
 }
 
+/* The database may have forgotten what it was told last. Rows that somebody has locked are left out: it is as
+ * if they had been forgotten, then. -1: the connection is gone. */
+static int say_again(struct settler *s, struct err *e)
+{
+    bool done[BATCH_MAX];
+    int32_t instance = 0;
+    uint64_t at = 0;
+    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &instance)) > 0;)
+        if (settle_free(s->pg, instance, s->items, n, done, e) != 0) {
+            if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
+                return -1;
+            log_debug("settler: %s", e->text);
+            err_clear(e);
+        }
+    atomic_store(&s->gateway->forgotten, false);
+    return 0;
+}
+
 /* Settles what there is. -1: the connection is gone. */
 static int run_once(struct settler *s, struct err *e)
 {
+    if (atomic_load(&s->gateway->forgotten) && say_again(s, e) != 0)
+        return -1;
     gather(s);
     fill_batch(s);
     if (s->count == 0)
@@ -221,6 +236,7 @@ void *settler_thread(void *arg)
             continue;
         }
         log_debug("settler: %s", e.text);
+        atomic_store(&g->forgotten, true);
         nap(watch_pause_ms(&attempt) % 1000);
         pg_close(s->pg);
         s->pg = NULL;

@@ -157,6 +157,21 @@ class ServersDie(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 15, 'all to be settled')
 
     @harness.not_san
+    def test_what_a_crashed_database_forgot_is_told_to_it_again(self):
+        """Settles commit asynchronously. What was published stays in the gateways' memory until the database is back."""
+        p = self.place(stack=self.servers, transport='timer')
+        for _ in range(2):
+            p.gateway()
+        flow = Flow(p, spread='4000,8000')
+        flow.publisher.result()
+        for part in (0.1, 0.6):
+            wait_until(delivered_at_least(p, COUNT * part), 60, f'{part:.0%} to be delivered', 0.005)
+            self.kill('postgres')
+            self.revive('postgres')
+        flow.check(self, duplicates_at_most=0)
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 15, 'all to be settled')
+
+    @harness.not_san
     def test_servers_absent_at_start_are_waited_for_and_said_once(self):
         p = self.p
         self.kill('postgres', 'rabbitmq')

@@ -1,0 +1,64 @@
+#include "core/flight.h"
+
+#define REST_MS 250   /* so long without a publish, and nothing in flight */
+#define LEARN_MS 5000 /* so old the quickest confirm says nothing any more of a broker that others use, too  \
+                       */
+#define PACE_MS 10    /* beside the quickest, a confirm may take so much longer while the window grows */
+#define LONG_MS 50    /* and from here on it shrinks */
+
+void flight_begin(struct flight *f, int least, int most)
+{
+    *f = (struct flight){
+        .size = least, .least = least, .most = most, .quickest_ms = INT64_MAX, .round_ms = INT64_MAX};
+}
+
+void flight_shrink(struct flight *f)
+{
+    f->size = f->least;
+    f->was_full = false;
+}
+
+bool flight_has_room(struct flight *f, int in_flight, int stalled)
+{
+    if (in_flight >= f->most)
+        return false;
+    if (in_flight - stalled < f->size)
+        return true;
+    f->was_full = true;
+    return false;
+}
+
+void flight_sent(struct flight *f, int in_flight, int64_t now_ms)
+{
+    if (in_flight == 0 && now_ms - f->sent_ms > REST_MS)
+        flight_shrink(f);
+    if (now_ms - f->learned_ms > LEARN_MS) {
+        flight_shrink(f);
+        f->quickest_ms = f->round_ms = INT64_MAX;
+        f->learned_ms = now_ms;
+    }
+    f->sent_ms = now_ms;
+}
+
+static void end_round(struct flight *f)
+{
+    int64_t waited_ms = f->round_ms - f->quickest_ms;
+    if (f->was_full && waited_ms <= PACE_MS)
+        f->size = f->size > f->most / 2 ? f->most : f->size * 2;
+    else if (waited_ms > LONG_MS + f->quickest_ms)
+        f->size = f->size / 2 < f->least ? f->least : f->size / 2;
+}
+
+void flight_confirmed(struct flight *f, uint64_t tag, uint64_t next_tag, int64_t took_ms)
+{
+    if (took_ms < f->quickest_ms)
+        f->quickest_ms = took_ms;
+    if (took_ms < f->round_ms)
+        f->round_ms = took_ms;
+    if (tag < f->round_ends_tag)
+        return;
+    end_round(f);
+    f->round_ends_tag = next_tag;
+    f->round_ms = INT64_MAX;
+    f->was_full = false;
+}
