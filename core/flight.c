@@ -1,10 +1,11 @@
 #include "core/flight.h"
 
-#define REST_MS 250   /* so long without a publish, and nothing in flight */
-#define LEARN_MS 5000 /* so old the quickest confirm says nothing any more of a broker that others use, too  \
-                       */
-#define PACE_MS 10    /* beside the quickest, a confirm may take so much longer while the window grows */
-#define LONG_MS 50    /* and from here on it shrinks */
+#define REST_MS 250 /* so long without a publish, and nothing in flight */
+#define LEARN_MS                                                                                             \
+    5000           /* so old the quickest confirm says nothing any more of a broker that others use, too     \
+                    */
+#define PACE_MS 10 /* beside the quickest, a confirm may take so much longer while the window grows */
+#define LONG_MS 50 /* and from here on it shrinks */
 
 void flight_begin(struct flight *f, int least, int most)
 {

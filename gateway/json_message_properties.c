@@ -149,16 +149,16 @@ static int put_value(struct builder *b, struct buf *out, struct bytes name, bool
 
 static int check_header_names(const json_t *headers, struct err *e)
 {
+    char shown[100];
     for (void *i = json_object_iter((json_t *)(uintptr_t)headers); i != NULL;
          i = json_object_iter_next((json_t *)(uintptr_t)headers, i)) {
         const char *name = json_object_iter_key(i);
         if (strncmp(name, "x-postdate-", 11) == 0 || strncmp(name, "x-opt-delivery-", 15) == 0 ||
             strcmp(name, "x-delay") == 0)
-            return err_set(
-                e, ERR_REJECT,
-                "headers: %.80s is reserved: write the fields exchange, key, on_conflict, hold and "
-                "delay_ms, delay or due_at instead",
-                name);
+            return err_set(e, ERR_REJECT,
+                           "headers: %s is reserved: write the fields exchange, key, on_conflict, hold and "
+                           "delay_ms, delay or due_at instead",
+                           bytes_printable(bytes_of_str(name), shown, sizeof shown));
     }
     return 0;
 }

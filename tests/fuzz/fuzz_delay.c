@@ -16,7 +16,8 @@
 static const char *const names[] = {"x-delay", "x-opt-delivery-delay", "x-opt-delivery-time",
                                     "timestamp_in_ms"};
 
-/* 1 and the number as a long double (exact up to 64 bits), 0: not a number. */
+/* 1 and the number as a long double (exact up to 64 bits), 0: not a number. A fraction is left out of what
+ * strtold sees: with it a number near 2^57 would be rounded up to the next. */
 static int second_opinion(const struct wire_field *f, long double *out)
 {
     int64_t n;
@@ -28,10 +29,13 @@ static int second_opinion(const struct wire_field *f, long double *out)
         *out = strtold(text, &end);
         plain = plain && end != text && end[-1] != '.' && strspn(end, " \t") == strlen(end);
         /* ".5" is nothing here */
-        const char *point = strchr(text, '.');
+        char *point = strchr(text, '.');
         plain = plain && (!point || (point > text && point[-1] >= '0' && point[-1] <= '9'));
+        if (plain && point) {
+            *point = '\0';
+            *out = strtold(text, NULL);
+        }
         free(text);
-        *out = truncl(*out);
         return plain;
     }
     if (wire_field_double(f, &d)) {

@@ -248,6 +248,7 @@ static void test_headers(void **state)
     refused(WITH("5"), "headers: 5 is not an object");
     refused(WITH("{\"x-postdate-id\":1}"), "is reserved");
     refused(WITH("{\"x-delay\":1}"), "is reserved");
+    refused(WITH("{\"x-opt-delivery-\\n\\u007f\":1}"), "headers: x-opt-delivery-\\x0a\\x7f is reserved");
     refused(WITH("{\"b\":{\"!bytes\":\"?\"}}"), "is not base64");
     refused(WITH("{\"d\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}"),
             "nested deeper than 32");
