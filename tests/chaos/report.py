@@ -72,5 +72,7 @@ def text_of(verdict):
     if findings:
         parts.append(findings)
     broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
-    parts.append([f'verdict: BROKEN: {broken}' if broken else 'verdict: kept'])
+    lost = verdict['tolerated_losses']
+    aside = f' ({lost:,} lost in cells without receipts, where that is not promised)' if lost else ''
+    parts.append([(f'verdict: BROKEN: {broken}' if broken else 'verdict: kept') + aside])
     return '\n\n'.join('\n'.join(part) for part in parts)

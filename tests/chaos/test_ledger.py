@@ -84,6 +84,14 @@ class Ledger(unittest.TestCase):
         self.assertIn(b'lost: c1-h1-1: accepted at', done.stdout)
         self.assertTrue(max(len(x) for x in done.stdout.splitlines()) <= 80, done.stdout)
 
+    def test_a_loss_where_none_is_promised_to_be_noticed(self):
+        self.accept(0)
+        verdict = ledger.judge(self.directory, may_lose=['c1', 'other'])
+        self.assertEqual((verdict['total']['lost'], verdict['tolerated_losses'], verdict['broken']), (1, 1, {}))
+        self.assertTrue(ledger.text_of(verdict).endswith(
+            'verdict: kept (1 lost in cells without receipts, where that is not promised)'))
+        self.assertEqual(ledger.judge(self.directory, may_lose=['other'])['broken'], {'lost': 1})
+
     def test_an_empty_ledger_proves_nothing(self):
         self.assertEqual(self.judge()['broken'], {'nothing_accepted': 1})
 
