@@ -22,14 +22,16 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, 'peers'))
 sys.dont_write_bytecode = True
+import beanstalkd  # noqa: E402
 import servers  # noqa: E402
-from servers import Missing, say  # noqa: E402
+from servers import Missing, say, version_of  # noqa: E402
 
 RUNS = 3
 COUNTS = {'store': 100_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000}
@@ -62,9 +64,7 @@ class Run:
             for line in child.stdout:
                 if not line.startswith(b'{'):
                     continue  # some libraries log to stdout
-                lines.append(json.loads(line))
-                if 'shape' in lines[-1]:
-                    say('  ' + one_line(lines[-1]))
+                lines.append(shown(json.loads(line)))
             if child.wait() != 0:
                 drain.join()
                 why = next((e for e in errors if 'Error' in e), errors[-1] if errors else f'exit {child.returncode}')
@@ -93,8 +93,30 @@ def measure_on_postgres(run, peer):
     return f'{version}, Postgres {postgres.version()}', lines
 
 
+def measure_bullmq(run):
+    servers.install_libraries()
+    with tempfile.TemporaryDirectory(prefix='redis-', dir=servers.INSTALLED) as folder:
+        redis = servers.Server('redis-server', 'redis-server', lambda port: [
+            '--port', str(port), '--bind', '127.0.0.1', '--dir', folder, '--appendonly', 'yes', '--appendfsync', 'everysec',
+            '--maxmemory-policy', 'noeviction'])
+        try:
+            version, lines = ask_library(run, 'bullmq', f'redis://127.0.0.1:{redis.port}')
+            return f'{version}, Redis {version_of("redis-server", "--version", r"v=([0-9.]+)")}', lines
+        finally:
+            redis.stop()
+
+
+def measure_beanstalkd(run):
+    os.makedirs(servers.INSTALLED, exist_ok=True)
+    lines = [shown(line) for line in beanstalkd.measure(run.counts, run.runs)]
+    return beanstalkd.version(), lines
+
+
 PEERS = {
     'graphile-worker': lambda run: measure_on_postgres(run, 'graphile-worker'),
+    'pg-boss': lambda run: measure_on_postgres(run, 'pg-boss'),
+    'bullmq': measure_bullmq,
+    'beanstalkd': measure_beanstalkd,
 }
 
 
@@ -104,6 +126,12 @@ def one_line(row):
     if 'p50_ms' in row:
         parts.append(f"late p50 {row['p50_ms']:.0f}, p99 {row['p99_ms']:.0f}, p99.9 {row['p999_ms']:.0f}, max {row['max_ms']:.0f} ms")
     return ', '.join(parts)
+
+
+def shown(line):
+    if 'shape' in line:
+        say('  ' + one_line(line))
+    return line
 
 
 def make_rows(peer, version, lines, counts):
@@ -126,7 +154,7 @@ def make_rows(peer, version, lines, counts):
 def print_table(rows):
     print(f"{'peer':16} {'shape':12} {'messages/s':>10} {'seconds':>8} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>8} {'max ms':>8}")
     for row in rows:
-        figures = [f'{row[f]:8,.0f}' if f in row else f"{'-':>8}" for f in ('p50_ms', 'p99_ms', 'p999_ms', 'max_ms')]
+        figures = [f'{row[f]:8,.1f}' if f in row else f"{'-':>8}" for f in ('p50_ms', 'p99_ms', 'p999_ms', 'max_ms')]
         print(f"{row['peer']:16} {row['shape']:12} {row['rate']:10,.0f} {row['seconds']:8.2f} {' '.join(figures)}")
     said = set()
     for row in rows:

@@ -1,6 +1,7 @@
 """The servers that the peers need, private to a run: Postgres, Redis, beanstalkd. And the libraries, from npm."""
 import glob
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -24,8 +25,15 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def output_of(*command):
-    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode()
+def version_of(program, option, pattern):
+    done = subprocess.run([find_program(program) or 'false', option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False)
+    found = re.search(pattern, done.stdout.decode())
+    return found[1] if found else 'of unknown version'
+
+
+def find_program(program):
+    return shutil.which(program, path=os.environ.get('PATH', '') + ':/usr/sbin:/usr/bin')
 
 
 def free_port():
@@ -38,7 +46,7 @@ class Server:
     """A child that listens on 127.0.0.1; it ends with stop(), and with this program, however that ends."""
 
     def __init__(self, program, package, arguments):
-        path = shutil.which(program, path=os.environ.get('PATH', '') + ':/usr/sbin:/usr/bin')
+        path = find_program(program)
         if not path:
             raise Missing(f'{program} is not installed: apt-get install {package}')
         self.port = free_port()
