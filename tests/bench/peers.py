@@ -34,7 +34,7 @@ import servers  # noqa: E402
 from servers import Missing, say, version_of  # noqa: E402
 
 RUNS = 3
-COUNTS = {'store': 100_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000}
+COUNTS = {'store': 50_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000}
 SMALL = {'store': 5_000, 'steady_rate': 1000, 'steady_s': 2, 'herd': 5_000}
 PEER_LIMIT_S = 150
 FIGURES = ('rate', 'seconds', 'p50_ms', 'p99_ms', 'p999_ms', 'max_ms', 'min_ms', 'again')
@@ -45,17 +45,29 @@ class Run:
 
     def __init__(self, counts, runs):
         self.counts, self.runs, self.postgres = counts, runs, None
+        self.begin()
+
+    def begin(self):
+        """The next peer."""
+        self.version, self.lines = '', []
+
+    def note(self, line):
+        self.lines.append(line)
+        if 'shape' in line:
+            say('  ' + one_line(line))
 
     def get_postgres(self):
-        self.postgres = self.postgres or servers.Postgres()
+        if not self.postgres:
+            self.postgres = servers.Postgres()  # known before it is started, so that it is stopped whatever happens
+            self.postgres.start()
         return self.postgres
 
     def ask(self, command, url, limit_s=PEER_LIMIT_S):
-        """Runs a peer's program; its lines."""
+        """Runs a peer's program, and notes its lines."""
         given = json.dumps({'url': url, 'counts': self.counts, 'runs': self.runs})
         child = subprocess.Popen(['setpriv', '--pdeathsig', 'KILL', '--', *command, given], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        errors, lines = [], []
+        errors = []
         drain = threading.Thread(target=lambda: errors.extend(child.stderr.read().decode(errors='replace').splitlines()), daemon=True)
         drain.start()
         clock = threading.Timer(limit_s, child.kill)
@@ -64,33 +76,31 @@ class Run:
             for line in child.stdout:
                 if not line.startswith(b'{'):
                     continue  # some libraries log to stdout
-                lines.append(shown(json.loads(line)))
+                self.note(json.loads(line))
             if child.wait() != 0:
                 drain.join()
                 why = next((e for e in errors if 'Error' in e), errors[-1] if errors else f'exit {child.returncode}')
                 raise Missing(f'it failed: {why.strip()[:300]}' if clock.is_alive() else f'it took longer than {limit_s} s')
-            return lines
         finally:
             clock.cancel()
             child.kill()
             child.wait()
 
 
-# --- The peers: each gives its version and the lines that its program printed ------------------------------------------
-def ask_library(run, peer, url):
+# --- The peers: each says its version and notes results -----------------------------------------------------------------
+def ask_library(run, peer, url, server):
     folder, node = servers.install_libraries()
     if not node:
         raise Missing('there is no Node.js for this kind of machine')
     with open(os.path.join(folder, 'node_modules', peer, 'package.json'), encoding='utf-8') as f:
-        version = json.load(f)['version']
-    return version, run.ask([node, os.path.join(folder, 'run.mjs'), peer], url)
+        run.version = f"{json.load(f)['version']}, {server}"
+    run.ask([node, os.path.join(folder, 'run.mjs'), peer], url)
 
 
 def measure_on_postgres(run, peer):
     servers.install_libraries()  # before a server is started for nothing
     postgres = run.get_postgres()
-    version, lines = ask_library(run, peer, postgres.make_database(peer))
-    return f'{version}, Postgres {postgres.version()}', lines
+    ask_library(run, peer, postgres.make_database(peer), f'Postgres {postgres.version()}')
 
 
 def measure_bullmq(run):
@@ -100,16 +110,16 @@ def measure_bullmq(run):
             '--port', str(port), '--bind', '127.0.0.1', '--dir', folder, '--appendonly', 'yes', '--appendfsync', 'everysec',
             '--maxmemory-policy', 'noeviction'])
         try:
-            version, lines = ask_library(run, 'bullmq', f'redis://127.0.0.1:{redis.port}')
-            return f'{version}, Redis {version_of("redis-server", "--version", r"v=([0-9.]+)")}', lines
+            ask_library(run, 'bullmq', f'redis://127.0.0.1:{redis.port}', f'Redis {version_of("redis-server", "--version", r"v=([0-9.]+)")}')
         finally:
             redis.stop()
 
 
 def measure_beanstalkd(run):
     os.makedirs(servers.INSTALLED, exist_ok=True)
-    lines = [shown(line) for line in beanstalkd.measure(run.counts, run.runs)]
-    return beanstalkd.version(), lines
+    run.version = beanstalkd.version()
+    for line in beanstalkd.measure(run.counts, run.runs):
+        run.note(line)
 
 
 PEERS = {
@@ -128,17 +138,11 @@ def one_line(row):
     return ', '.join(parts)
 
 
-def shown(line):
-    if 'shape' in line:
-        say('  ' + one_line(line))
-    return line
-
-
 def make_rows(peer, version, lines, counts):
     """One row a shape: medians of its runs."""
     names = {'store': 'store', 'steady': f"steady {counts['steady_rate']}", 'herd': f"herd {counts['herd']}"}
     rows = []
-    settings = next(line['settings'] for line in lines if 'settings' in line)
+    settings = next((line['settings'] for line in lines if 'settings' in line), {})
     for shape, name in names.items():
         results = [line for line in lines if line.get('shape') == shape]
         if not results:
@@ -191,10 +195,12 @@ def main():
         for peer in options.peers or PEERS:
             say(f'{peer}:')
             try:
-                version, lines = PEERS[peer](run)
-                rows += make_rows(peer, version, lines, run.counts)
+                run.begin()
+                PEERS[peer](run)
             except Missing as why:
-                say(f'  left out: {why}')
+                say(f'  {"the rest is " if run.lines else ""}left out: {why}')
+            finally:
+                rows += make_rows(peer, run.version, run.lines, run.counts)
     except KeyboardInterrupt:
         say('interrupted; what there is so far:')
         code = 130

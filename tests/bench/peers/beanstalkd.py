@@ -7,7 +7,6 @@ the instant. Due times between two seconds would come up to a second late.
 Protocol: https://github.com/beanstalkd/beanstalkd/blob/master/doc/protocol.txt
 """
 import math
-import os
 import selectors
 import socket
 import tempfile
@@ -18,7 +17,7 @@ from servers import INSTALLED, Missing, Server, version_of
 BODY_BYTES = 256
 CHUNK = 1000  # puts that are sent without waiting for answers
 PUT_CONNECTIONS = 2
-RESERVE_CONNECTIONS = int(os.environ.get('CONC', 32))
+RESERVE_CONNECTIONS = 32
 TTR_S = 300
 STORE_AHEAD_S = 3600
 PATIENCE_S = 60

@@ -3,14 +3,15 @@ import pg from 'pg';
 import { PgBoss } from 'pg-boss';
 
 const QUEUE = 'bench';
-const CHUNK = +(process.env.CHUNK ?? 1000);
-const SESSIONS = +(process.env.SESSIONS ?? 2);
+const CHUNK = 1000;
+const SESSIONS = 2;
 
 // From https://github.com/timgit/pg-boss/blob/master/docs/api/workers.md: half a second is the shortest interval that it
-// accepts, NOTIFY is for jobs that are due when they are sent, and a full batch is followed by the next one at once.
+// accepts, NOTIFY is for jobs that are due when they are sent, and a full batch is followed by the next one at once. It recommends no
+// batch size: every fetch sorts what is due, so that herds want large ones; larger than this won nothing in tries, nor did more workers.
 const work = {
-    batchSize: +(process.env.BATCH ?? 1000),
-    localConcurrency: +(process.env.LC ?? 2),
+    batchSize: 3000,
+    localConcurrency: 2,
     pollingIntervalSeconds: 0.5,
     burstWhenBatchFull: true,
 };

@@ -80,7 +80,7 @@ class Server:
 
 
 class Postgres:
-    """The stack's Postgres. One that ran before stays; one that was started here is stopped, and removed if its place was made here."""
+    """The stack's Postgres: the one in $STACK_DIR, which is left as it was found, or a private one, of which nothing is left."""
 
     def __init__(self):
         self.own_place = 'STACK_DIR' not in os.environ
@@ -88,8 +88,9 @@ class Postgres:
         self.environment = dict(os.environ, STACK_DIR=self.directory)
         self.ran_before = 'Postgres runs' in self.stack('status', check=False)
         self.databases = []
-        if not self.ran_before:
-            self.stack('start-postgres')
+
+    def start(self):
+        self.stack('start-postgres')
 
     def stack(self, command, check=True):
         done = subprocess.run([os.path.join(harness.ROOT, 'tools', 'stack.sh'), command], env=self.environment, check=False,
@@ -113,10 +114,13 @@ class Postgres:
         return harness.run_psql(self.url(), "select split_part(current_setting('server_version'), ' ', 1)")[0][0]
 
     def stop(self):
-        for name in self.databases if self.ran_before or not self.own_place else []:
-            harness.run_psql(self.url(), f'drop database if exists {name} with (force)')
+        if self.own_place:
+            self.stack('clean', check=False)
+            return
+        for name in self.databases:
+            harness.run_psql(self.url(), f'drop database if exists {name} with (force)', check=False)
         if not self.ran_before:
-            self.stack('clean' if self.own_place else 'stop-postgres', check=False)
+            self.stack('stop-postgres', check=False)
 
 
 def installed_for():
