@@ -10,8 +10,8 @@ says why. Libraries are installed once, at the versions of peers/package-lock.js
 Shapes: `store` (messages a second, many at a time, due in an hour), `steady 1000` (a thousand due every second, for ten
 seconds, all stored before) and `herd 50000` (all due at one instant, stored before). Lateness is the time at which a
 message is run minus the time at which it was due; a herd's seconds are from that instant to the last run. Store and herd are
-medians of three. Every peer has the settings that its own documentation recommends for speed; they are printed
-and in the JSON, with their source.
+medians of three. Every peer has the settings that its own documentation recommends for speed and, where it names no number, one that
+did well in tries; they are printed and in the JSON, with their source. All keep what they store through a restart, as they recommend.
 
 $STACK_DIR: a stack whose Postgres is to be used (it stays as it was); without, a private one is made and removed.
 """
