@@ -11,7 +11,8 @@ Shapes: `store` (messages a second, many at a time, due in an hour), `steady 100
 seconds, all stored before) and `herd 50000` (all due at one instant, stored before). Lateness is the time at which a
 message is run minus the time at which it was due; a herd's seconds are from that instant to the last run. Store and herd are
 medians of three. Every peer has the settings that its own documentation recommends for speed and, where it names no number, one that
-did well in tries; they are printed and in the JSON, with their source. All keep what they store through a restart, as they recommend.
+did well in tries; they are printed and in the JSON, with their source. All write what they store to disk, but only those on
+Postgres wait for that before they answer.
 
 $STACK_DIR: a stack whose Postgres is to be used (it stays as it was); without, a private one is made and removed.
 """
