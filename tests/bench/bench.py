@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+"""The benchmark: one run, private servers, a table at the end and JSON beside it. `make bench` calls it; the environment says how:
+
+  BENCH=small     a minute or two, to see that it works; its figures say nothing
+  ONLY=words      only the shapes with one of these words in their name (see SHAPES below)
+  RUNS=n          runs of each figure that is not one of windows of a run; the median counts (default 3)
+  BACKLOG=n       messages stored; the shapes over a backlog use a tenth, and all of them (default 10000000)
+  HELD_S=s        how long the transaction is held open (default 60; 180 takes that much longer)
+  BUDGET_S=s      shapes that would begin later are left out, and that is said (default 870, more with longer shapes)
+  BENCH_DIR=dir   where the servers keep their data (default build/bench/servers; /dev/shm/… is no disk, the table says so)
+  STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin: rows for it, alone and with us
+  PEERS=1         other schedulers beside it, where they can be installed (tests/bench/peers.py)
+  PUBLISH=1       writes table and plots into docs/performance.md, too
+
+Exit: 0 all measured, 1 some figure could not be (the table says which and why), 130 interrupted.
+"""
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import backlog
+import feed
+import held_open
+import herd
+import machine
+import plot
+import scale
+import steady
+import store
+from kit import HERE, ROOT, Bench, Sizes, harness, plugin_kind
+from report import Report, write_between_markers
+
+OUT = os.path.join(ROOT, 'build', 'bench')
+
+# name, function, seconds on a machine with two cores (the small form: a tenth)
+SHAPES = [
+    ('store', store.measure, 80),
+    ('herd', herd.measure, 150),
+    ('steady', steady.measure, 55),
+    ('transports-steady', steady.measure_transports, 95),
+    ('scale', scale.measure, 60),
+    ('million-herd', herd.measure_million, 90),
+    ('backlog-steady', backlog.measure, 200),
+    ('held-open', held_open.measure, 110),
+    ('feed', feed.measure, 80),
+]
+
+
+def chosen():
+    words = os.environ.get('ONLY', '').split()
+    shapes = [s for s in SHAPES if not words or any(w in s[0] for w in words)]
+    if not shapes:
+        raise SystemExit(f"ONLY={' '.join(words)}: no shape has such a name; there are {', '.join(s[0] for s in SHAPES)}")
+    return shapes
+
+
+def measure(bench, shapes):
+    for name, function, seconds in shapes:
+        row = bench.report.row(f'{name}: not measured', name)
+        with row.trying(bench.say):
+            if bench.sizes.budget_s and bench.elapsed_s() > bench.sizes.budget_s:
+                raise TimeoutError(f'no time was left: the run is {bench.elapsed_s():.0f} s old, BUDGET_S is {bench.sizes.budget_s}')
+            bench.say(f'--- {name} (about {seconds // 10 if bench.sizes.small else seconds} s)')
+            function(bench)
+        if not row.reason:
+            bench.report.rows.remove(row)
+
+
+def measure_peers(bench):
+    """A program of its own, with servers of its own; its rows are added as they are."""
+    program, path = os.path.join(HERE, 'peers.py'), os.path.join(OUT, 'peers.json')
+    row = bench.report.row('peers: the same shapes, without a broker behind them', 'all')
+    with row.trying(bench.say):
+        if not os.path.exists(program):
+            raise AssertionError('tests/bench/peers.py is not there')
+        if os.path.exists(path):
+            os.unlink(path)
+        small = ['--small'] if bench.sizes.small else []
+        done = subprocess.run([sys.executable, program, '--json', path, *small], stdin=subprocess.DEVNULL, check=False, timeout=900)
+        bench.report.add_peers(path)
+        if done.returncode != 0:
+            raise AssertionError(f'peers.py ended with {done.returncode}')
+    if not row.reason:
+        bench.report.rows.remove(row)
+
+
+def publish(report):
+    """Everything that is kept of a run."""
+    os.makedirs(OUT, exist_ok=True)
+    report.write_json(os.path.join(OUT, 'bench.json'))
+    plots = plot.write(report, OUT)
+    if os.environ.get('PUBLISH'):
+        docs = os.path.join(ROOT, 'docs')
+        plot.write(report, os.path.join(docs, 'performance'))
+        write_between_markers(os.path.join(docs, 'performance.md'), report.markdown())
+    print(f'\n{report.text()}\n\nThe same as JSON: build/bench/bench.json' + (f"; plots: {', '.join(plots)}" if plots else ''), flush=True)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def run(bench, stack, shapes, report):
+    """The exit code."""
+    try:
+        bench.say('starting a private Postgres and a private RabbitMQ')
+        stack.command('clean')  # of a run that was killed
+        stack.start()
+        report.machine = machine.describe(bench)
+        for name, value in report.machine.items():
+            print(f'         {name}: {value}', flush=True)
+        measure(bench, shapes)
+        if os.environ.get('PEERS'):
+            measure_peers(bench)
+    except KeyboardInterrupt:
+        report.ended = f'Interrupted after {bench.elapsed_s():.0f} s: this is what there is so far.'
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        bench.say('stopping the servers')
+        bench.close_all()
+        stack.command('clean', check=False)
+    publish(report)
+    return 130 if report.ended else 0 if report.complete() else 1
+
+
+def main():
+    if os.environ.get('BENCH', '') not in ('', 'small'):
+        raise SystemExit(f"BENCH={os.environ['BENCH']}: allowed is small")
+    shapes = chosen()
+    sizes = Sizes(os.environ.get('BENCH') == 'small', os.environ)
+    os.makedirs(OUT, exist_ok=True)
+    directory = os.path.abspath(os.environ.get('BENCH_DIR') or os.path.join(OUT, 'servers'))
+    os.environ['STACK_DIR'] = directory
+    with open(os.path.join(OUT, 'lock'), 'w', encoding='utf-8') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit('another benchmark runs in this checkout') from None
+        report = Report()
+        stack = harness.Stack(directory)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, interrupt)
+        return run(Bench(sizes, stack, report, plugin_kind()), stack, shapes, report)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
