@@ -7,7 +7,8 @@
   BACKLOG=n       messages stored; the shapes over a backlog use a tenth, and all of them (default 10000000)
   HELD_S=s        how long the transaction is held open (default 60; 180 takes that much longer)
   BUDGET_S=s      shapes that would begin later are left out, and that is said (default 870, more with longer shapes)
-  BENCH_DIR=dir   where the servers keep their data (default build/bench/servers; /dev/shm/… is no disk, the table says so)
+  BENCH_DIR=dir   the servers keep their data in a new folder in there (default build/bench; /dev/shm is no disk, the table says so)
+  BENCH_OUT=dir   where table, JSON and plots go (default build/bench)
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin: rows for it, alone and with us
   PEERS=1         other schedulers beside it, where they can be installed (tests/bench/peers.py)
   PUBLISH=1       writes table and plots into docs/performance.md, too
@@ -29,10 +30,10 @@ import plot
 import scale
 import steady
 import store
-from kit import HERE, ROOT, Bench, Sizes, harness, plugin_kind
+from kit import HERE, ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
 from report import Report, write_between_markers
 
-OUT = os.path.join(ROOT, 'build', 'bench')
+OUT = os.path.abspath(os.environ.get('BENCH_OUT') or os.path.join(ROOT, 'build', 'bench'))
 
 # name, function, seconds on a machine with two cores (the small form: a tenth)
 SHAPES = [
@@ -95,7 +96,11 @@ def publish(report):
         docs = os.path.join(ROOT, 'docs')
         plot.write(report, os.path.join(docs, 'performance'))
         write_between_markers(os.path.join(docs, 'performance.md'), report.markdown())
-    print(f'\n{report.text()}\n\nThe same as JSON: build/bench/bench.json' + (f"; plots: {', '.join(plots)}" if plots else ''), flush=True)
+    table = report.text()
+    with open(os.path.join(OUT, 'bench.txt'), 'w', encoding='utf-8') as f:
+        f.write(table + '\n')
+    shown = OUT.replace(os.getcwd() + '/', '')
+    print(f"\n{table}\n\nThe same in {shown}: {', '.join(['bench.txt', 'bench.json', *plots])}", flush=True)
 
 
 def interrupt(*_):
@@ -117,7 +122,7 @@ def run(bench, stack, shapes, report):
     except KeyboardInterrupt:
         report.ended = f'Interrupted after {bench.elapsed_s():.0f} s: this is what there is so far.'
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         bench.say('stopping the servers')
         bench.close_all()
@@ -132,7 +137,8 @@ def main():
     shapes = chosen()
     sizes = Sizes(os.environ.get('BENCH') == 'small', os.environ)
     os.makedirs(OUT, exist_ok=True)
-    directory = os.path.abspath(os.environ.get('BENCH_DIR') or os.path.join(OUT, 'servers'))
+    # A folder of its own, because it is removed as a whole.
+    directory = os.path.join(os.path.abspath(os.environ.get('BENCH_DIR') or os.path.join(ROOT, 'build', 'bench')), f'servers-{os.getuid()}')
     os.environ['STACK_DIR'] = directory
     with open(os.path.join(OUT, 'lock'), 'w', encoding='utf-8') as lock:
         try:
@@ -140,8 +146,8 @@ def main():
         except BlockingIOError:
             raise SystemExit('another benchmark runs in this checkout') from None
         report = Report()
-        stack = harness.Stack(directory)
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        stack = Servers(directory)
+        for number in SIGNALS:
             signal.signal(number, interrupt)
         return run(Bench(sizes, stack, report, plugin_kind()), stack, shapes, report)
 

@@ -2,6 +2,8 @@
 import glob
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 
@@ -13,6 +15,7 @@ from harness import ROOT, now_ms, wait_until  # noqa: E402, F401  (for the shape
 
 BODY_BYTES = 256
 CAREFUL_INTAKE = 8000  # messages a second that any machine stores; AMQP's measured rate takes its place
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CLOCK_TICKS = os.sysconf('SC_CLK_TCK')
 
 
@@ -49,6 +52,25 @@ class Sizes:
         return (self.backlog // 10, self.backlog)
 
 
+class Servers(harness.Stack):
+    """stack.sh in a session of its own: Ctrl-C must not end it half-way, with servers that nobody knows of."""
+
+    def command(self, name, check=True):
+        held = {number: signal.signal(number, lambda *_: interrupted.append(True)) for number in SIGNALS}
+        interrupted = []
+        try:
+            done = subprocess.Popen([os.path.join(ROOT, 'tools', 'stack.sh'), name], env=dict(os.environ, STACK_DIR=self.directory),
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+            out, _ = done.communicate(timeout=300)
+        finally:
+            for number, handler in held.items():
+                signal.signal(number, handler)
+        if interrupted and held[signal.SIGINT] != signal.SIG_IGN:
+            raise KeyboardInterrupt
+        if check and done.returncode != 0:
+            raise AssertionError(f'stack.sh {name} failed ({done.returncode}): {out.decode()}')
+
+
 class Bench:
     """One run: the servers, the report, and what the shapes tell each other."""
 
@@ -56,8 +78,8 @@ class Bench:
         self.sizes, self.stack, self.report = sizes, stack, report
         self.plugin = plugin               # 'real', 'test double' or None
         self.began = time.monotonic()
-        self.intake_rate = CAREFUL_INTAKE
-        self.raw_rates = []
+        self.intake_rate, self.queues = CAREFUL_INTAKE, 0
+        self.backlog = None                # backlog.Backlog, once a shape needed it
         self.open = []                     # what is to be closed
 
     def elapsed_s(self):
@@ -102,7 +124,7 @@ class Lane:
         self.exchange = self.BARE if self.bare else 'postdate.delivery'
         self.own_place = place is None
         self.place = place or bench.place(None if self.bare else transport, migrate=not self.bare)
-        self.gateways, self.numbers = [], 0
+        self.gateways = []
         if self.bare:
             client = self.place.client()
             client.channel.exchange_declare(self.BARE, 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'direct'})
@@ -127,8 +149,9 @@ class Lane:
         self.gateways = []
 
     def queue(self, word):
-        self.numbers += 1
-        return f'{word}.{self.numbers}'
+        """A new name: lanes may share a place."""
+        self.bench.queues += 1
+        return f'{word}.{self.bench.queues}'
 
     def consume(self, queue, count, timeout_s, windows=1):
         p = self.place.load('consume', '--queue', queue, '--exchange', self.exchange, '--bind', queue, '--expect', count,

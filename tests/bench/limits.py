@@ -35,7 +35,6 @@ class RawBroker:
         r = self.place.load('raw', '--count', count, '--timeout-s', 300).result(320)
         if r['missing']:
             raise AssertionError(f"{r['missing']} messages of the raw run are missing")
-        self.bench.raw_rates.append(r['rate'])
         return r['rate']
 
 

@@ -35,9 +35,12 @@ class Target:
 NAMES = {
     'rate': ('rate', '{:,.0f}/s'), 'p50_ms': ('p50', '{:.2f}'), 'p99_ms': ('p99', '{:.2f}'), 'p999_ms': ('p99.9', '{:.2f}'),
     'max_ms': ('max', '{:.1f}'), 'seconds': ('time', '{:.2f} s'), 'ratio': ('ratio', '{:.2f}'), 'bytes': ('bytes', '{:.0f}'),
+    'peak_mib': ('peak', '{:.1f} MiB'), 'whole_p99_ms': ('whole p99', '{:.2f}'),
     'mib': ('memory', '{:.1f} MiB'), 'grown_mib': ('grown', '{:+.1f} MiB'), 'ms': ('median', '{:.2f} ms'),
     'gateway_cpu': ('gateway', '{:.3f}'), 'postgres_cpu': ('Postgres', '{:.3f}'), 'rabbitmq_cpu': ('RabbitMQ', '{:.3f}'),
 }
+
+WIDTHS = {'rate': 9, 'p50_ms': 7, 'p99_ms': 7, 'p999_ms': 7, 'max_ms': 7, 'ms': 8}
 
 
 def format_value(figure, value):
@@ -45,8 +48,8 @@ def format_value(figure, value):
 
 
 class Row:
-    def __init__(self, shape, what):
-        self.shape, self.what = shape, what
+    def __init__(self, shape, what, tags):
+        self.shape, self.what, self.tags = shape, what, tags
         self.figures, self.ratios, self.limit = {}, [], None
         self.targets, self.notes, self.reason = [], [], None
 
@@ -54,6 +57,11 @@ class Row:
         """One run's."""
         for name, value in figures.items():
             self.figures.setdefault(name, []).append(value)
+        return self
+
+    def add_all(self, name, values):
+        """Many at once."""
+        self.figures.setdefault(name, []).extend(round(v, 3) for v in values)
         return self
 
     def against(self, limit, value, limit_value):
@@ -87,18 +95,28 @@ class Row:
             say(f'{self.shape}, {self.what}: not measured: {self.reason}')
 
     # --- as text ------------------------------------------------------------------------------------------------------
-    def values(self):
+    def values(self, aligned=False):
         if self.reason or not self.figures:
             return '-'
-        return '  '.join(f'{NAMES.get(f, (f,))[0]} {format_value(f, self.value(f))}' if f != 'rate' else format_value(f, self.value(f))
-                         for f in self.figures)
+        parts = []
+        for f in self.figures:
+            text = format_value(f, self.value(f))
+            if aligned:
+                text = text.rjust(WIDTHS.get(f, 0))
+            parts.append(text if f == 'rate' else f'{NAMES.get(f, (f,))[0]} {text}')
+        return '  '.join(parts)
+
+    def remarks(self):
+        if self.reason:
+            return [f'not measured: {self.reason}', *self.notes]
+        return self.notes if self.figures else ['not measured: what comes before it in this shape failed, or the run ended', *self.notes]
 
     def verdicts(self):
-        words = {True: 'met', False: 'MISSED', None: '-'}
+        words = {True: 'met', False: 'MISSED', None: 'not measured'}
         return [(str(t), words[t.met(self)]) for t in self.targets]
 
     def json(self):
-        return {'shape': self.shape, 'what': self.what,
+        return {'shape': self.shape, 'what': self.what, 'tags': self.tags,
                 'figures': {f: {'median': self.value(f), 'runs': runs} for f, runs in self.figures.items()},
                 'ratio': {'to': self.limit, 'median': self.value('ratio'), 'runs': self.ratios} if self.limit else None,
                 'targets': [{'target': t, 'verdict': v} for t, v in self.verdicts()],
@@ -110,12 +128,12 @@ class Report:
         self.rows, self.machine, self.peers, self.ended = [], {}, [], None
         self.began = time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())
 
-    def row(self, shape, what):
-        """That row, made when it is asked for first."""
+    def row(self, shape, what, **tags):
+        """That row, made when it is asked for first. Tags are what plots and programs go by."""
         for row in self.rows:
             if (row.shape, row.what) == (shape, what):
                 return row
-        self.rows.append(Row(shape, what))
+        self.rows.append(Row(shape, what, tags))
         return self.rows[-1]
 
     def add_peers(self, path):
@@ -140,7 +158,7 @@ class Report:
             for row in (r for r in self.rows if r.shape == shape):
                 lines += text_lines(row)
         verdicts = [v for r in self.rows for _, v in r.verdicts()]
-        lines += ['', f"targets: {verdicts.count('met')} met, {verdicts.count('MISSED')} missed, {verdicts.count('-')} not measured"]
+        lines += ['', 'targets: ' + ', '.join(f'{verdicts.count(v)} {v.lower()}' for v in ('met', 'MISSED', 'not measured'))]
         if self.ended:
             lines.append(self.ended)
         return '\n'.join(lines)
@@ -161,24 +179,29 @@ class Report:
         return '\n'.join(lines)
 
 
+WIDTH = 100
+
+
+def wrapped(text):
+    return [f'      {part.rstrip()}' for part in re.findall(rf'.{{1,{WIDTH - 6}}}(?:\s|$)', text)]
+
+
 def text_lines(row):
     ratio = row.value('ratio')
-    line = f'  {row.what:44} {row.values()}' + (f'  = {ratio:.2f} of {row.limit}' if ratio is not None else '')
-    if len(line) <= 100:
-        lines = [line]
-    else:
-        lines = [f'  {row.what}', f'      {row.values()}' + (f'  = {ratio:.2f} of {row.limit}' if ratio is not None else '')]
-    lines += [f'      {verdict}: {target}' for target, verdict in row.verdicts()]
-    for text in ([f'not measured: {row.reason}'] if row.reason else []) + row.notes:
-        lines += [f'      {part}' for part in re.findall(r'.{1,94}(?:\s|$)', text)]
+    values = row.values(True) + (f'  = {ratio:.2f} of {row.limit}' if ratio is not None else '')
+    lines = [f'  {row.what:42}  {values}']
+    if len(lines[0]) > WIDTH or len(row.what) > 42:
+        lines = [f'  {row.what}', f'      {values}']
+    if row.targets:
+        lines += wrapped('targets: ' + ', '.join(f'{target} {verdict}' for target, verdict in row.verdicts()))
+    for text in row.remarks():
+        lines += wrapped(text)
     return lines
 
 
 def markdown_line(row):
     ratio = row.value('ratio')
-    measured = row.values() if not row.reason else f'- ({row.reason})'
-    if row.notes:
-        measured += '; ' + '; '.join(row.notes)
+    measured = '; '.join([row.values(), *row.remarks()])
     cells = [row.what, measured, f'{ratio:.2f} ({row.limit})' if ratio is not None else '',
              '<br>'.join(f'{t}: {v.lower()}' for t, v in row.verdicts())]
     return '| ' + ' | '.join(c.replace('|', '\\|') for c in cells) + ' |'

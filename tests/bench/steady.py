@@ -44,7 +44,7 @@ def stored_words(backlog):
 
 
 def timer_row(bench, rate, backlog):
-    return bench.report.row(SHAPE, f'timer, {rate:,}/s, {stored_words(backlog)}')
+    return bench.report.row(SHAPE, f'timer, {rate:,}/s, {stored_words(backlog)}', transport='timer', rate=rate, stored=backlog)
 
 
 def aim_timer(row, rate, backlog, sizes):
@@ -76,7 +76,7 @@ def measure_transports(bench):
     for transport in bench.transports:
         rates = bench.sizes.ttl_rates if transport == 'ttl' else bench.sizes.plugin_rates
         name = bench.lane_name(transport)
-        rows = {rate: bench.report.row(SHAPE, f'{name}, {rate:,}/s') for rate in rates}
+        rows = {rate: bench.report.row(SHAPE, f'{name}, {rate:,}/s', transport=name, rate=rate, stored=0) for rate in rates}
         for rate, row in rows.items():
             if transport == 'plugin':
                 bare = bench.report.row(SHAPE, f'{bench.lane_name("bare")}, {rate:,}/s')
