@@ -94,8 +94,9 @@ def publish(report):
     plots = plot.write(report, OUT)
     if os.environ.get('PUBLISH'):
         docs = os.path.join(ROOT, 'docs')
-        plot.write(report, os.path.join(docs, 'performance'))
-        write_between_markers(os.path.join(docs, 'performance.md'), report.markdown())
+        drawn = plot.write(report, os.path.join(docs, 'performance'))
+        pictures = ''.join(f'\n\n![{name[:-4]}](performance/{name})' for name in drawn)
+        write_between_markers(os.path.join(docs, 'performance.md'), report.markdown() + pictures)
     table = report.text()
     with open(os.path.join(OUT, 'bench.txt'), 'w', encoding='utf-8') as f:
         f.write(table + '\n')

@@ -2,8 +2,8 @@
 import contextlib
 import json
 import os
-import re
 import statistics
+import textwrap
 import time
 
 BEGIN, END = '<!-- table: written by make bench -->', '<!-- end of table -->'
@@ -152,7 +152,7 @@ class Report:
         return list(dict.fromkeys(r.shape for r in self.rows))
 
     def text(self):
-        lines = [f'{name}: {value}' for name, value in self.machine.items()]
+        lines = [part for name, value in self.machine.items() for part in textwrap.wrap(f'{name}: {value}', WIDTH, subsequent_indent='    ')]
         for shape in self.shapes():
             lines += ['', shape]
             for row in (r for r in self.rows if r.shape == shape):
@@ -171,7 +171,7 @@ class Report:
             f.write('\n')
 
     def markdown(self):
-        lines = [f'Measured {self.began}. ' + '; '.join(f'{k}: {v}' for k, v in self.machine.items()) + '.']
+        lines = [f'Measured {self.began} by `make bench`. ' + '; '.join(f'{k}: {v}' for k, v in self.machine.items()) + '.']
         for shape in self.shapes():
             lines += ['', f'**{shape[:1].upper()}{shape[1:]}**', '', '| what | measured | of the limit | target |', '|---|---|---|---|']
             for row in (r for r in self.rows if r.shape == shape):
@@ -183,7 +183,7 @@ WIDTH = 100
 
 
 def wrapped(text):
-    return [f'      {part.rstrip()}' for part in re.findall(rf'.{{1,{WIDTH - 6}}}(?:\s|$)', text)]
+    return textwrap.wrap(text, WIDTH, initial_indent='      ', subsequent_indent='      ')
 
 
 def text_lines(row):
@@ -191,7 +191,7 @@ def text_lines(row):
     values = row.values(True) + (f'  = {ratio:.2f} of {row.limit}' if ratio is not None else '')
     lines = [f'  {row.what:42}  {values}']
     if len(lines[0]) > WIDTH or len(row.what) > 42:
-        lines = [f'  {row.what}', f'      {values}']
+        lines = [f'  {row.what}', *wrapped(values.strip())]
     if row.targets:
         lines += wrapped('targets: ' + ', '.join(f'{target} {verdict}' for target, verdict in row.verdicts()))
     for text in row.remarks():
