@@ -2,12 +2,12 @@
 import time
 
 from harness import wait_until
-from kit import Lane, memory_mib, now_ms
+from kit import SOON, Lane, memory_mib, now_ms
 
 SHAPE = 'feed: handing over to the broker'
 BANDS = 3
 HOUR_MS = 3600_000
-HANDED = "select count(*) from postdate.message where state = 'handed' and settled_at is null"
+HANDED = f"select count(*) from postdate.message where state = 'handed' and settled_at is null and {SOON}"
 
 
 def fill(lane, count):

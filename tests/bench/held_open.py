@@ -52,6 +52,7 @@ def measure(bench):
         session.run('rollback')
         session.close()
     compare(before, held)
+    backlog.release(bench)
 
 
 def compare(before, held):

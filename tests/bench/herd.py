@@ -14,7 +14,7 @@ SHAPE = 'herd: all due at one instant, drained'
 
 def publish_herd(lane, count):
     """(queue, due time, consumer): published, and waiting."""
-    queue, due_ms = lane.queue('herd'), now_ms() + int((lane.ahead_s(count) + 1) * 1000)
+    queue, due_ms = lane.queue('herd'), now_ms() + int((lane.ahead_s(count) + 0.5) * 1000)
     consumer = lane.consume(queue, count, (due_ms - now_ms()) / 1000 + 120 + count / 2000)
     lane.publish(queue, count, due_ms).result(300)
     return queue, due_ms, consumer
@@ -120,6 +120,9 @@ def measure(bench):
 
 
 # --- a million -----------------------------------------------------------------------------------------------------------
+LINES_A_SECOND = 150_000  # that write_lines writes
+
+
 def body(number, due_ms):
     """As tests/tools/load.h has it: the consumer counts these."""
     return struct.pack('@Qqq', number, due_ms * 1_000_000, due_ms).ljust(BODY_BYTES, b'x')
@@ -141,7 +144,7 @@ def measure_million(bench):
         raw = RawBroker(bench)
         before = raw.measure(bench.sizes.herd)
         path, queue = os.path.join(folder, 'herd'), lane.queue('million')
-        due_ms = now_ms() + int((5 + count / 15000) * 1000)
+        due_ms = now_ms() + int((6 + count / LINES_A_SECOND + count / (bench.batch_rate * 0.75)) * 1000)
         write_lines(path, queue, count, due_ms)
         consumer = lane.consume(queue, count, (due_ms - now_ms()) / 1000 + 60 + count / 3000)
         rc, _, err = lane.place.cli('schedule', '--batch', path, timeout=300)

@@ -40,7 +40,8 @@ def disk(directory):
     name = os.path.basename(os.path.realpath(device))
     rotates = first_match(f'/sys/class/block/{name}/queue/rotational', r'(\d)', '') or \
         first_match(f"/sys/class/block/{name.rstrip('0123456789')}/queue/rotational", r'(\d)', '')
-    return f"{data.replace(ROOT + '/', '')}, {kind} on {device}" + {'0': ' (no spinning disk)', '1': ' (said to be rotating; virtual ones often are)'}.get(rotates, '')
+    words = {'0': ' (no spinning disk)', '1': ' (said to be rotating, as virtual ones often are)'}.get(rotates, '')
+    return f"{data.replace(ROOT + '/', '')}, {kind} on {device}{words}"
 
 
 def broker_version(stack):

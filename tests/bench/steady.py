@@ -72,11 +72,6 @@ def over_backlog(bench, lane, backlog, seconds):
         measure_lane(bench, lane, bench.sizes.rates, seconds, rows.get)
 
 
-def measure(bench):
-    with Lane(bench, 'timer') as lane:
-        over_backlog(bench, lane, 0, bench.sizes.steady_s)
-
-
 def measure_transports(bench):
     """The broker waits, with us and without."""
     if not bench.plugin:

@@ -138,4 +138,5 @@ def measure(bench):
         raw = RawBroker(bench)
         rounds(bench, Ways(lane, folder, bench.sizes), RawCopy(lane.place, folder, bench.sizes.store), raw)
         bench.close(raw.place)
-    bench.intake_rate = bench.report.row(SHAPE, WAYS[0][1]).value('rate') or bench.intake_rate
+    rates = {name: bench.report.row(SHAPE, what).value('rate') for name, what, _, _ in WAYS}
+    bench.intake_rate, bench.batch_rate = rates['amqp'] or bench.intake_rate, rates['batch'] or bench.batch_rate
