@@ -46,7 +46,7 @@ class Sizes:
         self.feed = 3_000 if small else 200_000
         self.calls = 50 if small else 200
         more_s = max(0, self.held_s - 60) + max(0, self.backlog - 10_000_000) // 100_000
-        self.budget_s = number('BUDGET_S', 890 + more_s)
+        self.budget_s = number('BUDGET_S', 895 + more_s)
 
     @property
     def backlogs(self):
