@@ -66,7 +66,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units chaos deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
+.PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -202,6 +202,12 @@ chaos: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@SEED='$(SEED)' FAULTS='$(FAULTS)' $(PYTHON) tests/chaos/run.py
 
+# Everything measured in one run; tests/bench/bench.py says what the environment can ask for. Without wrk the rows for HTTP are missing.
+bench: deps
+	@command -v wrk >/dev/null || tools/deps.sh wrk || echo "Going on without wrk, the HTTP load program."
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all build/tests/tools/load
+	@$(PYTHON) tests/bench/bench.py
+
 faults-full: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@POSTDATE_TEST_FULL=1 POSTDATE_TEST_LIMIT_S=20000 ONLY='CrashPoints CutPoints NthFailure' \
@@ -225,7 +231,7 @@ install: all
 		sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 
 clean:
-	@for s in build/*/.postdate-stack; do [ ! -e "$$s" ] || STACK_DIR=$${s%/*} tools/stack.sh clean; done
+	@for s in build/*/.postdate-stack build/*/*/.postdate-stack; do [ ! -e "$$s" ] || STACK_DIR=$${s%/*} tools/stack.sh clean; done
 	rm -rf build
 
 format:
@@ -247,6 +253,7 @@ help:
 	@echo "make test       every test, on private servers"
 	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
 	@echo "make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)"
+	@echo "make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=; tests/bench/bench.py)"
 	@echo "make faults-full  each crash point with each transport, every allocation and server call failed at its Nth time (hours)"
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"

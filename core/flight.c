@@ -41,11 +41,20 @@ void flight_sent(struct flight *f, int in_flight, int64_t now_ms)
     f->sent_ms = now_ms;
 }
 
+/* More than a broker can confirm in the quickest time only waits there. */
+static int enough(const struct flight *f)
+{
+    int64_t n = f->quickest_ms < f->most / PER_MS ? f->quickest_ms * PER_MS : f->most;
+    n = n < ENOUGH_LEAST ? ENOUGH_LEAST : n;
+    return n < f->most ? (int)n : f->most;
+}
+
 static void end_round(struct flight *f)
 {
     int64_t waited_ms = f->round_ms - f->quickest_ms;
-    if (f->was_full && waited_ms <= PACE_MS)
-        f->size = f->size > f->most / 2 ? f->most : f->size * 2;
+    int most = enough(f);
+    if (f->was_full && waited_ms <= PACE_MS && f->size < most)
+        f->size = f->size > most / 2 ? most : f->size * 2;
     else if (waited_ms > LONG_MS + f->quickest_ms)
         f->size = f->size / 2 < f->least ? f->least : f->size / 2;
 }

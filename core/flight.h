@@ -2,10 +2,11 @@
  *
  * A connection that dies puts all of them in doubt, and each may then arrive twice: as few as keep the broker
  * busy. So it begins small and grows, as TCP's window does, while the broker keeps pace: doubled after a
- * round in which the window was full and confirms took hardly longer than the quickest; halved when they wait
- * long in the broker. A round is as long as one confirm takes. The quickest is learnt anew every five
- * seconds, from a small window, whose own messages are nobody's queue. After a rest it is small, too, for
- * what comes then is often what had piled up. Owned by one thread. */
+ * round in which the window was full and confirms took hardly longer than the quickest, up to what a broker
+ * can confirm in that time; halved when they wait long in the broker. A round is as long as one confirm
+ * takes. The quickest is learnt anew every five seconds, from a small window, whose own messages are nobody's
+ * queue. After a rest it is small, too, for what comes then is often what had piled up. Owned by one thread.
+ */
 #ifndef POSTDATE_CORE_FLIGHT_H
 #define POSTDATE_CORE_FLIGHT_H
 

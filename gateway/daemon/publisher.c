@@ -5,7 +5,7 @@
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
-#define IN_FLIGHT_LEAST 64
+#define IN_FLIGHT_LEAST 16
 #define IN_FLIGHT_MOST 2000
 #define STALLED_MS 500 /* an unconfirmed publish as old as that waits for a queue that stands still */
 #define EVENT_EVERY 64 /* publishes between two looks at what the broker says */

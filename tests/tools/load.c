@@ -127,6 +127,7 @@ static const struct setting SETTINGS[] = {
     {"due-rate", NUMBER, AT(due_rate)},
     {"rate", NUMBER, AT(rate)},
     {"window", NUMBER, AT(window)},
+    {"windows", NUMBER, AT(windows)},
     {"prefetch", NUMBER, AT(prefetch)},
     {"timeout-s", NUMBER, AT(timeout_s)},
     {"idle-s", SECONDS, AT(idle_s)},
@@ -142,7 +143,7 @@ static const char USAGE[] =
     "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T [--due-rate R]] [--relative]\n"
     "                    [--rate R] [--window W] [--retry]\n"
     "       load consume --url U --queue Q --expect N [--exchange E --bind KEY] [--start N0] [--quorum]\n"
-    "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--retry]\n"
+    "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--windows W] [--retry]\n"
     "       load raw     --url U --count N [--size B] [--queue Q] [--quorum]\n";
 
 static _Noreturn void usage(void)

@@ -19,7 +19,7 @@ struct delay_range {
 
 struct options {
     const char *url, *exchange, *routing_key, *target, *queue, *bind;
-    int64_t count, size, start, due_at_ms, due_rate, rate, window, prefetch, timeout_s;
+    int64_t count, size, start, due_at_ms, due_rate, rate, window, windows, prefetch, timeout_s;
     double idle_s;
     struct delay_range delay;
     bool retry, quorum, relative;
@@ -51,7 +51,7 @@ struct counter {
     struct broker *b;
     struct arena arena;
     bool *seen;
-    int64_t *lateness_us; /* one per distinct message */
+    int64_t *lateness_us; /* by index, where seen */
     int64_t distinct, duplicates, early, earliest_us, unexpected, redelivered, reconnects;
     int64_t first_ns, last_ns, deadline_ns;
     uint64_t unacked_tag;

@@ -61,7 +61,8 @@ static void count_message(struct counter *c, const struct broker_event *ev)
         return;
     }
     c->seen[index] = true;
-    c->lateness_us[c->distinct++] = late_us;
+    c->lateness_us[index] = late_us;
+    c->distinct++;
     c->last_ns = now_ns(CLOCK_MONOTONIC);
     if (c->distinct == 1)
         c->first_ns = c->last_ns;
@@ -95,12 +96,28 @@ static int compare_int64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double percentile_ms(const struct counter *c, double p)
+/* What came of the numbers from first to before end, sorted by lateness. */
+struct spread {
+    int64_t *sorted_us;
+    int64_t count;
+};
+
+static struct spread spread_of(const struct counter *c, int64_t first, int64_t end)
 {
-    if (c->distinct == 0)
+    struct spread s = {.sorted_us = must_alloc((size_t)(end - first), sizeof *s.sorted_us)};
+    for (int64_t i = first; i < end; i++)
+        if (c->seen[i])
+            s.sorted_us[s.count++] = c->lateness_us[i];
+    qsort(s.sorted_us, (size_t)s.count, sizeof *s.sorted_us, compare_int64);
+    return s;
+}
+
+static double percentile_ms(const struct spread *s, double p)
+{
+    if (s->count == 0)
         return 0;
-    int64_t i = (int64_t)(p * (double)(c->distinct - 1) + 0.5);
-    return (double)c->lateness_us[i] / 1000.0;
+    int64_t i = (int64_t)(p * (double)(s->count - 1) + 0.5);
+    return (double)s->sorted_us[i] / 1000.0;
 }
 
 void count_all(const struct options *o, struct counter *c)
@@ -130,7 +147,6 @@ void count_all(const struct options *o, struct counter *c)
     }
     broker_close(c->b);
     arena_free(&c->arena);
-    qsort(c->lateness_us, (size_t)c->distinct, sizeof *c->lateness_us, compare_int64);
 }
 
 static void print_missing(const struct counter *c)
@@ -148,6 +164,34 @@ static void print_missing(const struct counter *c)
     printf("]");
 }
 
+static void print_spread(const struct spread *s)
+{
+    printf("\"min_ms\":%.3f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,\"max_ms\":%.3f",
+           percentile_ms(s, 0), percentile_ms(s, 0.5), percentile_ms(s, 0.99), percentile_ms(s, 0.999),
+           percentile_ms(s, 1.0));
+}
+
+/* Lateness as a whole, and of equal runs of numbers one after the other; and, for what is due at one instant,
+ * when a third and two thirds had come. */
+static void print_lateness(const struct counter *c)
+{
+    struct spread all = spread_of(c, 0, c->o->count);
+    printf(",");
+    print_spread(&all);
+    printf(",\"thirds_ms\":[%.3f,%.3f]", percentile_ms(&all, 1.0 / 3), percentile_ms(&all, 2.0 / 3));
+    free(all.sorted_us);
+    printf(",\"windows\":[");
+    for (int64_t i = 0; i < c->o->windows; i++) {
+        struct spread one =
+            spread_of(c, c->o->count * i / c->o->windows, c->o->count * (i + 1) / c->o->windows);
+        printf("%s{", i > 0 ? "," : "");
+        print_spread(&one);
+        printf(",\"distinct\":%" PRId64 "}", one.count);
+        free(one.sorted_us);
+    }
+    printf("]");
+}
+
 void counter_print(const struct counter *c)
 {
     double seconds = (double)(c->last_ns - c->first_ns) / 1e9;
@@ -156,10 +200,8 @@ void counter_print(const struct counter *c)
            ",\"reconnects\":%" PRId64,
            c->distinct, c->o->count - c->distinct, c->duplicates, c->early, (double)c->earliest_us / 1000.0,
            c->unexpected, c->redelivered, c->reconnects);
-    printf(",\"min_ms\":%.3f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,\"max_ms\":%.3f,\"seconds\":%."
-           "3f,\"rate\":%.0f",
-           percentile_ms(c, 0), percentile_ms(c, 0.5), percentile_ms(c, 0.99), percentile_ms(c, 0.999),
-           percentile_ms(c, 1.0), seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
+    print_lateness(c);
+    printf(",\"seconds\":%.3f,\"rate\":%.0f", seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
     print_missing(c);
     printf("}\n");
 }
