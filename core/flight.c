@@ -6,6 +6,8 @@
                     */
 #define PACE_MS 10 /* beside the quickest, a confirm may take so much longer while the window grows */
 #define LONG_MS 50 /* and from here on it shrinks */
+#define PER_MS 64  /* no broker confirms more in a millisecond */
+#define ENOUGH_LEAST 128
 
 void flight_begin(struct flight *f, int least, int most)
 {
