@@ -1,12 +1,11 @@
 #include "core/flight.h"
 
-#define REST_MS 250 /* so long without a publish, and nothing in flight */
-#define LEARN_MS                                                                                             \
-    5000           /* so old the quickest confirm says nothing any more of a broker that others use, too     \
-                    */
-#define PACE_MS 10 /* beside the quickest, a confirm may take so much longer while the window grows */
-#define LONG_MS 50 /* and from here on it shrinks */
-#define PER_MS 64  /* no broker confirms more in a millisecond */
+#define REST_MS 250    /* so long without a publish, and nothing in flight */
+#define LEARN_MS 5000  /* so old, the quickest confirm says nothing any more: others use the broker, too */
+#define LEARN_ROUNDS 3 /* until what was in flight before is confirmed, and what was sent since tells */
+#define PACE_MS 10     /* beside the quickest, a confirm may take so much longer while the window grows */
+#define LONG_MS 50     /* and from here on it shrinks */
+#define PER_MS 64      /* no broker confirms more in a millisecond */
 #define ENOUGH_LEAST 128
 
 void flight_begin(struct flight *f, int least, int most)
@@ -31,13 +30,22 @@ bool flight_has_room(struct flight *f, int in_flight, int stalled)
     return false;
 }
 
+/* With as much in flight as the broker takes without a queue of it. */
+static void learn_anew(struct flight *f)
+{
+    int64_t quickest_ms = f->quickest_ms < f->most ? f->quickest_ms : f->most;
+    int64_t alone = f->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
+    f->size = alone > f->least ? (int)alone : f->least;
+    f->quickest_ms = f->round_ms = INT64_MAX;
+    f->learning = LEARN_ROUNDS;
+}
+
 void flight_sent(struct flight *f, int in_flight, int64_t now_ms)
 {
     if (in_flight == 0 && now_ms - f->sent_ms > REST_MS)
         flight_shrink(f);
     if (now_ms - f->learned_ms > LEARN_MS) {
-        flight_shrink(f);
-        f->quickest_ms = f->round_ms = INT64_MAX;
+        learn_anew(f);
         f->learned_ms = now_ms;
     }
     f->sent_ms = now_ms;
@@ -55,7 +63,9 @@ static void end_round(struct flight *f)
 {
     int64_t waited_ms = f->round_ms - f->quickest_ms;
     int most = enough(f);
-    if (f->was_full && waited_ms <= PACE_MS && f->size < most)
+    if (f->learning > 0)
+        f->learning--;
+    else if (f->was_full && waited_ms <= PACE_MS && f->size < most)
         f->size = f->size > most / 2 ? most : f->size * 2;
     else if (waited_ms > LONG_MS + f->quickest_ms)
         f->size = f->size / 2 < f->least ? f->least : f->size / 2;

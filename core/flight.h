@@ -4,8 +4,9 @@
  * busy. So it begins small and grows, as TCP's window does, while the broker keeps pace: doubled after a
  * round in which the window was full and confirms took hardly longer than the quickest, up to what a broker
  * can confirm in that time; halved when they wait long in the broker. A round is as long as one confirm
- * takes. The quickest is learnt anew every five seconds, from a small window, whose own messages are nobody's
- * queue. After a rest it is small, too, for what comes then is often what had piled up. Owned by one thread.
+ * takes. The quickest is learnt anew every five seconds, with so little in flight that no queue of it is in
+ * the broker. After a rest it is small, too, for what comes then is often what had piled up. Owned by one
+ * thread.
  */
 #ifndef POSTDATE_CORE_FLIGHT_H
 #define POSTDATE_CORE_FLIGHT_H
@@ -17,6 +18,7 @@ struct flight {
     int size, least, most;
     int64_t quickest_ms; /* the quickest confirm since learned_ms (monotonic) */
     int64_t learned_ms;
+    int learning;            /* rounds until it is known; the window does not grow meanwhile */
     int64_t round_ms;        /* the quickest of this round */
     int64_t sent_ms;         /* monotonic, of the last publish */
     uint64_t round_ends_tag; /* with the confirm of this one */
