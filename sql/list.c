@@ -7,13 +7,18 @@
 #include <string.h>
 
 #define PAGE_ROWS 500
+#define DAYS_AT_ONCE 8
 #define RECORD_MAX (32u * 1024 * 1024)
 #define ARRAY_MAX (1u << 20)
 #define KEYS_MAX 10000 /* exchanges in which one key is used */
 
-int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
+/* Of the days from that of from_ms on, at most max. *out_ms: the caller's to free. */
+static int filled_days(struct pg *c, int64_t from_ms, int max, int64_t **out_ms, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_partition_filled, NULL, e);
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms > TIMESTAMP_MIN_MS ? from_ms : TIMESTAMP_MIN_MS);
+    pg_add_int4(&p, max);
+    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -22,6 +27,11 @@ int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
         (*out_ms)[i] = pg_time_ms(r, i, 0);
     PQclear(r);
     return *out_ms ? n : err_set(e, ERR_BUG, "out of memory");
+}
+
+int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
+{
+    return filled_days(c, TIMESTAMP_MIN_MS, INT32_MAX, out_ms, e);
 }
 
 struct walk {
@@ -123,32 +133,42 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
     return r ? rc : -1;
 }
 
+/* The first days that are left, a few at a time: the first page mostly needs one. Returns how many there
+ * were; -1: error. */
+static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
+{
+    int64_t *days = NULL;
+    int n = filled_days(w->c, *from_ms, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
+        int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
+        int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
+        *from_ms = end;
+        if (from >= to || (w->at.has_after && w->at.after_due_ms >= end))
+            continue;
+        do
+            rc = walk_page(w, from, to, e);
+        while (rc > 0);
+    }
+    free(days);
+    return rc < 0 ? -1 : n;
+}
+
 int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
 {
     struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
     struct lookup_range range = {0};
-    int64_t *days = NULL;
     arena_init(&w.arena, RECORD_MAX);
     buf_init(&w.ids, ARRAY_MAX);
     buf_init(&w.scope, ARRAY_MAX);
-    int n = 0, rc = lookup_scope_array(&w.scope, f, e);
+    int n = DAYS_AT_ONCE, rc = lookup_scope_array(&w.scope, f, e);
     if (rc == 0)
         rc = lookup_key_array(c, f, &w.ids, &range, e);
-    if (rc == 0 && (n = lookup_filled_days(c, &days, e)) < 0)
-        rc = -1;
-    for (int i = 0; i < n && rc == 0 && !w.stopped; i++) {
-        int64_t from = days[i] > range.from_ms ? days[i] : range.from_ms;
-        int64_t end = days[i] + DAY_MS, to = end < range.to_ms ? end : range.to_ms;
-        if (from >= to || (w.at.has_after && w.at.after_due_ms >= end))
-            continue;
-        do
-            rc = walk_page(&w, from, to, e);
-        while (rc > 0);
-    }
+    int64_t from_ms = w.at.has_after && w.at.after_due_ms > range.from_ms ? w.at.after_due_ms : range.from_ms;
+    while (rc == 0 && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
+        rc = (n = walk_days(&w, &range, &from_ms, e)) < 0 ? -1 : 0;
     arena_free(&w.arena);
     buf_free(&w.ids);
     buf_free(&w.scope);
-    free(days);
     return rc;
 }

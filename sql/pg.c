@@ -27,7 +27,6 @@ static const char session_setup[] =
     "set jit = off;"
     "set enable_seqscan = off; set enable_bitmapscan = off;"
     "set enable_hashjoin = off; set enable_mergejoin = off;"
-    "set idle_in_transaction_session_timeout = '60s';"
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 

@@ -186,7 +186,7 @@ def calls_of(backlog, web, session, count):
         ('HTTP: first page of the scheduled ones, 50', lambda x: expect(web.get('/v1/messages?state=scheduled&page_size=50')), range(count)),
         ('HTTP: cancel by id', lambda x: expect(web.ask('DELETE', f'/v1/messages/{x}')), ids[count:2 * count]),
         ('HTTP: cancel by key', lambda x: expect(web.ask('DELETE', f'/v1/messages?key={x}&exchange=postdate.delivery')), keys[count:]),
-        ('SQL: look-up by id', lambda x: session.run(f"select * from postdate.messages where id = '{x}'"), ids[2 * count:3 * count]),
+        ('SQL: look-up by id', lambda x: session.run(f"select * from postdate.messages where id = '{x}' and due_at = postdate.id_due('{x}')"), ids[2 * count:3 * count]),
         ('SQL: cancel by id', lambda x: session.run(f"select postdate.cancel('{x}')"), ids[3 * count:]),
     ]
 
