@@ -129,6 +129,8 @@ $(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
 $(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
 $(WITH_GATEWAY): $(call LIB,gateway)
 $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
+$(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
+$(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/chaos/witness)
 

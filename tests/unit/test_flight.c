@@ -139,5 +139,5 @@ int main(void)
         cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
         cmocka_unit_test(test_one_at_a_time_stays_one),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
 }
