@@ -167,7 +167,7 @@ class Lane:
     def ahead_s(self, count):
         """How long before its due time to begin publishing so many, so that all are where they wait."""
         if self.bare:
-            return 2 + count / (self.bench.intake_rate * 0.8)
+            return 3 + count / min(5000, self.bench.intake_rate * 0.8)  # the plugin keeps each on disk
         if self.transport == 'timer':
             return 1.5 + count / (self.bench.intake_rate * 0.7)
         return 5 + count / min(5000, self.bench.intake_rate * 0.4)  # stored, claimed and handed over
