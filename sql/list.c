@@ -12,11 +12,29 @@
 #define ARRAY_MAX (1u << 20)
 #define KEYS_MAX 10000 /* exchanges in which one key is used */
 
-/* Of the days from that of from_ms on, at most max. *out_ms: the caller's to free. */
-static int filled_days(struct pg *c, int64_t from_ms, int max, int64_t **out_ms, struct err *e)
+#define NAME_SIZE 24
+#define AFTER_ALL "message_a" /* behind any digit */
+
+/* What the partition of that day is called. */
+static void name_day(int64_t ms, char out[NAME_SIZE])
+{
+    char iso[40];
+    timestamp_format(ms, iso, sizeof iso);
+    snprintf(out, NAME_SIZE, "message_%.4s%.2s%.2s", iso, iso + 5, iso + 8);
+}
+
+/* Those of the days in the range (the first and the last may reach beyond it), at most max. *out_ms: the
+ * caller's to free. */
+static int filled_days(struct pg *c, const struct lookup_range *range, int max, int64_t **out_ms,
+                       struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms > TIMESTAMP_MIN_MS ? from_ms : TIMESTAMP_MIN_MS);
+    char first[NAME_SIZE], end[NAME_SIZE] = AFTER_ALL;
+    name_day(range->from_ms > TIMESTAMP_MIN_MS ? range->from_ms : TIMESTAMP_MIN_MS, first);
+    if (range->to_ms <= TIMESTAMP_MAX_MS - DAY_MS)
+        name_day(range->to_ms > TIMESTAMP_MIN_MS ? range->to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
+    pg_add_str(&p, first);
+    pg_add_str(&p, end);
     pg_add_int4(&p, max);
     PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
     if (!r)
@@ -31,7 +49,8 @@ static int filled_days(struct pg *c, int64_t from_ms, int max, int64_t **out_ms,
 
 int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
 {
-    return filled_days(c, TIMESTAMP_MIN_MS, INT32_MAX, out_ms, e);
+    const struct lookup_range all = {TIMESTAMP_MIN_MS, INT64_MAX};
+    return filled_days(c, &all, INT32_MAX, out_ms, e);
 }
 
 struct walk {
@@ -66,6 +85,10 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     pg_add_int4(&p, rows);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
+    if (w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED)
+        pg_add_bool(&p, true);
+    else
+        pg_add_null(&p);
     return pg_query(w->c, sql_query_record_list, &p, e);
 }
 
@@ -138,7 +161,8 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
 static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
 {
     int64_t *days = NULL;
-    int n = filled_days(w->c, *from_ms, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
+    const struct lookup_range left = {*from_ms, range->to_ms};
+    int n = filled_days(w->c, &left, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
         int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
         int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;

@@ -1,9 +1,16 @@
--- First instants of the partitions that have any row, in order, from the day of $1 on, at most $2. By the index on names, and no table
--- is looked at beyond the last one wanted: asking all 735 that two years make took 3 ms.
-select to_timestamp(right(c.relname, 8), 'YYYYMMDD')
-  from pg_class c
- where c.relname >= ('message_' || to_char($1::timestamptz, 'YYYYMMDD'))::name and c.relname < 'message_a' and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
-   and exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhparent = 'postdate.message'::regclass and not i.inhdetachpending)
-   and pg_relation_size(c.oid) > 0
- order by c.relname
- limit $2::int
+-- First instants of the partitions that have any row, in order, with names from $1 up to, not including, $2; at most $3. Steps along the
+-- index on names (recursion keeps the order, and stops with the last one wanted): asking each of the 735 that two years make took 11 ms.
+with recursive table_ as (
+    (select c.relname, c.oid from pg_class c
+      where c.relname >= $1::text::name and c.relname < $2::text::name and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
+      order by c.relname limit 1)
+    union all
+    select next.relname, next.oid from table_, lateral (
+        select c.relname, c.oid from pg_class c
+         where c.relname > table_.relname and c.relname < $2::text::name and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
+         order by c.relname limit 1) next)
+select to_timestamp(right(t.relname, 8), 'YYYYMMDD')
+  from table_ t
+ where (select not i.inhdetachpending from pg_inherits i where i.inhrelid = t.oid and i.inhparent = 'postdate.message'::regclass)
+   and pg_relation_size(t.oid) > 0
+ limit $3::int
