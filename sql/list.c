@@ -1,6 +1,7 @@
 #include "sql/lookup_internal.h"
 
 #include "core/timestamp.h"
+#include "sql/partition.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
@@ -12,16 +13,7 @@
 #define ARRAY_MAX (1u << 20)
 #define KEYS_MAX 10000 /* exchanges in which one key is used */
 
-#define NAME_SIZE 24
 #define AFTER_ALL "message_a" /* behind any digit */
-
-/* What the partition of that day is called. */
-static void name_day(int64_t ms, char out[NAME_SIZE])
-{
-    char iso[40];
-    timestamp_format(ms, iso, sizeof iso);
-    snprintf(out, NAME_SIZE, "message_%.4s%.2s%.2s", iso, iso + 5, iso + 8);
-}
 
 /* Those of the days in the range (the first and the last may reach beyond it), at most max. *out_ms: the
  * caller's to free. */
@@ -29,10 +21,10 @@ static int filled_days(struct pg *c, const struct lookup_range *range, int max, 
                        struct err *e)
 {
     struct pg_params p = {0};
-    char first[NAME_SIZE], end[NAME_SIZE] = AFTER_ALL;
-    name_day(range->from_ms > TIMESTAMP_MIN_MS ? range->from_ms : TIMESTAMP_MIN_MS, first);
+    char first[PARTITION_NAME_SIZE], end[PARTITION_NAME_SIZE] = AFTER_ALL;
+    partition_name(range->from_ms > TIMESTAMP_MIN_MS ? range->from_ms : TIMESTAMP_MIN_MS, first);
     if (range->to_ms <= TIMESTAMP_MAX_MS - DAY_MS)
-        name_day(range->to_ms > TIMESTAMP_MIN_MS ? range->to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
+        partition_name(range->to_ms > TIMESTAMP_MIN_MS ? range->to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
     pg_add_str(&p, first);
     pg_add_str(&p, end);
     pg_add_int4(&p, max);

@@ -44,6 +44,13 @@ static void day_texts(int64_t day, char compact[16], char iso[40])
     snprintf(compact, 16, "%.4s%.2s%.2s", iso, iso + 5, iso + 8);
 }
 
+void partition_name(int64_t ms, char out[PARTITION_NAME_SIZE])
+{
+    char compact[16], iso[40];
+    day_texts(ms / DAY_MS, compact, iso);
+    snprintf(out, PARTITION_NAME_SIZE, "message_%s", compact);
+}
+
 static int list_load(struct pg *c, struct partition_list *list, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_partition_list, NULL, e);

@@ -7,6 +7,10 @@
 #include "sql/pg.h"
 #include <stdint.h>
 
+#define PARTITION_NAME_SIZE 24
+/* The name of the partition in which ms (0..TIMESTAMP_MAX_MS) lies: "message_20261121". */
+void partition_name(int64_t ms, char out[PARTITION_NAME_SIZE]);
+
 /* Makes missing partitions from yesterday to now + ahead_ms and two days more. Returns how many were made, or
  * -1. Two at once take turns. */
 int partitions_ensure(struct pg *c, int64_t ahead_ms, struct err *e);
