@@ -159,8 +159,6 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
         int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
-        if (from >= to || (w->at.has_after && w->at.after_due_ms >= end))
-            continue;
         do
             rc = walk_page(w, from, to, e);
         while (rc > 0);

@@ -7,7 +7,7 @@
 #include "gateway/log.h"
 #include "sql/instance.h"
 
-#define TICK_MS 300
+#define TICK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 #define SWEEP_MS 10000
@@ -140,7 +140,7 @@ void *housekeeper_thread(void *arg)
         err_clear(&e);
         if (tick(&k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k.pg)))
             disconnect(&k, &e); /* a lock in the way only means: at the next tick */
-        nap(&k, !k.instance ? 20 : k.watch.count > 0 ? INSTANCE_SILENCE_MS : TICK_MS);
+        nap(&k, k.instance ? TICK_MS : 20);
     }
     tenure_end(&g->tenure);
     if (k.pg && k.instance && instance_leave(k.pg, k.instance, &e) != 0)

@@ -1,6 +1,7 @@
 // BullMQ: jobs in Redis, run by a Node.js process.
 import { Queue, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
+import { inChunks } from './chunks.mjs';
 
 const QUEUE = 'bench';
 const CHUNK = 1000;
@@ -21,16 +22,10 @@ export async function open(url) {
     const queue = new Queue(QUEUE, { connection });
     let worker;
     return {
-        async store(messages) {
-            let next = 0;
-            async function storeChunks() {
-                while (next < messages.length) {
-                    const chunk = messages.slice(next, next += CHUNK), timestamp = Date.now();
-                    await queue.addBulk(chunk.map(m => ({ name: 'job', data: { body: m.body }, opts: { timestamp, delay: m.due_ms - timestamp } })));
-                }
-            }
-            await Promise.all(Array.from({ length: CALLS }, storeChunks));
-        },
+        store: messages => inChunks(messages, CHUNK, CALLS, chunk => {
+            const timestamp = Date.now();
+            return queue.addBulk(chunk.map(m => ({ name: 'job', data: { body: m.body }, opts: { timestamp, delay: m.due_ms - timestamp } })));
+        }),
         async start(onRun) {
             worker = new Worker(QUEUE, async job => { onRun(job.data.body); }, { connection, ...work });
             await worker.waitUntilReady();

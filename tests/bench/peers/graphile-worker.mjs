@@ -1,5 +1,6 @@
 // graphile-worker: jobs in Postgres, run by a Node.js process.
 import pg from 'pg';
+import { inChunks } from './chunks.mjs';
 
 process.env.NO_LOG_SUCCESS = '1'; // looked at when it is imported
 const { makeWorkerUtils, run } = await import('graphile-worker');
@@ -32,16 +33,8 @@ export async function open(url) {
     await utils.migrate();
     let runner;
     return {
-        async store(messages) {
-            let next = 0;
-            async function storeChunks() {
-                while (next < messages.length) {
-                    const chunk = messages.slice(next, next += CHUNK);
-                    await utils.addJobs(chunk.map(m => ({ identifier: TASK, payload: { body: m.body }, runAt: new Date(m.due_ms) })));
-                }
-            }
-            await Promise.all(Array.from({ length: SESSIONS }, storeChunks));
-        },
+        store: messages => inChunks(messages, CHUNK, SESSIONS,
+                                    chunk => utils.addJobs(chunk.map(m => ({ identifier: TASK, payload: { body: m.body }, runAt: new Date(m.due_ms) })))),
         async start(onRun) {
             runner = await run({
                 preset: { worker }, pgPool: pool, noHandleSignals: true,

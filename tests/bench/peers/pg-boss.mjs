@@ -1,6 +1,7 @@
 // pg-boss: jobs in Postgres, polled for by a Node.js process.
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
+import { inChunks } from './chunks.mjs';
 
 const QUEUE = 'bench';
 const CHUNK = 1000;
@@ -30,16 +31,8 @@ export async function open(url) {
     await boss.start();
     await boss.createQueue(QUEUE);
     return {
-        async store(messages) {
-            let next = 0;
-            async function storeChunks() {
-                while (next < messages.length) {
-                    const chunk = messages.slice(next, next += CHUNK);
-                    await boss.insert(QUEUE, chunk.map(m => ({ data: { body: m.body }, startAfter: new Date(m.due_ms) })));
-                }
-            }
-            await Promise.all(Array.from({ length: SESSIONS }, storeChunks));
-        },
+        store: messages => inChunks(messages, CHUNK, SESSIONS,
+                                    chunk => boss.insert(QUEUE, chunk.map(m => ({ data: { body: m.body }, startAfter: new Date(m.due_ms) })))),
         start: onRun => boss.work(QUEUE, work, async jobs => jobs.forEach(job => onRun(job.data.body))),
         stop: () => boss.offWork(QUEUE, { wait: true }),
         empty: () => boss.deleteAllJobs(QUEUE),
