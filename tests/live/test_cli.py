@@ -217,6 +217,33 @@ class Batch(CliTest):
         self.assertLessEqual({'k.0', 'k.2', 'k.7'}, stored)
         self.assertNotIn('k', stored)
 
+    def test_a_session_that_dies_leaves_no_doubt_but_of_the_chunk_that_it_stored(self):
+        """The next one is read by then, and not stored. With two threads, one of which reads."""
+        p = self.place()
+        session, lines = p.session(), [self.line(i) for i in range(15_000)]
+        with tempfile.TemporaryFile() as said:
+            done = subprocess.Popen([os.path.join(harness.BIN_DIR, 'postdate'), 'schedule', '--batch', '-'], stdin=subprocess.PIPE,
+                                    stdout=subprocess.DEVNULL, stderr=said, env=p.env())
+            p.children.append(done)
+            done.stdin.write(''.join(lines[:5000]).encode())
+            done.stdin.flush()
+            wait_until(lambda: p.value('select count(*) from postdate.message') == '5000', 20, 'the first chunk to be stored')
+            session.run('begin')
+            session.run('lock table postdate.message in share mode')
+            done.stdin.write(''.join(lines[5000:]).encode())
+            done.stdin.close()
+            waits = "select pid from pg_stat_activity where application_name = 'postdate' and wait_event_type = 'Lock'"
+            pid = wait_until(lambda: p.psql(waits), 20, 'the second chunk to wait')[0][0]
+            p.psql(f'select pg_terminate_backend({pid})')
+            rc = done.wait(30)
+            session.run('rollback')
+            session.close()
+            said.seek(0)
+            words = said.read().decode()
+        self.assertEqual(rc, 69, words)
+        self.assertIn('everything up to line 5000 is stored or was refused; lines 5001 to 10000 may or may not be stored; nothing', words)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '5000')
+
     def test_no_lines_and_no_file(self):
         p = self.place()
         self.assertEqual(p.cli('schedule', '--batch', '-', stdin='')[0], 0)
