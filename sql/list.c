@@ -77,11 +77,30 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     pg_add_int4(&p, rows);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
-    if (w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED)
-        pg_add_bool(&p, true);
-    else
-        pg_add_null(&p);
     return pg_query(w->c, sql_query_record_list, &p, e);
+}
+
+/* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
+static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
+{
+    static const uint8_t least[10];
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    PGresult *r = pg_query(w->c, sql_query_waiting_first, &p, e);
+    if (!r)
+        return -1;
+    bool waits = !pg_is_null(r, 0, 0);
+    int64_t first_ms = pg_time_ms(r, 0, 0);
+    if (waits && !pg_is_null(r, 0, 1) && message_id_due_ms(pg_id(r, 0, 1)) < first_ms)
+        first_ms = message_id_due_ms(pg_id(r, 0, 1));
+    PQclear(r);
+    if (!waits)
+        return 0;
+    struct message_id before = message_id_make(first_ms, least);
+    if (memcmp(before.b, w->at.after_id.b, sizeof before.b) > 0)
+        w->at.after_id = before;
+    return 1;
 }
 
 /* 1: there may be more in this range; 0: end of it, or stopped; -1: error. */
@@ -159,9 +178,9 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
         int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
-        do
+        rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
+        while (rc > 0)
             rc = walk_page(w, from, to, e);
-        while (rc > 0);
     }
     free(days);
     return rc < 0 ? -1 : n;

@@ -1,0 +1,54 @@
+"""A page of a list costs what it shows, not what lies before it."""
+from harness import LiveTest, wait_until
+from web import Web
+
+SETTLED, LEFT, PAGE = 5000, 20_000, 50
+READ = "select coalesce(sum(idx_tup_fetch + seq_tup_read), 0) from pg_stat_all_tables where schemaname = 'postdate' and relname like 'message%'"
+
+
+class Lists(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+        self.web = Web(self.p.gateway().http())
+        self.addCleanup(self.web.close)
+        # One day, in this order: what was delivered, with one among it that waits for another attempt; and what is still to come.
+        self.p.psql("select postdate.schedule('k', i::text, due_at => date_trunc('day', now()) + interval '2 days' + i * interval '1 s')"
+                    f' from generate_series(1, {SETTLED + LEFT}) i')
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where id in"
+                    f" (select id from postdate.message where convert_from(body, 'UTF8')::int between 2 and {SETTLED})")
+        self.p.psql("update postdate.message set next_at = due + interval '23 hours', attempts = 3 where body = '1'")
+        self.p.psql('analyze postdate.message')  # the greater part is still to come, and far from the first rows of the key
+
+    def walk(self, query):
+        found, after = [], ''
+        while after is not None:
+            answer = self.web.get(f'/v1/messages?page_size=500{query}{after}')
+            self.assertEqual(answer.status, 200, answer)
+            found.append([m['id'] for m in answer.json['messages']])
+            token = answer.json.get('next_page_token')
+            after = f'&page_token={token}' if token else None
+        return found
+
+    def ids(self, where):
+        return [row[0] for row in self.p.psql(f'select id from postdate.message where {where} order by id')]
+
+    def test_all_that_is_scheduled_is_listed_and_nothing_else(self):
+        self.assertEqual(sum(self.walk('&state=scheduled'), []), self.ids("state = 'scheduled'"))
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
+        self.assertEqual(sum(self.walk('&state=scheduled'), []), self.ids("state = 'scheduled'"))
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where state = 'scheduled'")
+        self.assertEqual(self.walk('&state=scheduled'), [[]])
+        self.assertEqual(len(sum(self.walk('&state=delivered'), [])), SETTLED + LEFT)
+
+    def test_a_page_of_what_is_scheduled_does_not_read_what_is_delivered(self):
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
+        before = int(self.p.value(READ))
+        for _ in range(10):  # a plan for any parameters comes after five
+            self.assertEqual(len(self.web.get(f'/v1/messages?state=scheduled&page_size={PAGE}').json['messages']), PAGE)
+
+        def counted():
+            self.web.get('/v1/messages?due_after=2099-01-01T00:00:00Z')  # a session that is asked nothing counts after ten seconds only
+            return int(self.p.value(READ)) >= before + 10 * PAGE
+        wait_until(counted, 20, 'PostgreSQL to count what was read', 0.3)
+        self.assertLess(int(self.p.value(READ)) - before, SETTLED)
