@@ -1,6 +1,6 @@
 # Fuzzing, included by the Makefile.
 #
-#   make fuzz                     every harness with libFuzzer for FUZZ_SECONDS, two at a time (needs clang)
+#   make fuzz                     every harness with libFuzzer for FUZZ_SECONDS of CPU time, two at a time (needs clang)
 #   make build/fuzz/fuzz_wire     one of them; run it by hand with libFuzzer's options
 #   make fuzz-corpus              what was found that is worth keeping goes to tests/fuzz/corpus
 #   make SAN=address,undefined replays    the harnesses as programs that replay a corpus: any compiler
