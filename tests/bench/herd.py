@@ -46,10 +46,6 @@ def thirds(result, count):
     return [count / 3 / (b - a) * 1000 for a, b in zip(ends, ends[1:])]
 
 
-def add_cpu(row, cpu):
-    row.add(**{f'{name.lower()}_cpu': value for name, value in cpu.items()})
-
-
 def one_round(bench, lanes, raw, number):
     """Every lane once; the ratio of what we hold is to the raw rate just before, of the plugin to the bare plugin."""
     raw_rate, bare_rate, count = raw.measure(bench.sizes.herd), None, bench.sizes.herd
@@ -59,10 +55,7 @@ def one_round(bench, lanes, raw, number):
         if number > 0 and lane.transport == 'ttl':
             continue  # one long drain, its thirds are the runs
         with row.trying(bench.say):
-            if not lane.bare:
-                lane.start()
-            result, cpu = drain(lane, count)
-            lane.stop()
+            result, _ = drain(lane, count)
             rate = count / result['max_ms'] * 1000
             if lane.transport == 'ttl':
                 for part in thirds(result, count):
@@ -78,8 +71,6 @@ def one_round(bench, lanes, raw, number):
                 row.against('the bare plugin', rate, bare_rate)
             elif lane.transport == 'timer':
                 row.against(RAW, rate, raw_rate)
-                add_cpu(cpu_row(bench, 1), cpu)
-                rate_row(bench, 1).add(rate=rate)
             row.note(wrong(result))
             bench.say(f'herd {number + 1}/{bench.sizes.runs}: {row.what}: {rate:,.0f}/s; raw {raw_rate:,.0f}/s')
 
@@ -93,23 +84,12 @@ def row_of(bench, lane):
     return row
 
 
-def cpu_row(bench, gateways):
-    words = '1 gateway' if gateways == 1 else f'{gateways} gateways'
-    return bench.report.row('scale: CPU seconds per 1,000 drained, by process', words)
-
-
-def rate_row(bench, gateways):
-    words = '1 gateway' if gateways == 1 else f'{gateways} gateways'
-    return bench.report.row(f'scale: drain of {bench.sizes.herd:,} by several gateways (timer)', words)
-
-
 def measure(bench):
     lanes = []
     raw = RawBroker(bench)
     try:
         for transport in ('timer', *bench.transports):
-            lane = Lane(bench, transport, gateways=0)
-            lanes.append(lane)
+            lanes.append(Lane(bench, transport))
         for number in range(bench.sizes.runs):
             one_round(bench, lanes, raw, number)
     finally:

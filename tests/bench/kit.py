@@ -33,7 +33,7 @@ class Sizes:
         self.small = small
         self.runs = number('RUNS', 1 if small else 3)
         self.backlog = number('BACKLOG', 100_000 if small else 10_000_000)
-        self.held_s = number('HELD_S', 6 if small else 60)
+        self.held_s = number('HELD_S', 6 if small else 180)
         self.store = 10_000 if small else 100_000       # messages of a store run that is not bounded by time
         self.store_s = 1 if small else 2                # seconds of one that is
         self.steady_s = 2 if small else 9               # of each rate; three windows
@@ -45,7 +45,7 @@ class Sizes:
         self.million = 20_000 if small else 1_000_000
         self.feed = 3_000 if small else 200_000
         self.calls = 50 if small else 200
-        more_s = max(0, self.held_s - 60) + max(0, self.backlog - 10_000_000) // 100_000
+        more_s = max(0, self.held_s - 180) + max(0, self.backlog - 10_000_000) // 100_000
         self.budget_s = number('BUDGET_S', 895 + more_s)
 
     @property

@@ -3,10 +3,12 @@ import os
 import platform
 import re
 import subprocess
+import time
 
 from kit import BODY_BYTES, ROOT, harness
 
 run_psql = harness.run_psql
+SYNCS_S = 4  # how long the disk is asked
 SETTINGS = ('fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size')
 
 
@@ -44,6 +46,24 @@ def disk(directory):
     return f"{data.replace(ROOT + '/', '')}, {kind} on {device}{words}"
 
 
+def syncs(directory):
+    """How long the disk takes to keep 512 bytes, over and over: no figure that waits for it can be better."""
+    path, took_ms = os.path.join(directory, 'sync'), []
+    began = time.monotonic()
+    with open(path, 'wb') as f:
+        f.write(bytes(1 << 16))
+        os.fsync(f.fileno())
+        while time.monotonic() - began < SYNCS_S:
+            at = time.monotonic()
+            os.pwrite(f.fileno(), bytes(512), 0)
+            os.fdatasync(f.fileno())
+            took_ms.append((time.monotonic() - at) * 1000)
+            time.sleep(0.01)
+    os.unlink(path)
+    took_ms.sort()
+    return f'median {took_ms[len(took_ms) // 2]:.2f} ms, p99 {took_ms[len(took_ms) * 99 // 100]:.1f}, max {took_ms[-1]:.1f}'
+
+
 def broker_version(stack):
     import pika
     connection = pika.BlockingConnection(pika.URLParameters(stack.amqp))
@@ -76,6 +96,7 @@ def describe(bench):
         'servers': f"PostgreSQL {run_psql(stack.postgres, 'show server_version')[0][0].split()[0]}, RabbitMQ {text_of(broker_version(stack))}",
         'PostgreSQL': show,
         'data': disk(stack.directory),
+        'fdatasync of 512 bytes there': f'{syncs(stack.directory)} (servers idle, {SYNCS_S} s)',
         'delayed-message plugin': plugin,
         'load average before': ' '.join(f'{x:.2f}' for x in os.getloadavg()),
         'commit': commit(),

@@ -43,8 +43,28 @@ def measure_lane(bench, lane, rates, seconds, row_of):
             add_windows(row, result)
             if late:
                 row.note('publishing had not ended when the first were due')
-            bench.say(f'{row.what}: p50 {result["p50_ms"]:.2f}  p99 {result["p99_ms"]:.2f}  p99.9 {result["p999_ms"]:.2f}  '
-                      f'max {result["max_ms"]:.1f} ms')
+            bench.say(f'{row.what}: {lateness_words(result)}')
+
+
+def measure_raw(bench, rates, seconds, row_of):
+    """What RabbitMQ and this disk allow at that moment: published when due, straight to the consumer's queue, with confirms."""
+    place = bench.place(migrate=False)
+    for rate in rates:
+        row = row_of(rate)
+        with row.trying(bench.say):
+            queue, count = f'steady-raw{rate}', rate * seconds
+            consumer = place.load('consume', '--queue', queue, '--expect', count, '--timeout-s', seconds + 30, '--idle-s', 0.5,
+                                  '--windows', WINDOWS).wait_consuming()
+            place.load('publish', '--exchange', '', '--routing-key', queue, '--count', count, '--rate', rate, '--timeout-s',
+                       seconds + 30).result(seconds + 40)
+            result = consumer.result(seconds + 40)
+            add_windows(row, result)
+            bench.say(f'{row.what}: {lateness_words(result)}')
+    bench.close(place)
+
+
+def lateness_words(result):
+    return f'p50 {result["p50_ms"]:.2f}  p99 {result["p99_ms"]:.2f}  p99.9 {result["p999_ms"]:.2f}  max {result["max_ms"]:.1f} ms'
 
 
 def stored_words(backlog):
@@ -53,6 +73,10 @@ def stored_words(backlog):
 
 def timer_row(bench, rate, backlog):
     return bench.report.row(SHAPE, f'timer, {rate:,}/s, {stored_words(backlog)}', transport='timer', rate=rate, stored=backlog)
+
+
+def raw_row(bench, rate, backlog):
+    return bench.report.row(SHAPE, f'raw broker, {rate:,}/s, {stored_words(backlog)}', transport='raw', rate=rate, stored=backlog)
 
 
 def aim_timer(row, rate, backlog, sizes):
@@ -68,6 +92,7 @@ def over_backlog(bench, lane, backlog, seconds):
     rows = {rate: timer_row(bench, rate, backlog) for rate in bench.sizes.rates}
     for rate, row in rows.items():
         aim_timer(row, rate, backlog, bench.sizes)
+    measure_raw(bench, bench.sizes.rates, max(WINDOWS, seconds // 3), lambda rate: raw_row(bench, rate, backlog))
     with rows[bench.sizes.rates[0]].trying(bench.say):
         measure_lane(bench, lane, bench.sizes.rates, seconds, rows.get)
 

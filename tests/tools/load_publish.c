@@ -18,7 +18,7 @@ struct publisher {
     int64_t *index_of_tag; /* ring of `window` */
     int64_t cursor, done, in_flight, first_open;
     uint64_t next_tag, reconnects, refused;
-    int64_t began_ns, sent, deadline_ns;
+    int64_t began_ns, began_wall_ns, sent, deadline_ns;
 };
 
 static int64_t pick_delay_ms(const struct options *o, int64_t index)
@@ -36,10 +36,20 @@ static void put_due(struct publisher *p, int64_t due_ms, int64_t now_ms)
         wire_put_int64(&p->headers, bytes_of_str("x-opt-delivery-time"), due_ms);
 }
 
+/* With --rate when its turn was: a publisher that is held up must not make what follows look punctual. */
+static int64_t published_ns(const struct publisher *p)
+{
+    int64_t now = now_ns(CLOCK_REALTIME);
+    if (p->o->rate <= 0)
+        return now;
+    int64_t turn_ns = p->began_wall_ns + (int64_t)((double)p->sent / (double)p->o->rate * 1e9);
+    return turn_ns < now ? turn_ns : now;
+}
+
 static void fill_message(struct publisher *p, int64_t index)
 {
     const struct options *o = p->o;
-    struct body_head head = {.number = (uint64_t)(o->start + index), .published_ns = now_ns(CLOCK_REALTIME)};
+    struct body_head head = {.number = (uint64_t)(o->start + index), .published_ns = published_ns(p)};
     char id[32];
     int id_len = snprintf(id, sizeof id, "n-%" PRIu64, head.number);
 
@@ -193,6 +203,7 @@ struct published publish_all(const struct options *o)
     p->index_of_tag = must_alloc((size_t)o->window, sizeof *p->index_of_tag);
     publisher_connect(p);
     p->began_ns = now_ns(CLOCK_MONOTONIC);
+    p->began_wall_ns = now_ns(CLOCK_REALTIME);
     while (p->done < o->count) {
         if (now_ns(CLOCK_MONOTONIC) > p->deadline_ns)
             die("timed out before everything was confirmed", NULL);
