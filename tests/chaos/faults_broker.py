@@ -138,7 +138,7 @@ def rabbitmq_wiped(x):
     consumers had not fetched yet, is RabbitMQ's alone and would be gone with it: so both are waited for, first."""
     arena = x.arena
     cells = list(arena.cells.values())
-    settle_down(cells, 2000, 400)  # the million first: nobody is asked to pause for that long
+    settle_down(cells, 2000, 1200)  # the million first: nobody is asked to pause for that long
     for cell in cells:
         cell.tell(pause=True)
     try:
