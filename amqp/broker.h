@@ -63,7 +63,8 @@ const char *broker_version(const struct broker *b);
 struct broker_arg {
     const char *name;
     const char *text; /* string value, or NULL for … */
-    int64_t number;   /* … this integer */
+    int64_t number;   /* … this integer … */
+    bool flag;        /* … or, if set, true */
 };
 int broker_declare_exchange(struct broker *b, const char *name, const char *type,
                             struct err *e); /* durable */

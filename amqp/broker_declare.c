@@ -38,6 +38,9 @@ static int put_args(const struct broker_arg *args, size_t arg_count, amqp_table_
         if (args[i].text) {
             entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
             entries[i].value.value.bytes = amqp_cstring_bytes(args[i].text);
+        } else if (args[i].flag) {
+            entries[i].value.kind = AMQP_FIELD_KIND_BOOLEAN;
+            entries[i].value.value.boolean = 1;
         } else {
             entries[i].value.kind = AMQP_FIELD_KIND_I64;
             entries[i].value.value.i64 = args[i].number;

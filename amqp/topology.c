@@ -87,6 +87,20 @@ int topology_declare_unrouted(struct broker *b, struct err *e)
                : 0;
 }
 
+int topology_declare_receipts(struct broker *b, struct err *e)
+{
+    static const struct broker_arg args[] = {{.name = "x-single-active-consumer", .flag = true}};
+
+    if (broker_declare_queue(b, TOPOLOGY_RECEIPT_QUEUE, args, 1, e) == 0) {
+        return 0;
+    }
+    if (e->kind != ERR_CONFIG) {
+        return -1;
+    }
+    err_clear(e);
+    return broker_reopen(b, e) || broker_declare_queue(b, TOPOLOGY_RECEIPT_QUEUE, NULL, 0, e) ? -1 : 0;
+}
+
 int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
                      struct err *e)
 {

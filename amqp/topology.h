@@ -9,6 +9,7 @@
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
+#define TOPOLOGY_RECEIPT_QUEUE "postdate.receipts"
 #define TOPOLOGY_UNROUTED "postdate.unrouted" /* a fanout exchange, and a queue that is bound to it */
 #define TOPOLOGY_UNROUTED_EARLY "postdate.unrouted.early" /* another queue that is bound to it */
 
@@ -30,6 +31,11 @@ int topology_declare(struct broker *b, const struct topology *t, char *expired_q
  * TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works without
  * it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
+
+/* TOPOLOGY_RECEIPT_QUEUE. One of its consumers gets all of it, the others wait for their turn
+ * (https://www.rabbitmq.com/docs/consumers#single-active-consumer, RabbitMQ 3.8):
+ * gateway/daemon/receipt_mark.h says why. A queue that was declared otherwise is used as it is. */
+int topology_declare_receipts(struct broker *b, struct err *e);
 
 /* What the broker waited with and found no way for goes to that exchange (transport.h) and is read by the
  * gateway. Two queues get it: a quorum queue, which is safe as soon as it has taken something, and a classic

@@ -10,6 +10,11 @@ int64_t clock_monotonic_ns(void)
     return (int64_t)t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
+int64_t clock_monotonic_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
 int64_t clock_boottime_ms(void)
 {
     struct timespec t;

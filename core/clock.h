@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 int64_t clock_monotonic_ns(void); /* CLOCK_MONOTONIC */
+int64_t clock_monotonic_ms(void); /* the same, rounded down */
 int64_t clock_boottime_ms(void);  /* CLOCK_BOOTTIME: counts suspension; for leases */
 
 #define DB_CLOCK_SAMPLES 8

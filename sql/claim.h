@@ -87,6 +87,11 @@ struct settle_doubt {
     const char *why;
 };
 int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e);
+
+/* Which of those due from from_due_ms to to_due_ms did receipts settle since since_ms (database ms), whoever
+ * read them? At most most of them into out. Returns how many, or -1. */
+int settle_by_receipts(struct pg *c, int64_t from_due_ms, int64_t to_due_ms, int64_t since_ms,
+                       struct message_id *out, size_t most, struct err *e);
 /* A short lock_timeout, for the session of the receipts. Commits stay synchronous: a receipt is acknowledged
  * after them, and does not come again. */
 int settle_receipts_setup(struct pg *c, struct err *e);

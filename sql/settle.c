@@ -210,6 +210,28 @@ out:
     return r ? 0 : -1;
 }
 
+int settle_by_receipts(struct pg *c, int64_t from_due_ms, int64_t to_due_ms, int64_t since_ms,
+                       struct message_id *out, size_t most, struct err *e)
+{
+    static const uint8_t least[10] = {0};
+    static const uint8_t greatest[10] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    struct message_id first = message_id_make(from_due_ms, least);
+    struct message_id last = message_id_make(to_due_ms, greatest);
+    struct pg_params p = {0};
+    pg_add_id(&p, &first);
+    pg_add_id(&p, &last);
+    pg_add_time(&p, from_due_ms);
+    pg_add_time(&p, to_due_ms);
+    pg_add_time(&p, since_ms);
+    pg_add_int8(&p, (int64_t)most);
+    PGresult *r = pg_query(c, sql_query_receipts_settled, &p, e);
+    int n = r ? PQntuples(r) : -1;
+    for (int i = 0; i < n; i++)
+        out[i] = pg_id(r, i, 0);
+    PQclear(r);
+    return n;
+}
+
 /* Locks what is free and marks it in done[]. */
 static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
                      bool *done, struct err *e)

@@ -148,7 +148,7 @@ static void try_all(struct refusals *r)
     }
     if (c->handover.transport == TRANSPORT_TIMER)
         return;
-    try_queue(r, RECEIPT_QUEUE, true);
+    try_queue(r, TOPOLOGY_RECEIPT_QUEUE, true);
     try_exchange(r, "postdate.delayed");
     try_exchange(r, "postdate.ttl.exit");
     try_exchange(r, "postdate.route");
@@ -298,8 +298,8 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, RECEIPT_QUEUE, TOPOLOGY_UNROUTED,
-                                 REJECTED_QUEUE};
+    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, TOPOLOGY_RECEIPT_QUEUE,
+                                 TOPOLOGY_UNROUTED, REJECTED_QUEUE};
     static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.receipts",
                                                   "broker.unrouted", "broker.rejected"};
     const int count = sizeof names / sizeof names[0];

@@ -7,7 +7,6 @@
 
 #define REJECTED_QUEUE TOPOLOGY_REJECTED_QUEUE
 #define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
-#define RECEIPT_QUEUE "postdate.receipts"
 
 /* How to connect as the gateway does; points into the configuration. */
 struct broker_options doctor_broker_options(const struct doctor *d);

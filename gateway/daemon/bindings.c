@@ -1,5 +1,6 @@
 #include "gateway/daemon/bindings.h"
 
+#include "amqp/topology.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
@@ -15,11 +16,6 @@
 #define GOOD_MS 90000    /* longer than until the next refresh, which binds again */
 #define BAD_MS 5000
 #define LOOK_MS 200 /* claimed messages wait meanwhile */
-
-static int64_t mono_ms(void)
-{
-    return clock_monotonic_ns() / 1000000;
-}
 
 static struct target_entry *find_target(struct bindings *b, struct bytes exchange)
 {
@@ -69,7 +65,9 @@ static enum target_verdict bind_target(struct bindings *b, struct bytes exchange
 static void remember(struct target_entry *t, enum target_verdict verdict)
 {
     t->verdict = verdict;
-    t->until_ms = mono_ms() + (verdict == TARGET_GOOD ? GOOD_MS : verdict == TARGET_BAD ? BAD_MS : 0);
+    t->until_ms = clock_monotonic_ms() + (verdict == TARGET_GOOD  ? GOOD_MS
+                                          : verdict == TARGET_BAD ? BAD_MS
+                                                                  : 0);
 }
 
 enum target_verdict bindings_reach(struct bindings *b, struct bytes exchange)
@@ -77,7 +75,7 @@ enum target_verdict bindings_reach(struct bindings *b, struct bytes exchange)
     if (exchange.len == 0 || exchange.len > sizeof b->targets[0].name)
         return TARGET_BAD;
     struct target_entry *t = find_target(b, exchange);
-    int64_t now_ms = mono_ms();
+    int64_t now_ms = clock_monotonic_ms();
     if (t->until_ms > now_ms)
         return t->verdict;
     if (b->look_until_ms == 0)
@@ -109,7 +107,7 @@ static void on_handed(void *ctx, struct bytes exchange)
 static bool is_due(const struct bindings *b)
 {
     struct gateway *g = b->gateway;
-    int64_t ago_ms = mono_ms() - b->tried_ms;
+    int64_t ago_ms = clock_monotonic_ms() - b->tried_ms;
     if (!b->done)
         return b->tried_ms == 0 || ago_ms >= (b->closed_ms ? CLOSED_LOOK_MS : RETRY_MS) ||
                atomic_load(&g->waiting_room) != b->epoch;
@@ -137,8 +135,8 @@ static int may_open(struct bindings *b, struct err *e)
         return open;
     }
     if (b->closed_ms == 0)
-        b->closed_ms = mono_ms();
-    return mono_ms() - b->closed_ms >= CLOSED_MS;
+        b->closed_ms = clock_monotonic_ms();
+    return clock_monotonic_ms() - b->closed_ms >= CLOSED_MS;
 }
 
 int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struct err *e)
@@ -149,7 +147,7 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
     if (!is_due(b))
         return b->done;
     b->epoch = atomic_load(&g->waiting_room);
-    b->tried_ms = mono_ms();
+    b->tried_ms = clock_monotonic_ms();
     b->done = b->away = false;
     for (size_t i = 0; i < b->target_count; i++)
         if (b->targets[i].verdict == TARGET_GOOD)
@@ -167,7 +165,7 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
         return -1;
     }
     ok = ok && !b->away && open_broker(b, &why) == 0 &&
-         (!o.receipt_queue || broker_declare_queue(b->broker, o.receipt_queue, NULL, 0, &why) == 0) &&
+         (!o.receipt_queue || topology_declare_receipts(b->broker, &why) == 0) &&
          g->transport->bind_receipts(b->broker, &o, &why) == 0;
     if (!ok)
         failed(b, &why);

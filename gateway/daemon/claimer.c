@@ -61,7 +61,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
 
 static int sample_clock(struct claimer *c, struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ns() / 1000000, db_us;
+    int64_t now_ms = clock_monotonic_ms(), db_us;
     if (c->sampled_ms && now_ms - c->sampled_ms < CLOCK_EVERY_MS)
         return 0;
     int64_t sent_ns = clock_monotonic_ns();
@@ -82,7 +82,7 @@ static enum looked look(struct claimer *c, struct err *e)
 {
     struct gateway *g = c->gateway;
     size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);
-    int64_t db_now_ms, mono_ms = clock_monotonic_ns() / 1000000;
+    int64_t db_now_ms, mono_ms = clock_monotonic_ms();
     c->instance = tenure_instance(&g->tenure);
     if (!c->instance || !c->target->ready(g) || !gateway_now_ms(g, &db_now_ms))
         return LOOKED_DONE;

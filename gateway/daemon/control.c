@@ -46,11 +46,6 @@ struct control {
     bool said;
 };
 
-static int64_t now_ms(void)
-{
-    return clock_monotonic_ns() / 1000000;
-}
-
 /* Called by a thread of the desk. */
 static void on_done(struct api_request *api)
 {
@@ -91,7 +86,7 @@ static int begin(struct control *c, struct control_order *o, struct err *e)
     }
     if (!control_order_may_wait(o))
         return finish(c, o, e);
-    o->again_ms = now_ms() + AGAIN_MS;
+    o->again_ms = clock_monotonic_ms() + AGAIN_MS;
     o->next = c->waiting;
     c->waiting = o;
     return 0;
@@ -113,7 +108,7 @@ static int answer_done(struct control *c, struct err *e)
         next = o->next;
         c->with_desk--;
         if (control_order_may_wait(o)) {
-            o->again_ms = now_ms() + AGAIN_MS;
+            o->again_ms = clock_monotonic_ms() + AGAIN_MS;
             o->next = c->waiting;
             c->waiting = o;
         } else if (rc == 0) {
@@ -131,7 +126,7 @@ static int try_again(struct control *c, struct err *e)
     struct control_order **at = &c->waiting;
     while (*at != NULL && rc == 0) {
         struct control_order *o = *at;
-        if (o->session == c->session && o->again_ms > now_ms()) {
+        if (o->session == c->session && o->again_ms > clock_monotonic_ms()) {
             at = &o->next;
             continue;
         }
@@ -229,10 +224,10 @@ static void run_connected(struct control *c, struct err *e)
 /* What is with the desk is still answered; what waits for the database goes back into the queue. */
 static void run_down(struct control *c, struct err *e)
 {
-    int64_t until_ms = now_ms() + FINISH_MS;
+    int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
     if (broker_cancel_consume(c->broker, TAG, e) != 0)
         return;
-    while (c->with_desk > 0 && now_ms() < until_ms) {
+    while (c->with_desk > 0 && clock_monotonic_ms() < until_ms) {
         wake_wait(&c->gateway->control_wake, -1, TICK_MS / 10 * INT64_C(1000000));
         if (answer_done(c, e) != 0)
             return;

@@ -8,7 +8,7 @@
 
 int64_t desk_now_ms(void)
 {
-    return clock_monotonic_ns() / 1000000;
+    return clock_monotonic_ms();
 }
 
 static void queue_open(struct desk_queue *q)

@@ -58,7 +58,7 @@ enum exchange_verdict exchange_book_ask(struct exchange_book *b, struct bytes ex
     const struct exchange_entry *x = find(b, exchange);
     if (x)
         v = x->verdict;
-    if (v == EXCHANGE_REFUSED && x->refused_until_ms <= clock_monotonic_ns() / 1000000)
+    if (v == EXCHANGE_REFUSED && x->refused_until_ms <= clock_monotonic_ms())
         v = EXCHANGE_UNKNOWN;
     if (v == EXCHANGE_REFUSED)
         snprintf(reason, reason_size, "%s", x->reason);
@@ -81,7 +81,7 @@ void exchange_book_refused(struct exchange_book *b, struct bytes exchange, const
     struct exchange_entry *x = find_or_add(b, exchange);
     if (x) {
         x->verdict = EXCHANGE_REFUSED;
-        x->refused_until_ms = clock_monotonic_ns() / 1000000 + EXCHANGE_REFUSED_MS;
+        x->refused_until_ms = clock_monotonic_ms() + EXCHANGE_REFUSED_MS;
         snprintf(x->reason, sizeof x->reason, "%s", reason);
     }
     pthread_mutex_unlock(&b->lock);

@@ -1,5 +1,6 @@
 #include "gateway/daemon/gateway.h"
 
+#include "amqp/topology.h"
 #include "core/backoff.h"
 #include "core/random.h"
 
@@ -74,7 +75,7 @@ int64_t gateway_rescue_before_ms(struct gateway *g)
 {
     int64_t grace_ms = g->config->handover.grace_ms;
     int64_t marked_ms = atomic_load(&g->receipts_marked_ms);
-    if (marked_ms == 0 || clock_monotonic_ns() / 1000000 - marked_ms > MARK_VALID_MS)
+    if (marked_ms == 0 || clock_monotonic_ms() - marked_ms > MARK_VALID_MS)
         return 0;
     return atomic_load(&g->receipts_mark_ms) - grace_ms;
 }
@@ -89,6 +90,7 @@ struct transport_options gateway_transport_options(const struct gateway *g)
 {
     /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.
      */
-    return (struct transport_options){.receipt_queue = g->config->handover.receipts ? RECEIPT_QUEUE : NULL,
+    return (struct transport_options){.receipt_queue =
+                                          g->config->handover.receipts ? TOPOLOGY_RECEIPT_QUEUE : NULL,
                                       .window_ms = g->config->handover.window_ms + 1000};
 }

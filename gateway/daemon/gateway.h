@@ -23,8 +23,7 @@
 #include <stdatomic.h>
 
 #define HELD_BYTES_MAX (24u * 1024 * 1024)
-#define HELD_COUNT_MAX 30000
-#define RECEIPT_QUEUE "postdate.receipts"
+#define HELD_COUNT_MAX 50000
 
 /* Stopping goes in stages, so that what is in flight finds its way into the database. */
 enum stop_stage {

@@ -64,7 +64,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
 static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
 {
     const struct config *c = k->gateway->config;
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
+    int64_t now_ms = clock_monotonic_ms();
     if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
         return 0;
     int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);

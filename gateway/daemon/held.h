@@ -33,6 +33,7 @@ struct held {
     int64_t published_ms;   /* monotonic; while it is unconfirmed */
     struct message message; /* views into data */
     enum settle_kind outcome;
+    bool unsettled; /* counted so, see outcomes.h */
     int64_t next_at_ms;
     char *error; /* owned; why, for the outcome or from the return */
     size_t size;

@@ -62,7 +62,7 @@ int intake_aside_add(struct intake *in, const struct intake_delivery *d, struct 
     in->aside_count++;
     in->aside_bytes += size;
     if (in->aside_retry_ms == 0)
-        in->aside_retry_ms = clock_monotonic_ns() / 1000000 + RETRY_MS;
+        in->aside_retry_ms = clock_monotonic_ms() + RETRY_MS;
     return 0;
 }
 
@@ -79,7 +79,7 @@ static bool belongs(const struct intake *in, const struct intake_aside *a, size_
 
 struct intake_aside *intake_aside_take(struct intake *in)
 {
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
+    int64_t now_ms = clock_monotonic_ms();
     struct intake_aside *taken = NULL, **taken_end = &taken;
     size_t keys = 0;
     if (!in->aside || now_ms < in->aside_retry_ms)

@@ -128,7 +128,7 @@ void intake_park(struct intake *in)
         }
     if (refused == 0)
         return;
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
+    int64_t now_ms = clock_monotonic_ms();
     if (park_all(in, &e) == 0) {
         log_warning("parked %zu message%s in postdate.rejected, the first because: %.*s", refused,
                     refused == 1 ? "" : "s", (int)first->reason.len,

@@ -24,7 +24,7 @@ static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *
 /* Publishes to the queue and takes the message out again. 0: with the finding. */
 static int exchange_probe(struct intake *in, const char *queue, struct stamp_finding *out, struct err *e)
 {
-    int64_t sent_ms, received_ms, give_up_ms = clock_monotonic_ns() / 1000000 + PROBE_WAIT_MS;
+    int64_t sent_ms, received_ms, give_up_ms = clock_monotonic_ms() + PROBE_WAIT_MS;
     struct broker_event ev = {.kind = BROKER_EVENT_NONE};
     struct buf properties;
     struct err database = {0};
@@ -35,7 +35,7 @@ static int exchange_probe(struct intake *in, const char *queue, struct stamp_fin
                                : broker_publish(in->broker, bytes_of_str(""), bytes_of_str(queue),
                                                 buf_bytes(&properties), bytes_of_str(""), false, NULL, e);
     buf_free(&properties);
-    while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && clock_monotonic_ns() / 1000000 < give_up_ms) {
+    while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && clock_monotonic_ms() < give_up_ms) {
         arena_reset(&in->arena);
         rc = broker_next_event(in->broker, &in->arena, INTAKE_BODY_MAX, 100, &ev, e);
     }

@@ -95,7 +95,7 @@ static int was_committed(struct intake *in, struct err *e)
 static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *e)
 {
     do {
-        if (clock_monotonic_ns() / 1000000 > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+        if (clock_monotonic_ms() > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
             return -1;
         wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
     } while (intake_connect_database(in, e) != 0);
@@ -105,7 +105,7 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
-    int64_t give_up_ms = clock_monotonic_ns() / 1000000 + PATIENCE_MS;
+    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
     bool lost = false;
     while (store_items(in, in->items, in->item_count, e) != 0) {
         int done = -1;

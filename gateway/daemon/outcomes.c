@@ -3,6 +3,8 @@
 #include "core/clock.h"
 #include <time.h>
 
+#define UNSETTLED_MAX 500
+
 void outcomes_open(struct outcomes *q)
 {
     pthread_condattr_t a;
@@ -13,6 +15,7 @@ void outcomes_open(struct outcomes *q)
     pthread_mutex_init(&q->lock, NULL);
     q->first = NULL;
     q->last = &q->first;
+    atomic_init(&q->unsettled, 0);
 }
 
 void outcomes_close(struct outcomes *q)
@@ -26,9 +29,17 @@ void outcomes_close(struct outcomes *q)
     pthread_mutex_destroy(&q->lock);
 }
 
+static bool was_taken_by_the_broker(const struct held *h)
+{
+    return h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED || h->outcome == SETTLE_HANDED_FINAL;
+}
+
 void outcomes_put(struct outcomes *q, struct held *h)
 {
     h->next = NULL;
+    h->unsettled = was_taken_by_the_broker(h);
+    if (h->unsettled)
+        atomic_fetch_add(&q->unsettled, 1);
     pthread_mutex_lock(&q->lock);
     bool was_empty = !q->first;
     *q->last = h;
@@ -36,6 +47,11 @@ void outcomes_put(struct outcomes *q, struct held *h)
     pthread_mutex_unlock(&q->lock);
     if (was_empty)
         pthread_cond_signal(&q->came);
+}
+
+bool outcomes_full(struct outcomes *q)
+{
+    return atomic_load(&q->unsettled) >= UNSETTLED_MAX;
 }
 
 struct held *outcomes_take_all(struct outcomes *q, int64_t wait_ms)
@@ -50,4 +66,17 @@ struct held *outcomes_take_all(struct outcomes *q, int64_t wait_ms)
     q->last = &q->first;
     pthread_mutex_unlock(&q->lock);
     return list;
+}
+
+void outcomes_put_aside(struct outcomes *q, struct held *h)
+{
+    if (h->unsettled)
+        atomic_fetch_sub(&q->unsettled, 1);
+    h->unsettled = false;
+}
+
+void outcomes_free(struct outcomes *q, struct held *h)
+{
+    outcomes_put_aside(q, h);
+    held_free(h);
 }

@@ -81,7 +81,7 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
     int64_t now_ms;
     switch (ev->kind) {
     case BROKER_EVENT_ACK:
-        now_ms = clock_monotonic_ns() / 1000000;
+        now_ms = clock_monotonic_ms();
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
             flight_confirmed(&p->flight, ev->tag, p->confirms.next, now_ms - h->published_ms);
             on_ack(p, h);
@@ -140,7 +140,7 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
         h->in_doubt = true;
         h->suspect = blamed;
         h->returned = false;
-        bool late = clock_monotonic_ns() / 1000000 - h->published_ms >= PUBLISHER_CONFIRM_MS;
+        bool late = clock_monotonic_ms() - h->published_ms >= PUBLISHER_CONFIRM_MS;
         if (!blamed || lane_push(&p->gateway->careful, h) != 0)
             in_doubt(p, h,
                      late ? "the broker did not confirm it in time"

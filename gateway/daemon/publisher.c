@@ -12,6 +12,7 @@
 #define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
 #define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
 #define NEAR_NS INT64_C(100000000)   /* no room: what is to be handed over may come too near its due time */
+#define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define DRAIN_MS 5000
@@ -56,7 +57,7 @@ void publisher_close(struct publisher *p)
 bool publisher_unstick(struct publisher *p, int64_t limit_ms)
 {
     int64_t since = atomic_load(&p->busy_since_ms);
-    if (since == 0 || clock_monotonic_ns() / 1000000 - since < limit_ms)
+    if (since == 0 || clock_monotonic_ms() - since < limit_ms)
         return false;
     pthread_mutex_lock(&p->broker_lock);
     if (p->broker)
@@ -110,7 +111,7 @@ static void lost(struct publisher *p, const struct err *e)
 /* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
 static void set_busy(struct publisher *p, bool busy)
 {
-    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ns() / 1000000 : 0);
+    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
 }
 
 /* A refusal closes the channel only. The careful publisher, which meets one for each missing exchange, goes
@@ -188,7 +189,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
             publisher_refuse(p, h, e->text);
         return 0;
     }
-    h->published_ms = clock_monotonic_ns() / 1000000;
+    h->published_ms = clock_monotonic_ms();
     flight_sent(&p->flight, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     return rc;
@@ -245,11 +246,11 @@ static int read_events(struct publisher *p, struct err *e)
 
 static bool has_room(struct publisher *p)
 {
-    if (confirms_full(&p->confirms))
+    if (confirms_full(&p->confirms) || outcomes_full(&p->gateway->outcomes))
         return false;
     if (flight_has_room(&p->flight, p->confirms.count, p->stalled))
         return true;
-    p->stalled = confirms_older(&p->confirms, clock_monotonic_ns() / 1000000 - STALLED_MS);
+    p->stalled = confirms_older(&p->confirms, clock_monotonic_ms() - STALLED_MS);
     return flight_has_room(&p->flight, p->confirms.count, p->stalled);
 }
 
@@ -278,7 +279,7 @@ static int publish_due(struct publisher *p, struct err *e)
 static int check_confirms(struct publisher *p, struct err *e)
 {
     const struct held *oldest = confirms_oldest(&p->confirms);
-    if (p->blocked || !oldest || clock_monotonic_ns() / 1000000 - oldest->published_ms < PUBLISHER_CONFIRM_MS)
+    if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
         return 0;
     return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
 }
@@ -289,6 +290,8 @@ static int64_t ns_until_next(struct publisher *p)
     int64_t next_ms = lane_next_ms(p->lane);
     if (next_ms == INT64_MAX || p->blocked)
         return IDLE_NS;
+    if (outcomes_full(&g->outcomes))
+        return SETTLE_NS;
     if (!has_room(p))
         return NEAR_NS; /* perhaps some have stalled by then */
     if (p->transport)

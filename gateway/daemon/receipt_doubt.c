@@ -13,17 +13,15 @@
  * rest.
  */
 #define STOP_BEHIND_MS 1000
+#define STOP_TAKES_MS 2000  /* from the end of the connections to that of the last queue that lets go */
+#define OTHERS_MS 500       /* between two looks at what other gateways settled … */
+#define OTHERS_FOR_MS 10000 /* … for so long after a start */
 /* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
  * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). But
  * where it starts without what is not durable all of that comes back (amqp/transport_exit.c). */
 #define START_MS 2000
 #define TELL_MS 5000 /* after a start: until most of it has been read */
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
-
-static int64_t mono_ms(void)
-{
-    return clock_monotonic_ns() / 1000000;
-}
 
 int receipt_doubt_open(struct receipt_doubt *d, struct gateway *g)
 {
@@ -43,21 +41,27 @@ void receipt_doubt_close(struct receipt_doubt *d, struct broker *b)
     d->pending = NULL;
 }
 
+void receipt_doubt_empty(struct receipt_doubt *d, int64_t at_ms)
+{
+    d->empty_ms = at_ms;
+}
+
 void receipt_doubt_heard(struct receipt_doubt *d)
 {
-    d->heard_ms = mono_ms();
+    if (d->empty_ms > d->heard_ms)
+        d->heard_ms = d->empty_ms;
 }
 
 void receipt_doubt_settled(struct receipt_doubt *d, struct message_id id)
 {
-    recent_add(&d->settled, id, mono_ms());
+    recent_add(&d->settled, id, clock_monotonic_ms());
 }
 
 void receipt_doubt_lost(struct receipt_doubt *d, const struct broker *b)
 {
     bool shut_down = b && broker_was_shut_down(b);
     if (d->lost_ms == 0) {
-        d->lost_ms = mono_ms();
+        d->lost_ms = clock_monotonic_ms();
         d->shut_down = shut_down;
     }
 }
@@ -67,14 +71,14 @@ static int64_t database_ms(const struct receipt_doubt *d, int64_t at_ms)
 {
     int64_t now_ms = 0;
     gateway_now_ms(d->gateway, &now_ms); /* there was a sample before the first receipt came */
-    return now_ms - (mono_ms() - at_ms);
+    return now_ms - (clock_monotonic_ms() - at_ms);
 }
 
 /* Receipts for what is due in [from_ms, to_ms], read from now on, are not believed. Nor are those of the last
  * decision, if that was lately: they may still be unread. */
 static void doubt_due(struct receipt_doubt *d, int64_t from_ms, int64_t to_ms)
 {
-    int64_t now_ms = mono_ms();
+    int64_t now_ms = clock_monotonic_ms();
     bool lately = d->decided_ms && now_ms - d->decided_ms < d->gateway->config->handover.grace_ms;
     d->from_due_ms = lately && d->from_due_ms < from_ms ? d->from_due_ms : from_ms;
     d->to_due_ms = to_ms;
@@ -100,18 +104,22 @@ static void doubt_since(struct receipt_doubt *d, int64_t since_ms, int64_t to_ms
     for (size_t i = 0; i < d->pending_count; i++)
         if (message_id_due_ms(d->pending[i]) < from_ms)
             from_ms = message_id_due_ms(d->pending[i]);
+    d->since_ms = database_ms(d, since_ms);
     doubt_due(d, from_ms, database_ms(d, to_ms));
 }
 
-/* The broker started anew. Either it died after heard_ms. Or it was stopped: it ended its connections at
- * lost_ms, then its queues, in no order, and wrote what they had taken; but what was let go meanwhile, or
- * still lay before a queue, may have reached the receipt queue only. And so may what was let go since, until
- * all its queues have a leader, unless it had no way to go. */
+/* The broker started anew. Either it died after heard_ms. Or it was stopped: it ended its connections between
+ * empty_ms and lost_ms, then its queues, in no order, and wrote what they had taken; but what was let go
+ * meanwhile, or still lay before a queue, may have reached the receipt queue only. And so may what was let go
+ * since, until all its queues have a leader, unless it had no way to go. */
 static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 {
     int64_t since_ms =
-        d->shut_down ? d->lost_ms - STOP_BEHIND_MS : d->heard_ms - d->gateway->config->handover.grace_ms;
-    doubt_since(d, since_ms, d->mark.swept ? d->lost_ms : mono_ms() + START_MS, lag_ms);
+        d->shut_down ? d->empty_ms - STOP_BEHIND_MS : d->heard_ms - d->gateway->config->handover.grace_ms;
+    int64_t to_ms = clock_monotonic_ms() + START_MS;
+    if (d->mark.swept && d->comes_back)
+        to_ms = d->lost_ms + (d->shut_down ? STOP_TAKES_MS : 0);
+    doubt_since(d, since_ms, to_ms, lag_ms);
 }
 
 /* Is there to be a mark? Without hand-over there is nothing to doubt. */
@@ -120,10 +128,17 @@ static bool is_wanted(const struct receipt_doubt *d)
     return d->gateway->transport && d->gateway->config->handover.receipts && !d->refused;
 }
 
+/* The broker answered something that was asked at asked_ms. */
+static void answered(struct receipt_doubt *d, int64_t asked_ms)
+{
+    d->heard_ms = asked_ms;
+    d->lost_ms = 0;
+}
+
 /* 0: the mark was looked at, if there is one. -1: that failed, or b is dead. */
 static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
 {
-    d->look_ms = mono_ms();
+    d->look_ms = clock_monotonic_ms();
     if (!is_wanted(d) || (!d->mark.placed && d->lost_ms == 0))
         return 0;
     /* A connection that was lost before there was a mark: the broker may have died. */
@@ -136,28 +151,29 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
         d->mark.swept = false;
         d->place_ms = 0;
     }
-    receipt_doubt_heard(d);
-    d->lost_ms = 0;
+    answered(d, d->look_ms);
     return broker_is_dead(b)
                ? err_set(e, ERR_AWAY, "RabbitMQ has no queue postdate.mark.… of this gateway any more")
                : 0;
 }
 
-int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e)
+int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, bool comes_back, int64_t lag_ms,
+                            struct err *e)
 {
+    d->comes_back = comes_back;
     if (look(d, b, lag_ms, e) != 0)
         return -1;
-    receipt_doubt_heard(d);
-    d->lost_ms = 0;
+    answered(d, d->look_ms);
+    receipt_doubt_empty(d, d->look_ms);
     return 0;
 }
 
 static void place(struct receipt_doubt *d)
 {
     struct err e = {0};
-    if (d->mark.placed || !is_wanted(d) || (d->place_ms && mono_ms() - d->place_ms < PLACE_MS))
+    if (d->mark.placed || !is_wanted(d) || (d->place_ms && clock_monotonic_ms() - d->place_ms < PLACE_MS))
         return;
-    d->place_ms = mono_ms();
+    d->place_ms = clock_monotonic_ms();
     if (restart_mark_place(&d->mark, d->gateway->config, &e) == 0)
         return;
     log_debug("the mark by which a start of RabbitMQ is noticed: %s", e.text);
@@ -172,7 +188,7 @@ static int write_pending(struct receipt_doubt *d, struct pg *pg, struct err *e)
 {
     bool locked[BATCH];
     size_t kept = 0, done = 0;
-    if (d->pending_count == 0 || mono_ms() - d->pending_ms < LOCKED_MS)
+    if (d->pending_count == 0 || clock_monotonic_ms() - d->pending_ms < LOCKED_MS)
         return 0;
     int rc = 0;
     while (done < d->pending_count && rc == 0) {
@@ -191,17 +207,39 @@ static int write_pending(struct receipt_doubt *d, struct pg *pg, struct err *e)
     while (done < d->pending_count)
         d->pending[kept++] = d->pending[done++];
     d->pending_count = kept;
-    d->pending_ms = mono_ms();
+    d->pending_ms = clock_monotonic_ms();
     return rc;
+}
+
+/* Another gateway may read receipts that are not to be believed and not know it: one that was started since,
+ * or that died with the broker. */
+static int look_at_others(struct receipt_doubt *d, struct pg *pg, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (d->decided_ms == 0 || d->pending_count > 0 || now_ms - d->decided_ms > OTHERS_FOR_MS ||
+        now_ms - d->others_ms < OTHERS_MS)
+        return 0;
+    d->others_ms = now_ms;
+    int n = settle_by_receipts(pg, d->from_due_ms, d->to_due_ms, d->since_ms, d->pending, BATCH, e);
+    if (n < 0) {
+        if (pg_is_broken(pg) || !err_is_transient(e))
+            return -1;
+        err_clear(e); /* a lock, or the like: next time */
+        return 0;
+    }
+    d->pending_count = (size_t)n;
+    if (n == BATCH)
+        d->others_ms = 0; /* there may be more */
+    return 0;
 }
 
 int receipt_doubt_pulse(struct receipt_doubt *d, struct broker *b, struct pg *pg, int64_t lag_ms,
                         struct err *e)
 {
     place(d);
-    if (mono_ms() - d->look_ms >= LOOK_MS && look(d, b, lag_ms, e) != 0)
+    if (clock_monotonic_ms() - d->look_ms >= LOOK_MS && look(d, b, lag_ms, e) != 0)
         return -1;
-    return write_pending(d, pg, e);
+    return write_pending(d, pg, e) != 0 || look_at_others(d, pg, e) != 0 ? -1 : 0;
 }
 
 bool receipt_doubt_applies(const struct receipt_doubt *d, struct message_id id)
@@ -225,7 +263,7 @@ int receipt_doubt_read(struct receipt_doubt *d, struct pg *pg, const struct mess
 
 void receipt_doubt_tell(struct receipt_doubt *d)
 {
-    if (d->doubted == 0 || d->pending_count > 0 || mono_ms() - d->decided_ms < TELL_MS)
+    if (d->doubted == 0 || d->pending_count > 0 || clock_monotonic_ms() - d->decided_ms < TELL_MS)
         return;
     log_warning(
         "RabbitMQ %s and may have lost what it had just let go: %zu messages are published again, some "

@@ -11,7 +11,9 @@
  * then (amqp/transport_exit.c): a starting broker lets go at once, and quorum queues that have no leader yet
  * drop what they are given.
  *
- * The ids are remembered in memory, RECEIPT_DOUBT_IDS of them. Owned and used by the receipts' thread. */
+ * The ids are remembered in memory, RECEIPT_DOUBT_IDS of them. What another gateway settled, one that died at
+ * the same time or was started since and knows of no death, is found in the database. Owned and used by the
+ * receipts' thread. */
 #ifndef POSTDATE_GATEWAY_RECEIPT_DOUBT_H
 #define POSTDATE_GATEWAY_RECEIPT_DOUBT_H
 
@@ -29,13 +31,17 @@ struct receipt_doubt {
     struct message_id *pending; /* settled by a receipt that is not believed, still to be written down */
     size_t pending_count;
     int64_t pending_ms;             /* monotonic; when writing them down was tried last */
+    int64_t empty_ms;               /* monotonic; there was nothing to read then */
     int64_t heard_ms;               /* monotonic; when the broker was alive for certain */
-    int64_t lost_ms;                /* monotonic; when that connection was lost; 0: it was not */
+    int64_t lost_ms;                /* monotonic; when the end of that connection was seen; 0: it was not */
     bool shut_down;                 /* the broker said so then */
     bool refused;                   /* there can't be a mark */
+    bool comes_back;                /* what finds no way is read */
     int64_t place_ms, look_ms;      /* monotonic; the last tries */
     int64_t decided_ms;             /* monotonic; the last time there was a doubt; 0: never */
-    int64_t from_due_ms, to_due_ms; /* receipts for these, read from now on, are not believed */
+    int64_t from_due_ms, to_due_ms; /* receipts for these, read from now on, are not believed, … */
+    int64_t since_ms;               /* … nor what anybody settled by them since then; database time */
+    int64_t others_ms;              /* monotonic; the last look for what others settled */
     size_t doubted;                 /* not said yet */
 };
 
@@ -44,15 +50,20 @@ int receipt_doubt_open(struct receipt_doubt *d, struct gateway *g);
 /* b: to remove the mark, or NULL. */
 void receipt_doubt_close(struct receipt_doubt *d, struct broker *b);
 
-/* The broker sent something, or answered. */
+/* At at_ms (monotonic) there was nothing to read. */
+void receipt_doubt_empty(struct receipt_doubt *d, int64_t at_ms);
+/* The broker sent something, after that; how long after, nobody knows: a gateway that was paused reads what a
+ * broker sent that is long dead. */
 void receipt_doubt_heard(struct receipt_doubt *d);
 /* A receipt settled this one. */
 void receipt_doubt_settled(struct receipt_doubt *d, struct message_id id);
 /* The connection b is over, whoever ended it. */
 void receipt_doubt_lost(struct receipt_doubt *d, const struct broker *b);
-/* There is a new connection b, nothing was read from it yet: did the broker start anew? lag_ms: how late it
- * let go lately. -1: ask again with another connection. */
-int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struct err *e);
+/* There is a new connection b, nothing was read from it yet: did the broker start anew? comes_back: what
+ * found no way then is read here (unrouted.h). lag_ms: how late it let go lately. -1: ask again with another
+ * connection. */
+int receipt_doubt_connected(struct receipt_doubt *d, struct broker *b, bool comes_back, int64_t lag_ms,
+                            struct err *e);
 /* Now and then, while connected: keeps the mark, writes down what is in doubt. -1: as above. */
 int receipt_doubt_pulse(struct receipt_doubt *d, struct broker *b, struct pg *pg, int64_t lag_ms,
                         struct err *e);

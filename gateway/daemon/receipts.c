@@ -3,20 +3,15 @@
  * A receipt is acknowledged when its row is settled. A row that somebody's open transaction has locked does
  * not hold up the others: its receipt stays unacknowledged and is tried again; the prefetch bounds how many.
  *
- * Also keeps the mark up to which receipts have been read, by which the claimer knows what is lost and what
- * is merely late: now, less the greatest lag of the receipts that came a short while ago; not the due time of
- * the last, as a busy ladder lets messages go out of order. Never beyond a receipt whose row is locked. After
- * a new connection the broker may be starting, with much to let go before a receipt comes: then there is no
- * mark for a while.
- *
- * And when the broker died, the last receipts are not believed: receipt_doubt.h. Nor are those of messages
- * for which it found no way, which come here by a queue of their own: unrouted.h. One consumer of each, on
- * one channel; each has its own prefetch, and together no more than one prefetch is read and not
- * acknowledged. */
+ * Up to when they have been read: receipt_mark.h. And when the broker died, the last receipts are not
+ * believed: receipt_doubt.h. Nor are those of messages for which it found no way, which come here by a queue
+ * of their own: unrouted.h. One consumer of each, on one channel; each has its own prefetch, and together no
+ * more than one prefetch is read and not acknowledged. */
 #include "amqp/topology.h"
 #include "core/outgoing.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/receipt_doubt.h"
+#include "gateway/daemon/receipt_mark.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/daemon/unrouted.h"
 #include "gateway/log.h"
@@ -28,9 +23,8 @@
 #define PREFETCH 2000
 #define BATCH_MAX 1000
 #define WAIT_MS 200
-#define LOCKED_MS 500 /* between two tries of what is locked */
-#define LAG_REMEMBERED_MS 10000
-#define START_MS 10000 /* or the grace, if that is shorter: without a mark after a new connection */
+#define LOCKED_MS 500  /* between two tries of what is locked */
+#define PROBE_MS 10000 /* between two questions whether something is allowed by now */
 
 /* Receipts that are not acknowledged yet. */
 struct batch {
@@ -47,23 +41,19 @@ struct receipts {
     struct pg *pg;
     struct broker *broker;
     struct arena arena;
+    struct receipt_mark mark;
     struct receipt_doubt doubt;
     struct unrouted unrouted;
     struct batch fresh, locked;
     bool is_locked[PREFETCH];
     struct message_id some[PREFETCH]; /* those of a batch that are treated alike */
     bool some_locked[PREFETCH];
-    int64_t locked_ms;           /* monotonic; when those were tried last */
-    bool no_unrouted;            /* RabbitMQ refuses what unrouted.h needs */
-    int64_t connected_ms;        /* monotonic; 0: never */
-    int64_t least_due_ms;        /* of the fresh ones */
-    int64_t lag_ms, lag_seen_ms; /* how late the broker let go lately, at most; monotonic */
+    int64_t locked_ms; /* monotonic; when those were tried last */
+    bool no_unrouted;  /* RabbitMQ refuses what unrouted.h needs, … */
+    bool said_so;      /* … which was said … */
+    int64_t probed_ms; /* … and is asked again; monotonic */
+    bool connected;    /* before, too */
 };
-
-static int64_t mono_ms(void)
-{
-    return clock_monotonic_ns() / 1000000;
-}
 
 static int open_database(struct receipts *r, struct err *e)
 {
@@ -82,22 +72,28 @@ static int open_database(struct receipts *r, struct err *e)
     return -1;
 }
 
-/* Who may not declare it has no transport from which anything could come back: then without. */
+/* Who may not declare it goes without; for now, as rights come back, and what lies in those queues with them.
+ */
 static int consume_unrouted(struct receipts *r, struct err *e)
 {
-    if (r->no_unrouted)
-        return 0;
     if (topology_declare_unrouted(r->broker, e) == 0 &&
         broker_consume(r->broker, TOPOLOGY_UNROUTED_EARLY, TOPOLOGY_UNROUTED_EARLY, PREFETCH, e) == 0 &&
-        broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) == 0)
+        broker_consume(r->broker, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, PREFETCH, e) == 0) {
+        if (r->said_so)
+            log_info("what RabbitMQ finds no way for is published again from now on");
+        r->no_unrouted = r->said_so = false;
         return 0;
+    }
     if (err_is_transient(e))
         return -1;
     r->no_unrouted = true;
-    if (r->gateway->transport)
+    r->probed_ms = clock_monotonic_ms();
+    if (r->gateway->transport && !r->said_so) {
         log_warning("what RabbitMQ finds no way for is not published again: %s", e->text);
-    else
+        r->said_so = true;
+    } else {
         log_debug("receipts: %s", e->text);
+    }
     err_clear(e);
     broker_drop(r->broker); /* dead now */
     r->broker = startup_open_broker(r->gateway->config, "postdate receipts", e);
@@ -111,42 +107,60 @@ static int connect(struct receipts *r, struct err *e)
         return -1;
     r->fresh.count = r->locked.count = 0; /* they come again */
     r->broker = startup_open_broker(g->config, "postdate receipts", e);
-    if (!r->broker || receipt_doubt_connected(&r->doubt, r->broker, r->lag_ms, e) != 0 ||
-        consume_unrouted(r, e) != 0 || broker_declare_queue(r->broker, RECEIPT_QUEUE, NULL, 0, e) != 0 ||
-        broker_consume(r->broker, RECEIPT_QUEUE, RECEIPT_QUEUE, PREFETCH, e) != 0) {
+    if (!r->broker || consume_unrouted(r, e) != 0 ||
+        receipt_doubt_connected(&r->doubt, r->broker, !r->no_unrouted, r->mark.lag_ms, e) != 0 ||
+        topology_declare_receipts(r->broker, e) != 0 ||
+        broker_consume(r->broker, TOPOLOGY_RECEIPT_QUEUE, TOPOLOGY_RECEIPT_QUEUE, PREFETCH, e) != 0) {
         watch_failed(&g->rabbitmq, e);
         return -1;
     }
     watch_succeeded(&g->rabbitmq);
-    if (r->connected_ms) { /* the queue may be a new one, to which nothing is bound */
+    if (r->connected) { /* the queue may be a new one, to which nothing is bound */
         atomic_fetch_add(&g->waiting_room, 1);
         wake_ring(&g->hander_wake);
     }
-    r->connected_ms = mono_ms();
+    r->connected = true;
+    receipt_mark_connected(&r->mark);
     gateway_set_up(g, UP_RECEIPTS);
     return 0;
+}
+
+/* Is it allowed by now? A refusal costs the connection, so another one asks. */
+static bool is_unrouted_allowed(struct receipts *r)
+{
+    struct err e = {0};
+    if (!r->no_unrouted || !r->gateway->transport || clock_monotonic_ms() - r->probed_ms < PROBE_MS)
+        return false;
+    r->probed_ms = clock_monotonic_ms();
+    struct broker *b = startup_open_broker(r->gateway->config, "postdate probe", &e);
+    bool allowed = b && topology_declare_unrouted(b, &e) == 0;
+    broker_close(b);
+    return allowed;
 }
 
 static int collect(struct receipts *r, struct err *e)
 {
     struct batch *b = &r->fresh;
     b->count = 0;
-    r->least_due_ms = INT64_MAX;
     while (b->count < BATCH_MAX && b->count + r->locked.count < PREFETCH) {
         struct broker_event ev;
         struct message_id id;
+        int64_t asked_ms = clock_monotonic_ms();
         arena_reset(&r->arena);
         if (broker_next_event(r->broker, &r->arena, 0, b->count ? 0 : WAIT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s or %s", RECEIPT_QUEUE,
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s or %s", TOPOLOGY_RECEIPT_QUEUE,
                            TOPOLOGY_UNROUTED);
-        if (ev.kind == BROKER_EVENT_NONE)
+        if (ev.kind == BROKER_EVENT_NONE) {
+            receipt_doubt_empty(&r->doubt, asked_ms);
             return 0;
+        }
         receipt_doubt_heard(&r->doubt);
         if (ev.kind != BROKER_EVENT_DELIVERY)
             continue;
-        if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id)) { /* not one of ours: forgotten */
+        if (!outgoing_id(ev.properties, &id) || !message_id_is_ours(id)) {
+            receipt_mark_other(&r->mark, ev.properties);
             if (broker_ack(r->broker, ev.tag, false, e) != 0)
                 return -1;
             continue;
@@ -155,8 +169,8 @@ static int collect(struct receipts *r, struct err *e)
             bytes_equal_str(ev.text, TOPOLOGY_UNROUTED) || bytes_equal_str(ev.text, TOPOLOGY_UNROUTED_EARLY);
         if (unrouted)
             unrouted_heard(&r->unrouted, ev.properties);
-        else if (message_id_due_ms(id) < r->least_due_ms)
-            r->least_due_ms = message_id_due_ms(id);
+        else
+            receipt_mark_receipt(&r->mark, id);
         b->ids[b->count] = id;
         b->unrouted[b->count] = unrouted;
         b->tags[b->count++] = ev.tag;
@@ -234,46 +248,24 @@ static int settle_batch(struct receipts *r, struct batch *b, struct err *e)
 
 static int settle_locked(struct receipts *r, struct err *e)
 {
-    if (mono_ms() - r->locked_ms < LOCKED_MS)
+    if (clock_monotonic_ms() - r->locked_ms < LOCKED_MS)
         return 0;
-    r->locked_ms = mono_ms();
+    r->locked_ms = clock_monotonic_ms();
     return settle_batch(r, &r->locked, e);
-}
-
-static void move_mark(struct receipts *r)
-{
-    struct gateway *g = r->gateway;
-    int64_t now_mono_ms = mono_ms(), now_ms;
-    int64_t grace_ms = g->config->handover.grace_ms;
-    if (!gateway_now_ms(g, &now_ms))
-        return;
-    if (now_mono_ms - r->lag_seen_ms >= LAG_REMEMBERED_MS)
-        r->lag_ms = 0;
-    if (now_ms - r->least_due_ms >= r->lag_ms) { /* never, when none came */
-        r->lag_ms = now_ms - r->least_due_ms;
-        r->lag_seen_ms = now_mono_ms;
-    }
-    if (now_mono_ms - r->connected_ms < (grace_ms < START_MS ? grace_ms : START_MS))
-        return;
-    int64_t mark_ms = now_ms - r->lag_ms;
-    for (size_t i = 0; i < r->locked.count; i++)
-        if (message_id_due_ms(r->locked.ids[i]) < mark_ms)
-            mark_ms = message_id_due_ms(r->locked.ids[i]);
-    atomic_store(&g->receipts_mark_ms, mark_ms);
-    atomic_store(&g->receipts_marked_ms, now_mono_ms);
 }
 
 static void run_connected(struct receipts *r, struct err *e)
 {
-    while (!gateway_stopping(r->gateway, STOP_PUBLISHERS)) {
-        if (receipt_doubt_pulse(&r->doubt, r->broker, r->pg, r->lag_ms, e) != 0 || collect(r, e) != 0 ||
+    while (!gateway_stopping(r->gateway, STOP_PUBLISHERS) && !is_unrouted_allowed(r)) {
+        if (receipt_doubt_pulse(&r->doubt, r->broker, r->pg, r->mark.lag_ms, e) != 0 ||
+            receipt_mark_ping(&r->mark, r->broker, e) != 0 || collect(r, e) != 0 ||
             settle_batch(r, &r->fresh, e) != 0 || settle_locked(r, e) != 0)
             return;
         if (r->fresh.count == 0) {
             receipt_doubt_tell(&r->doubt);
             unrouted_tell(&r->unrouted);
         }
-        move_mark(r);
+        receipt_mark_move(&r->mark, r->locked.ids, r->locked.count);
     }
 }
 
@@ -288,6 +280,7 @@ void *receipts_thread(void *arg)
         _exit(1); /* as a crash: nothing accepted is lost */
     }
     r->gateway = r->unrouted.gateway = g;
+    receipt_mark_init(&r->mark, g);
     arena_init(&r->arena, 1 << 20);
     while (!gateway_stopping(g, STOP_PUBLISHERS)) {
         if (connect(r, &e) == 0) {

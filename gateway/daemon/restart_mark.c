@@ -28,12 +28,12 @@ static int publish_mark(struct broker *b, const char *queue, struct err *e)
 /* Asking for the queue's length would not do: the queue answers that before it takes what came earlier. */
 static int wait_confirmed(struct broker *b, const char *queue, struct err *e)
 {
-    int64_t give_up_ms = clock_monotonic_ns() / 1000000 + CONFIRM_MS;
+    int64_t give_up_ms = clock_monotonic_ms() + CONFIRM_MS;
     struct broker_event ev = {.kind = BROKER_EVENT_NONE};
     struct arena arena;
     int rc = 0;
     arena_init(&arena, 1 << 16);
-    while (rc == 0 && ev.kind != BROKER_EVENT_ACK && clock_monotonic_ns() / 1000000 < give_up_ms) {
+    while (rc == 0 && ev.kind != BROKER_EVENT_ACK && clock_monotonic_ms() < give_up_ms) {
         arena_reset(&arena);
         rc = broker_next_event(b, &arena, 1 << 10, 100, &ev, e);
         if (rc == 0 && (ev.kind == BROKER_EVENT_RETURN || ev.kind == BROKER_EVENT_NACK))

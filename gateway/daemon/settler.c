@@ -48,16 +48,17 @@ static void fill_batch(struct settler *s)
 /* Tried again after LATER_MS. */
 static void keep_for_later(struct settler *s, size_t i)
 {
+    outcomes_put_aside(&s->gateway->outcomes, s->batch[i]);
     s->batch[i]->next = s->later;
     s->later = s->batch[i];
     s->batch[i] = NULL;
-    s->later_ms = clock_monotonic_ns() / 1000000 + LATER_MS;
+    s->later_ms = clock_monotonic_ms() + LATER_MS;
 }
 
 static void done_with(struct settler *s, size_t i)
 {
-    said_add(&s->said, &s->items[i], s->batch[i]->instance, clock_monotonic_ns() / 1000000);
-    held_free(s->batch[i]);
+    said_add(&s->said, &s->items[i], s->batch[i]->instance, clock_monotonic_ms());
+    outcomes_free(&s->gateway->outcomes, s->batch[i]);
     s->batch[i] = NULL;
 }
 
@@ -122,7 +123,7 @@ static void on_unclear(struct settler *s)
             s->backlog = h;
             continue;
         }
-        held_free(h);
+        outcomes_free(&s->gateway->outcomes, h);
         gateway_end_instance(s->gateway);
     }
 }
@@ -156,7 +157,7 @@ static void append(struct held **list, struct held *more)
 
 static void gather(struct settler *s)
 {
-    if (s->later && clock_monotonic_ns() / 1000000 >= s->later_ms) {
+    if (s->later && clock_monotonic_ms() >= s->later_ms) {
         append(&s->backlog, s->later);
         s->later = NULL;
     }

@@ -4,6 +4,7 @@
  * the gateway itself. A transport that is named is taken or the gateway does not start. Declared here once
  * before the threads start, so that a refusal is said at the start and not by a gateway that never gets
  * ready. */
+#include "amqp/topology.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
@@ -14,7 +15,7 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
     struct broker *b = startup_open_broker(g->config, "postdate startup", e);
     if (!b)
         return -1;
-    int rc = o.receipt_queue ? broker_declare_queue(b, o.receipt_queue, NULL, 0, e) : 0;
+    int rc = o.receipt_queue ? topology_declare_receipts(b, e) : 0;
     if (rc == 0)
         rc = t->declare(b, &o, e);
     broker_close(b);

@@ -37,7 +37,7 @@ int unrouted_settle(struct unrouted *u, struct pg *pg, const struct message_id *
 
 void unrouted_tell(struct unrouted *u)
 {
-    int64_t now_ms = clock_monotonic_ns() / 1000000;
+    int64_t now_ms = clock_monotonic_ms();
     char shown[200];
     if (u->count == 0 || (u->said_ms && now_ms - u->said_ms < SAY_MS))
         return;

@@ -24,7 +24,7 @@ void watch_failed(struct watch *w, const struct err *e)
     bool news = !w->away;
     if (news) {
         w->away = true;
-        w->since_ms = clock_monotonic_ns() / 1000000;
+        w->since_ms = clock_monotonic_ms();
     }
     pthread_mutex_unlock(&w->lock);
     if (news)
@@ -36,7 +36,7 @@ void watch_succeeded(struct watch *w)
     pthread_mutex_lock(&w->lock);
     bool news = w->away;
     w->away = false;
-    int64_t away_ms = clock_monotonic_ns() / 1000000 - w->since_ms;
+    int64_t away_ms = clock_monotonic_ms() - w->since_ms;
     pthread_mutex_unlock(&w->lock);
     char text[32];
     if (news)

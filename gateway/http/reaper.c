@@ -9,17 +9,12 @@
 
 #define TICK_NS 100000000L
 
-static int64_t now_ms(void)
-{
-    return clock_monotonic_ns() / 1000000;
-}
-
 void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r)
 {
     if (c == NULL)
         return;
     pthread_mutex_lock(&h->lock);
-    c->deadline_ms = now_ms() + h->gateway->config->http.timeout_ms;
+    c->deadline_ms = clock_monotonic_ms() + h->gateway->config->http.timeout_ms;
     c->request = r;
     pthread_mutex_unlock(&h->lock);
 }
@@ -63,7 +58,7 @@ void http_connection_event(void *http, struct MHD_Connection *mhd, void **socket
     if (c == NULL)
         return; /* its requests are refused */
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    c->deadline_ms = now_ms() + h->gateway->config->http.timeout_ms;
+    c->deadline_ms = clock_monotonic_ms() + h->gateway->config->http.timeout_ms;
     add(h, c);
 }
 
@@ -97,7 +92,7 @@ void *http_reaper(void *http)
     while (!atomic_load(&h->ending)) {
         nanosleep(&tick, NULL);
         pthread_mutex_lock(&h->lock);
-        int64_t now = now_ms();
+        int64_t now = clock_monotonic_ms();
         for (struct http_connection *c = h->connections; c != NULL; c = c->next) {
             if (c->deadline_ms > now)
                 continue;

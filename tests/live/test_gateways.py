@@ -1,8 +1,10 @@
 """Several gateways on one database and broker: they share the work, and what one of them leaves behind is taken over."""
+import os
+import signal
 import time
 
 import harness
-from harness import LiveTest, wait_until
+from harness import LiveTest, now_ms, wait_until
 
 COUNT = 500 if harness.SAN else 2000
 BATCH = 2000   # what a publisher has in its hands: unconfirmed at most
@@ -94,6 +96,32 @@ class Gateways(LiveTest):
         self.assertEqual((first.term(), second.term()), (0, 0))
         self.assertEqual(p.counts(), {'delivered': COUNT})
         self.assertEqual(p.client().depth('q'), 0)
+
+    def test_one_that_dies_while_the_database_stands_still_leaves_few_duplicates(self):
+        """What it published and could not settle: it stops publishing at 500. The database goes on, or does not."""
+        p = self.p = self.place()
+        first = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        p.client().queue('q', 'k')
+        p.load('publish', '--routing-key', 'k', '--count', COUNT, '--due-at-ms', now_ms() + 4000).result()
+        self.wait_claimed(COUNT)
+        settler = int(p.value("select pid from pg_stat_activity where application_name = 'postdate settler' "
+                              f"and datname = '{p.database}'"))
+        os.kill(settler, signal.SIGSTOP)
+        try:
+            depths = [0]
+
+            def stands():
+                depths.append(p.client().depth('q'))
+                return depths[-1] > 0 and depths[-1] == depths[-2]
+            wait_until(stands, 30, 'the gateway to stop publishing', 0.5)
+            first.kill9()
+        finally:
+            os.kill(settler, signal.SIGCONT)
+        published = depths[-1]
+        self.assertLess(published, 1000)
+        p.gateway()
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be delivered')
+        self.assertLessEqual(p.client().depth('q'), COUNT + published)
 
     def test_four_share_the_work_without_duplicates(self):
         count = COUNT * 2

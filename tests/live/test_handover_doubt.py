@@ -1,6 +1,7 @@
 """RabbitMQ dies while what it waited with falls due into a classic queue that nobody reads. Such a queue writes what comes
 without a confirm to disk only when it is idle; the receipts were on disk at once. Nothing may be missing."""
 import time
+import urllib.parse
 
 import harness
 from handover_kit import Checks, OwnServers, handover
@@ -66,6 +67,31 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.assert_said_once(g)
 
     @harness.not_san
+    def test_another_gateway_that_knows_of_no_death_reads_the_receipts(self):
+        """One that was started since. The one that lived on, paused until after the other has settled all, finds them;
+        and what it then reads, sent before RabbitMQ died, is no sign of life of later. More than its prefetch."""
+        count, p, grace_s = 2500, self.place(), 3
+        first = p.gateway(**handover(self.transport, grace=f'{grace_s}s'))
+        c = p.client()
+        c.queue('unread', 'k')
+        wait_until(lambda: p.stack.rabbitmqctl('list_queues', '-p', p.vhost, '--silent', 'name').count('postdate.mark.') == 1, 20,
+                   'its mark to be placed')
+        for i in range(count):
+            c.publish('k', b'%d' % i, {'x-delay': 5000})
+        wait_until(lambda: p.counts() == {'handed': count}, 10, 'all to be handed over')
+        first.pause()
+        wait_until(lambda: p.client().depth('unread') == count, 20, 'RabbitMQ to let them go')
+        time.sleep(1)  # for what is written when a queue has been idle for 0.2 s
+        self.restart('kill')
+        p.client().channel.queue_purge('unread')
+        p.gateway(**handover(self.transport, grace=f'{grace_s}s'))
+        wait_until(lambda: p.counts() == {'delivered': count}, 60, 'the other one to believe the receipts')
+        time.sleep(grace_s + 1)
+        first.resume()
+        wait_until(lambda: p.client().depth('unread') == count, 60, 'all that was lost to be published again')
+        wait_until(lambda: p.counts() == {'delivered': count}, 20, 'all to be settled')
+
+    @harness.not_san
     def test_killed_while_the_gateway_can_not_settle(self):
         """The receipts are unread when the broker dies."""
         p = self.place()
@@ -113,10 +139,12 @@ class DueWhileAway(OwnServers):
     queues = 16
     count = 400
 
-    def away(self, how, gateway_lives=True):
+    def away(self, how, gateway_lives=True, refused=False):
         p = self.place()
         settings = handover(self.transport, grace='10s')
         g = p.gateway(**settings)
+        if refused:
+            self.refuse_for_a_while(p, g)
         c = p.client()
         names = [c.queue(f'quorum.{i}', 'away', arguments={'x-queue-type': 'quorum'}) for i in range(self.queues)]
         # RabbitMQ 3.10 may not find the quorum queue that was declared last when it is killed soon after, and no message for
@@ -143,20 +171,40 @@ class DueWhileAway(OwnServers):
         c = p.client()
         twice = 0
         for name in names:
-            bodies = []
-            for _, _, body in c.channel.consume(name, auto_ack=True, inactivity_timeout=0.5):
-                if body is None:
-                    break
-                bodies.append(body)
-            c.channel.cancel()
+            bodies = self.read_all(c, name)
             self.assertEqual(len(set(bodies)), self.count, f'{name}: lost')
             twice += len(bodies) - self.count
         print(f'note {self.transport}: {self.count} fell due while RabbitMQ was away ({how}), for {self.queues} quorum queues: '
               f'none missing, {twice / self.queues:.0f} twice in each', flush=True)
         self.assertEqual(twice, 0)
 
+    def read_all(self, c, name):
+        """The bodies in a queue. A quorum queue writes down what it gives out, so on a busy disk a pause is not the end."""
+        bodies, give_up = [], time.monotonic() + 30
+        for _, _, body in c.channel.consume(name, auto_ack=True, inactivity_timeout=0.5):
+            if body is not None:
+                bodies.append(body)
+            elif len(set(bodies)) == self.count or time.monotonic() > give_up:
+                break
+        c.channel.cancel()
+        return bodies
+
     def test_killed(self):
         self.away('kill')
+
+    def refuse_for_a_while(self, p, g):
+        user = urllib.parse.urlsplit(p.amqp).username
+        self.addCleanup(self.servers.rabbitmqctl, 'set_permissions', '-p', p.vhost, user, '.*', '.*', '.*')
+        self.servers.rabbitmqctl('set_permissions', '-p', p.vhost, user, '', '', '')
+        self.servers.rabbitmqctl('eval', 'rabbit_networking:close_all_connections(<<"test">>), ok.')
+        g.wait_log('finds no way for is not published again')
+        self.servers.rabbitmqctl('set_permissions', '-p', p.vhost, user, '.*', '.*', '.*')
+        g.wait_log('RabbitMQ can wait with messages again', 40)
+
+    @harness.not_san
+    def test_killed_after_rights_were_missing_for_a_while(self):
+        """What comes back is read when the gateway may do so again."""
+        self.away('kill', refused=True)
 
     def test_stopped_while_no_gateway_runs(self):
         """What comes back waits for one."""
@@ -174,7 +222,7 @@ class TtlDueWhileAway(DueWhileAway, LiveTest):
 
 class PluginDueWhileAway(DueWhileAway, LiveTest):
     transport = 'plugin'
-    only_full = ('test_killed', 'test_stopped')
+    only_full = ('test_killed', 'test_stopped', 'test_killed_after_rights_were_missing_for_a_while')
 
 
 class TtlUnread(BrokerDiesUnread, LiveTest):
@@ -186,6 +234,6 @@ class TtlUnread(BrokerDiesUnread, LiveTest):
 @harness.not_san
 class PluginUnread(BrokerDiesUnread, LiveTest):
     transport = 'plugin'
-    only_full = ('test_killed_while_they_fall_due', 'test_killed_while_the_gateway_can_not_settle',
-                 'test_lost_connections_make_no_duplicates',
+    only_full = ('test_killed_while_they_fall_due', 'test_another_gateway_that_knows_of_no_death_reads_the_receipts',
+                 'test_killed_while_the_gateway_can_not_settle', 'test_lost_connections_make_no_duplicates',
                  'test_a_proper_stop_puts_only_what_fell_due_since_shortly_before_in_doubt')

@@ -52,10 +52,10 @@ class Overload(OwnServers, LiveTest):
     def alarm(self, on, off):
         count = 6000
         self.begin()
-        self.schedule(count, '4 s')
         size = Size(self.g)
-        self.servers.rabbitmqctl(*on)
+        self.servers.rabbitmqctl(*on)  # first, for this takes seconds: RabbitMQ blocks one that publishes, none that is done
         try:
+            self.schedule(count, '500 ms')
             self.g.wait_log('RabbitMQ blocks publishers', 40)
             past = "select now() > max(due) + interval '500 ms' from postdate.message"
             wait_until(lambda: self.p.value(past) == 't', 20, 'all to be due')
