@@ -1,6 +1,7 @@
 #include "gateway/daemon/bindings.h"
 
 #include "amqp/topology.h"
+#include "gateway/daemon/restart_mark.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
@@ -9,8 +10,6 @@
 
 #define REFRESH_MS 60000
 #define RETRY_MS 2000 /* after a failure */
-/* After a start of RabbitMQ the way stays closed for so long: an election takes up to a second or so (ra). */
-#define CLOSED_MS 2000
 #define CLOSED_LOOK_MS 250
 #define RESCUED_MS 10000 /* not more often because of what got lost */
 #define GOOD_MS 90000    /* longer than until the next refresh, which binds again */
@@ -136,7 +135,7 @@ static int may_open(struct bindings *b, struct err *e)
     }
     if (b->closed_ms == 0)
         b->closed_ms = clock_monotonic_ms();
-    return clock_monotonic_ms() - b->closed_ms >= CLOSED_MS;
+    return clock_monotonic_ms() - b->closed_ms >= RESTART_ELECTIONS_MS;
 }
 
 int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struct err *e)

@@ -16,11 +16,7 @@
 #define STOP_TAKES_MS 2000  /* from the end of the connections to that of the last queue that lets go */
 #define OTHERS_MS 500       /* between two looks at what other gateways settled … */
 #define OTHERS_FOR_MS 10000 /* … for so long after a start */
-/* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
- * leader yet: those take nothing, and nobody hears of it. An election takes up to a second or so (ra). But
- * where it starts without what is not durable all of that comes back (amqp/transport_exit.c). */
-#define START_MS 2000
-#define TELL_MS 5000 /* after a start: until most of it has been read */
+#define TELL_MS 5000        /* after a start: until most of it has been read */
 #define WHY HELD_MAYBE_LOST " shortly after it let this message go and may have lost it: published again"
 
 int receipt_doubt_open(struct receipt_doubt *d, struct gateway *g)
@@ -116,7 +112,7 @@ static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 {
     int64_t since_ms =
         d->shut_down ? d->empty_ms - STOP_BEHIND_MS : d->heard_ms - d->gateway->config->handover.grace_ms;
-    int64_t to_ms = clock_monotonic_ms() + START_MS;
+    int64_t to_ms = clock_monotonic_ms() + RESTART_ELECTIONS_MS;
     if (d->mark.swept && d->comes_back)
         to_ms = d->lost_ms + (d->shut_down ? STOP_TAKES_MS : 0);
     doubt_since(d, since_ms, to_ms, lag_ms);

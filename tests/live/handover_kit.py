@@ -96,7 +96,7 @@ class OwnServers(Checks):
     def setUpClass(cls):
         cls.servers = own_servers(cls.plugins)
         cls.servers.start()  # if they do not run
-        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(4)])
+        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(6)])
 
     def place(self, **options):
         """Never dropped: the whole stack is."""
