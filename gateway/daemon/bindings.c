@@ -28,21 +28,32 @@ static struct target_entry *find_target(struct bindings *b, struct bytes exchang
     return t;
 }
 
+/* A new connection may be one to a node that has just started. */
 static int open_broker(struct bindings *b, struct err *e)
 {
-    if (!b->broker)
-        b->broker = startup_open_broker(b->gateway->config, "postdate binder", e);
+    if (b->broker)
+        return 0;
+    b->closed_ms = 0;
+    b->broker = startup_open_broker(b->gateway->config, "postdate binder", e);
     return b->broker ? 0 : -1;
 }
 
 void bindings_end_look(struct bindings *b)
 {
+    b->look_until_ms = 0;
     if (b->broker && broker_is_dead(b->broker))
         broker_drop(b->broker);
+    else if (b->closed_ms)
+        return;
     else
         broker_close(b->broker);
     b->broker = NULL;
-    b->look_until_ms = 0;
+}
+
+void bindings_close(struct bindings *b)
+{
+    b->closed_ms = 0;
+    bindings_end_look(b);
 }
 
 static enum target_verdict bind_target(struct bindings *b, struct bytes exchange)
@@ -125,7 +136,8 @@ static void failed(struct bindings *b, const struct err *e)
     log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
 }
 
-/* 1: the way is open, or may be opened; 0: not yet; -1. */
+/* 1: the way is open, or may be opened; 0: not yet; -1. The time counts on one connection, which lives as
+ * long as the node does: the broker may start twice in a row. */
 static int may_open(struct bindings *b, struct err *e)
 {
     int open = transport_is_open(b->broker, e);

@@ -30,7 +30,8 @@ struct target_entry {
 
 struct bindings {
     struct gateway *gateway;
-    struct broker *broker; /* during a look, if something had to be bound; else NULL */
+    struct broker
+        *broker; /* during a look, if something had to be bound, and while closed_ms counts; else NULL */
     struct target_entry targets[BINDINGS_MAX];
     size_t target_count, next_victim;
     int epoch;         /* gateway.waiting_room when all was declared */
@@ -38,7 +39,7 @@ struct bindings {
     bool warned;       /* that it can't be */
     bool away;         /* RabbitMQ went away in the middle of a refresh */
     int64_t tried_ms;  /* monotonic; 0: never */
-    int64_t closed_ms; /* monotonic; since when the way is known to be closed (transport.h); 0: it is not */
+    int64_t closed_ms; /* monotonic; since when broker finds the way closed (transport.h); 0: it does not */
     int64_t look_until_ms; /* monotonic: no new binding after this */
 };
 
@@ -51,5 +52,6 @@ int bindings_refresh(struct bindings *b, struct pg *pg, int64_t db_now_ms, struc
  * some. */
 enum target_verdict bindings_reach(struct bindings *b, struct bytes exchange);
 void bindings_end_look(struct bindings *b);
+void bindings_close(struct bindings *b);
 
 #endif

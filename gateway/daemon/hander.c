@@ -167,5 +167,6 @@ void *hander_thread(void *arg)
             log_debug("hander: %s", e.text);
         pg_close(k.pg);
     }
+    bindings_close(&k.bindings);
     return NULL;
 }

@@ -3,6 +3,8 @@ without a confirm to disk only when it is idle; the receipts were on disk at onc
 import time
 import urllib.parse
 
+import pika
+
 import harness
 from handover_kit import Checks, OwnServers, handover
 from harness import LiveTest, now_ms, wait_until
@@ -192,6 +194,35 @@ class DueWhileAway(OwnServers):
     def test_killed(self):
         self.away('kill')
 
+    @harness.not_san
+    def test_killed_soon_after_a_start(self):
+        """The elections after the second start are waited for as well, and not only those after the first."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='10s'))
+
+        def is_open(c):
+            channel = c.connection.channel()
+            try:
+                channel.exchange_declare('postdate.open', passive=True)
+                channel.close()
+                return True
+            except pika.exceptions.ChannelClosedByBroker:
+                return False
+
+        self.servers.command('kill-rabbitmq')
+        self.servers.command('start-rabbitmq')
+        g.wait_log('RabbitMQ is back')
+        time.sleep(1)  # it looks each quarter of a second
+        self.assertFalse(is_open(p.client()))
+        self.servers.command('kill-rabbitmq')
+        time.sleep(5)
+        self.servers.command('start-rabbitmq')
+        c = p.client()
+        wait_until(lambda: len(g.lines_with('RabbitMQ is back')) == 2, 40, 'the gateway to be back', 0.02)
+        back_ms = now_ms()
+        wait_until(lambda: is_open(c), 30, 'the gateway to open the way', 0.05)
+        self.assertGreater(now_ms() - back_ms, 4000)
+
     def refuse_for_a_while(self, p, g):
         user = urllib.parse.urlsplit(p.amqp).username
         self.addCleanup(self.servers.rabbitmqctl, 'set_permissions', '-p', p.vhost, user, '.*', '.*', '.*')
@@ -222,7 +253,7 @@ class TtlDueWhileAway(DueWhileAway, LiveTest):
 
 class PluginDueWhileAway(DueWhileAway, LiveTest):
     transport = 'plugin'
-    only_full = ('test_killed', 'test_stopped', 'test_killed_after_rights_were_missing_for_a_while')
+    only_full = ('test_killed', 'test_stopped', 'test_killed_soon_after_a_start', 'test_killed_after_rights_were_missing_for_a_while')
 
 
 class TtlUnread(BrokerDiesUnread, LiveTest):
