@@ -145,8 +145,10 @@ static int may_open(struct bindings *b, struct err *e)
         b->closed_ms = 0;
         return open;
     }
-    if (b->closed_ms == 0)
+    if (b->closed_ms == 0) {
         b->closed_ms = clock_monotonic_ms();
+        log_debug("binder: RabbitMQ has started: for %d ms what it lets go comes back", RESTART_ELECTIONS_MS);
+    }
     return clock_monotonic_ms() - b->closed_ms >= RESTART_ELECTIONS_MS;
 }
 
