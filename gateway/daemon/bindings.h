@@ -30,8 +30,7 @@ struct target_entry {
 
 struct bindings {
     struct gateway *gateway;
-    struct broker
-        *broker; /* during a look that had to bind something, and while closed_ms counts; else NULL */
+    struct broker *broker; /* NULL between looks, except while closed_ms counts */
     struct target_entry targets[BINDINGS_MAX];
     size_t target_count, next_victim;
     int epoch;         /* gateway.waiting_room when all was declared */
