@@ -134,8 +134,8 @@ static void try_all(struct refusals *r)
     try_exchange(r, c->intake.exchange);
     try_queue(r, c->intake.queue, true);
     try_queue(r, expired, false);
-    try_right(r, INSPECT_CONFIGURE_QUEUE, REJECTED_QUEUE);
-    try_queue(r, CONTROL_QUEUE, false);
+    try_right(r, INSPECT_CONFIGURE_QUEUE, TOPOLOGY_REJECTED_QUEUE);
+    try_queue(r, TOPOLOGY_CONTROL_QUEUE, false);
     for (size_t i = 0; i < c->route_count; i++)
         try_exchange(r, c->routes[i].intake_exchange);
     if (doctor_owns_delivery(r->doctor))
@@ -238,12 +238,12 @@ void doctor_check_topology(struct doctor *d)
     const struct topology t = {.intake_exchange = c->intake.exchange,
                                .intake_queue = c->intake.queue,
                                .delivery_exchange = c->delivery.exchange,
-                               .rejected_queue = REJECTED_QUEUE};
+                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     char expired[300];
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
-    const char *const queues[] = {c->intake.queue, expired, REJECTED_QUEUE, CONTROL_QUEUE};
+    const char *const queues[] = {c->intake.queue, expired, TOPOLOGY_REJECTED_QUEUE, TOPOLOGY_CONTROL_QUEUE};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
         count[1 + fit_queue(d, &t, queues[i])]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
@@ -274,7 +274,7 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
         return;
     }
     doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s parked in %s", q->ready,
-                  q->ready == 1 ? " is" : "s are", REJECTED_QUEUE);
+                  q->ready == 1 ? " is" : "s are", TOPOLOGY_REJECTED_QUEUE);
     doctor_remedy(
         d, "look at them in the management UI, or with any client: the header x-postdate-error tells the "
            "reason of each, x-postdate-routing-key where it was to go; publish them again corrected, or "
@@ -298,8 +298,8 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, CONTROL_QUEUE, TOPOLOGY_RECEIPT_QUEUE,
-                                 TOPOLOGY_UNROUTED, REJECTED_QUEUE};
+    const char *const names[] = {d->config->intake.queue, TOPOLOGY_CONTROL_QUEUE, TOPOLOGY_RECEIPT_QUEUE,
+                                 TOPOLOGY_UNROUTED, TOPOLOGY_REJECTED_QUEUE};
     static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.receipts",
                                                   "broker.unrouted", "broker.rejected"};
     const int count = sizeof names / sizeof names[0];

@@ -5,9 +5,6 @@
 #include "amqp/topology.h"
 #include "gateway/cli/doctor.h"
 
-#define REJECTED_QUEUE TOPOLOGY_REJECTED_QUEUE
-#define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
-
 /* How to connect as the gateway does; points into the configuration. */
 struct broker_options doctor_broker_options(const struct doctor *d);
 /* The delivery exchange is one that the gateway declares: not the default one, none of the broker's own. */
