@@ -3,7 +3,9 @@
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
  * least half a lead before it is due. What is accepted later than that rings claimer_wake. Most looks are
  * hot: they start FLOOR_BELOW under the point that the last one reached, past the dead index entries of what
- * is done. Once a second a sweep looks from the beginning, for retries and late commits. */
+ * is done. Once a second a sweep looks from the beginning, for late commits and for what somebody had locked:
+ * less often where an old snapshot keeps so many dead entries that it takes long, and after what is due just
+ * now. */
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/target.h"
 #include "gateway/log.h"
@@ -14,6 +16,8 @@
 #define CLAIM_BYTES (8 * 1024 * 1024)
 #define FLOOR_BELOW_MS 2000
 #define SWEEP_EVERY_MS 1000
+#define SWEEP_EVERY_MOST_MS 5000
+#define SWEEP_SHARE 20 /* one of them takes no more than a twentieth of the time, up to the most */
 #define CLOCK_EVERY_MS 250
 #define FULL_NAP_MS 5 /* until memory is free for more */
 
@@ -23,7 +27,8 @@ struct claimer {
     struct pg *pg;
     int64_t
         reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
-    int64_t swept_ms, sampled_ms; /* monotonic */
+    int64_t sweep_at_ms, sampled_ms; /* monotonic: the next sweep, the last sample */
+    bool more;                       /* the last look left something */
     int32_t instance;
     int64_t look_next_at_ms; /* greatest next_at of the rows of this look */
     size_t look_bytes;       /* their bodies and properties, as they came */
@@ -75,6 +80,13 @@ static int sample_clock(struct claimer *c, struct err *e)
     return 0;
 }
 
+/* From the beginning of a sweep that took so long to that of the next. */
+static int64_t sweep_pause_ms(int64_t took_ms)
+{
+    int64_t ms = took_ms * SWEEP_SHARE;
+    return ms < SWEEP_EVERY_MS ? SWEEP_EVERY_MS : ms < SWEEP_EVERY_MOST_MS ? ms : SWEEP_EVERY_MOST_MS;
+}
+
 enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
 
 /* One look: was that all for now, is there probably more, or is there no memory for more? */
@@ -88,7 +100,7 @@ static enum looked look(struct claimer *c, struct err *e)
         return LOOKED_DONE;
     if (bytes >= HELD_BYTES_MAX || count >= HELD_COUNT_MAX)
         return LOOKED_FULL;
-    bool sweep = mono_ms - c->swept_ms >= SWEEP_EVERY_MS;
+    bool sweep = mono_ms >= c->sweep_at_ms + (c->more ? SWEEP_EVERY_MOST_MS : 0);
     size_t bytes_left = HELD_BYTES_MAX - bytes, rows_left = HELD_COUNT_MAX - count;
     struct claim_request q = {
         .kind = CLAIM_DUE,
@@ -106,11 +118,11 @@ static enum looked look(struct claimer *c, struct err *e)
         gateway_end_instance(g);
     if (n < 0)
         return LOOKED_ERROR;
-    bool more = n == q.rows_max || c->look_bytes > (size_t)q.bytes_max / 2;
-    c->reached_ms = more && c->look_next_at_ms < db_now_ms ? c->look_next_at_ms : db_now_ms;
+    c->more = n == q.rows_max || c->look_bytes > (size_t)q.bytes_max / 2;
+    c->reached_ms = c->more && c->look_next_at_ms < db_now_ms ? c->look_next_at_ms : db_now_ms;
     if (sweep)
-        c->swept_ms = mono_ms;
-    return more ? LOOKED_MORE : LOOKED_DONE;
+        c->sweep_at_ms = mono_ms + sweep_pause_ms(clock_monotonic_ms() - mono_ms);
+    return c->more ? LOOKED_MORE : LOOKED_DONE;
 }
 
 static void run_connected(struct claimer *c, struct err *e)
@@ -155,7 +167,8 @@ void *claimer_thread(void *arg)
         watch_succeeded(&g->postgres);
         gateway_set_up(g, UP_CLAIMER);
         attempt = 0;
-        c.sampled_ms = c.swept_ms = 0;
+        c.sampled_ms = c.sweep_at_ms = 0;
+        c.more = false;
         err_clear(&e);
         run_connected(&c, &e);
         if (e.kind != ERR_NONE)
