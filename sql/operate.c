@@ -136,9 +136,9 @@ int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct m
     return operate_one(c, scope, sql_query_op_reschedule, id, &d, out, out_id, e);
 }
 
-/* 1: found, 0: not, -1: error. */
-static int find_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange, struct bytes key,
-                    struct message_id *out, struct err *e)
+/* What the query says of the message with this key: $1 exchange, $2 key, $3 scope. */
+static PGresult *query_key(struct pg *c, const struct operate_scope *scope, const char *query,
+                           struct bytes exchange, struct bytes key, struct err *e)
 {
     struct pg_params p = {0};
     struct buf array;
@@ -146,35 +146,39 @@ static int find_key(struct pg *c, const struct operate_scope *scope, struct byte
     pg_add_bytes(&p, exchange);
     pg_add_bytes(&p, key);
     operate_add_array(&p, &array);
-    PGresult *r = rc == 0 ? operate_query(c, sql_query_op_find_key, &p, e) : NULL;
-    rc = r ? PQntuples(r) > 0 : -1;
-    if (rc > 0)
-        *out = pg_id(r, 0, 0);
-    PQclear(r);
+    PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
     buf_free(&array);
-    return rc;
+    return r;
 }
 
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
                        struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
-    struct message_id id = {{0}};
-    int found = find_key(c, scope, exchange, key, &id, e);
-    if (found > 0)
-        return operate_cancel(c, scope, id, out, out_id, e);
-    *out = OPERATE_NOT_FOUND;
-    if (out_id)
-        *out_id = id;
-    return found;
+    const struct message_id none = {{0}};
+    PGresult *r = query_key(c, scope, sql_query_op_cancel_key, exchange, key, e);
+    int rc = r ? 0 : -1;
+    if (r && PQntuples(r) > 0)
+        rc = read_answer(r, none, out, out_id, e);
+    else if (r) {
+        *out = OPERATE_NOT_FOUND;
+        if (out_id)
+            *out_id = none;
+    }
+    PQclear(r);
+    return rc;
 }
 
 int operate_find_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange, struct bytes key,
                      struct message_id *out, struct err *e)
 {
     char key_text[120], exchange_text[120];
-    int found = find_key(c, scope, exchange, key, out, e);
-    if (found != 0)
-        return found < 0 ? -1 : 0;
+    PGresult *r = query_key(c, scope, sql_query_op_find_key, exchange, key, e);
+    bool found = r && PQntuples(r) > 0;
+    if (found)
+        *out = pg_id(r, 0, 0);
+    PQclear(r);
+    if (!r || found)
+        return r ? 0 : -1;
     return err_set(e, ERR_NOT_FOUND, "no message has the key '%s' in exchange '%s'",
                    bytes_printable(key, key_text, sizeof key_text),
                    bytes_printable(exchange, exchange_text, sizeof exchange_text));
