@@ -15,6 +15,9 @@ struct message_id {
 
 /* due_ms: 0..TIMESTAMP_MAX_MS; random: 10 bytes from a good source (getrandom(2)). */
 struct message_id message_id_make(int64_t due_ms, const uint8_t random[10]);
+/* The first and the last id of a due time, for bounds. */
+struct message_id message_id_least(int64_t due_ms);
+struct message_id message_id_greatest(int64_t due_ms);
 int64_t message_id_due_ms(struct message_id id);
 bool message_id_equal(struct message_id a, struct message_id b);
 

@@ -71,17 +71,10 @@ static int64_t read_number(struct pg *c, const char *query, struct err *e)
     return number;
 }
 
-static int run_query(struct pg *c, const char *query, struct err *e)
-{
-    PGresult *r = pg_query(c, query, NULL, e);
-    PQclear(r);
-    return r ? 0 : -1;
-}
-
 /* Takes the lock, and finds out whether all of the batch is to be looked up. */
 static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, struct err *e)
 {
-    if (run_query(c, redeliveries ? sql_query_redelivery_exclude : sql_query_redelivery_share, e) != 0)
+    if (pg_run(c, redeliveries ? sql_query_redelivery_exclude : sql_query_redelivery_share, NULL, e) < 0)
         return -1;
     int64_t number = read_number(c, redeliveries ? sql_query_redelivery_count : sql_query_redelivery_seen, e);
     if (number < 0)

@@ -27,9 +27,10 @@ int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct pg_params p = {0};
+    int64_t due_floor_ms = q->kind == CLAIM_DUE ? q->floor_ms - DAY_MS : q->floor_ms;
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, q->floor_ms);
+    pg_add_time(&p, due_floor_ms > 0 ? due_floor_ms : 0);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);

@@ -17,8 +17,9 @@ enum claim_kind {
 struct claim_request {
     enum claim_kind kind;
     int32_t instance;
-    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
-    int64_t floor_ms;         /* skip rows whose next_at or due lies before this; 0: a full sweep */
+    int64_t horizon_ms; /* rows due to be tried up to this point in time */
+    int64_t floor_ms; /* skip rows whose next_at or due lies before this; 0: a full sweep. CLAIM_DUE: due may
+                         lie a day before, for retries */
     int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */

@@ -83,7 +83,6 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
 /* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
 static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
 {
-    static const uint8_t least[10];
     struct pg_params p = {0};
     pg_add_time(&p, from_ms);
     pg_add_time(&p, to_ms);
@@ -97,7 +96,7 @@ static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct e
     PQclear(r);
     if (!waits)
         return 0;
-    struct message_id before = message_id_make(first_ms, least);
+    struct message_id before = message_id_least(first_ms);
     if (memcmp(before.b, w->at.after_id.b, sizeof before.b) > 0)
         w->at.after_id = before;
     return 1;

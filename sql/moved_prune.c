@@ -9,7 +9,6 @@
 
 int moved_prune(struct pg *c, struct err *e)
 {
-    static const uint8_t least[10];
     int64_t *days = NULL, removed = 1;
     int n = lookup_filled_days(c, &days, e);
     if (n <= 0) {
@@ -17,7 +16,7 @@ int moved_prune(struct pg *c, struct err *e)
         return n;
     }
     /* Ids sort like due times: all that are less belong to days before the first one that is kept. */
-    struct message_id bound = message_id_make(days[0], least);
+    struct message_id bound = message_id_least(days[0]);
     free(days);
     for (int i = 0; i < ROUNDS_MAX && removed > 0; i++) {
         struct pg_params p = {0};

@@ -213,10 +213,8 @@ out:
 int settle_by_receipts(struct pg *c, int64_t from_due_ms, int64_t to_due_ms, int64_t since_ms,
                        struct message_id *out, size_t most, struct err *e)
 {
-    static const uint8_t least[10] = {0};
-    static const uint8_t greatest[10] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    struct message_id first = message_id_make(from_due_ms, least);
-    struct message_id last = message_id_make(to_due_ms, greatest);
+    struct message_id first = message_id_least(from_due_ms);
+    struct message_id last = message_id_greatest(to_due_ms);
     struct pg_params p = {0};
     pg_add_id(&p, &first);
     pg_add_id(&p, &last);

@@ -3,9 +3,9 @@
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
  * least half a lead before it is due. What is accepted later than that rings claimer_wake. Most looks are
  * hot: they start FLOOR_BELOW under the point that the last one reached, past the dead index entries of what
- * is done. Once a second a sweep looks from the beginning, for late commits and for what somebody had locked:
- * less often where an old snapshot keeps so many dead entries that it takes long, and after what is due just
- * now. */
+ * is done. Once a second a sweep looks from the beginning, for late commits, what somebody had locked, and
+ * retries of what was due a day ago: less often where an old snapshot keeps so many dead entries that it
+ * takes long, and after what is due just now. */
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/target.h"
 #include "gateway/log.h"

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-int64_t desk_now_ms(void)
-{
-    return clock_monotonic_ms();
-}
-
 static void queue_open(struct desk_queue *q)
 {
     pthread_condattr_t a;
@@ -87,7 +82,7 @@ int desk_line_connect(struct desk_line *line, struct err *e)
     line->pg = NULL;
     if (!atomic_load(&g->stored_ready))
         return err_set(e, ERR_AWAY, "the gateway is starting");
-    if (desk_now_ms() < line->retry_at_ms)
+    if (clock_monotonic_ms() < line->retry_at_ms)
         return err_set(e, ERR_AWAY, "the database was away a moment ago");
     line->pg = pg_open(g->config->postgres.url, line->name, e);
     if (line->pg && migrate_check(line->pg, "", "", false, e) == 0) {
@@ -99,7 +94,7 @@ int desk_line_connect(struct desk_line *line, struct err *e)
     pg_close(line->pg);
     line->pg = NULL;
     int64_t pause_ms = watch_pause_ms(&line->attempt);
-    line->retry_at_ms = desk_now_ms() + (pause_ms < 1000 ? pause_ms : 1000);
+    line->retry_at_ms = clock_monotonic_ms() + (pause_ms < 1000 ? pause_ms : 1000);
     return -1;
 }
 
@@ -207,7 +202,7 @@ bool desk_counts(struct desk *d, struct status_report *out, int64_t *age_ms)
     pthread_mutex_lock(&d->counts_lock);
     bool known = d->counted_ms != 0;
     *out = d->counts;
-    *age_ms = desk_now_ms() - d->counted_ms;
+    *age_ms = clock_monotonic_ms() - d->counted_ms;
     pthread_mutex_unlock(&d->counts_lock);
     return known;
 }

@@ -17,7 +17,7 @@ struct accountant {
 
 static int check(struct accountant *a, struct err *e)
 {
-    int64_t now_ms = desk_now_ms();
+    int64_t now_ms = clock_monotonic_ms();
     if (a->line.pg && now_ms - a->checked_ms < 2 * TICK_MS)
         return 0;
     int rc = desk_line_connect(&a->line, e);
@@ -32,16 +32,16 @@ static int count(struct accountant *a, struct err *e)
 {
     struct desk *d = a->desk;
     struct status_report report;
-    int64_t began_ms = desk_now_ms();
+    int64_t began_ms = clock_monotonic_ms();
     int64_t pause_ms = a->took_ms * COUNT_SHARE > COUNT_MIN_MS ? a->took_ms * COUNT_SHARE : COUNT_MIN_MS;
     if (d->counted_ms != 0 && began_ms - d->counted_ms < pause_ms)
         return 0;
     if (lookup_status(a->line.pg, &report, e) != 0)
         return -1;
-    a->took_ms = desk_now_ms() - began_ms;
+    a->took_ms = clock_monotonic_ms() - began_ms;
     pthread_mutex_lock(&d->counts_lock);
     d->counts = report;
-    d->counted_ms = desk_now_ms();
+    d->counted_ms = clock_monotonic_ms();
     pthread_mutex_unlock(&d->counts_lock);
     return 0;
 }

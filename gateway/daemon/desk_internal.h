@@ -42,7 +42,6 @@ struct desk {
     atomic_bool counts_wanted, ready;
 };
 
-int64_t desk_now_ms(void); /* monotonic */
 /* Answers it at once when the queue is closed or full. */
 void desk_queue_put(struct desk_queue *q, struct api_request *r);
 /* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */

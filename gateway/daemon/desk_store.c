@@ -109,16 +109,16 @@ static bool add(struct storer *s, struct api_request *r)
 
 static void put_later(struct storer *s, struct api_request *r)
 {
-    r->retry_at_ms = desk_now_ms() + LATER_MS;
+    r->retry_at_ms = clock_monotonic_ms() + LATER_MS;
     if (r->give_up_ms == 0)
-        r->give_up_ms = desk_now_ms() + PATIENCE_MS;
+        r->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
     r->next = s->later;
     s->later = r;
 }
 
 static struct api_request *take_later(struct storer *s)
 {
-    int64_t now_ms = desk_now_ms();
+    int64_t now_ms = clock_monotonic_ms();
     for (struct api_request **p = &s->later; *p != NULL; p = &(*p)->next) {
         struct api_request *r = *p;
         if (r->retry_at_ms > now_ms)
@@ -174,7 +174,7 @@ static int was_stored(struct storer *s, struct err *e)
     for (size_t i = 0; i < n && one == NULL; i++)
         if (items[i].result == STORE_ACCEPTED)
             one = &items[i];
-    int64_t give_up_ms = desk_now_ms() + UNCLEAR_MS;
+    int64_t give_up_ms = clock_monotonic_ms() + UNCLEAR_MS;
     for (;;) {
         if (desk_line_connect(&s->line, e) == 0) {
             /* Nothing was to be stored: asking again leads to the same. */
@@ -182,7 +182,7 @@ static int was_stored(struct storer *s, struct err *e)
             if (found >= 0 || !err_is_transient(e))
                 return found;
         }
-        if (desk_now_ms() >= give_up_ms || (!s->unclear && s->line.attempt > 2))
+        if (clock_monotonic_ms() >= give_up_ms || (!s->unclear && s->line.attempt > 2))
             return s->unclear ? -1 : 0;
         nap_ms(PAUSE_MS);
     }
@@ -203,7 +203,7 @@ static int store(struct storer *s, struct err *e)
     const struct store_extra extra = {.before = desk_group_before, .after = desk_group_after, .ctx = s};
     const struct store_options o = {.key_memory_ms = s->desk->gateway->config->keys.key_memory_ms,
                                     .extra = &extra};
-    int64_t give_up_ms = desk_now_ms() + PATIENCE_MS;
+    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
     int losses = 0;
     size_t n;
     struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
@@ -215,7 +215,7 @@ static int store(struct storer *s, struct err *e)
         if (!pg_is_broken(s->line.pg) && e->kind != ERR_AWAY) {
             if (is_there_by_now(s))
                 return 0;
-            if (e->kind != ERR_BUSY || desk_now_ms() >= give_up_ms)
+            if (e->kind != ERR_BUSY || clock_monotonic_ms() >= give_up_ms)
                 return -1;
             nap_ms(LATER_MS);
             continue;
@@ -260,7 +260,7 @@ static void count(struct storer *s)
 
 static void answer_all(struct storer *s)
 {
-    int64_t now_ms = desk_now_ms();
+    int64_t now_ms = clock_monotonic_ms();
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
         struct api_request *r = m->schedule.request;

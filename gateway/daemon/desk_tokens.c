@@ -107,7 +107,7 @@ static struct entry *find(const struct tokens_page *page, struct bytes token)
 static struct tokens_page *page_take(struct tokens *t)
 {
     pthread_mutex_lock(&t->lock);
-    bool valid = t->page != NULL && desk_now_ms() - t->looked_ms <= VALID_MS;
+    bool valid = t->page != NULL && clock_monotonic_ms() - t->looked_ms <= VALID_MS;
     struct tokens_page *page = valid ? t->page : NULL;
     if (page != NULL)
         atomic_fetch_add(&page->references, 1);
@@ -166,7 +166,7 @@ static int note_used(struct tokens *t, struct err *e)
 
 static int look(struct tokens *t, struct err *e)
 {
-    int64_t version, began_ms = desk_now_ms();
+    int64_t version, began_ms = clock_monotonic_ms();
     struct tokens_page *old = NULL, *fresh = NULL;
     bool known = t->line.pg != NULL && !pg_is_broken(t->line.pg);
     if (desk_line_connect(&t->line, e) != 0)
