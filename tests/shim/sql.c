@@ -79,7 +79,7 @@ static const char *topic_of(const char *query, bool handed)
         {"settle_delivered", "settle"},    {"receipts", "receipt"},   {"receipts_free", "receipt"},
         {"receipts_doubt", "doubt"},       {"op_cancel", "operate"},  {"op_reschedule", "operate"},
         {"op_retry", "operate"},           {"bulk_apply", "operate"}, {"instance_heartbeat", "heartbeat"},
-        {"instance_register", "register"},
+        {"instance_register", "register"}, {"op_cancel_key", "operate"},
     };
     if (strcmp(query, "settle_other") == 0)
         return handed ? "handed" : "put_back";
