@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
 
-# What a fault leaves may come to light later than something has arrived again: RabbitMQ's start puts in doubt what falls due for
-# two more seconds, and a message that was handed over twice waits twice.
-AFTERMATH_US = 5_000_000
+# What a fault leaves may come to light later than something has arrived again: after RabbitMQ's start a gateway doubts what falls due until
+# five seconds after its own return (RESTART_ELECTIONS_MS), and a message that was handed over twice waits twice.
+AFTERMATH_US = 8_000_000
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
 # What must be empty. Duplicates are allowed under faults, and only reported then.
