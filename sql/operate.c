@@ -156,14 +156,12 @@ int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct b
 {
     const struct message_id none = {{0}};
     PGresult *r = query_key(c, scope, sql_query_op_cancel_key, exchange, key, e);
-    int rc = r ? 0 : -1;
-    if (r && PQntuples(r) > 0)
-        rc = read_answer(r, none, out, out_id, e);
-    else if (r) {
-        *out = OPERATE_NOT_FOUND;
-        if (out_id)
-            *out_id = none;
-    }
+    if (!r)
+        return -1;
+    *out = OPERATE_NOT_FOUND;
+    if (out_id)
+        *out_id = none;
+    int rc = PQntuples(r) > 0 ? read_answer(r, none, out, out_id, e) : 0;
     PQclear(r);
     return rc;
 }
