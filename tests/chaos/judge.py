@@ -6,9 +6,11 @@ from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
 
-# What a fault leaves may come to light later than something has arrived again: after RabbitMQ's start a gateway doubts what falls due until
-# five seconds after its own return (RESTART_ELECTIONS_MS), and a message that was handed over twice waits twice.
-AFTERMATH_US = 8_000_000
+# What a fault leaves may come to light later than something has arrived again: a message that was handed over twice waits twice. And
+# after RabbitMQ's start a gateway doubts what falls due until five seconds (RESTART_ELECTIONS_MS) after its own return.
+AFTERMATH_US = 5_000_000
+START_AFTERMATH_US = 8_000_000
+STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped')
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
 # What must be empty. Duplicates are allowed under faults, and only reported then.
@@ -54,6 +56,10 @@ def read(directory):
 
 def ms(us):
     return f'{us / 1000:.3f} ms'
+
+
+def recovered_us(fault):
+    return fault['end_us'] + (fault['recovery_us'] or 0)
 
 
 class Judge:
@@ -171,7 +177,7 @@ class Judge:
         """Put down to the latest fault that had begun. Without one between its attempt (or shortly
         before) and now, nothing excuses it."""
         first = f'at {t_us}, first at {table.seen_us[n]}'
-        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us):
+        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us) and not self.is_doubted(table, n, t_us):
             verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
         while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):
@@ -224,7 +230,7 @@ class Judge:
             for f in self.faults:
                 if f['cell'] not in ('*', name):
                     continue
-                end_us = f['end_us'] + (f['recovery_us'] or 0)
+                end_us = recovered_us(f)
                 if ends and f['start_us'] <= ends[-1]:
                     ends[-1] = max(ends[-1], end_us)
                 else:
@@ -236,6 +242,12 @@ class Judge:
         starts, ends = self.shadows[cell]
         at = bisect_right(starts, to_us) - 1  # the last one that began before the arrival
         return at >= 0 and ends[at] >= from_us
+
+    def is_doubted(self, table, n, t_us):
+        """May it have been published again because RabbitMQ had started?"""
+        since_us = table.sent_us[n] - START_AFTERMATH_US
+        return any(f['kind'] in STARTS and f['cell'] in ('*', table.cell) and f['start_us'] <= t_us and recovered_us(f) >= since_us
+                   for f in self.faults)
 
     # --- all of it -------------------------------------------------------------------------------------------------
     def kinds(self):
