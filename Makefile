@@ -124,7 +124,7 @@ libraries-found:
 # --- tests: a unit test links its own module only -----------------------------------------------------------------
 UNIT_LIBS = $(call LIB,core)
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
-WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(NO_MEMORY)
+WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(BUILD)/tests/test_json_document $(NO_MEMORY)
 $(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(call LIB,core)
 $(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
 $(WITH_GATEWAY): $(call LIB,gateway)

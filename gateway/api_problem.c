@@ -1,5 +1,6 @@
 /* Answers, and what can go wrong as problem objects. */
 #include "gateway/api_internal.h"
+#include "gateway/json_document.h"
 #include "gateway/json_memory.h"
 
 #include <stdarg.h>
@@ -145,25 +146,20 @@ void api_fail_err(struct api_answer *a, const struct err *e)
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
 {
     struct err e = {0};
-    json_error_t why;
-    char shown[200];
-    if (json_text_check(body, SIZE_MAX, API_VALUES_MAX, &e) != 0) {
-        api_fail(a, API_INVALID_JSON, "%s", e.text);
-        return NULL;
-    }
-    bool no_memory;
-    json_t *value = json_memory_load(body, 0, &no_memory, &why);
-    if (no_memory)
+    enum json_fault fault;
+    char shown[JSON_SHOW_SIZE];
+    json_t *value = json_document_load(body, &fault, &e);
+    if (json_is_object(value))
+        return value;
+    if (value != NULL)
+        api_fail(a, API_INVALID_MESSAGE, "the body is %s: write a JSON object, {\"name\": value, ...}",
+                 json_is_array(value) ? "an array" : json_show(value, shown));
+    else if (fault == JSON_FAULT_MEMORY)
         api_fail(a, API_OVERLOADED, "there is no memory for this request now");
-    else if (value == NULL)
-        api_fail(a, API_INVALID_JSON, "not a JSON object, at byte %d: %s", why.position,
-                 bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
-    else if (!json_is_object(value)) {
-        json_decref(value);
-        value = NULL;
-        api_fail(a, API_INVALID_JSON, "the body is not a JSON object");
-    }
-    return value;
+    else
+        api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
+    json_decref(value);
+    return NULL;
 }
 
 struct bytes api_param(const struct api_request *r, const char *name)

@@ -158,6 +158,7 @@ int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct ap
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
         return -1;
+    s->parser.text = r->body;
     int rc = read_entries(s, root, out);
     json_decref(root);
     out->item_count = s->count - out->first_item;

@@ -15,8 +15,7 @@ struct control_order *control_order_open(struct control *c)
     o->control = c;
     arena_init(&o->arena, ARENA_MAX);
     api_answer_open(&o->api.answer);
-    /* Written anew, numbers may be longer than they came. */
-    api_order_open(&o->parsed, 2 * CONTROL_BODY_MAX);
+    api_order_open(&o->parsed, CONTROL_BODY_MAX);
     return o;
 }
 
