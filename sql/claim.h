@@ -28,6 +28,7 @@ struct claim_request {
 struct claimed_row {
     struct message message; /* views, valid during the call-back */
     int64_t next_at_ms;
+    int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
     struct bytes error;           /* of the last one; len 0: none */

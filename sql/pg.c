@@ -281,6 +281,19 @@ int pg_begin(struct pg *c, struct err *e)
     return pg_exec(c, "begin", e);
 }
 
+int pg_begin_at(struct pg *c, struct err *e)
+{
+    PGresult *r =
+        pg_exec_result(c, "begin; select (extract(epoch from now()) * 1000000)::bigint"); /* one round trip */
+    int rc = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) == 1 ? 0 : pg_fail(c, r, e);
+    if (rc == 0)
+        c->begun_us = strtoll(PQgetvalue(r, 0, 0), NULL, 10); /* the simple protocol answers in text */
+    PQclear(r);
+    if (rc != 0)
+        pg_rollback(c);
+    return rc;
+}
+
 int pg_commit(struct pg *c, struct err *e)
 {
     c->committed_locally = false;

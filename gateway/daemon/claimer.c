@@ -30,6 +30,7 @@ struct claimer {
     int64_t sweep_at_ms, sampled_ms; /* monotonic: the next sweep, the last sample */
     bool more;                       /* the last look left something */
     int32_t instance;
+    int64_t look_sent_ns;    /* claimed_hear_clock */
     int64_t look_next_at_ms; /* greatest next_at of the rows of this look */
     size_t look_bytes;       /* their bodies and properties, as they came */
 };
@@ -37,6 +38,7 @@ struct claimer {
 static bool keep_row(struct claimer *c, const struct claimed_row *row)
 {
     bool refused;
+    claimed_hear_clock(c->gateway, row, &c->look_sent_ns);
     struct held *h = claimed_hold(c->gateway, row, c->instance, &refused);
     if (!h)
         return false;
@@ -66,16 +68,14 @@ static bool on_row(void *ctx, const struct claimed_row *row)
 
 static int sample_clock(struct claimer *c, struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ms(), db_us;
+    int64_t now_ms = clock_monotonic_ms();
     if (c->sampled_ms && now_ms - c->sampled_ms < CLOCK_EVERY_MS)
         return 0;
-    int64_t sent_ns = clock_monotonic_ns();
-    if (store_clock(c->pg, &db_us, e) != 0)
+    struct db_clock_answer a = {.sent_ns = clock_monotonic_ns()};
+    if (store_clock(c->pg, &a.db_us, e) != 0)
         return -1;
-    int64_t received_ns = clock_monotonic_ns();
-    pthread_mutex_lock(&c->gateway->clock_lock);
-    db_clock_sample(&c->gateway->clock, db_us, sent_ns, received_ns);
-    pthread_mutex_unlock(&c->gateway->clock_lock);
+    a.received_ns = clock_monotonic_ns();
+    gateway_hear_clock(c->gateway, &a, CLOCK_ASKED);
     c->sampled_ms = now_ms;
     return 0;
 }
@@ -113,6 +113,7 @@ static enum looked look(struct claimer *c, struct err *e)
     };
     c->look_next_at_ms = 0;
     c->look_bytes = 0;
+    c->look_sent_ns = clock_monotonic_ns();
     int n = claim_due(c->pg, &q, on_row, c, e);
     if (n < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         gateway_end_instance(g);

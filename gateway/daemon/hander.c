@@ -21,6 +21,7 @@ struct hander {
     struct pg *pg;
     int32_t instance;
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
+    int64_t look_sent_ns; /* claimed_hear_clock */
     size_t look_bytes;
     int put_back; /* of this look, because their exchange could not be asked for now */
     struct bindings bindings;
@@ -29,6 +30,7 @@ struct hander {
 static bool keep_row(struct hander *k, const struct claimed_row *row)
 {
     bool refused;
+    claimed_hear_clock(k->gateway, row, &k->look_sent_ns);
     struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
         return false;
@@ -119,6 +121,7 @@ static int64_t look(struct hander *k, struct err *e)
                               .rows_max = k->room < CLAIM_ROWS ? (int32_t)k->room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     k->look_bytes = 0;
+    k->look_sent_ns = clock_monotonic_ns();
     k->put_back = 0;
     int n = claim_due(k->pg, &q, on_row, k, e);
     bool stuck = k->put_back > 0 && k->put_back == n;

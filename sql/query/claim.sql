@@ -27,4 +27,4 @@ update postdate.message m
    and m.due <= $1::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error,
-          m.properties_json::text
+          m.properties_json::text, clock_timestamp()
