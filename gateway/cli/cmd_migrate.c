@@ -1,4 +1,5 @@
-#include "amqp/broker.h"
+#include "amqp/inspect.h"
+#include "amqp/owner.h"
 #include "gateway/cli/cli.h"
 #include "sql/migrate.h"
 #include <stdio.h>
@@ -10,14 +11,8 @@ struct identity {
     char broker[128], vhost[256];
 };
 
-/* Who the broker is, if it answers soon; the schema can be made without it. 0, or an exit code with the error
- * printed. */
-static int ask_broker(const struct config *config, bool quiet, struct identity *out)
+static struct broker *open_broker(const struct config *config, struct err *e)
 {
-    struct err e;
-    memset(out, 0, sizeof *out);
-    if (broker_url_vhost(config->amqp.url, out->vhost, sizeof out->vhost, &e) != 0)
-        return cli_fail(&e);
     const struct broker_options options = {
         .url = config->amqp.url,
         .name = "postdate migrate",
@@ -26,7 +21,18 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
         .cert_file = config->amqp.cert_file,
         .key_file = config->amqp.key_file,
     };
-    struct broker *broker = broker_open(&options, &e);
+    return broker_open(&options, e);
+}
+
+/* Who the broker is, if it answers soon; the schema can be made without it. 0, or an exit code with the error
+ * printed. */
+static int ask_broker(const struct config *config, bool quiet, struct identity *out)
+{
+    struct err e;
+    memset(out, 0, sizeof *out);
+    if (broker_url_vhost(config->amqp.url, out->vhost, sizeof out->vhost, &e) != 0)
+        return cli_fail(&e);
+    struct broker *broker = open_broker(config, &e);
     if (broker != NULL) {
         snprintf(out->broker, sizeof out->broker, "%s", broker_cluster_name(broker));
         broker_close(broker);
@@ -36,6 +42,44 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
     if (!quiet)
         fprintf(stderr, "postdate: not checked which broker the schema belongs to: %s\n", e.text);
     return 0;
+}
+
+/* The vhost is this database's from now on, unless gateways of another one work there. */
+static int take_vhost(struct broker *b, const struct cli *cli, const char *identity, struct err *e)
+{
+    struct owner owner;
+    struct inspect_queue q;
+    const char *intake = cli->config.intake.queue;
+    if (owner_look(b, identity, &owner, e) != 0)
+        return -1;
+    if (owner.verdict == OWNER_OTHER) {
+        if (inspect_queue(b, intake, &q, e) != 0)
+            return -1;
+        if (q.consumers > 0)
+            return err_set(e, ERR_BUSY,
+                           "the vhost belongs to another database (%s), whose gateways read '%.200s': stop "
+                           "them first",
+                           owner.other[0] != '\0' ? owner.other : "unknown", intake);
+    }
+    if (owner_take_over(b, identity, &owner, e) != 0)
+        return -1;
+    if (owner.verdict == OWNER_OTHER)
+        return err_set(e, ERR_BUSY, "the vhost was given to another database at the same time");
+    if (owner.verdict == OWNER_UNKNOWN)
+        fprintf(stderr, "postdate: the vhost cannot remember which database it belongs to: %s\n", owner.why);
+    return 0;
+}
+
+/* 0, or an exit code with the error printed. */
+static int rebind_vhost(struct cli *cli)
+{
+    struct err e;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    struct broker *b = open_broker(&cli->config, &e);
+    int rc =
+        b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, cli, identity, &e) : -1;
+    broker_close(b);
+    return rc == 0 ? 0 : cli_fail(&e);
 }
 
 /* Everything else works without them. */
@@ -77,6 +121,8 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
     };
     if (migrate_run(cli->pg, &options, &report, &e) != 0)
         return cli_fail(&e);
+    if (rebind && (code = rebind_vhost(cli)) != 0)
+        return code;
     if (report.missing_roles[0] != '\0')
         print_missing_roles(report.missing_roles);
     if (quiet)
@@ -116,7 +162,8 @@ const struct command command_migrate = {
     .name = "migrate",
     .synopsis = "[--rebind] [-q]",
     .summary = "Create or upgrade the schema in Postgres",
-    .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url\n"
+    .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url,\n"
+            "                      and that vhost to this schema\n"
             "  -q, --quiet         say nothing when all is well\n",
     .run = run,
 };
