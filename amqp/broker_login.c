@@ -188,10 +188,13 @@ int broker_login(struct broker *b, const struct broker_options *o, const struct 
 {
     int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
     struct timeval timeout = {.tv_sec = RPC_TIMEOUT_MS / 1000};
+    /* Before another host: no longer than a part of what that one may take. */
+    int open_ms = 2 * timeout_ms < RPC_TIMEOUT_MS ? 2 * timeout_ms : RPC_TIMEOUT_MS;
+    struct timeval open_timeout = {.tv_sec = open_ms / 1000, .tv_usec = (open_ms % 1000) * 1000L};
     char what[260];
 
     snprintf(what, sizeof(what), "log in as '%.100s' to vhost '%.100s'", url->user, url->vhost);
-    amqp_set_rpc_timeout(b->conn, &timeout);
+    amqp_set_rpc_timeout(b->conn, &open_timeout);
     int status = amqp_send_header(b->conn);
     if (status < 0) {
         return broker_fail_status(b, status, what, e);
@@ -208,6 +211,7 @@ int broker_login(struct broker *b, const struct broker_options *o, const struct 
     if (open_vhost(b, url->vhost, what, e)) {
         return -1;
     }
+    amqp_set_rpc_timeout(b->conn, &timeout);
     amqp_maybe_release_buffers(b->conn);
     return 0;
 }

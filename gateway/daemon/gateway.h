@@ -9,6 +9,7 @@
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
 #define POSTDATE_GATEWAY_GATEWAY_H
 
+#include "amqp/broker_hosts.h"
 #include "amqp/transport.h"
 #include "core/clock.h"
 #include "gateway/config.h"
@@ -77,6 +78,7 @@ struct gateway {
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
+    struct broker_hosts *hosts; /* of amqp.url; guards itself */
     struct metrics metrics;
     struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
