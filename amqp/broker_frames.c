@@ -213,9 +213,13 @@ int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline
     }
 }
 
+int broker_request_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                         struct err *e)
+{
+    return broker_send_method_until(b, c, deadline_ns, e) ? -1 : broker_await(b, c, deadline_ns, answer, e);
+}
+
 int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e)
 {
-    int64_t deadline_ns = clock_monotonic_ns() + CALL_TIMEOUT_MS * INT64_C(1000000);
-
-    return broker_send_method_until(b, c, deadline_ns, e) ? -1 : broker_await(b, c, deadline_ns, answer, e);
+    return broker_request_until(b, c, clock_monotonic_ns() + CALL_TIMEOUT_MS * INT64_C(1000000), answer, e);
 }

@@ -4,6 +4,7 @@
 #define POSTDATE_AMQP_BROKER_INTERNAL_H
 
 #include "amqp/broker.h"
+#include "amqp/broker_hosts.h"
 #include "core/buf.h"
 #include <sys/types.h>
 
@@ -34,10 +35,15 @@
 #define BROKER_NAME_MAX 255                  /* AMQP short strings */
 
 /* An URL taken apart and percent-decoded. */
+struct broker_host {
+    int port;
+    char name[256];
+};
+
 struct broker_url {
     bool tls;
-    int port;
-    char host[256];
+    size_t host_count; /* at least one */
+    struct broker_host hosts[BROKER_HOSTS_MAX];
     char user[BROKER_NAME_MAX + 1];
     char password[BROKER_NAME_MAX + 1];
     char vhost[BROKER_NAME_MAX + 1];
@@ -68,14 +74,26 @@ struct broker {
     /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
     enum broker_event_kind deferred;
     char deferred_text[256];
-    char address[272];
+    char address[BROKER_ADDRESS_MAX];
+    struct broker_hosts *hosts; /* NULL: none remembers */
+    size_t host, host_count;    /* which of the URL's it is */
     char cluster_name[128];
     char version[64];
     char product[64];
 };
 
 /* --- broker_url.c */
+/* The texts have no subject: they go on after the option's name. */
 int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
+/* "host:port" for messages. */
+void broker_host_address(const struct broker_host *h, char *out, size_t out_size);
+
+/* --- broker_hosts.c */
+/* The order in which to try them: at random, those last that failed lately. h NULL: at random. */
+void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[static BROKER_HOSTS_MAX]);
+void broker_hosts_worked(struct broker_hosts *h, size_t i);
+/* why NULL: its connection ended, which says little about the next one. */
+void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
 
 /* --- broker_stream.c */
 int broker_stream_init(struct broker *b); /* -1: out of memory */
@@ -127,7 +145,10 @@ int broker_send_method_until(struct broker *b, const struct broker_call *c, int6
  * kept for broker_read_frame. */
 int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
                  struct err *e);
-/* Both, within ten seconds. */
+/* Both. */
+int broker_request_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                         struct err *e);
+/* The same, within ten seconds. */
 int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e);
 
 /* --- broker_login.c */
@@ -146,6 +167,8 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
 int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
 
 /* --- broker_tls.c */
+/* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */
+int broker_tls_check_files(const struct broker_options *o, struct err *e);
 /* A socket that trusts o->ca_file (or the system's authorities) and only a certificate for `host`; b->conn
  * owns it. NULL with ERR_CONFIG: files; ERR_BUG: OpenSSL. */
 amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,

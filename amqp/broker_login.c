@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define FRAME_MIN 4096 /* AMQP 0-9-1, 4.2.3 */
+#define OPEN_MOST_MS 10000
 #define SEND_NS (10 * INT64_C(1000000000))
 
 static amqp_table_entry_t bool_entry(const char *name)
@@ -172,20 +173,15 @@ static int negotiate(struct broker *b, int64_t deadline_ns, int heartbeat_s, con
     return 0;
 }
 
-static int open_vhost(struct broker *b, const char *vhost, const char *what, struct err *e)
+/* Before another host is tried: no longer than a part of what that one may take. */
+static int64_t open_deadline_ns(int timeout_ms)
 {
-    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(vhost), .insist = 1};
-    const struct broker_call c = {.channel = 0,
-                                  .request = AMQP_CONNECTION_OPEN_METHOD,
-                                  .decoded = &open,
-                                  .reply = AMQP_CONNECTION_OPEN_OK_METHOD,
-                                  .phase = BROKER_LOGIN,
-                                  .what = what};
+    int64_t ms = 2 * timeout_ms < OPEN_MOST_MS ? 2 * timeout_ms : OPEN_MOST_MS;
 
-    return broker_request(b, &c, NULL, e) || broker_open_channel(b, "open a channel", e) ? -1 : 0;
+    return clock_monotonic_ns() + ms * 1000000;
 }
 
-int broker_open_channel(struct broker *b, const char *what, struct err *e)
+static int open_channel(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
 {
     amqp_channel_open_t open = {0};
     const struct broker_call c = {.channel = BROKER_CHANNEL,
@@ -195,7 +191,29 @@ int broker_open_channel(struct broker *b, const char *what, struct err *e)
                                   .phase = BROKER_LOGIN,
                                   .what = what};
 
-    return broker_request(b, &c, NULL, e);
+    return broker_request_until(b, &c, deadline_ns, NULL, e);
+}
+
+static int open_vhost(struct broker *b, const char *vhost, int64_t deadline_ns, const char *what,
+                      struct err *e)
+{
+    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(vhost), .insist = 1};
+    const struct broker_call c = {.channel = 0,
+                                  .request = AMQP_CONNECTION_OPEN_METHOD,
+                                  .decoded = &open,
+                                  .reply = AMQP_CONNECTION_OPEN_OK_METHOD,
+                                  .phase = BROKER_LOGIN,
+                                  .what = what};
+
+    return broker_request_until(b, &c, deadline_ns, NULL, e) ||
+                   open_channel(b, "open a channel", deadline_ns, e)
+               ? -1
+               : 0;
+}
+
+int broker_open_channel(struct broker *b, const char *what, struct err *e)
+{
+    return open_channel(b, what, clock_monotonic_ns() + OPEN_MOST_MS * INT64_C(1000000), e);
 }
 
 int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
@@ -208,7 +226,8 @@ int broker_login(struct broker *b, const struct broker_options *o, const struct 
     buf_put(&b->out, "AMQP\0\0\x09\x01", 8);
     return broker_flush_until(b, what, deadline_ns, e) || read_start(b, deadline_ns, what, e) ||
                    send_start_ok(b, o->name ? o->name : "postdate", url, what, e) ||
-                   negotiate(b, deadline_ns, o->heartbeat_s, what, e) || open_vhost(b, url->vhost, what, e)
+                   negotiate(b, deadline_ns, o->heartbeat_s, what, e) ||
+                   open_vhost(b, url->vhost, open_deadline_ns(timeout_ms), what, e)
                ? -1
                : 0;
 }

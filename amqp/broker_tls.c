@@ -219,7 +219,7 @@ static int check_readable(const char *option, const char *path, struct err *e)
     return 0;
 }
 
-static int check_files(const struct broker_options *o, struct err *e)
+int broker_tls_check_files(const struct broker_options *o, struct err *e)
 {
     if (is_set(o->cert_file) != is_set(o->key_file)) {
         return err_set(e, ERR_CONFIG,
@@ -274,7 +274,7 @@ static int load_files(amqp_socket_t *socket, SSL_CTX *ctx, const struct broker_o
 amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
                                  struct err *e)
 {
-    if (check_files(o, e)) {
+    if (broker_tls_check_files(o, e)) {
         return NULL;
     }
 

@@ -10,6 +10,11 @@
 #define ECHO_ARENA 65536
 #define TRY_RIGHT "try a permission"
 
+static bool is_local(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
 int inspect_target(const char *url, struct inspect_target *out, struct err *e)
 {
     struct broker_url parsed;
@@ -19,9 +24,14 @@ int inspect_target(const char *url, struct inspect_target *out, struct err *e)
         snprintf(out->user, sizeof(out->user), "%s", parsed.user);
         snprintf(out->vhost, sizeof(out->vhost), "%s", parsed.vhost);
         out->tls = parsed.tls;
-        out->local = strcmp(parsed.host, "localhost") == 0 || strncmp(parsed.host, "127.", 4) == 0 ||
-                     strcmp(parsed.host, "::1") == 0;
-        rc = broker_url_address(url, out->address, sizeof(out->address), e);
+        out->hosts = (int)parsed.host_count;
+        out->local = true;
+        for (size_t i = 0; i < parsed.host_count; i++) {
+            out->local &= is_local(parsed.hosts[i].name);
+        }
+        broker_host_address(&parsed.hosts[0], out->address, sizeof(out->address));
+    } else {
+        err_wrap(e, "amqp.url");
     }
     explicit_bzero(&parsed, sizeof(parsed));
     return rc;

@@ -9,6 +9,7 @@
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
 #define POSTDATE_GATEWAY_GATEWAY_H
 
+#include "amqp/broker_hosts.h"
 #include "amqp/owner.h"
 #include "amqp/transport.h"
 #include "core/clock.h"
@@ -80,6 +81,7 @@ struct gateway {
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
+    struct broker_hosts *hosts; /* of amqp.url; guards itself */
     struct metrics metrics;
     struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
@@ -96,7 +98,8 @@ void *receipts_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);
-/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to ms.
+/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to
+ * ms.
  */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
 /* Takes what the database's clock said. Where it was set forward since the last answer, or this machine stood

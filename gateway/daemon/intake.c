@@ -28,7 +28,7 @@ static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
     char expired[300];
-    in->broker = startup_open_broker(c, "postdate intake", e);
+    in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
     uint16_t prefetch = intake_prefetch(c);

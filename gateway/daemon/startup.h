@@ -7,10 +7,10 @@
 #include "gateway/daemon/gateway.h"
 #include "sql/pg.h"
 
-/* How to connect to the broker; name says who does. Points into c. */
-struct broker_options startup_broker_options(const struct config *c, const char *name);
-/* Opens a broker connection as configured. */
-struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e);
+/* How to connect to the broker; name says who does. Points into g. */
+struct broker_options startup_broker_options(const struct gateway *g, const char *name);
+/* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
+struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e);
 /* Declares what the configuration asks for; expired receives the second intake queue's name. */
 int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
                     struct err *e);
