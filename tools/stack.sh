@@ -46,6 +46,7 @@ write_env() {
         echo "export STACK_POSTGRES_PID='$(postgres_pid)'"
         echo "export STACK_RABBITMQ_PID='$(rabbitmq_pid)'"
         echo "export STACK_RABBITMQCTL='$STACK_DIR/rabbitmqctl'"
+        echo "export STACK_NO_PLUGIN='$(rabbitmq_no_plugin)'"
     } >"$STACK_DIR/env.new" && mv "$STACK_DIR/env.new" "$STACK_DIR/env"
 }
 
