@@ -93,7 +93,8 @@ void *receipts_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);
-/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to ms.
+/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to
+ * ms.
  */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
 /* Takes what the database's clock said. Where it was set forward since the last answer, or this machine stood
