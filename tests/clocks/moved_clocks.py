@@ -12,9 +12,9 @@ class MovedClocks:
     """Clocks of the programs that were started with `env`. Offsets in seconds, at first 0; setting one takes effect at
     once."""
 
-    def __init__(self, root):
-        # A folder that Postgres, an ordinary user, can read.
-        self.folder = tempfile.mkdtemp(prefix='postdate-clocks-', dir='/var/tmp')
+    def __init__(self, root, within='/var/tmp'):
+        """within: a folder that whoever runs those programs can enter (Postgres is an ordinary user)."""
+        self.folder = tempfile.mkdtemp(prefix='postdate-clocks-', dir=within)
         os.chmod(self.folder, 0o755)
         library = shutil.copy(os.path.join(root, LIBRARY), self.folder)
         path = os.path.join(self.folder, 'offsets')
