@@ -135,11 +135,15 @@ $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc cal
 $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
 
-units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/chaos/witness)
+units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
 # For LD_PRELOAD, with the plain programs only: makes them die or fail where a test wants it. Never installed or linked.
 SHIM := $(patsubst %.c,build/%.lo,$(wildcard tests/shim/*.c)) build/gen/sql_embedded.lo
 build/tests/shim.so: $(SHIM)
+	$(call say,LINK)
+	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
+# The same for clocks, of Postgres, too.
+build/tests/clocks.so: build/tests/clocks/clocks.lo
 	$(call say,LINK)
 	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
 build/%.lo: %.c $(BUILD)/flags

@@ -31,18 +31,18 @@ bool gateway_now_ms(struct gateway *g, int64_t *out_ms)
 void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind)
 {
     pthread_mutex_lock(&g->clock_lock);
-    int64_t jump_ns =
-        kind == CLOCK_ASKED ? db_clock_sample(&g->clock, a) : db_clock_check(&g->clock, a);
+    int64_t jump_ns = kind == CLOCK_ASKED ? db_clock_sample(&g->clock, a) : db_clock_check(&g->clock, a);
     pthread_mutex_unlock(&g->clock_lock);
     if (jump_ns > 0) /* perhaps it was us who stood still: then the lease ran on without us */
         tenure_shorten(&g->tenure, jump_ns / 1000000 + 1);
     if (jump_ns > 0 && tenure_instance(&g->tenure) == 0)
         wake_ring(&g->housekeeper_wake);
     if (jump_ns >= SAID_JUMP_NS)
-        log_warning("the database's clock is %" PRId64
-                    " ms further on than this machine's since they were compared last: it was set forward, or "
-                    "this machine stood still",
-                    jump_ns / 1000000);
+        log_warning(
+            "the database's clock is %" PRId64
+            " ms further on than this machine's since they were compared last: it was set forward, or "
+            "this machine stood still",
+            jump_ns / 1000000);
     else if (jump_ns <= -SAID_JUMP_NS)
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
 }

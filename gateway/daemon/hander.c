@@ -21,7 +21,7 @@ struct hander {
     struct pg *pg;
     int32_t instance;
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
-    int64_t look_sent_ns; /* claimed_hear_clock */
+    int64_t look_sent_ns;     /* claimed_hear_clock */
     size_t look_bytes;
     int put_back; /* of this look, because their exchange could not be asked for now */
     struct bindings bindings;

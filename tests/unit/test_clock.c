@@ -87,14 +87,15 @@ static void test_a_clock_set_back_is_followed_at_once(void **state)
     assert_true(db_clock_now_ns(&c, 300000) == INT64_C(1400000000000));
 }
 
-/* The machine stands still for ten seconds at each possible moment around the samples: before, in the middle of a
- * question and after. The estimate is behind until the next answer, never ahead, and that answer tells by how
- * much. */
+/* The machine stands still for ten seconds at each possible moment around the samples: before, in the middle
+ * of a question and after. The estimate is behind until the next answer, never ahead, and that answer tells
+ * by how much. */
 static void test_a_pause_leaves_the_estimate_behind(void **state)
 {
     (void)state;
     const int64_t s_ns = INT64_C(1000000000), pause_ns = 10 * s_ns, offset_ns = 500 * s_ns, way_ns = 1000000;
-    for (int paused_at = 0; paused_at < 60; paused_at++) { /* in half milliseconds from the first question on */
+    for (int paused_at = 0; paused_at < 60;
+         paused_at++) { /* in half milliseconds from the first question on */
         const int64_t at_ns = paused_at * (way_ns / 2);
         struct db_clock c;
         int64_t found_ns = 0;
