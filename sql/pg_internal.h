@@ -10,6 +10,7 @@
 
 #define PG_STATEMENTS_MAX 64
 #define PG_PARAMS_MAX 16
+#define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
 
 struct pg {
     PGconn *conn;
@@ -19,6 +20,7 @@ struct pg {
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
     int64_t begun_us;       /* of pg_begin_at */
     int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
+    bool locked_out;        /* the last failure was a lock_timeout */
     bool silent;            /* one took longer: the connection was given up */
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };

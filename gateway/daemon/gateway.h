@@ -21,6 +21,7 @@
 #include "gateway/daemon/outcomes.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
+#include "sql/locked.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -67,6 +68,8 @@ struct gateway {
     atomic_bool publishing; /* the fast lane is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
+    pthread_mutex_t locked_lock;
+    struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
     struct tenure tenure;
     atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
                                      the instance */
