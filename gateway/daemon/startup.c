@@ -133,13 +133,14 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
         rc = b ? 0 : -1;
     }
     if (rc == 0)
+        rc = startup_take_vhost(g, b, pg, e);
+    if (rc == 0)
         rc = startup_declare(b, c, expired, sizeof expired, e);
     if (rc == 0)
         rc = startup_choose_transport(g, e);
     if (rc == 0) {
         watch_succeeded(&g->rabbitmq);
         *failed = &g->postgres;
-        rc = migrate_check(pg, broker_cluster_name(b), vhost, true, e);
     }
     if (rc == 0)
         rc = record_settings(g, pg, e);
