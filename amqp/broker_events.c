@@ -150,7 +150,7 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
     if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
         return -1;
     }
-    uint64_t size;
+    uint64_t size = 0;
     if (read_header(b, &frame, &size, e) ||
         copy_bytes(b, arena, properties_of(&frame), &event->properties, e)) {
         return -1;
