@@ -14,26 +14,29 @@
 #include <stdint.h>
 
 struct broker; /* opaque */
+struct broker_hosts;
 
 struct broker_options {
-    const char *url;  /* amqp://user:password@host:port/vhost or amqps://… ; the vhost is percent-decoded,
-                         absent path means "/" */
-    const char *name; /* shown as connection_name in the management UI, e.g. "postdate publisher" */
-    int heartbeat_s;  /* 0..3600; 0 disables */
+    const char *url; /* amqp://user:password@host:port,host:port/vhost or amqps://… ; the vhost is
+                        percent-decoded, absent path means "/" */
+    struct broker_hosts *hosts; /* remembers which of them fail; NULL: nobody does */
+    int only_host;              /* 1…: that one of the URL's hosts; 0: whichever takes the connection */
+    const char *name;           /* shown as connection_name in the management UI, e.g. "postdate publisher" */
+    int heartbeat_s;            /* 0..3600; 0 disables */
     int connect_timeout_ms;
     const char *ca_file, *cert_file,
         *key_file; /* amqps only; NULL: system CA store / no client certificate */
 };
 
-/* Checks an URL without connecting; the error never contains the password. ERR_CONFIG. */
+/* Checks an URL without connecting; the error never contains the password, and no subject: it goes on after
+ * the option's name. ERR_CONFIG. */
 int broker_url_check(const char *url, struct err *e);
 /* The decoded vhost of an URL into out. ERR_CONFIG. */
 int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e);
-/* "host:port" for messages. ERR_CONFIG. */
-int broker_url_address(const char *url, char *out, size_t out_size, struct err *e);
 
 /* Connects, logs in (announcing consumer_cancel_notify, connection.blocked, basic.nack, publisher_confirms
- * and connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step. ERR_AWAY: not
+ * and connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step; of several hosts
+ * the next is tried, the first ones with a share of that time, and the last with all of it. ERR_AWAY: not
  * reachable or lost; ERR_PERMISSION: login or vhost refused; ERR_CONFIG: URL, vhost does not exist, TLS
  * files. */
 struct broker *broker_open(const struct broker_options *o, struct err *e);
@@ -50,7 +53,8 @@ bool broker_is_dead(const struct broker *b);
 /* True once the server has said that it shuts down. What its queues have taken is written to disk then, but
  * not what was still on its way to them. */
 bool broker_was_shut_down(const struct broker *b);
-int broker_fd(const struct broker *b); /* for poll(2) */
+int broker_fd(const struct broker *b);              /* for poll(2) */
+const char *broker_address(const struct broker *b); /* "host:port" */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
 bool broker_has_pending(struct broker *b);
 

@@ -6,16 +6,17 @@
 #ifndef POSTDATE_AMQP_INSPECT_H
 #define POSTDATE_AMQP_INSPECT_H
 
-#include "amqp/broker.h"
+#include "amqp/broker_hosts.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 /* An URL's parts without the password. ERR_CONFIG. */
 struct inspect_target {
-    char address[272]; /* host:port */
+    char address[BROKER_ADDRESS_MAX]; /* host:port of the first */
+    int hosts;
     char user[256], vhost[256];
     bool tls;
-    bool local; /* a loopback address: what goes there leaves no wire */
+    bool local; /* only loopback addresses: what goes there leaves no wire */
 };
 int inspect_target(const char *url, struct inspect_target *out, struct err *e);
 

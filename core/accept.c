@@ -181,6 +181,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         return -1;
     *out = (struct message){
         .due_ms = d.delay.due_ms,
+        .counted_from_ms = d.delay.from_now ? now_ms : 0,
         .exchange = delivery_exchange(rules, &d),
         .routing_key = d.routing_key,
         .key = d.controls.key,

@@ -1,5 +1,6 @@
 #include "gateway/config_table.h"
 
+#include "amqp/broker.h"
 #include "core/bytes.h"
 #include "core/duration.h"
 #include "core/message.h"
@@ -32,17 +33,6 @@ static int check_postgres_url(const char *value, struct err *e)
     return err_set(e, ERR_CONFIG,
                    "is not a Postgres address (not shown, it may hold a password): allowed are "
                    "postgresql://[user@]host[:port]/database or \"host=… dbname=…\"");
-}
-
-static int check_amqp_url(const char *value, struct err *e)
-{
-    struct bytes v = bytes_of_str(value);
-    if (bytes_start_with_str(v, "amqp://") || bytes_start_with_str(v, "amqps://"))
-        return 0;
-    return err_set(
-        e, ERR_CONFIG,
-        "is not an AMQP address (not shown, it may hold a password): it must start with amqp:// or amqps://, "
-        "such as amqp://user:password@host:5672/%%2f");
 }
 
 static int check_name(const char *value, struct err *e)
@@ -79,7 +69,8 @@ const struct option option_table[] = {
      .help = "the database: a libpq URL or conninfo string; not through a transaction-pooling proxy"},
 
     {"amqp", "url", OPTION_TEXT, "amqp://guest:guest@localhost:5672/%2f", .secret = true,
-     .check = check_amqp_url, AT(amqp.url), .help = "the broker and vhost; amqps:// for TLS"},
+     .check = broker_url_check, AT(amqp.url),
+     .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for a cluster"},
     {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, .zero_allowed = true, AT(amqp.heartbeat_ms),
      .help = "a silent connection counts as dead after about twice this; 0 turns it off"},
     {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),

@@ -214,6 +214,7 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
     if (check_ahead(p, field_names[f], v, ahead, e) != 0)
         return -1;
     out->due_ms = p->now_ms + ahead;
+    out->counted_from_ms = f == FIELD_DUE_AT && ahead > 0 ? 0 : p->now_ms;
     return 0;
 }
 

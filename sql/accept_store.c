@@ -1,5 +1,6 @@
 #include "sql/accept_store.h"
 
+#include "core/timestamp.h"
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
 
@@ -141,6 +142,17 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     return rc;
 }
 
+static void count_from(struct message *m, int64_t now_ms)
+{
+    if (m->counted_from_ms == 0)
+        return;
+    m->due_ms += now_ms - m->counted_from_ms;
+    if (m->due_ms > TIMESTAMP_MAX_MS)
+        m->due_ms = TIMESTAMP_MAX_MS;
+    m->id = message_id_move(m->id, m->due_ms);
+    m->counted_from_ms = 0;
+}
+
 static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
                                 size_t count, struct err *e)
 {
@@ -161,8 +173,10 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
     const struct store_session before = o->session ? *o->session : (struct store_session){0};
     for (size_t i = 0; i < count; i++)
         items[i].result = STORE_ACCEPTED;
-    if (pg_begin(c, e) != 0)
+    if (pg_begin_at(c, e) != 0)
         return -1;
+    for (size_t i = 0; i < count; i++)
+        count_from(&items[i].message, store_begun_ms(c));
     if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
@@ -190,6 +204,11 @@ int store_was_committed(struct pg *c, struct message_id id, struct err *e)
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
     return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
+}
+
+int64_t store_begun_ms(const struct pg *c)
+{
+    return c->begun_us / 1000 + (c->begun_us % 1000 > 0);
 }
 
 int store_prepare_session(struct pg *c, struct err *e)

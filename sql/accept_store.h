@@ -20,7 +20,8 @@ enum store_result {
 };
 
 struct store_item {
-    struct message message; /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC) */
+    struct message message;  /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC).
+                                Where it was counted from "now", store_accept counts it again */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
     enum store_result result;      /* out */
@@ -54,11 +55,19 @@ struct store_options {
     const struct store_extra *extra; /* NULL: nothing more */
 };
 
-/* Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get
+/* A delay counts from the database's clock as the transaction begins. The request for that leaves after the
+ * caller had the message, so the delay is never too short, whatever stood still or was set in between. Only
+ * the first try counts: what is offered again keeps its due time and its id.
+ *
+ * Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get
  * their result. ERR_AWAY and ERR_BUSY: try again; ERR_REJECT: the batch contains something Postgres refuses:
  * offer the items one by one. */
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e);
+
+/* now() of the transaction that store_accept began last on c, as created_at of what it stored is read: ms
+ * since 1970 rounded up. */
+int64_t store_begun_ms(const struct pg *c);
 
 /* Before the session consumes its first message. */
 int store_session_begin(struct pg *c, struct store_session *s, struct err *e);

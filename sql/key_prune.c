@@ -35,6 +35,6 @@ int keys_prune(struct pg *c, int64_t key_memory_ms, struct err *e)
         rc = 0;
     }
     if (rc == 0)
-        rc = pg_exec(c, "reset lock_timeout", e);
+        rc = pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", e);
     return rc;
 }

@@ -13,7 +13,7 @@
 
 struct meta {
     int version; /* 0: no schema */
-    char broker[128], vhost[256];
+    char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
 };
 
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
@@ -33,6 +33,7 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         m->version = pg_int4(r, 0, 0);
         pg_text(r, 0, 1, m->broker, sizeof m->broker);
         pg_text(r, 0, 2, m->vhost, sizeof m->vhost);
+        pg_text(r, 0, 3, m->identity, sizeof m->identity);
     }
     PQclear(r);
     return 0;
@@ -153,8 +154,26 @@ int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_re
     if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
         return err_wrap(e, "waiting for another migration");
     int rc = migrate_locked(c, o, out, e);
-    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); reset lock_timeout", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     return rc;
+}
+
+int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0)
+        return -1;
+    memcpy(out, m.identity, sizeof m.identity);
+    return 0;
+}
+
+int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0)
+        return -1;
+    bool same = strcmp(broker, m.broker) == 0 && strcmp(vhost, m.vhost) == 0;
+    return same ? 0 : bind_meta(c, broker, vhost, true, e);
 }
 
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e)

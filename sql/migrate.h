@@ -7,7 +7,7 @@
 #include "sql/settings.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 7 /* what this program needs */
+#define SCHEMA_VERSION 10 /* what this program needs */
 
 struct migrate_options {
     int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */
@@ -26,6 +26,15 @@ struct migrate_report {
  * turns (advisory lock). ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
  * ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
+
+#define MIGRATE_IDENTITY_SIZE 40
+
+/* What tells this schema from any other, a UUID's text; "" where the schema is missing or too old to have
+ * one. */
+int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e);
+
+/* The broker turned out to be ours: records what it is called now. */
+int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
 
 /* For programs that use the schema: ERR_CONFIG (text says to run `postdate migrate`) when it is missing,
  * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where

@@ -89,7 +89,7 @@ static int lock_partitions(struct pg *c, struct err *e)
 static void unlock_partitions(struct pg *c)
 {
     pg_rollback(c);
-    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); reset lock_timeout", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
 }
 
 /* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */

@@ -59,20 +59,70 @@ free_port() {
 
 # Ports are kept in a file so that URLs survive restarts; new ones only if somebody else took one meanwhile.
 choose_ports() {
-    port_amqp="" port_dist="" port_epmd="" port_http=""
+    amqp_ports=() dist_ports=() port_epmd="" port_http=""
     # shellcheck disable=SC1091
     [[ -e $STACK_DIR/ports ]] && . "$STACK_DIR/ports"
-    [[ -n $port_http ]] && { [[ $(rabbitmq_pid) ]] || [[ $command != start* ]]; } && return
-    epmd_stop
-    if [[ -n $port_http ]] && ! port_is_used "$port_amqp" && ! port_is_used "$port_dist" &&
-        ! port_is_used "$port_epmd"; then
-        return
+    local node port used=
+    if [[ ${#amqp_ports[@]} -eq $nodes && -n $port_http ]]; then
+        node_any_pid >/dev/null && return
+        [[ $command == start* ]] || return
+        epmd_stop
+        for port in "${amqp_ports[@]}" "${dist_ports[@]}" "$port_epmd"; do
+            port_is_used "$port" && used=$port
+        done
+        [[ $used ]] || return
     fi
-    port_amqp=$(free_port)
-    port_dist=$(free_port "$port_amqp")
-    port_epmd=$(free_port "$port_amqp" "$port_dist")
-    port_http=$(free_port "$port_amqp" "$port_dist" "$port_epmd")
-    printf 'port_%s\n' "amqp=$port_amqp" "dist=$port_dist" "epmd=$port_epmd" "http=$port_http" >"$STACK_DIR/ports"
+    amqp_ports=() dist_ports=()
+    for node in $(node_list); do
+        amqp_ports[node]=$(free_port "${amqp_ports[@]}" "${dist_ports[@]}")
+        dist_ports[node]=$(free_port "${amqp_ports[@]}" "${dist_ports[@]}")
+    done
+    port_epmd=$(free_port "${amqp_ports[@]}" "${dist_ports[@]}")
+    port_http=$(free_port "${amqp_ports[@]}" "${dist_ports[@]}" "$port_epmd")
+    {
+        for node in $(node_list); do
+            echo "amqp_ports[$node]=${amqp_ports[node]} dist_ports[$node]=${dist_ports[node]}"
+        done
+        echo "port_epmd=$port_epmd port_http=$port_http"
+    } >"$STACK_DIR/ports"
+}
+
+# How many nodes RabbitMQ has: said at the first start, and the same for as long as the stack is there.
+choose_nodes() {
+    nodes=$(cat "$STACK_DIR/nodes" 2>/dev/null || echo "${STACK_NODES:-1}")
+    [[ $nodes == [1-9] ]] || die "STACK_NODES=$nodes: allowed are 1 to 9"
+    [[ ${STACK_NODES:-$nodes} == "$nodes" ]] || die "this stack has $nodes nodes, not $STACK_NODES: 'tools/stack.sh clean' first"
+    echo "$nodes" >"$STACK_DIR/nodes"
+}
+
+node_list() { seq 1 "$nodes"; }
+
+# What the functions of stack_rabbitmq.sh are about from here on: one node, or with `node_each COMMAND …` each in turn.
+node_select() {
+    local suffix=
+    [[ $1 -eq 1 ]] || suffix=-$1
+    node=$1 rabbit=$home/rabbitmq$suffix rabbit_log=$STACK_DIR/rabbitmq$suffix.log
+    node_name=postdate-$hash$suffix@localhost node_ctl=$STACK_DIR/rabbitmqctl$suffix
+    port_amqp=${amqp_ports[$1]:-} port_dist=${dist_ports[$1]:-}
+}
+
+node_each() {
+    local n result=0
+    for n in $chosen; do
+        node_select "$n"
+        "$@" || result=1
+    done
+    return $result
+}
+
+# The processes of all nodes; 1 when none runs.
+node_any_pid() {
+    local n found=1
+    for n in $(node_list); do
+        node_select "$n"
+        [[ $(rabbitmq_pid) ]] && { rabbitmq_pid; found=0; }
+    done
+    return $found
 }
 
 # Starts a command in a session of its own, with nothing open but the log: $1 log file, rest the command. Sets $started.

@@ -8,33 +8,43 @@ rabbitmq_find() {
     rabbitmq_epmd=$(command -v epmd || echo /usr/lib/erlang/bin/epmd)
 }
 
+# Why there is no delayed-message plugin; nothing when there is.
+rabbitmq_no_plugin() {
+    local reason
+    [[ ! -s $home/rabbitmq/plugins_dir ]] || return 0
+    reason=$("$top/tools/plugin_double.sh" --possible 2>&1)
+    [[ $? -eq 3 ]] || reason="the servers were started without the delayed-message plugin"
+    echo "$reason"
+}
+
 # A pid file of our own: RabbitMQ removes the one it writes when it begins to stop, long before it is gone.
-rabbitmq_pid() { pid_if "$home/rabbitmq/beam.pid" "$home/rabbitmq"; }
+rabbitmq_pid() { pid_if "$rabbit/beam.pid" "$rabbit"; }
 
 epmd_pid() { pid_if "$home/rabbitmq/epmd.pid" "epmd"; }
 
 # Asks it to stop; rabbitmq_stop waits. A second TERM would be one too many for Erlang's handler.
-rabbitmq_asked=
+rabbitmq_asked=()
 rabbitmq_ask_to_stop() {
     local pid
     pid=$(rabbitmq_pid)
-    [[ -z $pid || $rabbitmq_asked ]] || kill -TERM "$pid" 2>/dev/null
-    rabbitmq_asked=yes
+    [[ -z $pid || ${rabbitmq_asked[node]:-} ]] || kill -TERM "$pid" 2>/dev/null
+    rabbitmq_asked[node]=yes
 }
 
 # A script that runs one of RabbitMQ's programs with this stack's settings and none of the caller's.
 rabbitmq_wrapper() { # program, file
-    local dir=$home/rabbitmq plugins
+    local dir=$rabbit plugins ticks=
+    [[ $nodes -eq 1 ]] || ticks=' -kernel net_ticktime 8'
     plugins=$(dirname "$rabbitmq_sbin")/plugins
     [[ $plugins_dir ]] && plugins=$dir/plugins:$plugins
     cat >"$2.new" <<SCRIPT
 #!/bin/sh
 exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME='$dir' \\
     ERL_EPMD_PORT=$port_epmd ERL_EPMD_ADDRESS=127.0.0.1 detached=1 \\
-    RABBITMQ_NODENAME=postdate-$hash@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$port_amqp \\
+    RABBITMQ_NODENAME=$node_name RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$port_amqp \\
     RABBITMQ_DIST_PORT=$port_dist RABBITMQ_CTL_DIST_PORT_MIN=1024 RABBITMQ_CTL_DIST_PORT_MAX=65535 \\
     RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \\
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}' \\
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='+sbwt none +sbwtdcpu none +sbwtdio none$ticks -kernel inet_dist_use_interface {127,0,0,1}' \\
     RABBITMQ_CONF_ENV_FILE='$dir/no-such-file' \\
     RABBITMQ_CONFIG_FILE='$dir/rabbitmq.conf' RABBITMQ_CONFIG_FILES='$dir/conf.d' \\
     RABBITMQ_ADVANCED_CONFIG_FILE='$dir/advanced.config' RABBITMQ_ENABLED_PLUGINS_FILE='$dir/enabled_plugins' \\
@@ -45,11 +55,34 @@ SCRIPT
     chmod 755 "$2.new" && mv "$2.new" "$2"
 }
 
+# All nodes of a cluster have that of the first.
+node_cookie() {
+    if [[ $node -gt 1 ]]; then
+        cat "$home/rabbitmq/.erlang.cookie"
+    else
+        head -c 24 /dev/urandom | od -An -vtx1 | tr -d ' \n'
+    fi
+}
+
+# They find each other by a list. A node that is cut off from the others stops to serve, as one has to choose who wants to
+# lose nothing; and that is noticed in seconds instead of a minute.
+node_configure() {
+    [[ $nodes -gt 1 ]] || return 0
+    echo 'cluster_partition_handling = pause_minority'
+    echo 'cluster_formation.peer_discovery_backend = classic_config'
+    local me=$node n
+    for n in $(node_list); do
+        node_select "$n"
+        echo "cluster_formation.classic_config.nodes.$n = $node_name"
+    done
+    node_select "$me"
+}
+
 rabbitmq_configure() {
-    local dir=$home/rabbitmq
+    local dir=$rabbit
     mkdir -p -m 700 "$dir" "$dir/mnesia" "$dir/log" "$dir/generated" "$dir/conf.d" || return 1
     if [[ ! -s $dir/.erlang.cookie ]]; then
-        (umask 077 && head -c 24 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$dir/.erlang.cookie") || return 1
+        (umask 077 && node_cookie >"$dir/.erlang.cookie") || return 1
         chmod 400 "$dir/.erlang.cookie"
     fi
     plugins_dir=$(cat "$dir/plugins_dir" 2>/dev/null)
@@ -77,16 +110,19 @@ listeners.tcp.local = 127.0.0.1:$port_amqp
 log.file.level = info
 log.connection.level = warning
 disk_free_limit.absolute = 100MB
+$(node_configure)
 CONF
     rabbitmq_wrapper rabbitmq-server "$dir/rabbitmq-server"
-    rabbitmq_wrapper rabbitmqctl "$STACK_DIR/rabbitmqctl"
+    rabbitmq_wrapper rabbitmqctl "$node_ctl"
 }
 
+rabbitmq_label() { if [[ $nodes -eq 1 ]]; then echo RabbitMQ; else echo "RabbitMQ node $node"; fi; }
+
+rabbitmq_started=() # those that this call of stack.sh has started
 rabbitmq_launch() {
     rabbitmq_find
-    rabbitmq_started=
-    [[ $(rabbitmq_pid) ]] && { say "RabbitMQ runs already"; return 0; }
-    rabbitmq_started=$(now_ms)
+    [[ $(rabbitmq_pid) ]] && { say "$(rabbitmq_label) runs already"; return 0; }
+    rabbitmq_started[node]=$(now_ms)
     rabbitmq_configure || return 1
     if [[ ! $(epmd_pid) ]]; then
         launch "$STACK_DIR/rabbitmq.log" "$rabbitmq_epmd" -port "$port_epmd" -address 127.0.0.1
@@ -95,9 +131,9 @@ rabbitmq_launch() {
         epmd_wait "$started" || return 1
     fi
     ulimit -S -n 65536 2>/dev/null || true
-    launch "$STACK_DIR/rabbitmq.log" "$home/rabbitmq/rabbitmq-server"
+    launch "$rabbit_log" "$rabbit/rabbitmq-server"
     # The scripts exec each other, so this is the Erlang machine's own pid from the beginning.
-    echo "$started" >"$home/rabbitmq/beam.pid"
+    echo "$started" >"$rabbit/beam.pid"
 }
 
 # One AMQP frame: $1 type, rest the payload in hexadecimal.
@@ -134,18 +170,19 @@ amqp_login() (
 ) >/dev/null 2>&1
 
 rabbitmq_wait() {
-    [[ $rabbitmq_started ]] || return 0
-    local until=$((rabbitmq_started + 120000)) pid
-    pid=$(cat "$home/rabbitmq/beam.pid")
+    [[ ${rabbitmq_started[node]:-} ]] || return 0
+    # The nodes of a cluster wait for each other, and share what this machine has.
+    local until=$((rabbitmq_started[node] + 120000 * (nodes > 1 ? 3 : 1))) pid
+    pid=$(cat "$rabbit/beam.pid")
     until port_is_used "$port_amqp" && amqp_login; do
         if ! pid_lives "$pid" || [[ $(now_ms) -gt $until ]]; then
-            say "RabbitMQ did not start; the end of $STACK_DIR/rabbitmq.log:"
-            tail -n 12 "$STACK_DIR/rabbitmq.log" >&2
+            say "$(rabbitmq_label) did not start; the end of $rabbit_log:"
+            tail -n 12 "$rabbit_log" >&2
             return 1
         fi
         sleep 0.1
     done
-    say "RabbitMQ up in $(since "$rabbitmq_started")"
+    say "$(rabbitmq_label) up in $(since "${rabbitmq_started[node]}")"
 }
 
 epmd_wait() {
@@ -171,6 +208,9 @@ epmd_pids() {
     return 0
 }
 
+# Once no node needs it.
+epmd_stop_unused() { node_any_pid >/dev/null || epmd_stop; }
+
 epmd_stop() {
     local pids
     pids=$(epmd_pids)
@@ -195,20 +235,19 @@ rabbitmq_stop() {
         wait_gone 60 "$pid" || { kill -KILL "$pid" 2>/dev/null; wait_gone 10 "$pid"; }
         # shellcheck disable=SC2086
         wait_gone 5 $family || kill -KILL $family 2>/dev/null
-        say "RabbitMQ stopped in $(since "$t")"
+        say "$(rabbitmq_label) stopped in $(since "$t")"
     fi
-    rm -f "$home/rabbitmq/beam.pid"
-    epmd_stop
+    rm -f "$rabbit/beam.pid"
 }
 
 rabbitmq_kill() {
     local pid family
     pid=$(rabbitmq_pid)
-    [[ $pid ]] || { say "RabbitMQ does not run"; return 0; }
+    [[ $pid ]] || { say "$(rabbitmq_label) does not run"; return 0; }
     family=$(rabbitmq_family "$pid")
     kill -KILL "$pid" 2>/dev/null
     # shellcheck disable=SC2086
     wait_gone 10 "$pid" $family || return 1
-    rm -f "$home/rabbitmq/beam.pid"
-    say "RabbitMQ killed"
+    rm -f "$rabbit/beam.pid"
+    say "$(rabbitmq_label) killed"
 }

@@ -1,4 +1,5 @@
-#include "amqp/broker.h"
+#include "amqp/inspect.h"
+#include "amqp/owner.h"
 #include "gateway/cli/cli.h"
 #include "sql/migrate.h"
 #include <stdio.h>
@@ -10,14 +11,8 @@ struct identity {
     char broker[128], vhost[256];
 };
 
-/* Who the broker is, if it answers soon; the schema can be made without it. 0, or an exit code with the error
- * printed. */
-static int ask_broker(const struct config *config, bool quiet, struct identity *out)
+static struct broker *open_broker(const struct config *config, struct err *e)
 {
-    struct err e;
-    memset(out, 0, sizeof *out);
-    if (broker_url_vhost(config->amqp.url, out->vhost, sizeof out->vhost, &e) != 0)
-        return cli_fail(&e);
     const struct broker_options options = {
         .url = config->amqp.url,
         .name = "postdate migrate",
@@ -26,16 +21,86 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
         .cert_file = config->amqp.cert_file,
         .key_file = config->amqp.key_file,
     };
-    struct broker *broker = broker_open(&options, &e);
-    if (broker != NULL) {
-        snprintf(out->broker, sizeof out->broker, "%s", broker_cluster_name(broker));
-        broker_close(broker);
+    return broker_open(&options, e);
+}
+
+/* Who the broker is, if it answers soon; the schema can be made without it: *out NULL. 0, or an exit code
+ * with the error printed. */
+static int ask_broker(const struct config *config, bool quiet, struct identity *id, struct broker **out)
+{
+    struct err e;
+    memset(id, 0, sizeof *id);
+    if (broker_url_vhost(config->amqp.url, id->vhost, sizeof id->vhost, &e) != 0)
+        return cli_fail(&e);
+    *out = open_broker(config, &e);
+    if (*out != NULL) {
+        snprintf(id->broker, sizeof id->broker, "%s", broker_cluster_name(*out));
         return 0;
     }
-    out->vhost[0] = '\0';
+    id->vhost[0] = '\0';
     if (!quiet)
-        fprintf(stderr, "postdate: not checked which broker the schema belongs to: %s\n", e.text);
+        fprintf(stderr, "postdate: %s; the first gateway will record which broker this is\n", e.text);
     return 0;
+}
+
+/* The vhost is this database's from now on, unless gateways of another one work there. */
+static int take_vhost(struct broker *b, const struct cli *cli, const char *identity, struct err *e)
+{
+    struct owner owner;
+    struct inspect_queue q;
+    const char *intake = cli->config.intake.queue;
+    if (owner_look(b, identity, &owner, e) != 0)
+        return -1;
+    if (owner.verdict == OWNER_OTHER) {
+        if (inspect_queue(b, intake, &q, e) != 0)
+            return -1;
+        if (q.consumers > 0)
+            return err_set(e, ERR_BUSY,
+                           "the vhost belongs to another database (%s), whose gateways read '%.200s': stop "
+                           "them first",
+                           owner.other[0] != '\0' ? owner.other : "unknown", intake);
+    }
+    if (owner_take_over(b, identity, &owner, e) != 0)
+        return -1;
+    if (owner.verdict == OWNER_OTHER)
+        return err_set(e, ERR_BUSY, "the vhost was given to another database at the same time");
+    if (owner.verdict == OWNER_UNKNOWN)
+        fprintf(stderr, "postdate: the vhost cannot remember which database it belongs to: %s\n", owner.why);
+    return 0;
+}
+
+/* Nodes of one cluster may give themselves different names: where the vhost remembers this database, its word
+ * counts. */
+static bool vhost_is_ours(struct broker *b, struct cli *cli)
+{
+    struct err e;
+    struct owner owner;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    return b != NULL && migrate_identity(cli->pg, identity, &e) == 0 && identity[0] != '\0' &&
+           owner_look(b, identity, &owner, &e) == 0 && owner.verdict == OWNER_OURS;
+}
+
+/* So that a gateway that starts on another node finds that the broker is the one that was recorded now. Whose
+ * the vhost is otherwise, gateways say. */
+static void claim_vhost(struct broker *b, struct cli *cli)
+{
+    struct err e;
+    struct owner owner;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    if (b != NULL && !broker_is_dead(b) && migrate_identity(cli->pg, identity, &e) == 0)
+        (void)owner_claim(b, identity, &owner, &e);
+}
+
+/* 0, or an exit code with the error printed. */
+static int rebind_vhost(struct cli *cli)
+{
+    struct err e;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    struct broker *b = open_broker(&cli->config, &e);
+    int rc =
+        b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, cli, identity, &e) : -1;
+    broker_close(b);
+    return rc == 0 ? 0 : cli_fail(&e);
 }
 
 /* Everything else works without them. */
@@ -50,20 +115,9 @@ static void print_missing_roles(const char *names)
     fputs("and then `postdate migrate` again, which grants them what they need.\n", stderr);
 }
 
-static int migrate(struct cli *cli, bool rebind, bool quiet)
+static int migrate_schema(struct cli *cli, bool rebind, const struct identity *identity,
+                          struct migrate_report *report, struct err *e)
 {
-    struct migrate_report report = {0};
-    struct identity identity;
-    struct err e;
-    int code = cli_open(cli, CLI_SCHEMA_ANY);
-    if (code == 0)
-        code = ask_broker(&cli->config, quiet, &identity);
-    if (code != 0)
-        return code;
-    if (rebind && identity.broker[0] == '\0') {
-        err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
-        return cli_fail(&e);
-    }
     const struct accept_rules rules = config_accept_rules(&cli->config);
     const struct settings settings = {.rules = &rules,
                                       .key_memory_ms = cli->config.keys.key_memory_ms,
@@ -71,12 +125,39 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
     const struct migrate_options options = {
         .settings = &settings,
         .max_delay_ms = cli->config.delivery.max_delay_ms,
-        .vhost = identity.vhost,
-        .broker = identity.broker,
+        .vhost = identity->vhost,
+        .broker = identity->broker,
         .rebind = rebind,
     };
-    if (migrate_run(cli->pg, &options, &report, &e) != 0)
+    return migrate_run(cli->pg, &options, report, e);
+}
+
+static int migrate(struct cli *cli, bool rebind, bool quiet)
+{
+    struct migrate_report report = {0};
+    struct identity identity;
+    struct broker *broker = NULL;
+    struct err e;
+    int code = cli_open(cli, CLI_SCHEMA_ANY);
+    if (code == 0)
+        code = ask_broker(&cli->config, quiet, &identity, &broker);
+    if (code != 0)
+        return code;
+    if (rebind && identity.broker[0] == '\0') {
+        broker_close(broker);
+        err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
         return cli_fail(&e);
+    }
+    if (!rebind && vhost_is_ours(broker, cli))
+        identity.broker[0] = '\0';
+    int rc = migrate_schema(cli, rebind, &identity, &report, &e);
+    if (rc == 0 && !rebind)
+        claim_vhost(broker, cli);
+    broker_close(broker);
+    if (rc != 0)
+        return cli_fail(&e);
+    if (rebind && (code = rebind_vhost(cli)) != 0)
+        return code;
     if (report.missing_roles[0] != '\0')
         print_missing_roles(report.missing_roles);
     if (quiet)
@@ -116,7 +197,8 @@ const struct command command_migrate = {
     .name = "migrate",
     .synopsis = "[--rebind] [-q]",
     .summary = "Create or upgrade the schema in Postgres",
-    .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url\n"
+    .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url,\n"
+            "                      and that vhost to this schema\n"
             "  -q, --quiet         say nothing when all is well\n",
     .run = run,
 };

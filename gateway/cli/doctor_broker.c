@@ -68,6 +68,34 @@ static void refuse_connection(struct doctor *d, const struct err *e)
         doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://");
 }
 
+/* Each of several hosts: the gateway does without one, and nobody else would say that it is gone. */
+static void check_hosts(struct doctor *d)
+{
+    struct broker_options o = doctor_broker_options(d);
+    struct buf failed;
+    int count = 0;
+    buf_init(&failed, NAMES_SIZE);
+    for (o.only_host = 1; o.only_host <= d->target.hosts; o.only_host++) {
+        struct err e = {0};
+        struct broker *b = broker_open(&o, &e);
+        if (b == NULL && count++ < NAMED_MAX)
+            buf_printf(&failed, "%s%s", count > 1 ? "; " : "", e.text);
+        broker_close(b);
+    }
+    buf_put_u8(&failed, 0);
+    if (count == 0) {
+        doctor_report(d, FINDING_OK, "broker.hosts", "all %d hosts of amqp.url take connections",
+                      d->target.hosts);
+    } else {
+        doctor_report(d, FINDING_WARN, "broker.hosts", "%d of %d hosts of amqp.url take no connections: %s",
+                      count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
+        doctor_remedy(d,
+                      "start them, or take them out of amqp.url; rabbitmqctl cluster_status tells what the "
+                      "others see of them");
+    }
+    buf_free(&failed);
+}
+
 void doctor_check_broker(struct doctor *d)
 {
     struct err e;
@@ -85,8 +113,10 @@ void doctor_check_broker(struct doctor *d)
     }
     inspect_product(d->broker, product, sizeof product);
     doctor_report(d, FINDING_OK, "broker.connection", "%s %s at %s, vhost '%s', as '%s'",
-                  product[0] != '\0' ? product : "a broker", broker_version(d->broker), d->target.address,
-                  d->target.vhost, d->target.user);
+                  product[0] != '\0' ? product : "a broker", broker_version(d->broker),
+                  broker_address(d->broker), d->target.vhost, d->target.user);
+    if (d->target.hosts > 1)
+        check_hosts(d);
     report_tls(d);
 }
 

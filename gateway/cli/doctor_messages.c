@@ -1,9 +1,11 @@
 /* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
+#include "amqp/owner.h"
 #include "amqp/transport.h"
 #include "core/duration.h"
 #include "gateway/cli/doctor.h"
 #include "gateway/cli/doctor_rabbit.h"
 #include "sql/claim.h"
+#include "sql/migrate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -70,6 +72,38 @@ void doctor_check_messages(struct doctor *d)
     report_failed(d);
 }
 
+/* What the vhost remembers. True: it is this database's. */
+static bool check_vhost(struct doctor *d)
+{
+    struct owner o;
+    struct err e;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    if (migrate_identity(d->pg, identity, &e) != 0 || owner_look(d->broker, identity, &o, &e) != 0) {
+        doctor_error(d, "broker.vhost", &e);
+        return false;
+    }
+    if (o.verdict == OWNER_OTHER) {
+        doctor_report(d, FINDING_FAIL, "broker.vhost",
+                      "vhost '%s' belongs to another database of Postdate (%s; this one is %s)",
+                      d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
+        doctor_remedy(d,
+                      "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
+                      "then NAME in amqp.url (a schema that has belonged elsewhere: postdate migrate "
+                      "--rebind); if the other database is gone: stop its gateways, postdate migrate "
+                      "--rebind");
+    } else if (o.verdict == OWNER_UNKNOWN) {
+        doctor_report(d, FINDING_WARN, "broker.vhost",
+                      "the vhost cannot remember which database it belongs to: %s", o.why);
+        doctor_remedy(d, "let '%s' configure, read and write what begins with postdate: docs/security.md",
+                      d->target.user);
+    } else {
+        doctor_report(d, FINDING_OK, "broker.vhost", "vhost '%s' %s", d->target.vhost,
+                      o.verdict == OWNER_OURS ? "belongs to this database"
+                                              : "belongs to no database yet: the first gateway decides");
+    }
+    return o.verdict == OWNER_OURS;
+}
+
 void doctor_check_owner(struct doctor *d)
 {
     const char *cluster = broker_cluster_name(d->broker);
@@ -77,13 +111,14 @@ void doctor_check_owner(struct doctor *d)
         doctor_report(d, FINDING_SKIP, "broker.owner", "the schema could not be read");
         return;
     }
+    bool ours = check_vhost(d);
     if (d->status.broker[0] == '\0') {
         doctor_report(d, FINDING_OK, "broker.owner",
                       "the schema belongs to no broker yet: the first gateway decides");
         return;
     }
     if (strcmp(d->status.vhost, d->target.vhost) == 0 &&
-        (cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
+        (ours || cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
         doctor_report(d, FINDING_OK, "broker.owner", "the schema belongs to cluster '%s', vhost '%s'",
                       d->status.broker, d->status.vhost);
         return;

@@ -34,7 +34,7 @@ static int open_broker(struct bindings *b, struct err *e)
     if (b->broker)
         return 0;
     b->closed_ms = 0;
-    b->broker = startup_open_broker(b->gateway->config, "postdate binder", e);
+    b->broker = startup_open_broker(b->gateway, "postdate binder", e);
     return b->broker ? 0 : -1;
 }
 

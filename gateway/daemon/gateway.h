@@ -9,6 +9,8 @@
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
 #define POSTDATE_GATEWAY_GATEWAY_H
 
+#include "amqp/broker_hosts.h"
+#include "amqp/owner.h"
 #include "amqp/transport.h"
 #include "core/clock.h"
 #include "gateway/config.h"
@@ -19,6 +21,7 @@
 #include "gateway/daemon/outcomes.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
+#include "sql/locked.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -47,10 +50,12 @@ enum up_bit {
 };
 
 struct gateway {
-    const struct config *config;               /* read-only while the threads run */
-    char name[64];                             /* host:pid */
-    atomic_int stop_stage;                     /* enum stop_stage, only ever rises */
-    atomic_int up;                             /* enum up_bit of threads that have done their first connect */
+    const struct config *config;  /* read-only while the threads run */
+    char name[64];                /* host:pid */
+    char identity[OWNER_ID_SIZE]; /* of the schema; set before the threads start */
+    bool owner_refused;           /* the vhost can't remember whose it is; set before the threads start */
+    atomic_int stop_stage;        /* enum stop_stage, only ever rises */
+    atomic_int up;                /* enum up_bit of threads that have done their first connect */
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     int up_wanted;                             /* enum up_bit of the threads that there are */
@@ -63,6 +68,8 @@ struct gateway {
     atomic_bool publishing; /* the fast lane is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
+    pthread_mutex_t locked_lock;
+    struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
     struct tenure tenure;
     atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
                                      the instance */
@@ -77,6 +84,7 @@ struct gateway {
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
     struct watch postgres, rabbitmq;
+    struct broker_hosts *hosts; /* of amqp.url; guards itself */
     struct metrics metrics;
     struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
@@ -93,10 +101,17 @@ void *receipts_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);
-/* Estimated database time, never ahead of it; false before the first sample. Rounded down to ms. */
+/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to
+ * ms.
+ */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
-/* The same, never behind it and rounded up: what a delay counts from. */
-bool gateway_latest_ms(struct gateway *g, int64_t *out_ms);
+/* Takes what the database's clock said. Where it was set forward since the last answer, or this machine stood
+ * still, the lease has less left. */
+enum clock_answer {
+    CLOCK_ASKED,      /* for its own sake, so it came as fast as it could */
+    CLOCK_CAME_ALONG, /* with a statement's result */
+};
+void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind);
 /* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
  * may only be late. */
 int64_t gateway_rescue_before_ms(struct gateway *g);

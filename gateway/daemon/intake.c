@@ -28,14 +28,15 @@ static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
     char expired[300];
-    in->broker = startup_open_broker(c, "postdate intake", e);
+    in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
     uint16_t prefetch = intake_prefetch(c);
     /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_take(&in->random, &in->session.name, sizeof in->session.name);
-    if (startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
+    if (startup_keep_vhost(in->gateway, in->broker, e) != 0 ||
+        startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
         store_session_begin(in->pg, &in->session, e) != 0 ||
         broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
         broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)

@@ -141,13 +141,14 @@ static int gateway_open(struct daemon *d, struct err *e)
     g->config = &d->config;
     snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&g->clock_lock, NULL);
+    pthread_mutex_init(&g->locked_lock, NULL);
     db_clock_reset(&g->clock);
     metrics_open(&g->metrics);
     tenure_open(&g->tenure);
     outcomes_open(&g->outcomes);
     watch_open(&g->postgres, "Postgres");
     watch_open(&g->rabbitmq, "RabbitMQ");
-    if (exchange_book_open(&g->exchanges) != 0)
+    if (exchange_book_open(&g->exchanges) != 0 || (g->hosts = broker_hosts_new()) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->handover, e) != 0 ||
         wake_open(&g->hander_wake, e) != 0 || wake_open(&g->receipts_wake, e) != 0 ||
@@ -181,6 +182,7 @@ static void gateway_close(struct daemon *d)
     wake_close(&d->main_wake);
     watch_close(&g->postgres);
     watch_close(&g->rabbitmq);
+    broker_hosts_free(g->hosts);
     tenure_close(&g->tenure);
     pthread_mutex_destroy(&g->clock_lock);
 }

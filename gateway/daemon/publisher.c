@@ -135,7 +135,7 @@ static bool go_on(struct publisher *p, const struct err *e)
 
 static int connect(struct publisher *p, struct err *e)
 {
-    struct broker *b = startup_open_broker(p->gateway->config, p->name, e);
+    struct broker *b = startup_open_broker(p->gateway, p->name, e);
     if (!b)
         return -1;
     if (broker_confirm_select(b, e) != 0) {

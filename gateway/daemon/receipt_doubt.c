@@ -170,7 +170,7 @@ static void place(struct receipt_doubt *d)
     if (d->mark.placed || !is_wanted(d) || (d->place_ms && clock_monotonic_ms() - d->place_ms < PLACE_MS))
         return;
     d->place_ms = clock_monotonic_ms();
-    if (restart_mark_place(&d->mark, d->gateway->config, &e) == 0)
+    if (restart_mark_place(&d->mark, d->gateway, &e) == 0)
         return;
     log_debug("the mark by which a start of RabbitMQ is noticed: %s", e.text);
     d->refused = !err_is_transient(&e);

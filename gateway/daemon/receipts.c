@@ -96,7 +96,7 @@ static int consume_unrouted(struct receipts *r, struct err *e)
     }
     err_clear(e);
     broker_drop(r->broker); /* dead now */
-    r->broker = startup_open_broker(r->gateway->config, "postdate receipts", e);
+    r->broker = startup_open_broker(r->gateway, "postdate receipts", e);
     return r->broker ? 0 : -1;
 }
 
@@ -106,7 +106,7 @@ static int connect(struct receipts *r, struct err *e)
     if (open_database(r, e) != 0)
         return -1;
     r->fresh.count = r->locked.count = 0; /* they come again */
-    r->broker = startup_open_broker(g->config, "postdate receipts", e);
+    r->broker = startup_open_broker(g, "postdate receipts", e);
     if (!r->broker || consume_unrouted(r, e) != 0 ||
         receipt_doubt_connected(&r->doubt, r->broker, !r->no_unrouted, r->mark.lag_ms, e) != 0 ||
         topology_declare_receipts(r->broker, e) != 0 ||
@@ -132,7 +132,7 @@ static bool is_unrouted_allowed(struct receipts *r)
     if (!r->no_unrouted || !r->gateway->transport || clock_monotonic_ms() - r->probed_ms < PROBE_MS)
         return false;
     r->probed_ms = clock_monotonic_ms();
-    struct broker *b = startup_open_broker(r->gateway->config, "postdate probe", &e);
+    struct broker *b = startup_open_broker(r->gateway, "postdate probe", &e);
     bool allowed = b && topology_declare_unrouted(b, &e) == 0;
     broker_close(b);
     return allowed;

@@ -45,11 +45,11 @@ static int wait_confirmed(struct broker *b, const char *queue, struct err *e)
     return rc;
 }
 
-int restart_mark_place(struct restart_mark *m, const struct config *c, struct err *e)
+int restart_mark_place(struct restart_mark *m, const struct gateway *g, struct err *e)
 {
     static const struct broker_arg args[] = {{.name = "x-queue-type", .text = "classic"},
                                              {.name = "x-expires", .number = UNUSED_MS}};
-    struct broker *b = startup_open_broker(c, "postdate mark", e);
+    struct broker *b = startup_open_broker(g, "postdate mark", e);
     if (!b)
         return -1;
     if (!m->queue[0])

@@ -7,7 +7,7 @@
 #define POSTDATE_GATEWAY_RESTART_MARK_H
 
 #include "amqp/broker.h"
-#include "gateway/config.h"
+#include "gateway/daemon/gateway.h"
 #include <stdbool.h>
 
 /* A starting broker lets go at once what fell due while it was away, also to quorum queues that have no
@@ -24,7 +24,7 @@ struct restart_mark {
 
 /* Places it, over a connection of its own: one that has published is not read from while the broker has an
  * alarm, and the caller's acknowledgements would wait. Errors as broker_open and broker_declare_queue. */
-int restart_mark_place(struct restart_mark *m, const struct config *c, struct err *e);
+int restart_mark_place(struct restart_mark *m, const struct gateway *g, struct err *e);
 /* Is it still there? 1 yes; 0 no: the broker started anew, or somebody removed it (place it again; m->swept
  * is set; b may be dead then, see broker_is_dead); -1: error. It must be asked for at least once an hour, or
  * it expires. */

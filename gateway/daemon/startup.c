@@ -8,10 +8,13 @@
 #include "sql/settings.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-struct broker_options startup_broker_options(const struct config *c, const char *name)
+struct broker_options startup_broker_options(const struct gateway *g, const char *name)
 {
+    const struct config *c = g->config;
     return (struct broker_options){.url = c->amqp.url,
+                                   .hosts = g->hosts,
                                    .name = name,
                                    .heartbeat_s = (int)(c->amqp.heartbeat_ms / 1000),
                                    .connect_timeout_ms = 5000,
@@ -20,10 +23,42 @@ struct broker_options startup_broker_options(const struct config *c, const char 
                                    .key_file = c->amqp.key_file};
 }
 
-struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e)
+/* Connections that last for a moment: where they are is of no interest. */
+static bool is_brief(const char *name)
 {
-    struct broker_options o = startup_broker_options(c, name);
-    return broker_open(&o, e);
+    static const char *const brief[] = {"postdate startup", "postdate probe", "postdate mark",
+                                        "postdate rejected"};
+    for (size_t i = 0; i < sizeof brief / sizeof brief[0]; i++)
+        if (strcmp(name, brief[i]) == 0)
+            return true;
+    return false;
+}
+
+/* With several hosts in amqp.url: which of them fail, and where this connection is. */
+static void say_hosts(const struct gateway *g, const char *name, const struct broker *b)
+{
+    struct broker_host_news news;
+    char before[BROKER_ADDRESS_MAX];
+    while (b && broker_hosts_take_news(g->hosts, &news)) {
+        if (news.back)
+            log_info("RabbitMQ at %s takes connections again", news.address);
+        else
+            log_warning("%s; going on with another host of amqp.url", news.why);
+    }
+    if (!b || is_brief(name) || !broker_hosts_moved(g->hosts, name, b, before))
+        return;
+    if (before[0] == '\0')
+        log_info("%s: connected to RabbitMQ at %s", name, broker_address(b));
+    else
+        log_info("%s: moved from %s to RabbitMQ at %s", name, before, broker_address(b));
+}
+
+struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e)
+{
+    struct broker_options o = startup_broker_options(g, name);
+    struct broker *b = broker_open(&o, e);
+    say_hosts(g, name, b);
+    return b;
 }
 
 int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
@@ -94,9 +129,11 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
         atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         watch_succeeded(&g->postgres);
         *failed = &g->rabbitmq;
-        b = startup_open_broker(c, "postdate startup", e);
+        b = startup_open_broker(g, "postdate startup", e);
         rc = b ? 0 : -1;
     }
+    if (rc == 0)
+        rc = startup_take_vhost(g, b, pg, e);
     if (rc == 0)
         rc = startup_declare(b, c, expired, sizeof expired, e);
     if (rc == 0)
@@ -104,7 +141,6 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     if (rc == 0) {
         watch_succeeded(&g->rabbitmq);
         *failed = &g->postgres;
-        rc = migrate_check(pg, broker_cluster_name(b), vhost, true, e);
     }
     if (rc == 0)
         rc = record_settings(g, pg, e);

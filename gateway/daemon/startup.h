@@ -5,14 +5,21 @@
 
 #include "amqp/broker.h"
 #include "gateway/daemon/gateway.h"
+#include "sql/pg.h"
 
-/* How to connect to the broker; name says who does. Points into c. */
-struct broker_options startup_broker_options(const struct config *c, const char *name);
-/* Opens a broker connection as configured. */
-struct broker *startup_open_broker(const struct config *c, const char *name, struct err *e);
+/* How to connect to the broker; name says who does. Points into g. */
+struct broker_options startup_broker_options(const struct gateway *g, const char *name);
+/* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
+struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e);
 /* Declares what the configuration asks for; expired receives the second intake queue's name. */
 int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
                     struct err *e);
+
+/* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
+ * to nobody yet, sets g->identity. ERR_CONFIG: no. */
+int startup_take_vhost(struct gateway *g, struct broker *b, struct pg *pg, struct err *e);
+/* Is it still? Somebody may have made it anew, or given it away. */
+int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e);
 
 /* startup_transport.c: sets g->transport and declares what it needs; says what `auto` decided. Errors as
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */

@@ -12,7 +12,7 @@
 static int try_transport(struct gateway *g, const struct transport *t, struct err *e)
 {
     struct transport_options o = gateway_transport_options(g);
-    struct broker *b = startup_open_broker(g->config, "postdate startup", e);
+    struct broker *b = startup_open_broker(g, "postdate startup", e);
     if (!b)
         return -1;
     int rc = o.receipt_queue ? topology_declare_receipts(b, e) : 0;
@@ -82,7 +82,7 @@ static int choose_auto(struct gateway *g, const struct broker_options *o, int ha
 int startup_choose_transport(struct gateway *g, struct err *e)
 {
     enum config_transport t = g->config->handover.transport;
-    struct broker_options o = startup_broker_options(g->config, "postdate probe");
+    struct broker_options o = startup_broker_options(g, "postdate probe");
     g->transport = NULL;
     if (t == TRANSPORT_TIMER)
         return 0;

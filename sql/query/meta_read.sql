@@ -1,1 +1,2 @@
-select version, coalesce(broker, ''), coalesce(vhost, '') from postdate.meta
+-- The identity is a newer column than the table.
+select version, coalesce(broker, ''), coalesce(vhost, ''), coalesce(to_jsonb(meta) ->> 'identity', '') from postdate.meta

@@ -18,20 +18,27 @@ static void check_again(const struct broker_url *url)
     struct broker_url again;
     struct err e = {0};
     struct buf text;
-    buf_init(&text, 8192);
+    buf_init(&text, 65536);
     buf_put_str(&text, url->tls ? "amqps://" : "amqp://");
     put_encoded(&text, url->user);
     buf_put_str(&text, ":");
     put_encoded(&text, url->password);
     buf_put_str(&text, "@");
-    put_encoded(&text, url->host);
-    buf_printf(&text, ":%d/", url->port);
+    for (size_t i = 0; i < url->host_count; i++) {
+        buf_put_str(&text, i > 0 ? "," : "");
+        put_encoded(&text, url->hosts[i].name);
+        buf_printf(&text, ":%d", url->hosts[i].port);
+    }
+    buf_put_str(&text, "/");
     put_encoded(&text, url->vhost);
     buf_put_u8(&text, 0);
     FUZZ_HOLDS(!text.failed);
     FUZZ_HOLDS(broker_url_parse((const char *)text.data, &again, &e) == 0);
     FUZZ_HOLDS(strcmp(again.user, url->user) == 0 && strcmp(again.password, url->password) == 0);
-    FUZZ_HOLDS(strcmp(again.host, url->host) == 0 && again.port == url->port && again.tls == url->tls);
+    FUZZ_HOLDS(again.host_count == url->host_count && again.tls == url->tls);
+    for (size_t i = 0; i < url->host_count; i++)
+        FUZZ_HOLDS(strcmp(again.hosts[i].name, url->hosts[i].name) == 0 &&
+                   again.hosts[i].port == url->hosts[i].port);
     FUZZ_HOLDS(strcmp(again.vhost, url->vhost) == 0 || *url->vhost == '\0');
     buf_free(&text);
 }
@@ -40,19 +47,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct broker_url url;
     struct err e = {0};
-    char vhost[BROKER_NAME_MAX + 1], address[272];
+    char vhost[BROKER_NAME_MAX + 1], address[BROKER_ADDRESS_MAX];
     char *text = fuzz_text(bytes_of(data, size));
     int rc = broker_url_parse(text, &url, &e);
     FUZZ_HOLDS(broker_url_check(text, NULL) == rc);
     if (rc != 0) {
         fuzz_check_err(&e, ERR_CONFIG);
-        FUZZ_HOLDS(broker_url_address(text, address, sizeof(address), NULL) != 0);
+        FUZZ_HOLDS(broker_url_vhost(text, vhost, sizeof(vhost), NULL) != 0);
     } else {
-        FUZZ_HOLDS(url.port >= 1 && url.port <= 65535 && *url.host);
+        FUZZ_HOLDS(url.host_count >= 1 && url.host_count <= BROKER_HOSTS_MAX);
         FUZZ_HOLDS(memchr(url.user, 0, sizeof(url.user)) && memchr(url.password, 0, sizeof(url.password)));
         FUZZ_HOLDS(broker_url_vhost(text, vhost, sizeof(vhost), &e) == 0 && strcmp(vhost, url.vhost) == 0);
-        FUZZ_HOLDS(broker_url_address(text, address, sizeof(address), &e) == 0);
-        fuzz_check_reason(bytes_of_str(address)); /* it goes into messages */
+        for (size_t i = 0; i < url.host_count; i++) {
+            FUZZ_HOLDS(url.hosts[i].port >= 1 && url.hosts[i].port <= 65535 && *url.hosts[i].name);
+            broker_host_address(&url.hosts[i], address, sizeof(address));
+            fuzz_check_reason(bytes_of_str(address)); /* it goes into messages */
+        }
         check_again(&url);
     }
     free(text);
