@@ -134,6 +134,8 @@ $(BUILD)/tests/test_broker_url $(BUILD)/tests/test_broker_hosts: $(AMQP_URL) $(c
 $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
+$(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
+$(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define HOLES_MAX 1000 /* as many messages as one request may have; in more, jansson's rules hold */
+#define PLACE " %zu "  /* blanks, lest it grow together with what should not be there */
 
 /* --- the text as written: no function here needs it to be valid, or reads beyond it */
 
@@ -194,7 +195,7 @@ static size_t give(void *out, size_t room, void *reader)
             given += n;
         } else if (r->next < r->hole_count) {
             const struct hole *h = &r->holes[r->next++];
-            r->number_len = (size_t)snprintf(r->number, sizeof r->number, "%zu", h->at);
+            r->number_len = (size_t)snprintf(r->number, sizeof r->number, PLACE, h->at);
             r->number_at = 0;
             r->at = h->at + h->value.len;
         } else {
@@ -209,7 +210,7 @@ static int64_t position_in_text(const struct reader *r, int64_t position)
 {
     char number[24];
     for (size_t i = 0; i < r->hole_count && position > (int64_t)r->holes[i].at; i++)
-        position += (int64_t)r->holes[i].value.len - snprintf(number, sizeof number, "%zu", r->holes[i].at);
+        position += (int64_t)r->holes[i].value.len - snprintf(number, sizeof number, PLACE, r->holes[i].at);
     return position;
 }
 

@@ -21,6 +21,7 @@ const char *const framing_header_names[FRAMING_HEADERS] = {
 
 static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
     [FRAMING_FINE] = "nothing is wrong",
+    [FRAMING_GONE] = "the client has ended the connection",
     [FRAMING_TIMEOUT] = "the request line and headers did not arrive in time (http.timeout)",
     [FRAMING_CONTROL] = "the request line and headers hold a control character",
     [FRAMING_LINE_END] = "a line ends with CR or LF alone: allowed is CR LF",
@@ -96,6 +97,13 @@ void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out
         buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n", f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "",
                    (int)why);
     enter(f, FRAMING_ENDED);
+}
+
+bool framing_end(struct framing *f, struct buf *out)
+{
+    if (f->state == FRAMING_IN_HEAD)
+        framing_refuse(f, FRAMING_GONE, out);
+    return f->state == FRAMING_ENDED;
 }
 
 /* --- the head */

@@ -35,6 +35,7 @@ extern const char *const framing_header_names[FRAMING_HEADERS];
 
 enum framing_refusal {
     FRAMING_FINE,
+    FRAMING_GONE, /* nobody waits for an answer */
     FRAMING_TIMEOUT,
     FRAMING_HEAD_TOO_LARGE,
     FRAMING_TARGET_TOO_LONG,
@@ -82,6 +83,10 @@ bool framing_is_in_head(const struct framing *f);
 bool framing_is_between_requests(const struct framing *f);
 /* Ends the head that was begun: a request that is refused takes its place. */
 void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out);
+
+/* The client sends nothing more. What it asked for is answered, and then the connection is closed; false: a body
+ * ends before its time, and nobody can answer that. */
+bool framing_end(struct framing *f, struct buf *out);
 
 /* What is wrong and what is allowed. */
 const char *framing_refusal_text(enum framing_refusal why, char out[160]);

@@ -38,8 +38,8 @@ struct link {
     struct framing framing;
     struct buf up, down; /* what inner, and the client, did not take yet */
     size_t up_sent, down_sent;
-    bool client_ended;            /* it sends nothing more */
-    bool inner_told, inner_ended; /* of that; it sends nothing more */
+    bool client_ended, torn;      /* it sends nothing more; in the middle of a body, and inner does not know yet */
+    bool inner_ended;             /* it sends nothing more */
     bool finished, dead;          /* nothing goes to the client any more; of no use */
     int64_t since_ms;             /* monotonic: when something went on last */
 };
@@ -154,6 +154,14 @@ static void drop_up(struct link *l)
     l->up_sent = 0;
 }
 
+static void end_client(struct link *l)
+{
+    l->client_ended = true;
+    l->torn = !framing_end(&l->framing, &l->up);
+    if (!l->torn && l->inner.fd >= 0)
+        (void)send_kept(&l->inner, &l->up, &l->up_sent); /* the rest when there is room */
+}
+
 static void carry_up(struct front *f, struct link *l)
 {
     size_t len;
@@ -164,7 +172,8 @@ static void carry_up(struct front *f, struct link *l)
             break;
         int got = receive(f, &l->client, &len);
         if (got <= 0) {
-            l->client_ended = got < 0;
+            if (got < 0)
+                end_client(l);
             break;
         }
         if (l->inner_ended)
@@ -179,9 +188,9 @@ static void carry_up(struct front *f, struct link *l)
             return;
         }
     }
-    if (l->client_ended && l->up.len == 0 && !l->inner_told && l->inner.fd >= 0) {
+    if (l->torn && l->up.len == 0 && l->inner.fd >= 0) {
         shutdown(l->inner.fd, SHUT_WR);
-        l->inner_told = true;
+        l->torn = false;
     }
 }
 

@@ -90,6 +90,7 @@ static int check_framing(struct http_request *r, const char *refusal)
     long number = strtol(refusal, NULL, 10);
     enum framing_refusal why = number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
     enum api_problem p = API_INVALID_REQUEST;
+    r->gone = why == FRAMING_GONE;
     if (why == FRAMING_TIMEOUT)
         p = API_REQUEST_TIMEOUT;
     else if (why == FRAMING_TARGET_TOO_LONG)

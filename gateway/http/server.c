@@ -78,6 +78,8 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
         return MHD_NO; /* out of memory */
     if (!r->headers_seen) {
         http_request_headers(r, method);
+        if (r->gone)
+            return MHD_NO;
         return r->refuse_now ? http_respond(r) : MHD_YES;
     }
     if (*size > 0) {

@@ -81,7 +81,8 @@ static void test_what_is_not_json_is_refused(void **state)
         "",          "{",           "{\"json\":}",      "{\"json\":01}",          "{\"json\":1 2}", "{\"json\":1\"a\"}",
         "{\"json\"", "{\"json\":-}", "{\"json\":[1,]}", "{\"json\":{\"a\":1]}}", "{\"json\":tru}", "{\"json\":1}}",
         "{\"json\":1 \"a\":2}", "{\"json\":1,\"json\":2}", "{\"json\":\"\xff\"}", "{\"json\":\"a}", "{json:1}",
-        "{\"messages\":[{\"json\":1}{\"json\":2}]}", "{\"json\":1,}", "{,\"json\":1}", "{\"json\":,1}"};
+        "{\"messages\":[{\"json\":1}{\"json\":2}]}", "{\"json\":1,}", "{,\"json\":1}", "{\"json\":,1}",
+        "{\"json\":{}1e5}", "{\"json\":\"a\".5}"};
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         refused(bytes_of_str(texts[i]), JSON_FAULT_SYNTAX, "not valid JSON at byte ");
 }
