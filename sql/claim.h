@@ -104,8 +104,11 @@ int settle_receipts_setup(struct pg *c, struct err *e);
 int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
 
-/* How many messages the broker holds now, counted up to most. */
-int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e);
+/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked. */
+struct claim_handed {
+    int64_t now_ms, window_ms, most;
+};
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
 
 /* Claims for the broker will be due up to until_ms; *out_ms: up to when that is known by now (past until_ms).
  * Committed, before any such claim: who takes over looks as far ahead (sql/instance.c). */

@@ -73,16 +73,16 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
         return 0;
-    int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);
-    if (handed < 0 && k->counted_ms && pg_is_locked_out(k->pg)) {
-        err_clear(e); /* there is no more room than there was */
-        k->counted_ms = now_ms;
-        return 0;
-    }
+    const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly;
+    int64_t handed = claim_count_handed(k->pg, &q, &partly, e);
     if (handed < 0)
         return -1;
-    atomic_store(&k->gateway->metrics.handed, handed);
+    bool counted = k->counted_ms != 0;
     k->counted_ms = now_ms;
+    if (partly && counted)
+        return 0; /* there is no more room than there was */
+    atomic_store(&k->gateway->metrics.handed, handed);
     k->room = c->handover.max_messages - handed;
     return 0;
 }

@@ -77,7 +77,8 @@ int intake_connect_database(struct intake *in, struct err *e)
 static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
 {
     const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                                    .session = &in->session};
+                                    .session = &in->session,
+                                    .locks = &in->locks};
     return store_accept(in->pg, &o, items, count, e);
 }
 

@@ -22,5 +22,7 @@ int locks_look(struct locks *l, struct pg *pg, struct err *e);
 int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e);
 /* What the claimer found, for stats. */
 void locks_shown(struct gateway *g, struct locked_days *out);
+/* As JSON: "locked_days":["2026-11-16"]; "message" in it: the whole table. */
+void locks_print(struct gateway *g, struct buf *out);
 
 #endif
