@@ -122,6 +122,11 @@ int broker_confirm_select(struct broker *b, struct err *e);
  * follows soon. */
 int broker_flush(struct broker *b, struct err *e);
 
+/* Asks for a BROKER_EVENT_PONG without waiting for it. The server's channel answers after all that was sent
+ * before, unless it is held up: a queue of the quorum kind without a leader does that to the whole channel,
+ * either at the first publish that the channel sends to it, or once 32 are unconfirmed (credit flow). */
+int broker_ping(struct broker *b, struct err *e);
+
 /* Publishes; properties are raw AMQP bytes (core/wire.h), checked and measured before the first byte is sent,
  * so that an unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the
  * connection stays usable. May block while the broker does not read (watch it from outside and
@@ -140,6 +145,7 @@ enum broker_event_kind {
     BROKER_EVENT_CANCELLED, /* the server ended a consumer (its queue was deleted or failed over) */
     BROKER_EVENT_BLOCKED,   /* the broker asks to stop publishing (memory or disk alarm) */
     BROKER_EVENT_UNBLOCKED,
+    BROKER_EVENT_PONG, /* to a broker_ping */
 };
 
 struct broker_event {

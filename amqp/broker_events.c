@@ -242,6 +242,9 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
         event->kind = BROKER_EVENT_CANCELLED;
         return copy(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
     }
+    case AMQP_BASIC_QOS_OK_METHOD:
+        event->kind = BROKER_EVENT_PONG;
+        return 1;
     case AMQP_CHANNEL_FLOW_METHOD: {
         const amqp_channel_flow_t *m = method->decoded;
         amqp_channel_flow_ok_t ok = {.active = m->active};

@@ -51,20 +51,21 @@ enum settle_kind {
     SETTLE_HANDED_FINAL, /* the same without receipts: nothing more will be known of it */
     SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
                         waiting room */
+    SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
     SETTLE_PUT_BACK, /* not a byte was sent: scheduled as before */
 };
 
 struct settle_item {
     struct message_id id;
     enum settle_kind kind;
-    bool was_in_doubt;  /* for PUT_BACK: stays `claimed` */
-    int64_t next_at_ms; /* RETRY, IN_DOUBT */
-    const char *error;  /* RETRY, IN_DOUBT, FAILED; NULL: none */
+    bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
+    int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT */
+    const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
 };
 
-/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. One
- * statement for what was delivered and one for the rest. ERR_BUSY: somebody's lock was in the way; nothing
- * was settled. Needs settle_setup. */
+/* Settles items that `instance` owns (0: those that were in doubt and that nobody owns any more); others
+ * (taken over meanwhile) are left alone without an error. One statement for what was delivered and one for
+ * the rest. ERR_BUSY: somebody's lock was in the way; nothing was settled. Needs settle_setup. */
 int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e);
 
 /* The same, for a batch in which somebody holds a row: settles those that are free, and tells which

@@ -3,7 +3,8 @@
  *   intake ──▶ Postgres ──▶ claimer ──▶ fast lane ────▶ publisher ──▶ outcomes ──▶ settler ──▶ Postgres
  *                              │            ▲ │                          ▲
  *                              │            │ ▼                          │
- *                              │        careful lane ─▶ publisher ───────┘
+ *                              │        careful lane ─▶ publisher ───────┤
+ *                              │        patient lane ─▶ publisher ───────┘
  *   housekeeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
  */
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
@@ -14,6 +15,7 @@
 #include "amqp/transport.h"
 #include "core/clock.h"
 #include "gateway/config.h"
+#include "gateway/daemon/address_book.h"
 #include "gateway/daemon/exchange_book.h"
 #include "gateway/daemon/held.h"
 #include "gateway/daemon/lane.h"
@@ -47,6 +49,7 @@ enum up_bit {
     UP_HANDER = 64,
     UP_RECEIPTS = 128,
     UP_CONTROL = 256,
+    UP_PATIENT = 512,
 };
 
 struct gateway {
@@ -76,9 +79,10 @@ struct gateway {
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the housekeeper lets go of no claims */
     struct held_budget budget;
-    struct lane fast, careful, handover;
+    struct lane fast, careful, patient, handover;
     struct outcomes outcomes;
     struct exchange_book exchanges;
+    struct address_book addresses;
     struct wake hander_wake, receipts_wake, control_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;

@@ -1,0 +1,81 @@
+"""A queue that confirms nothing delays no other. A quorum queue without a leader does that; on one node, one whose process is suspended."""
+import harness
+from harness import LiveTest, now_ms, wait_until
+
+
+class Queue:
+    """A quorum queue that can stand still: its server's process is suspended, so that it takes nothing and answers nobody."""
+
+    def __init__(self, place, name):
+        self.place = place
+        self.name = name
+        self.client = place.client()
+        self.client.channel.queue_declare(name, durable=True, arguments={'x-queue-type': 'quorum'})
+
+    def call(self, function):
+        self.place.stack.rabbitmqctl('eval', '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)), '
+                                     'sys:%s(amqqueue:get_pid(Q)).' % (self.place.vhost, self.name, function))
+
+    def suspend(self):
+        self.call('suspend')
+
+    def resume(self):
+        self.call('resume')
+
+    def bodies(self):
+        out = []
+        while (m := self.client.get(self.name)) is not None:
+            out.append(m.body)
+        return out
+
+
+class Stalled(LiveTest):
+    weight = 14
+    who_waits = 'timer'
+
+    def stream(self, p, what, seconds, key='live', rate=300):
+        """Lateness of a steady stream to another queue."""
+        count = rate * seconds
+        inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', count,
+                       '--timeout-s', seconds + 40, '--idle-s', 0.5).wait_consuming()
+        p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'1000,{1000 + 1000 * seconds}').result()
+        return inbox, what, count
+
+    def late_ms(self, stream):
+        inbox, what, count = stream
+        r = inbox.result()
+        print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms',
+              flush=True)
+        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
+        return r['max_ms']
+
+    def stall(self, stalled, seconds, limit_ms):
+        p = self.place()
+        g = p.gateway()
+        dead = Queue(p, 'dead')
+        # It has confirmed something on the gateway's channel before: the first publish to it is another matter, below.
+        p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
+        self.assertEqual(dead.client.wait_get('dead').body, b'first')
+        wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')
+        dead.suspend()
+        p.psql(f"select postdate.schedule('dead', i::text, '2 s', exchange => '') from generate_series(1, {stalled}) i")
+        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still', seconds))
+        self.assertEqual(p.value("select count(*) from postdate.message where routing_key = 'dead' and state = 'delivered'"), '1')
+        dead.resume()
+        at = now_ms()
+        wait_until(lambda: p.counts() == {'delivered': 1 + stalled + 300 * seconds}, 15, 'the rest to be delivered')
+        print(f'note stalled: the {stalled} were delivered {now_ms() - at} ms after it went on', flush=True)
+        self.assertLess(now_ms() - at, 3000 * harness.SLOWNESS)
+        self.assertEqual(sorted(dead.bodies()), sorted(str(i + 1).encode() for i in range(stalled)))
+        self.assertLess(late, limit_ms * harness.SLOWNESS)
+        return g
+
+    def test_one_message_to_a_queue_that_stands_still_delays_no_other(self):
+        """Confirm tags ran on until 4,096 lay between the first unconfirmed one and the next."""
+        self.stall(1, 18, 400)
+
+    def test_a_hundred_messages_to_a_queue_that_stands_still_delay_no_other(self):
+        """RabbitMQ reads nothing more from a channel that has 32 unconfirmed publishes to one quorum queue."""
+        g = self.stall(100, 5, 400)
+        self.assertEqual(len(g.lines_with('confirms nothing')), 1, g.log())
+        g.wait_log('confirms everything again')
