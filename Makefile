@@ -131,6 +131,8 @@ $(WITH_GATEWAY): $(call LIB,gateway)
 $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
+$(BUILD)/tests/test_tenure: UNIT_LIBS = $(call object,gateway/daemon/tenure.c) $(call LIB,core)
+$(BUILD)/tests/test_tenure: $(call object,gateway/daemon/tenure.c)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 

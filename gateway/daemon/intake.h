@@ -65,11 +65,11 @@ struct intake {
     char probe_queue[PROBE_NAME_SIZE]; /* of this connection's probe; "": none was sent */
     enum stamp_verdict stamps;         /* what the last probe said */
     int64_t stamps_asked_ms;           /* monotonic, when that was; 0: it is not to be relied on */
-    bool stamp_refused;     /* the broker does not allow the probe: not asked again */
-    bool stamp_said;        /* what was logged last about time stamps */
-    bool retrying;          /* the batch comes from those set aside */
-    int64_t aside_retry_ms; /* monotonic */
-    int64_t park_warned_ms; /* monotonic */
+    bool stamp_refused;                /* the broker does not allow the probe: not asked again */
+    bool stamp_said;                   /* what was logged last about time stamps */
+    bool retrying;                     /* the batch comes from those set aside */
+    int64_t aside_retry_ms;            /* monotonic */
+    int64_t park_warned_ms;            /* monotonic */
 };
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
@@ -81,8 +81,8 @@ int intake_store(struct intake *in, struct err *e);
 void intake_park(struct intake *in);
 
 /* intake_stamp.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
- * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the next connection is not asked
- * again. */
+ * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
+ * next connection is not asked again. */
 int intake_find_stamps(struct intake *in, struct err *e);
 /* Are the stamps of this batch to be believed? Sets in->rules accordingly. now_ms: a fresh answer of the
  * database's. */

@@ -1,10 +1,11 @@
-/* Does this broker stamp what it takes (core/stamp.h)? Asked with a probe and a queue that only its connection sees:
- * at each connect, through the intake's own connection, for another broker may have answered, or another setting.
+/* Does this broker stamp what it takes (core/stamp.h)? Asked with a probe and a queue that only its
+ * connection sees: at each connect, through the intake's own connection, for another broker may have
+ * answered, or another setting.
  *
- * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as if it
- * had waited may as well be new, and a clock have been set, or a machine have stood still, since the last probe. So
- * before such a stamp is believed the broker is asked again, by a connection made for that: after the message came,
- * and not more than once a second. */
+ * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as
+ * if it had waited may as well be new, and a clock have been set, or a machine have stood still, since the
+ * last probe. So before such a stamp is believed the broker is asked again, by a connection made for that:
+ * after the message came, and not more than once a second. */
 #include "core/clock.h"
 #include "core/stamp.h"
 #include "core/wire.h"

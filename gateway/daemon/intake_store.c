@@ -182,8 +182,8 @@ static void give_verdicts(struct intake *in)
     }
 }
 
-/* About now: delays are counted again when the batch is stored (store_accept). Stamps are compared with it, so
- * there it is asked for. */
+/* About now: delays are counted again when the batch is stored (store_accept). Stamps are compared with it,
+ * so there it is asked for. */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
