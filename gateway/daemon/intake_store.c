@@ -183,11 +183,12 @@ static void give_verdicts(struct intake *in)
     }
 }
 
-/* About now: delays are counted again when the batch is stored (store_accept). */
+/* About now: delays are counted again when the batch is stored (store_accept). Stamps are compared with it,
+ * so there it is asked for. */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_now_ms(in->gateway, out_ms))
+    if (in->stamps == STAMP_NONE && gateway_now_ms(in->gateway, out_ms))
         return 0;
     if (store_clock(in->pg, &us, e) != 0)
         return -1;
@@ -200,6 +201,7 @@ int intake_store(struct intake *in, struct err *e)
     int64_t now_ms;
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
+    intake_weigh_stamps(in, now_ms);
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

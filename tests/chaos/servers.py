@@ -5,10 +5,14 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
+from moved_clocks import MovedClocks  # noqa: E402
+
 DIE = ['setpriv', '--pdeathsig', 'KILL']
 
 
@@ -58,8 +62,8 @@ def postgres_bin():
 class Node:
     """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one."""
 
-    def __init__(self, directory, tmpfs_bytes):
-        self.directory, self.process = directory, None
+    def __init__(self, directory, tmpfs_bytes, clocks):
+        self.directory, self.process, self.clocks = directory, None, clocks
         self.data, self.run = os.path.join(directory, 'data'), os.path.join(directory, 'run')
         self.log_path = os.path.join(os.path.dirname(directory), os.path.basename(directory) + '.log')
         os.mkdir(directory, 0o755)
@@ -115,7 +119,7 @@ class Node:
                 os.unlink(path)
         with open(self.log_path, 'ab') as log:
             self.process = LAUNCHER.start([*self.user, *DIE, os.path.join(postgres_bin(), 'postgres'), '-D', self.data],
-                                            cwd='/', env=dict(os.environ, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
+                                            cwd='/', env=dict(os.environ, **self.clocks.env, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log)
 
         def ready():
@@ -192,7 +196,8 @@ class Postgres:
     """Who is the primary changes with each failover."""
 
     def __init__(self, directory, tmpfs_bytes):
-        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes) for name in ('pg-a', 'pg-b')]
+        self.clocks = MovedClocks(ROOT, directory)  # the nodes' clocks agree
+        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes, self.clocks) for name in ('pg-a', 'pg-b')]
         self.primary, self.spare = self.nodes
         self.primary.init()
         self.primary.start()
