@@ -6,15 +6,17 @@ from harness import LiveTest, now_ms, wait_until
 SAID = 'a policy of RabbitMQ changes its waiting'
 
 
-class Policies(LiveTest):
-    who_waits = 'ttl'
-
+class Policy(LiveTest):
     def policy(self, p, definition, pattern='.*', name='all', priority=0):
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', '--priority', str(priority), name, pattern,
                             json.dumps(definition))
 
     def clear(self, p, name='all'):
         p.stack.rabbitmqctl('clear_policy', '-p', p.vhost, name)
+
+
+class Policies(Policy):
+    who_waits = 'ttl'
 
     def all_on_time(self, p, count=10, delay_ms=3000, late_ms=1500):
         """Messages that are far enough ahead to be handed over arrive once each, none early."""
@@ -92,3 +94,64 @@ class Policies(LiveTest):
                 g = p.gateway()
                 self.assertEqual(len(g.lines_with("sets overflow on quorum queues.*'postdate.intake' too.*set_policy")), 1, g.log())
     test_what_would_drop_accepted_messages_is_said.vhosts = 2
+
+
+class IntakePolicies(Policy):
+    """What is accepted, or parked, or asked for, stays where somebody finds it."""
+    who_waits = 'timer'
+    OLDER = {'postdate.rejected': {}, 'postdate.intake.expired': {},
+             'postdate.control': {'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': 'postdate.rejected'}}
+
+    def test_what_expires_while_no_gateway_runs_is_parked(self):
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        self.policy(p, {'message-ttl': 300}, '^postdate.intake')
+        c = p.client()
+        for i in range(10):
+            c.publish('k', b'%d' % i, {'x-delay': 1000})
+        wait_until(lambda: c.depth('postdate.rejected') == 10, 15, 'all to be parked')
+
+    def test_a_full_queue_refuses_instead_of_forgetting(self):
+        p = self.place()
+        self.policy(p, {'max-length': 3}, '^postdate.rejected')
+        g = p.gateway()
+        c = p.client()
+        for i in range(10):
+            c.publish('k', b'%d' % i, {'x-delay': 'never'})
+        g.wait_log('cannot park refused messages.*is it full')
+        seen = set()
+        wait_until(lambda: seen.add(getattr(c.get('postdate.rejected'), 'body', b'0')) or len(seen) == 10, 30, 'all to be parked in turn')
+
+    def test_queues_of_an_older_release_are_used_and_named(self):
+        p = self.place()
+        c = p.client()
+        for queue, arguments in self.OLDER.items():
+            limit = 20 if queue == 'postdate.control' else 1000000000
+            c.channel.queue_declare(queue, durable=True, arguments={'x-queue-type': 'quorum', 'x-delivery-limit': limit, **arguments})
+        g = p.gateway()
+        said = g.lines_with('an older release declared')
+        self.assertEqual(len(said), 1, g.log())
+        self.assertIn("'postdate.rejected', 'postdate.intake.expired'", said[0])
+        inbox, at = p.consumer('q', bind='k'), now_ms()
+        c.publish('k', b'm', {'x-delay': 500})
+        self.assert_on_time(inbox.wait(1)[0], at, 500)
+        found = json.loads(p.cli('doctor', '--json')[1])
+        named = [x for x in found if x['check'] == 'broker.arguments']
+        self.assertEqual([x['status'] for x in named], ['warn'] * 3, found)
+        self.assertIn(f"delete_queue -p '{p.vhost}' 'postdate.intake.expired'", named[0]['remedy'])
+        self.assertEqual(g.term(), 0)
+        for queue in self.OLDER:
+            c.channel.queue_delete(queue)
+        self.assertEqual(p.gateway().lines_with('older release'), [])
+        self.assertNotIn('broker.arguments', p.cli('doctor', '--json')[1])
+
+    def test_doctor_says_it(self):
+        p = self.place(transport='ttl')
+        p.gateway()
+        self.policy(p, {'message-ttl': 400, 'overflow': 'drop-head'})
+        found = {x['check']: x for x in json.loads(p.cli('doctor', '--json')[1])}
+        self.assertEqual(found['handover.policies']['status'], 'warn')
+        self.assertRegex(found['handover.policies']['detail'], 'expire after .*message-ttl')
+        self.assertEqual(found['broker.overflow']['status'], 'fail')
+        for check in ('handover.policies', 'broker.overflow'):
+            self.assertIn(f"set_policy -p '{p.vhost}' --apply-to queues --priority 1000000 postdate", found[check]['remedy'])
