@@ -76,6 +76,8 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
                          struct err *e); /* durable, not exclusive */
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
+int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
+                                        size_t arg_count, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 /* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;

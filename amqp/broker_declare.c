@@ -158,13 +158,23 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
 
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
 {
-    char what[WHAT_MAX];
+    return broker_declare_exclusive_queue_with(b, name, NULL, 0, e);
+}
 
-    if (check_name("queue", name, e) || broker_begin(b, e)) {
+int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
+                                        size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "declare queue '%s'", name);
+    if (check_name("queue", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
+        broker_begin(b, e)) {
         return -1;
     }
-    snprintf(what, sizeof(what), "declare queue '%s'", name);
-    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1};
+    amqp_queue_declare_t m = {
+        .queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1, .arguments = table};
     return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
 }
 

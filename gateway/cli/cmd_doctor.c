@@ -30,6 +30,7 @@ static const struct check {
     {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
     {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
     {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
+    {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
     {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
     {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
 };

@@ -75,6 +75,7 @@ void doctor_check_permissions(struct doctor *d);
 void doctor_check_topology(struct doctor *d);
 void doctor_check_queues(struct doctor *d);
 void doctor_check_echo(struct doctor *d);
+void doctor_check_policies(struct doctor *d);
 
 void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);

@@ -50,7 +50,11 @@ enum up_bit {
     UP_RECEIPTS = 128,
     UP_CONTROL = 256,
     UP_PATIENT = 512,
+    UP_PROBER = 1024,
 };
+
+/* Does a policy of the broker's change its waiting (prober.c)? */
+enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 
 struct gateway {
     const struct config *config;  /* read-only while the threads run */
@@ -62,6 +66,7 @@ struct gateway {
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     int up_wanted;                             /* enum up_bit of the threads that there are */
+    atomic_int policy;                         /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
     atomic_int waiting_room; /* counts the connections after which something of it may be missing */
     atomic_bool rescued;     /* the broker lost something: perhaps a part of the waiting room */
@@ -83,7 +88,7 @@ struct gateway {
     struct outcomes outcomes;
     struct exchange_book exchanges;
     struct address_book addresses;
-    struct wake hander_wake, receipts_wake, control_wake;
+    struct wake hander_wake, receipts_wake, control_wake, prober_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
@@ -102,6 +107,7 @@ void *housekeeper_thread(void *gateway);
 void *janitor_thread(void *gateway);
 void *hander_thread(void *gateway);
 void *receipts_thread(void *gateway);
+void *prober_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);

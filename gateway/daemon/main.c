@@ -53,7 +53,7 @@ struct daemon {
     struct http *http; /* NULL: no HTTP */
     struct control *control;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, patient_thread, settler, housekeeper,
-        janitor, hander, receipts, handover_thread;
+        janitor, prober, hander, receipts, handover_thread;
 };
 
 static void say(void *ctx, const char *text)
@@ -76,6 +76,7 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->hander_wake);
     wake_ring(&g->receipts_wake);
     wake_ring(&g->control_wake);
+    wake_ring(&g->prober_wake);
 }
 
 static void reload(struct daemon *d)
@@ -155,9 +156,9 @@ static int gateway_open(struct daemon *d, struct err *e)
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->patient, e) != 0 ||
         lane_open(&g->handover, e) != 0 || wake_open(&g->hander_wake, e) != 0 ||
         wake_open(&g->receipts_wake, e) != 0 || wake_open(&g->control_wake, e) != 0 ||
-        wake_open(&g->claimer_wake, e) != 0 || wake_open(&g->intake_wake, e) != 0 ||
-        wake_open(&g->housekeeper_wake, e) != 0 || wake_open(&g->janitor_wake, e) != 0 ||
-        wake_open(&d->main_wake, e) != 0)
+        wake_open(&g->prober_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
+        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
+        wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
         publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0 ||
@@ -179,6 +180,7 @@ static void gateway_close(struct daemon *d)
     wake_close(&g->hander_wake);
     wake_close(&g->receipts_wake);
     wake_close(&g->control_wake);
+    wake_close(&g->prober_wake);
     outcomes_close(&g->outcomes);
     exchange_book_close(&g->exchanges);
     address_book_close(&g->addresses);
@@ -213,12 +215,14 @@ static void start_threads(struct daemon *d)
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
+    start(&d->prober, prober_thread, g);
     struct err e = {0};
     if ((d->control = control_open(g, d->desk, &e)) == NULL) {
         log_error("%s", e.text);
         exit(1);
     }
-    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL;
+    g->up_wanted =
+        UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL | UP_PROBER;
     /* Without a transport, and with receipts off, too: messages may be with the broker that were handed over
      * under other settings, and a queue that is still bound must not fill up. */
     start(&d->receipts, receipts_thread, g);
@@ -280,6 +284,7 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
+    pthread_join(d->prober, NULL);
     if (g->transport)
         pthread_join(d->hander, NULL);
     raise_stage(g, STOP_PUBLISHERS);
