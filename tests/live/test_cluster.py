@@ -49,7 +49,7 @@ class Promises:
         alone has a second target."""
         for node in nodes or [None] * self.gateways:
             self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, node), POSTDATE_RETRY_FIRST='200ms',
-                           POSTDATE_RETRY_MAX='2s')
+                           POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000')
         for g in self.p.gateways:
             g.wait_ready(60)
         channel = cluster_kit.Link(servers, self.p.vhost, solo or 0).open()
@@ -63,7 +63,7 @@ class Promises:
 
     def finish(self, traffic):
         """And what is asked for now comes as if nothing had been."""
-        traffic.schedule(20, 1, 3, prefix='after')
+        traffic.schedule(20, 0.5, 2, prefix='after')
         traffic.finish()
         for g in self.p.gateways:
             self.assertIsNone(g.process.poll(), g.log())
