@@ -23,6 +23,9 @@ class Cluster(Rabbit):
         self.stack('start-node', node + 1)
         self.wait_whole()
 
+    def pid(self, node):
+        return int(self.erlang('list_to_integer(os:getpid()).', node))
+
     def restart_app(self, node):
         """A restart of RabbitMQ in the Erlang machine that stays: a rolling upgrade's faults in a tenth of its time."""
         self.erlang('rabbit:stop().', node)

@@ -258,8 +258,9 @@ class Rabbit:
         if done.returncode != 0:
             raise RuntimeError(f'stack.sh {" ".join(map(str, command))}: {done.stdout.decode()}')
 
-    def url(self, vhost, user='guest', port=None):
-        return f'amqp://{user}:{user}@127.0.0.1:{port or self.port}/{vhost}'
+    def url(self, vhost, user='guest', ports=()):
+        """ports: those of links to its nodes."""
+        return f'amqp://{user}:{user}@' + ','.join(f'127.0.0.1:{port}' for port in ports or [self.port]) + f'/{vhost}'
 
     def _open_shell(self):
         home = os.path.join(self.directory, 'home') if os.path.islink(os.path.join(self.directory, 'home')) else self.directory
@@ -313,4 +314,6 @@ class Rabbit:
         if self.shell is not None:
             self.shell.kill()
             self.shell.wait()
+            self.shell.stdin.close()
+            self.shell.stdout.close()
         self.stack('clean')
