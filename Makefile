@@ -66,7 +66,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
 
-.PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test faults-full install clean format check tidy help \
+.PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test matrix faults-full install clean format check tidy help \
 	libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -124,7 +124,7 @@ libraries-found:
 # --- tests: a unit test links its own module only -----------------------------------------------------------------
 UNIT_LIBS = $(call LIB,core)
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
-WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(NO_MEMORY)
+WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(BUILD)/tests/test_json_document $(NO_MEMORY)
 AMQP_URL := $(call object,amqp/broker_url.c)
 $(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(AMQP_URL) $(call LIB,core)
 $(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
@@ -134,12 +134,18 @@ $(BUILD)/tests/test_broker_url $(BUILD)/tests/test_broker_hosts: $(AMQP_URL) $(c
 $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
+$(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
+$(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
 
-units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/chaos/witness)
+units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
 # For LD_PRELOAD, with the plain programs only: makes them die or fail where a test wants it. Never installed or linked.
 SHIM := $(patsubst %.c,build/%.lo,$(wildcard tests/shim/*.c)) build/gen/sql_embedded.lo
 build/tests/shim.so: $(SHIM)
+	$(call say,LINK)
+	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
+# The same for clocks, of Postgres, too.
+build/tests/clocks.so: build/tests/clocks/clocks.lo
 	$(call say,LINK)
 	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
 build/%.lo: %.c $(BUILD)/flags
@@ -197,10 +203,19 @@ demo: transport-known deps
 test-deps:
 	@tools/deps.sh pgbouncer libfaketime
 
-test: test-deps
+TEST ?= all
+test-known:
+	@case '$(subst ','\'',$(TEST))' in all | live) ;; \
+	*) printf 'TEST=%s: allowed are all, live\n' '$(subst ','\'',$(TEST))' >&2; exit 64;; esac
+
+test: test-known test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
-	@$(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
-	@$(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
+	@[ '$(TEST)' = live ] || $(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
+	@TEST='$(TEST)' $(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
+
+# The README's commands on each Debian that users have; tools/matrix.sh says what the environment can ask for. Needs root.
+matrix:
+	@SUITES='$(SUITES)' ONLY='$(ONLY)' TEST='$(TEST)' tools/matrix.sh
 
 # Many faults, and a ledger that knows better; tests/chaos/run.py says what the environment can ask for.
 chaos: test-deps
@@ -255,7 +270,8 @@ tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 help:
 	@echo "make            build build/postdated and build/postdate"
 	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
-	@echo "make test       every test, on private servers"
+	@echo "make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=word)"
+	@echo "make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live; tools/matrix.sh)"
 	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
 	@echo "make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)"
 	@echo "make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=; tests/bench/bench.py)"

@@ -100,6 +100,12 @@ int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, str
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e);
+/* Several at once, with that prefetch each. */
+struct broker_consumer {
+    const char *queue, *tag;
+};
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);

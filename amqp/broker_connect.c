@@ -48,6 +48,9 @@ static int connect_socket(struct broker *b, const struct broker_options *o, cons
     if (b->fd < 0) {
         return err_set(e, ERR_BUG, "cannot duplicate the socket: %s", strerror(errno));
     }
+    if (b->tls && broker_tls_take_over(b, e)) {
+        return -1;
+    }
     /* Best effort: the heartbeat notices a dead peer too, only later. */
     (void)setsockopt(b->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     (void)setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -65,9 +68,10 @@ static struct broker *open_host(const struct broker_options *o, const struct bro
         return NULL;
     }
     b->fd = -1;
-    /* Room for what is gathered, and then the header and one body frame of the largest kind. */
-    buf_init(&b->out, 65536 + 2 * BROKER_FRAME_MAX);
-    init_amqp_pool(&b->pool, 4096);
+    if (broker_stream_init(b)) {
+        err_set(e, ERR_BUG, "out of memory");
+        goto fail;
+    }
     b->tls = url->tls;
     b->host = host;
     b->host_count = url->host_count;
@@ -172,25 +176,29 @@ void broker_drop(struct broker *b)
     if (b->conn) {
         amqp_destroy_connection(b->conn);
     }
+    broker_tls_free(b);
     if (b->fd >= 0) {
         close(b->fd);
     }
-    empty_amqp_pool(&b->pool);
-    buf_free(&b->out);
+    broker_stream_free(b);
     free(b);
 }
 
 void broker_close(struct broker *b)
 {
     if (b && !b->gone) {
-        struct timeval timeout = timeval_of_ms(CLOSE_TIMEOUT_MS);
-        struct pollfd p = {.fd = b->fd, .events = POLLOUT};
+        amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS,
+                                         .reply_text = amqp_cstring_bytes("goodbye")};
+        const struct broker_call c = {.channel = 0,
+                                      .request = AMQP_CONNECTION_CLOSE_METHOD,
+                                      .decoded = &close,
+                                      .reply = AMQP_CONNECTION_CLOSE_OK_METHOD,
+                                      .what = "close",
+                                      .last = true};
+        int64_t deadline_ns = clock_monotonic_ns() + CLOSE_NS;
 
-        /* The library would wait for ever for a socket that takes no bytes. */
-        if (broker_flush_until(b, clock_monotonic_ns() + CLOSE_NS, NULL) == 0 &&
-            poll(&p, 1, CLOSE_TIMEOUT_MS) == 1) {
-            amqp_set_rpc_timeout(b->conn, &timeout);
-            amqp_connection_close(b->conn, AMQP_REPLY_SUCCESS);
+        if (broker_send_method_until(b, &c, deadline_ns, NULL) == 0) {
+            (void)broker_await(b, &c, deadline_ns, NULL, NULL);
         }
     }
     broker_drop(b);

@@ -1,20 +1,30 @@
 /* Requests that wait for their answer: declaring, binding, consuming, confirm mode; and acknowledgements. */
 #include "amqp/broker_internal.h"
+#include "core/clock.h"
 #include <stdio.h>
 #include <string.h>
 
 #define ARGS_MAX 16
 #define WHAT_MAX 320
 
-static int check_reply(struct broker *b, const char *what, struct err *e)
+static struct broker_call call_of(amqp_method_number_t request, void *decoded, amqp_method_number_t reply,
+                                  const char *what)
 {
-    amqp_rpc_reply_t reply = amqp_get_rpc_reply(b->conn);
+    return (struct broker_call){.channel = BROKER_CHANNEL,
+                                .request = request,
+                                .decoded = decoded,
+                                .reply = reply,
+                                .phase = BROKER_DECLARE,
+                                .what = what};
+}
 
-    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
-        return broker_fail_reply(b, reply, BROKER_DECLARE, what, e);
-    }
-    amqp_maybe_release_buffers(b->conn);
-    return 0;
+/* Of a request's number: its answer's is the next one. */
+static int request(struct broker *b, amqp_method_number_t number, void *decoded, const char *what,
+                   struct err *e)
+{
+    const struct broker_call c = call_of(number, decoded, number + 1, what);
+
+    return broker_request(b, &c, NULL, e);
 }
 
 static int check_name(const char *kind, const char *name, struct err *e)
@@ -67,9 +77,12 @@ static int declare_exchange(struct broker *b, const char *name, const char *type
         broker_begin(b, e)) {
         return -1;
     }
-    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes(type), 0,
-                          durable, auto_delete, 0, table);
-    return check_reply(b, what, e);
+    amqp_exchange_declare_t m = {.exchange = amqp_cstring_bytes(name),
+                                 .type = amqp_cstring_bytes(type),
+                                 .durable = durable,
+                                 .auto_delete = auto_delete,
+                                 .arguments = table};
+    return request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, e);
 }
 
 int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
@@ -93,9 +106,11 @@ int broker_has_exchange(struct broker *b, const char *name, struct err *e)
         return -1;
     }
     snprintf(what, sizeof(what), "look up exchange '%s'", name);
-    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes("direct"), 1,
-                          1, 0, 0, amqp_empty_table);
-    if (check_reply(b, what, &why) == 0) {
+    amqp_exchange_declare_t m = {.exchange = amqp_cstring_bytes(name),
+                                 .type = amqp_cstring_bytes("direct"),
+                                 .passive = 1,
+                                 .durable = 1};
+    if (request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, &why) == 0) {
         return 1;
     }
     return why.kind == ERR_NOT_FOUND ? 0 : err_set(e, why.kind, "%s", why.text);
@@ -109,8 +124,8 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
         return -1;
     }
     snprintf(what, sizeof(what), "delete exchange '%s'", name);
-    amqp_exchange_delete(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0);
-    return check_reply(b, what, e);
+    amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name)};
+    return request(b, AMQP_EXCHANGE_DELETE_METHOD, &m, what, e);
 }
 
 int broker_delete_queue(struct broker *b, const char *name, struct err *e)
@@ -121,8 +136,8 @@ int broker_delete_queue(struct broker *b, const char *name, struct err *e)
         return -1;
     }
     snprintf(what, sizeof(what), "delete queue '%s'", name);
-    amqp_queue_delete(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0);
-    return check_reply(b, what, e);
+    amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name)};
+    return request(b, AMQP_QUEUE_DELETE_METHOD, &m, what, e);
 }
 
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
@@ -137,8 +152,8 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
         broker_begin(b, e)) {
         return -1;
     }
-    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 1, 0, 0, table);
-    return check_reply(b, what, e);
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .durable = 1, .arguments = table};
+    return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
 }
 
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
@@ -149,8 +164,8 @@ int broker_declare_exclusive_queue(struct broker *b, const char *name, struct er
         return -1;
     }
     snprintf(what, sizeof(what), "declare queue '%s'", name);
-    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0, 1, 1, amqp_empty_table);
-    return check_reply(b, what, e);
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1};
+    return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
 }
 
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e)
@@ -161,10 +176,15 @@ int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, str
         return -1;
     }
     snprintf(what, sizeof(what), "look up queue '%s'", queue);
-    amqp_queue_declare_ok_t *ok =
-        amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), 1, 0, 0, 0, amqp_empty_table);
-    *ready = ok ? ok->message_count : 0; /* check_reply frees it */
-    return check_reply(b, what, e);
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(queue), .passive = 1};
+    const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, AMQP_QUEUE_DECLARE_OK_METHOD, what);
+    void *answer;
+    if (broker_request(b, &c, &answer, e)) {
+        return -1;
+    }
+    const amqp_queue_declare_ok_t *ok = answer;
+    *ready = ok->message_count;
+    return 0;
 }
 
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
@@ -177,9 +197,10 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
         return -1;
     }
     snprintf(what, sizeof(what), "bind queue '%.120s' to exchange '%.120s'", queue, exchange);
-    amqp_queue_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
-                    amqp_cstring_bytes(binding_key), amqp_empty_table);
-    return check_reply(b, what, e);
+    amqp_queue_bind_t m = {.queue = amqp_cstring_bytes(queue),
+                           .exchange = amqp_cstring_bytes(exchange),
+                           .routing_key = amqp_cstring_bytes(binding_key)};
+    return request(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
 }
 
 int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
@@ -194,9 +215,9 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
         put_args(args, arg_count, entries, &table, what, e) || broker_begin(b, e)) {
         return -1;
     }
-    amqp_queue_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
-                    amqp_empty_bytes, table);
-    return check_reply(b, what, e);
+    amqp_queue_bind_t m = {
+        .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = table};
+    return request(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
 }
 
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
@@ -211,27 +232,58 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
         put_args(args, arg_count, entries, &table, what, e) || broker_begin(b, e)) {
         return -1;
     }
-    amqp_exchange_bind(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(to), amqp_cstring_bytes(from),
-                       amqp_empty_bytes, table);
-    return check_reply(b, what, e);
+    amqp_exchange_bind_t m = {
+        .destination = amqp_cstring_bytes(to), .source = amqp_cstring_bytes(from), .arguments = table};
+    return request(b, AMQP_EXCHANGE_BIND_METHOD, &m, what, e);
+}
+
+/* All before the first answer: the server may have to do a lot with what it delivers from then on. */
+static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                          struct err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(consumers[i].queue),
+                                  .consumer_tag = amqp_cstring_bytes(consumers[i].tag)};
+        const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, 0, "consume");
+        if (broker_send_method(b, &c, e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e)
+{
+    amqp_basic_qos_t qos = {.prefetch_count = prefetch};
+
+    for (size_t i = 0; i < count; i++) {
+        if (check_name("queue", consumers[i].queue, e) || check_name("consumer tag", consumers[i].tag, e)) {
+            return -1;
+        }
+    }
+    if (broker_begin(b, e) || request(b, AMQP_BASIC_QOS_METHOD, &qos, "set the prefetch", e) ||
+        send_consumers(b, consumers, count, e)) {
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char what[WHAT_MAX];
+        snprintf(what, sizeof(what), "consume from queue '%s'", consumers[i].queue);
+        const struct broker_call c =
+            call_of(AMQP_BASIC_CONSUME_METHOD, NULL, AMQP_BASIC_CONSUME_OK_METHOD, what);
+        if (broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e)) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e)
 {
-    char what[WHAT_MAX];
+    const struct broker_consumer one = {queue, consumer_tag};
 
-    if (check_name("queue", queue, e) || check_name("consumer tag", consumer_tag, e) || broker_begin(b, e)) {
-        return -1;
-    }
-    snprintf(what, sizeof(what), "consume from queue '%s'", queue);
-    amqp_basic_qos(b->conn, BROKER_CHANNEL, 0, prefetch, 0);
-    if (check_reply(b, what, e)) {
-        return -1;
-    }
-    amqp_basic_consume(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(consumer_tag),
-                       0, 0, 0, amqp_empty_table);
-    return check_reply(b, what, e);
+    return broker_consume_all(b, &one, 1, prefetch, e);
 }
 
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e)
@@ -242,8 +294,8 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
         return -1;
     }
     snprintf(what, sizeof(what), "stop consumer '%s'", consumer_tag);
-    amqp_basic_cancel(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(consumer_tag));
-    return check_reply(b, what, e);
+    amqp_basic_cancel_t m = {.consumer_tag = amqp_cstring_bytes(consumer_tag)};
+    return request(b, AMQP_BASIC_CANCEL_METHOD, &m, what, e);
 }
 
 int broker_confirm_select(struct broker *b, struct err *e)
@@ -251,8 +303,8 @@ int broker_confirm_select(struct broker *b, struct err *e)
     if (broker_begin(b, e)) {
         return -1;
     }
-    amqp_confirm_select(b->conn, BROKER_CHANNEL);
-    if (check_reply(b, "switch on publisher confirms", e)) {
+    amqp_confirm_select_t m = {0};
+    if (request(b, AMQP_CONFIRM_SELECT_METHOD, &m, "switch on publisher confirms", e)) {
         return -1;
     }
     if (b->next_seq == 0) {
@@ -267,11 +319,9 @@ int broker_reopen(struct broker *b, struct err *e)
         return err_set(e, ERR_AWAY, "cannot open a channel anew: RabbitMQ at %s: the connection is gone",
                        b->address);
     }
-    amqp_maybe_release_buffers(b->conn);
     b->can_reopen = b->dead = false;
     b->next_seq = 0;
-    amqp_channel_open(b->conn, BROKER_CHANNEL);
-    return check_reply(b, "open a channel anew", e);
+    return broker_open_channel(b, "open a channel anew", e);
 }
 
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e)
@@ -279,8 +329,9 @@ int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct er
     if (broker_begin(b, e)) {
         return -1;
     }
-    int status = amqp_basic_ack(b->conn, BROKER_CHANNEL, delivery_tag, multiple);
-    return status < 0 ? broker_fail_send(b, status, "acknowledge", e) : 0;
+    amqp_basic_ack_t m = {.delivery_tag = delivery_tag, .multiple = multiple};
+    const struct broker_call c = call_of(AMQP_BASIC_ACK_METHOD, &m, 0, "acknowledge");
+    return broker_send_method(b, &c, e);
 }
 
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e)
@@ -288,6 +339,7 @@ int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct 
     if (broker_begin(b, e)) {
         return -1;
     }
-    int status = amqp_basic_reject(b->conn, BROKER_CHANNEL, delivery_tag, requeue);
-    return status < 0 ? broker_fail_send(b, status, "reject a delivery", e) : 0;
+    amqp_basic_reject_t m = {.delivery_tag = delivery_tag, .requeue = requeue};
+    const struct broker_call c = call_of(AMQP_BASIC_REJECT_METHOD, &m, 0, "reject a delivery");
+    return broker_send_method(b, &c, e);
 }

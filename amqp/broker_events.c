@@ -1,16 +1,14 @@
 /* What the server sends: deliveries, confirms, returns, alarms, the end.
  *
- * Frames are taken one by one and not as the library's envelopes, because a content header's raw bytes are
- * only seen there, and an envelope would wait for its body without heartbeats or a limit. Everything is
- * copied into the caller's arena at once and the library's buffers are released after every frame, so that
- * its memory stays flat. */
+ * Frames are taken one by one: a message's properties stay the bytes that came, and while its body comes
+ * there are heartbeats and a limit. Everything is copied into the caller's arena at once. */
 #include "amqp/broker_internal.h"
 #include "core/clock.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 #define CONTENT_WAIT_NS (30 * INT64_C(1000000000)) /* for the next frame of a message that has begun */
+#define HEADER_FIXED 12                            /* class, weight, body size */
 #define CONTENT_NS_PER_BYTE INT64_C(50000)         /* 20 kB/s: what is slower in the long run is a drip */
 
 int broker_begin(struct broker *b, struct err *e)
@@ -18,63 +16,43 @@ int broker_begin(struct broker *b, struct err *e)
     if (b->dead) {
         return err_set(e, ERR_AWAY, "the connection to RabbitMQ at %s is closed", b->address);
     }
-    return b->out.len ? broker_flush_until(b, INT64_MAX, e) : 0;
+    return b->out.len ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
 }
 
 bool broker_has_pending(struct broker *b)
 {
     /* True for a dead connection: the next broker_next_event has something to say, and poll(2) might not
      * return. */
-    return broker_begin(b, NULL) || b->deferred != BROKER_EVENT_NONE || amqp_frames_enqueued(b->conn) ||
-           amqp_data_in_buffer(b->conn);
+    return broker_begin(b, NULL) || b->deferred != BROKER_EVENT_NONE || broker_frame_waits(b);
 }
 
-/* 1: a frame; 0: none until the deadline; -1. */
-static int wait_frame(struct broker *b, int64_t deadline_ns, amqp_frame_t *frame, struct err *e)
-{
-    int64_t left_us = (deadline_ns - clock_monotonic_ns()) / 1000;
-    struct timeval wait;
-
-    /* Never zero: rabbitmq-c before 0.14 takes that as "for ever" in places. */
-    left_us = left_us < 1 ? 1 : left_us;
-    wait.tv_sec = (time_t)(left_us / 1000000);
-    wait.tv_usec = (suseconds_t)(left_us % 1000000);
-
-    int status = amqp_simple_wait_frame_noblock(b->conn, frame, &wait);
-    if (status == AMQP_STATUS_OK) {
-        return 1;
-    }
-    return status == AMQP_STATUS_TIMEOUT ? 0 : broker_fail_status(b, status, "read", e);
-}
-
-static int unexpected_frame(struct broker *b, const amqp_frame_t *frame, struct err *e)
+static int unexpected_frame(struct broker *b, const struct broker_frame *frame, struct err *e)
 {
     b->dead = true;
     return err_set(e, ERR_AWAY,
                    "RabbitMQ at %s sent a frame that does not belong there (type %d, channel %d)", b->address,
-                   frame->frame_type, frame->channel);
+                   frame->type, frame->channel);
 }
 
-static bool is_close(const amqp_frame_t *frame)
+static bool is_close(const struct broker_frame *frame)
 {
-    return frame->frame_type == AMQP_FRAME_METHOD &&
-           (frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-            frame->payload.method.id == AMQP_CONNECTION_CLOSE_METHOD);
+    return frame->type == AMQP_FRAME_METHOD && (frame->method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+                                                frame->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
 /* An alarm notice: out is filled. false: the frame is none. */
-static bool alarm_notice(const amqp_frame_t *frame, enum broker_event_kind *kind, struct bytes *reason)
+static bool alarm_notice(const struct broker_frame *frame, enum broker_event_kind *kind, struct bytes *reason)
 {
-    if (frame->frame_type != AMQP_FRAME_METHOD || frame->channel != 0) {
+    if (frame->type != AMQP_FRAME_METHOD || frame->channel != 0) {
         return false;
     }
-    if (frame->payload.method.id == AMQP_CONNECTION_BLOCKED_METHOD) {
-        const amqp_connection_blocked_t *m = frame->payload.method.decoded;
+    if (frame->method.id == AMQP_CONNECTION_BLOCKED_METHOD) {
+        const amqp_connection_blocked_t *m = frame->method.decoded;
         *kind = BROKER_EVENT_BLOCKED;
         *reason = broker_bytes(m->reason);
         return true;
     }
-    if (frame->payload.method.id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
+    if (frame->method.id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
         *kind = BROKER_EVENT_UNBLOCKED;
         *reason = (struct bytes){0};
         return true;
@@ -92,7 +70,7 @@ static int64_t content_deadline_ns(uint64_t size)
 }
 
 /* The next frame of a content, of the given type on our channel. */
-static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, amqp_frame_t *frame,
+static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, struct broker_frame *frame,
                         struct err *e)
 {
     for (;;) {
@@ -100,7 +78,9 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, amq
         struct bytes reason;
         int64_t until_ns = clock_monotonic_ns() + CONTENT_WAIT_NS;
         bool late = clock_monotonic_ns() > deadline_ns;
-        int got = late ? 0 : wait_frame(b, until_ns < deadline_ns ? until_ns : deadline_ns, frame, e);
+        int got =
+            late ? 0
+                 : broker_read_frame(b, "read", until_ns < deadline_ns ? until_ns : deadline_ns, frame, e);
 
         if (got < 0) {
             return -1;
@@ -108,11 +88,11 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, amq
         if (got == 0) {
             return broker_fail_status(b, AMQP_STATUS_TIMEOUT, "read the rest of a message", e);
         }
-        if (frame->channel == BROKER_CHANNEL && frame->frame_type == type) {
+        if (frame->channel == BROKER_CHANNEL && frame->type == type) {
             return 0;
         }
         if (is_close(frame)) {
-            return broker_fail_closed(b, &frame->payload.method, BROKER_STREAM, "go on", e);
+            return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
         }
         if (alarm_notice(frame, &kind, &reason)) {
             b->deferred = kind;
@@ -129,43 +109,68 @@ static int arena_full(struct broker *b, struct err *e)
     return err_set(e, ERR_BUG, "no room in the arena for the names and properties of a message");
 }
 
+static int copy_bytes(struct broker *b, struct arena *arena, struct bytes from, struct bytes *to,
+                      struct err *e)
+{
+    *to = arena_copy(arena, from);
+    return from.len && !to->data ? arena_full(b, e) : 0;
+}
+
 static int copy(struct broker *b, struct arena *arena, amqp_bytes_t from, struct bytes *to, struct err *e)
 {
-    *to = arena_copy(arena, broker_bytes(from));
-    return from.len && !to->data ? arena_full(b, e) : 0;
+    return copy_bytes(b, arena, broker_bytes(from), to, e);
+}
+
+/* Class, weight, the body's size; what follows are the properties, and whether they can be read is no matter
+ * of the connection. */
+static int read_header(struct broker *b, const struct broker_frame *frame, uint64_t *size, struct err *e)
+{
+    const uint8_t *p = frame->payload.data;
+
+    if (frame->payload.len < HEADER_FIXED || (p[0] << 8 | p[1]) != AMQP_BASIC_CLASS) {
+        return unexpected_frame(b, frame, e);
+    }
+    *size = 0;
+    for (size_t i = 4; i < HEADER_FIXED; i++) {
+        *size = *size << 8 | p[i];
+    }
+    return 0;
+}
+
+static struct bytes properties_of(const struct broker_frame *frame)
+{
+    return bytes_of(frame->payload.data + HEADER_FIXED, frame->payload.len - HEADER_FIXED);
 }
 
 static int read_content(struct broker *b, struct arena *arena, size_t max_body, struct broker_event *event,
                         struct err *e)
 {
-    amqp_frame_t frame;
+    struct broker_frame frame;
 
     if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
         return -1;
     }
-    /* raw begins with the property flags: just what core/wire.h reads. */
-    if (copy(b, arena, frame.payload.properties.raw, &event->properties, e)) {
+    uint64_t size = 0;
+    if (read_header(b, &frame, &size, e) ||
+        copy_bytes(b, arena, properties_of(&frame), &event->properties, e)) {
         return -1;
     }
-    uint64_t size = frame.payload.properties.body_size;
     uint8_t *body = size <= max_body ? arena_alloc(arena, size ? (size_t)size : 1) : NULL;
     uint64_t done = 0;
     int64_t deadline_ns = content_deadline_ns(size);
 
-    amqp_maybe_release_buffers(b->conn);
     while (done < size) {
         if (wait_content(b, AMQP_FRAME_BODY, deadline_ns, &frame, e)) {
             return -1;
         }
-        amqp_bytes_t part = frame.payload.body_fragment;
+        struct bytes part = frame.payload;
         if (part.len > size - done) {
             return unexpected_frame(b, &frame, e);
         }
         if (body && part.len) {
-            memcpy(body + done, part.bytes, part.len);
+            memcpy(body + done, part.data, part.len);
         }
         done += part.len;
-        amqp_maybe_release_buffers(b->conn);
     }
     event->body = bytes_of(body, (size_t)size);
     return 0;
@@ -240,21 +245,24 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
     case AMQP_CHANNEL_FLOW_METHOD: {
         const amqp_channel_flow_t *m = method->decoded;
         amqp_channel_flow_ok_t ok = {.active = m->active};
-        int status = amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_CHANNEL_FLOW_OK_METHOD, &ok);
-        return status < 0 ? broker_fail_send(b, status, "answer channel.flow", e) : 0;
+        const struct broker_call answer = {.channel = BROKER_CHANNEL,
+                                           .request = AMQP_CHANNEL_FLOW_OK_METHOD,
+                                           .decoded = &ok,
+                                           .what = "answer channel.flow"};
+        return broker_send_method(b, &answer, e) ? -1 : 0;
     }
     default:
         return 0;
     }
 }
 
-static int read_event(struct broker *b, struct arena *arena, size_t max_body, const amqp_frame_t *frame,
-                      struct broker_event *event, struct err *e)
+static int read_event(struct broker *b, struct arena *arena, size_t max_body,
+                      const struct broker_frame *frame, struct broker_event *event, struct err *e)
 {
     struct bytes reason;
 
     if (is_close(frame)) {
-        return broker_fail_closed(b, &frame->payload.method, BROKER_STREAM, "go on", e);
+        return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
     }
     if (alarm_notice(frame, &event->kind, &reason)) {
         event->text = arena_copy(arena, reason);
@@ -263,10 +271,10 @@ static int read_event(struct broker *b, struct arena *arena, size_t max_body, co
     if (frame->channel != BROKER_CHANNEL) {
         return 0;
     }
-    if (frame->frame_type != AMQP_FRAME_METHOD) {
+    if (frame->type != AMQP_FRAME_METHOD) {
         return unexpected_frame(b, frame, e);
     }
-    return read_method(b, arena, max_body, &frame->payload.method, event, e);
+    return read_method(b, arena, max_body, &frame->method, event, e);
 }
 
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
@@ -286,13 +294,12 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
         return 0;
     }
     while (got == 0) {
-        amqp_frame_t frame;
-        int frames = wait_frame(b, deadline_ns, &frame, e);
+        struct broker_frame frame;
+        int frames = broker_read_frame(b, "read", deadline_ns, &frame, e);
         if (frames <= 0) {
             return frames;
         }
         got = read_event(b, arena, max_body, &frame, event, e);
-        amqp_maybe_release_buffers(b->conn);
         /* Frames that tell nothing may come without end. */
         if (got == 0 && clock_monotonic_ns() > deadline_ns) {
             return 0;

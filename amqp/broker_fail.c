@@ -1,10 +1,8 @@
 /* From what the library or the server says to an error that tells the caller what to do, in one line. */
 #include "amqp/broker_internal.h"
 #include "core/clock.h"
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 #define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
 
@@ -116,17 +114,21 @@ static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
 /* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
 static bool answer_close(struct broker *b, bool channel)
 {
-    struct pollfd p = {.fd = b->fd, .events = POLLOUT};
+    const uint32_t id = channel ? AMQP_CHANNEL_CLOSE_OK_METHOD : AMQP_CONNECTION_CLOSE_OK_METHOD;
+    const uint8_t frame[] = {AMQP_FRAME_METHOD,
+                             0,
+                             channel ? BROKER_CHANNEL : 0,
+                             0,
+                             0,
+                             0,
+                             4,
+                             (uint8_t)(id >> 24),
+                             (uint8_t)(id >> 16),
+                             (uint8_t)(id >> 8),
+                             (uint8_t)id,
+                             AMQP_FRAME_END};
 
-    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) {
-        return false;
-    }
-    if (channel) {
-        amqp_channel_close_ok_t ok = {0};
-        return amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok) == AMQP_STATUS_OK;
-    }
-    amqp_connection_close_ok_t ok = {0};
-    return amqp_send_method(b->conn, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok) == AMQP_STATUS_OK;
+    return broker_transmit_now(b, bytes_of(frame, sizeof(frame)));
 }
 
 int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
@@ -173,35 +175,21 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
                    channel ? "channel" : "connection", code, reason);
 }
 
-int broker_fail_reply(struct broker *b, amqp_rpc_reply_t reply, enum broker_phase phase, const char *what,
-                      struct err *e)
-{
-    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-        (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD || reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)) {
-        return broker_fail_closed(b, &reply.reply, phase, what, e);
-    }
-    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) {
-        return broker_fail_status(b, reply.library_error, what, e);
-    }
-    mark_dead(b);
-    return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s gave an unexpected answer (method 0x%08x)", what,
-                   b->address, (unsigned)reply.reply.id);
-}
-
 int broker_fail_send(struct broker *b, int status, const char *what, struct err *e)
 {
-    amqp_frame_t frame;
-    struct timeval wait = {.tv_usec = 100000};
+    struct broker_frame frame;
+    struct err ignored;
     int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
 
-    while (clock_monotonic_ns() < until_ns &&
-           amqp_simple_wait_frame_noblock(b->conn, &frame, &wait) == AMQP_STATUS_OK) {
-        if (frame.frame_type == AMQP_FRAME_METHOD &&
-            (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-             frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
-            return broker_fail_closed(b, &frame.payload.method, BROKER_STREAM, what, e);
+    buf_reset(&b->out);
+    while (broker_read_frame(b, what, until_ns, &frame, &ignored) == 1) {
+        if (frame.type == AMQP_FRAME_METHOD && (frame.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+                                                frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+            return broker_fail_closed(b, &frame.method, BROKER_STREAM, what, e);
         }
-        amqp_maybe_release_buffers(b->conn);
+        if (clock_monotonic_ns() > until_ns) {
+            break;
+        }
     }
     return broker_fail_status(b, status, what, e);
 }

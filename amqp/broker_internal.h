@@ -6,6 +6,7 @@
 #include "amqp/broker.h"
 #include "amqp/broker_hosts.h"
 #include "core/buf.h"
+#include <sys/types.h>
 
 /* rabbitmq-c 0.12 moved its headers; the old names still work there but warn. */
 #ifdef __has_include
@@ -27,8 +28,12 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
-#define BROKER_NAME_MAX 255     /* AMQP short strings */
+#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
+#define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
+#define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
+#define BROKER_KEPT_MAX (256u * 1024 * 1024) /* what may come while a request waits for its answer */
+#define BROKER_NAME_MAX 255                  /* AMQP short strings */
 
 /* An URL taken apart and percent-decoded. */
 struct broker_host {
@@ -46,12 +51,10 @@ struct broker_url {
 };
 
 struct broker {
-    amqp_connection_state_t conn;
-    /* A duplicate of the library's descriptor. The library closes its own as soon as it sees an error; this
-     * one stays valid until the broker is freed, so that broker_shutdown can never hit a descriptor that was
-     * given to another file. */
-    int fd;
+    amqp_connection_state_t conn; /* connected by the library, then used by broker_stream.c alone */
+    int fd; /* a duplicate of the library's descriptor: ours until the broker is freed */
     bool tls;
+    void *ssl;          /* SSL *, in broker_tls.c */
     bool tls_has_cert;  /* a client certificate is shown */
     char tls_host[256]; /* whom the certificate must be for */
     char tls_why[420];  /* why the server's certificate was refused; "" it was not */
@@ -61,8 +64,14 @@ struct broker {
     bool shut_down;     /* it said that it shuts down */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
-    struct buf out;    /* whole frames of publishes that are not sent yet; plain TCP only */
-    amqp_pool_t pool;  /* decoded properties of one publish; TLS only */
+    struct buf out;    /* whole frames that are not sent yet */
+    uint8_t *in;       /* BROKER_IN_SIZE; what came and was not read yet is in_start..in_len */
+    size_t in_start, in_len;
+    struct buf kept; /* whole frames that came before the answer to a request; read from kept_start on */
+    size_t kept_start;
+    amqp_pool_t pool;           /* arguments of the method that was read last */
+    int heartbeat_s;            /* agreed on; 0: none */
+    int64_t heard_ns, spoke_ns; /* monotonic */
     /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
     enum broker_event_kind deferred;
     char deferred_text[256];
@@ -87,26 +96,74 @@ void broker_hosts_worked(struct broker_hosts *h, size_t i);
 /* why NULL: its connection ended, which says little about the next one. */
 void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
 
-/* --- broker_login.c */
-/* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
-int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
-                 int timeout_ms, struct err *e);
+/* --- broker_stream.c */
+int broker_stream_init(struct broker *b); /* -1: out of memory */
+void broker_stream_free(struct broker *b);
+/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
+ * for ever). */
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+/* Sends these few bytes if the socket takes them now. */
+bool broker_transmit_now(struct broker *b, struct bytes frame);
+/* Reads more into b->in, at once or when it comes. Views into it are invalid then. 1; 0: nothing until the
+ * deadline; -1. */
+int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
 
-/* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
+/* --- broker_frames.c */
+struct broker_frame {
+    uint8_t type;
+    uint16_t channel;
+    amqp_method_t method;      /* AMQP_FRAME_METHOD */
+    struct bytes raw, payload; /* views, valid as all of it until the next frame is read */
+};
+
+/* 1: a frame that is no heartbeat; 0: none until the deadline; -1. */
+int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
+                      struct err *e);
+/* True when broker_read_frame has something to say without the socket. */
+bool broker_frame_waits(const struct broker *b);
+
 enum broker_phase {
     BROKER_LOGIN,
     BROKER_DECLARE,
     BROKER_STREAM, /* publishing, consuming, waiting */
 };
 
+struct broker_call {
+    uint16_t channel;
+    amqp_method_number_t request;
+    void *decoded; /* the request's arguments: a struct of the library's */
+    amqp_method_number_t reply;
+    enum broker_phase phase;
+    const char *what; /* for errors, e.g. "declare queue 'x'" */
+    bool last;        /* what comes before the answer interests nobody any more */
+};
+
+/* Sends the request, behind what is gathered. */
+int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e);
+int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
+                             struct err *e);
+/* Waits for the reply; *answer (may be NULL) is valid until the next frame is read. What comes before it is
+ * kept for broker_read_frame. */
+int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                 struct err *e);
+/* Both. */
+int broker_request_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                         struct err *e);
+/* The same, within ten seconds. */
+int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e);
+
+/* --- broker_login.c */
+int broker_open_channel(struct broker *b, const char *what, struct err *e);
+/* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
+int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
+                 int timeout_ms, struct err *e);
+
+/* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
 /* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". */
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
 /* A channel.close or connection.close from the server; it is answered. */
 int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
                        const char *what, struct err *e);
-/* A reply of the library's RPC functions that is not AMQP_RESPONSE_NORMAL. */
-int broker_fail_reply(struct broker *b, amqp_rpc_reply_t reply, enum broker_phase phase, const char *what,
-                      struct err *e);
 /* Sending failed: looks whether the server said why before it hung up. */
 int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
 
@@ -120,11 +177,13 @@ amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *
 /* What TLS says about a failure with that status of the library, which the calling thread has just met on b,
  * with a remedy; NULL: nothing. Valid until the next call. */
 const char *broker_tls_reason(const struct broker *b, int status);
-
-/* --- broker_publish.c */
-/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
- * for ever). */
-int broker_flush_until(struct broker *b, int64_t deadline_ns, struct err *e);
+/* After the handshake: takes the library's session over, for b->fd. */
+int broker_tls_take_over(struct broker *b, struct err *e);
+void broker_tls_free(struct broker *b);
+/* As in broker_stream.c. */
+ssize_t broker_tls_receive(struct broker *b, void *data, size_t len, short *events);
+ssize_t broker_tls_transmit(struct broker *b, const void *data, size_t len, short *events);
+bool broker_tls_pending(const struct broker *b);
 
 /* --- broker_events.c */
 /* Before any request: refuses a dead connection and flushes, so that the server sees things in the order of

@@ -1,16 +1,16 @@
 /* From a connected socket to an open channel.
  *
- * The library's own login takes any frame_max that the server names, gives its output buffer that size, and
- * then writes behind its end; rabbitmq-c 0.11 does, and later versions do. So the handshake is made here, of
- * the library's frames. Source: AMQP 0-9-1 specification, 2.2.4 and 4.2.2. */
+ * Frames are ours (broker_frames.c), so the handshake is. The library's own takes any frame_max that the
+ * server names, gives its output buffer that size, and then writes behind its end; rabbitmq-c 0.11 does, and
+ * later versions do. Source: AMQP 0-9-1 specification, 2.2.4 and 4.2.2. */
 #include "amqp/broker_internal.h"
 #include "core/clock.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 #define FRAME_MIN 4096 /* AMQP 0-9-1, 4.2.3 */
-#define RPC_TIMEOUT_MS 10000
+#define OPEN_MOST_MS 10000
+#define SEND_NS (10 * INT64_C(1000000000))
 
 static amqp_table_entry_t bool_entry(const char *name)
 {
@@ -29,26 +29,22 @@ static amqp_table_entry_t text_entry(const char *name, const char *value)
 static int wait_method(struct broker *b, int64_t deadline_ns, amqp_method_number_t id, amqp_method_t *out,
                        const char *what, struct err *e)
 {
-    amqp_frame_t frame;
-    int64_t left_us = (deadline_ns - clock_monotonic_ns()) / 1000;
-    left_us = left_us < 1 ? 1 : left_us; /* zero would be for ever */
-    struct timeval wait = {.tv_sec = (time_t)(left_us / 1000000),
-                           .tv_usec = (suseconds_t)(left_us % 1000000)};
-    int status = amqp_simple_wait_frame_noblock(b->conn, &frame, &wait);
+    struct broker_frame frame;
+    int got = broker_read_frame(b, what, deadline_ns, &frame, e);
 
-    if (status != AMQP_STATUS_OK) {
-        return broker_fail_status(b, status, what, e);
+    if (got <= 0) {
+        return got < 0 ? -1 : broker_fail_status(b, AMQP_STATUS_TIMEOUT, what, e);
     }
-    if (frame.frame_type != AMQP_FRAME_METHOD || frame.channel != 0) {
+    if (frame.type != AMQP_FRAME_METHOD || frame.channel != 0) {
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
     }
-    if (frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
-        return broker_fail_closed(b, &frame.payload.method, BROKER_LOGIN, what, e);
+    if (frame.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
+        return broker_fail_closed(b, &frame.method, BROKER_LOGIN, what, e);
     }
-    if (frame.payload.method.id != id) {
+    if (frame.method.id != id) {
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
     }
-    *out = frame.payload.method;
+    *out = frame.method;
     return 0;
 }
 
@@ -98,6 +94,14 @@ static int read_start(struct broker *b, int64_t deadline_ns, const char *what, s
     return 0;
 }
 
+static int send_login(struct broker *b, amqp_method_number_t id, void *decoded, const char *what,
+                      struct err *e)
+{
+    const struct broker_call c = {.request = id, .decoded = decoded, .what = what};
+
+    return broker_send_method_until(b, &c, clock_monotonic_ns() + SEND_NS, e);
+}
+
 static int send_start_ok(struct broker *b, const char *name, const struct broker_url *url, const char *what,
                          struct err *e)
 {
@@ -125,10 +129,13 @@ static int send_start_ok(struct broker *b, const char *name, const struct broker
         .response = {.len = (size_t)len, .bytes = secret},
         .locale = amqp_cstring_bytes("en_US"),
     };
-    int status = amqp_send_method(b->conn, 0, AMQP_CONNECTION_START_OK_METHOD, &ok);
+    int rc = send_login(b, AMQP_CONNECTION_START_OK_METHOD, &ok, what, e);
 
     explicit_bzero(secret, sizeof(secret));
-    return status < 0 ? broker_fail_status(b, status, what, e) : 0;
+    if (b->out.data) {
+        explicit_bzero(b->out.data, b->out.capacity);
+    }
+    return rc;
 }
 
 /* The lower of two limits, where 0 is none. */
@@ -158,60 +165,69 @@ static int negotiate(struct broker *b, int64_t deadline_ns, int heartbeat_s, con
         /* 0 is ours to say: no heartbeats. */
         .heartbeat = (uint16_t)(heartbeat_s == 0 ? 0 : lower(heartbeat_s, tune->heartbeat)),
     };
-    int status = amqp_tune_connection(b->conn, ok.channel_max, (int)ok.frame_max, ok.heartbeat);
-    if (status == AMQP_STATUS_OK) {
-        status = amqp_send_method(b->conn, 0, AMQP_CONNECTION_TUNE_OK_METHOD, &ok);
+    if (send_login(b, AMQP_CONNECTION_TUNE_OK_METHOD, &ok, what, e)) {
+        return -1;
     }
     b->frame_max = ok.frame_max;
-    return status < 0 ? broker_fail_status(b, status, what, e) : 0;
+    b->heartbeat_s = ok.heartbeat;
+    return 0;
 }
 
-static int open_vhost(struct broker *b, const char *vhost, const char *what, struct err *e)
+/* Before another host is tried: no longer than a part of what that one may take. */
+static int64_t open_deadline_ns(int timeout_ms)
 {
-    amqp_method_number_t replies[] = {AMQP_CONNECTION_OPEN_OK_METHOD, 0};
-    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(vhost), .insist = 1};
-    amqp_rpc_reply_t reply = amqp_simple_rpc(b->conn, 0, AMQP_CONNECTION_OPEN_METHOD, replies, &open);
+    int64_t ms = 2 * timeout_ms < OPEN_MOST_MS ? 2 * timeout_ms : OPEN_MOST_MS;
 
-    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
-        return broker_fail_reply(b, reply, BROKER_LOGIN, what, e);
-    }
-    amqp_channel_open(b->conn, BROKER_CHANNEL);
-    reply = amqp_get_rpc_reply(b->conn);
-    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
-        return broker_fail_reply(b, reply, BROKER_LOGIN, "open a channel", e);
-    }
-    return 0;
+    return clock_monotonic_ns() + ms * 1000000;
+}
+
+static int open_channel(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+{
+    amqp_channel_open_t open = {0};
+    const struct broker_call c = {.channel = BROKER_CHANNEL,
+                                  .request = AMQP_CHANNEL_OPEN_METHOD,
+                                  .decoded = &open,
+                                  .reply = AMQP_CHANNEL_OPEN_OK_METHOD,
+                                  .phase = BROKER_LOGIN,
+                                  .what = what};
+
+    return broker_request_until(b, &c, deadline_ns, NULL, e);
+}
+
+static int open_vhost(struct broker *b, const char *vhost, int64_t deadline_ns, const char *what,
+                      struct err *e)
+{
+    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(vhost), .insist = 1};
+    const struct broker_call c = {.channel = 0,
+                                  .request = AMQP_CONNECTION_OPEN_METHOD,
+                                  .decoded = &open,
+                                  .reply = AMQP_CONNECTION_OPEN_OK_METHOD,
+                                  .phase = BROKER_LOGIN,
+                                  .what = what};
+
+    return broker_request_until(b, &c, deadline_ns, NULL, e) ||
+                   open_channel(b, "open a channel", deadline_ns, e)
+               ? -1
+               : 0;
+}
+
+int broker_open_channel(struct broker *b, const char *what, struct err *e)
+{
+    return open_channel(b, what, clock_monotonic_ns() + OPEN_MOST_MS * INT64_C(1000000), e);
 }
 
 int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
                  int timeout_ms, struct err *e)
 {
     int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
-    struct timeval timeout = {.tv_sec = RPC_TIMEOUT_MS / 1000};
-    /* Before another host: no longer than a part of what that one may take. */
-    int open_ms = 2 * timeout_ms < RPC_TIMEOUT_MS ? 2 * timeout_ms : RPC_TIMEOUT_MS;
-    struct timeval open_timeout = {.tv_sec = open_ms / 1000, .tv_usec = (open_ms % 1000) * 1000L};
     char what[260];
 
     snprintf(what, sizeof(what), "log in as '%.100s' to vhost '%.100s'", url->user, url->vhost);
-    amqp_set_rpc_timeout(b->conn, &open_timeout);
-    int status = amqp_send_header(b->conn);
-    if (status < 0) {
-        return broker_fail_status(b, status, what, e);
-    }
-    if (read_start(b, deadline_ns, what, e) ||
-        send_start_ok(b, o->name ? o->name : "postdate", url, what, e)) {
-        return -1;
-    }
-    amqp_maybe_release_buffers(b->conn);
-    if (negotiate(b, deadline_ns, o->heartbeat_s, what, e)) {
-        return -1;
-    }
-    amqp_maybe_release_buffers(b->conn);
-    if (open_vhost(b, url->vhost, what, e)) {
-        return -1;
-    }
-    amqp_set_rpc_timeout(b->conn, &timeout);
-    amqp_maybe_release_buffers(b->conn);
-    return 0;
+    buf_put(&b->out, "AMQP\0\0\x09\x01", 8);
+    return broker_flush_until(b, what, deadline_ns, e) || read_start(b, deadline_ns, what, e) ||
+                   send_start_ok(b, o->name ? o->name : "postdate", url, what, e) ||
+                   negotiate(b, deadline_ns, o->heartbeat_s, what, e) ||
+                   open_vhost(b, url->vhost, open_deadline_ns(timeout_ms), what, e)
+               ? -1
+               : 0;
 }

@@ -1,57 +1,18 @@
 /* Publishing.
  *
- * Over plain TCP the three kinds of frames are written here and not by the library, for three reasons:
- * properties go out byte for byte; the library sends each frame with a system call of its own and we send
- * many messages with one; and nothing can fail between the first and the last frame of a message (the library
- * encodes the header after it has sent the method, which desynchronises the connection when the header does
- * not fit). Under TLS only the library can write, so there the properties are decoded and encoded again,
- * after checking that the same bytes come out. */
+ * The three kinds of frames are written here and not by the library, for three reasons: properties go out
+ * byte for byte; the library sends each frame with a system call of its own and we send many messages with
+ * one; and nothing can fail between the first and the last frame of a message (the library encodes the header
+ * after it has sent the method, which desynchronises the connection when the header does not fit). */
 #include "amqp/broker_internal.h"
-#include "core/clock.h"
 #include "core/wire.h"
-#include <errno.h>
-#include <poll.h>
-#include <string.h>
-#include <sys/socket.h>
 
-#define FRAME_OVERHEAD 8  /* type, channel, size, end mark */
 #define HEADER_FIXED 12   /* class, weight, body size */
 #define FLUSH_BYTES 32768 /* gathered publishes are sent at this size */
 
-int broker_flush_until(struct broker *b, int64_t deadline_ns, struct err *e)
-{
-    size_t sent = 0;
-
-    while (sent < b->out.len) {
-        ssize_t n = send(b->fd, b->out.data + sent, b->out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n >= 0) {
-            sent += (size_t)n;
-            continue;
-        }
-        if (errno == EINTR) {
-            continue;
-        }
-        if (errno != EAGAIN && errno != EWOULDBLOCK) {
-            return broker_fail_send(b, AMQP_STATUS_SOCKET_ERROR, "send", e);
-        }
-        int wait_ms = -1;
-        if (deadline_ns != INT64_MAX) {
-            int64_t left_ns = deadline_ns - clock_monotonic_ns();
-            if (left_ns <= 0) {
-                return broker_fail_status(b, AMQP_STATUS_TIMEOUT, "send", e);
-            }
-            wait_ms = (int)(left_ns / 1000000) + 1;
-        }
-        struct pollfd p = {.fd = b->fd, .events = POLLOUT};
-        (void)poll(&p, 1, wait_ms); /* whatever it says, the next send finds out */
-    }
-    buf_reset(&b->out);
-    return 0;
-}
-
 int broker_flush(struct broker *b, struct err *e)
 {
-    return b->dead ? broker_begin(b, e) : broker_flush_until(b, INT64_MAX, e);
+    return b->dead ? broker_begin(b, e) : broker_flush_until(b, "send", INT64_MAX, e);
 }
 
 /* What would make the server or the library give up the connection is refused here, before the first byte. */
@@ -71,10 +32,10 @@ static int check_message(const struct broker *b, struct bytes exchange, struct b
     if (properties.len == 1 || (properties.len >= 2 && (properties.data[1] & 3) != 0)) {
         return err_set(e, ERR_REJECT, "the property flags are malformed");
     }
-    if (properties.len + HEADER_FIXED + FRAME_OVERHEAD > b->frame_max) {
+    if (properties.len + HEADER_FIXED + BROKER_FRAME_OVERHEAD > b->frame_max) {
         return err_set(e, ERR_REJECT,
                        "properties and headers have %zu bytes; this connection carries at most %zu",
-                       properties.len, b->frame_max - HEADER_FIXED - FRAME_OVERHEAD);
+                       properties.len, b->frame_max - HEADER_FIXED - BROKER_FRAME_OVERHEAD);
     }
     return 0;
 }
@@ -116,10 +77,10 @@ static void put_message_start(struct buf *out, struct bytes exchange, struct byt
     buf_put_u8(out, AMQP_FRAME_END);
 }
 
-static int publish_plain(struct broker *b, struct bytes exchange, struct bytes routing_key,
-                         struct bytes properties, struct bytes body, bool mandatory, struct err *e)
+static int put_message(struct broker *b, struct bytes exchange, struct bytes routing_key,
+                       struct bytes properties, struct bytes body, bool mandatory, struct err *e)
 {
-    size_t chunk_max = b->frame_max - FRAME_OVERHEAD;
+    size_t chunk_max = b->frame_max - BROKER_FRAME_OVERHEAD;
 
     put_message_start(&b->out, exchange, routing_key, properties, body.len, mandatory);
     for (size_t done = 0; done < body.len && !b->out.failed;) {
@@ -128,52 +89,14 @@ static int publish_plain(struct broker *b, struct bytes exchange, struct bytes r
         buf_put(&b->out, body.data + done, chunk);
         buf_put_u8(&b->out, AMQP_FRAME_END);
         done += chunk;
-        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_flush_until(b, INT64_MAX, e)) {
+        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_flush_until(b, "send", INT64_MAX, e)) {
             return -1;
         }
     }
     if (b->out.failed) {
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, "publish", e);
     }
-    return b->out.len >= FLUSH_BYTES ? broker_flush_until(b, INT64_MAX, e) : 0;
-}
-
-/* True when the library writes the same bytes that it read (a boolean of 2 would become 1). */
-static bool same_when_encoded(struct broker *b, struct bytes properties, void *decoded)
-{
-    amqp_bytes_t again;
-
-    amqp_pool_alloc_bytes(&b->pool, properties.len + 8, &again);
-    if (!again.bytes) {
-        return false;
-    }
-    int len = amqp_encode_properties(AMQP_BASIC_CLASS, decoded, again);
-    return len >= 0 && (size_t)len == properties.len &&
-           memcmp(again.bytes, properties.data, properties.len) == 0;
-}
-
-static int publish_tls(struct broker *b, struct bytes exchange, struct bytes routing_key,
-                       struct bytes properties, struct bytes body, bool mandatory, struct err *e)
-{
-    void *decoded = NULL;
-    int rc = 0;
-
-    if (properties.len &&
-        (amqp_decode_properties(AMQP_BASIC_CLASS, &b->pool, broker_amqp_bytes(properties), &decoded) < 0 ||
-         !same_when_encoded(b, properties, decoded))) {
-        rc = err_set(e, ERR_REJECT,
-                     "properties or headers hold a value that can't be sent unchanged over TLS");
-        goto out;
-    }
-    int status =
-        amqp_basic_publish(b->conn, BROKER_CHANNEL, broker_amqp_bytes(exchange),
-                           broker_amqp_bytes(routing_key), mandatory, 0, decoded, broker_amqp_bytes(body));
-    if (status < 0) {
-        rc = broker_fail_send(b, status, "publish", e);
-    }
-out:
-    recycle_amqp_pool(&b->pool);
-    return rc;
+    return b->out.len >= FLUSH_BYTES ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
 }
 
 int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
@@ -185,8 +108,7 @@ int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing
     if (check_message(b, exchange, routing_key, properties, e)) {
         return -1;
     }
-    int rc = b->tls ? publish_tls(b, exchange, routing_key, properties, body, mandatory, e)
-                    : publish_plain(b, exchange, routing_key, properties, body, mandatory, e);
+    int rc = put_message(b, exchange, routing_key, properties, body, mandatory, e);
     if (rc == 0) {
         if (seq) {
             *seq = b->next_seq;

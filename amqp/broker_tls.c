@@ -1,14 +1,17 @@
 /* TLS towards RabbitMQ: what is trusted, and in which words a refusal is told.
  *
- * rabbitmq-c checks certificates after the handshake and keeps the reason to itself, and it knows no
+ * rabbitmq-c makes the handshake; then its session is taken over, so that frames are read and written in one
+ * way. It checks certificates after the handshake and keeps the reason to itself, and it knows no
  * addresses in them. So OpenSSL is told, through the library's own context, to check peer and host in the
  * handshake, and on_verify notes why it refused. */
 #include "amqp/broker_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,9 +128,13 @@ static void explain(struct broker *b, int error, X509 *cert, int depth)
 /* Called by OpenSSL for each certificate of the chain, in the thread that opens b. */
 static int on_verify(int ok, X509_STORE_CTX *store)
 {
-    const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+    SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
     struct broker *b = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
 
+    if (b->ssl != ssl && SSL_up_ref(ssl) == 1) { /* the library does not show it otherwise */
+        broker_tls_free(b);
+        b->ssl = ssl;
+    }
     if (!ok && b->tls_why[0] == '\0') {
         explain(b, X509_STORE_CTX_get_error(store), X509_STORE_CTX_get_current_cert(store),
                 X509_STORE_CTX_get_error_depth(store));
@@ -294,4 +301,59 @@ amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *
     }
     ERR_clear_error(); /* what is in there afterwards is about this connection */
     return socket;
+}
+
+/* --- the session */
+
+int broker_tls_take_over(struct broker *b, struct err *e)
+{
+    BIO *bio = b->ssl ? SSL_get_rbio(b->ssl) : NULL;
+
+    if (!bio || BIO_set_fd(bio, b->fd, BIO_NOCLOSE) != 1) {
+        return err_set(e, ERR_BUG, "cannot take the TLS session over");
+    }
+    SSL_set_mode(b->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return 0;
+}
+
+void broker_tls_free(struct broker *b)
+{
+    SSL_free(b->ssl);
+    b->ssl = NULL;
+}
+
+/* What a call of OpenSSL that moved nothing means. */
+static ssize_t nothing_moved(const struct broker *b, int rc, short *events)
+{
+    switch (SSL_get_error(b->ssl, rc)) {
+    case SSL_ERROR_WANT_READ:
+        *events = POLLIN;
+        return 0;
+    case SSL_ERROR_WANT_WRITE:
+        *events = POLLOUT;
+        return 0;
+    case SSL_ERROR_ZERO_RETURN:
+        return AMQP_STATUS_CONNECTION_CLOSED;
+    default:
+        return AMQP_STATUS_SSL_ERROR;
+    }
+}
+
+ssize_t broker_tls_receive(struct broker *b, void *data, size_t len, short *events)
+{
+    ERR_clear_error();
+    int n = SSL_read(b->ssl, data, len < INT_MAX ? (int)len : INT_MAX);
+    return n > 0 ? n : nothing_moved(b, n, events);
+}
+
+ssize_t broker_tls_transmit(struct broker *b, const void *data, size_t len, short *events)
+{
+    ERR_clear_error();
+    int n = SSL_write(b->ssl, data, len < INT_MAX ? (int)len : INT_MAX);
+    return n > 0 ? n : nothing_moved(b, n, events);
+}
+
+bool broker_tls_pending(const struct broker *b)
+{
+    return SSL_pending(b->ssl) > 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define ECHO_ARENA 65536
+#define TRY_RIGHT "try a permission"
 
 static bool is_local(const char *host)
 {
@@ -49,29 +50,31 @@ int inspect_reopen(struct broker *b, struct err *e)
     if (!b->dead) {
         return 0;
     }
-    amqp_maybe_release_buffers(b->conn);
-    amqp_channel_open(b->conn, BROKER_CHANNEL);
-    amqp_rpc_reply_t reply = amqp_get_rpc_reply(b->conn);
-    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
-        return broker_fail_reply(b, reply, BROKER_LOGIN, "open a channel again", e);
-    }
-    amqp_maybe_release_buffers(b->conn);
     b->dead = false;
     b->next_seq = 0;
-    return 0;
+    return broker_open_channel(b, "open a channel again", e);
 }
 
-/* The answer to the last request: 1 fine, 0 refused with a closed channel that is open again, and why in
- * *why; -1: error. */
-static int take_answer(struct broker *b, const char *what, struct err *why, struct err *e)
+static struct broker_call call_of(amqp_method_number_t request, void *decoded, const char *what)
 {
-    amqp_rpc_reply_t reply = amqp_get_rpc_reply(b->conn);
+    return (struct broker_call){.channel = BROKER_CHANNEL,
+                                .request = request,
+                                .decoded = decoded,
+                                .reply = request + 1,
+                                .phase = BROKER_DECLARE,
+                                .what = what};
+}
 
-    if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
-        amqp_maybe_release_buffers(b->conn);
+/* A request: 1 fine, 0 refused with a closed channel that is open again, and why in *why; -1: error. */
+static int ask(struct broker *b, const struct broker_call *c, void **answer, struct err *why, struct err *e)
+{
+    *why = (struct err){0};
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    if (broker_request(b, c, answer, why) == 0) {
         return 1;
     }
-    broker_fail_reply(b, reply, BROKER_DECLARE, what, why);
     if (b->gone || why->kind == ERR_AWAY) {
         return err_set(e, why->kind, "%s", why->text);
     }
@@ -83,16 +86,15 @@ int inspect_queue(struct broker *b, const char *name, struct inspect_queue *out,
     struct err why;
 
     *out = (struct inspect_queue){0};
-    if (broker_begin(b, e)) {
-        return -1;
-    }
-    const amqp_queue_declare_ok_t *ok =
-        amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 1, 0, 0, 0, amqp_empty_table);
-    if (ok) {
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .passive = 1};
+    const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, "look up a queue");
+    void *answer;
+    int rc = ask(b, &c, &answer, &why, e);
+    if (rc == 1) {
+        const amqp_queue_declare_ok_t *ok = answer;
         *out = (struct inspect_queue){
             .exists = true, .ready = ok->message_count, .consumers = ok->consumer_count};
     }
-    int rc = take_answer(b, "look up a queue", &why, e);
     return rc == 0 && why.kind != ERR_NOT_FOUND ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
 
@@ -100,12 +102,10 @@ int inspect_exchange(struct broker *b, const char *name, bool *exists, struct er
 {
     struct err why;
 
-    if (broker_begin(b, e)) {
-        return -1;
-    }
-    amqp_exchange_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), amqp_cstring_bytes("direct"), 1,
-                          0, 0, 0, amqp_empty_table);
-    int rc = take_answer(b, "look up an exchange", &why, e);
+    amqp_exchange_declare_t m = {
+        .exchange = amqp_cstring_bytes(name), .type = amqp_cstring_bytes("direct"), .passive = 1};
+    const struct broker_call c = call_of(AMQP_EXCHANGE_DECLARE_METHOD, &m, "look up an exchange");
+    int rc = ask(b, &c, NULL, &why, e);
     *exists = rc == 1;
     return rc == 0 && why.kind != ERR_NOT_FOUND ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
@@ -114,7 +114,7 @@ int inspect_exchange(struct broker *b, const char *name, bool *exists, struct er
 
 /* RabbitMQ looks at the permission first, and then finds the argument impossible: nothing is declared or
  * consumed, whether the thing exists or not. (rabbit_channel.erl, handle_method; tried with 3.10.) */
-static void ask_impossible(struct broker *b, const struct inspect_subject *s)
+static int ask_impossible(struct broker *b, const struct inspect_subject *s, struct err *why, struct err *e)
 {
     amqp_bytes_t name = amqp_cstring_bytes(s->name);
     amqp_table_entry_t entry = {.value = {.kind = AMQP_FIELD_KIND_I32, .value.i32 = -1}};
@@ -122,39 +122,49 @@ static void ask_impossible(struct broker *b, const struct inspect_subject *s)
 
     if (s->right == INSPECT_CONFIGURE_EXCHANGE) {
         entry.key = amqp_cstring_bytes("alternate-exchange"); /* a number is no name */
-        amqp_exchange_declare(b->conn, BROKER_CHANNEL, name, amqp_cstring_bytes("fanout"), 0, 1, 0, 0, args);
-    } else if (s->right == INSPECT_CONFIGURE_QUEUE) {
-        entry.key = amqp_cstring_bytes("x-max-length"); /* negative */
-        amqp_queue_declare(b->conn, BROKER_CHANNEL, name, 0, 1, 0, 0, args);
-    } else {
-        entry.key = amqp_cstring_bytes("x-priority"); /* a text is no number */
-        entry.value =
-            (amqp_field_value_t){.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes("none")};
-        amqp_basic_consume(b->conn, BROKER_CHANNEL, name, amqp_cstring_bytes("postdate doctor"), 0, 0, 0,
-                           args);
+        amqp_exchange_declare_t m = {
+            .exchange = name, .type = amqp_cstring_bytes("fanout"), .durable = 1, .arguments = args};
+        const struct broker_call c = call_of(AMQP_EXCHANGE_DECLARE_METHOD, &m, TRY_RIGHT);
+        return ask(b, &c, NULL, why, e);
     }
+    if (s->right == INSPECT_CONFIGURE_QUEUE) {
+        entry.key = amqp_cstring_bytes("x-max-length"); /* negative */
+        amqp_queue_declare_t m = {.queue = name, .durable = 1, .arguments = args};
+        const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, TRY_RIGHT);
+        return ask(b, &c, NULL, why, e);
+    }
+    entry.key = amqp_cstring_bytes("x-priority"); /* a text is no number */
+    entry.value =
+        (amqp_field_value_t){.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes("none")};
+    amqp_basic_consume_t m = {
+        .queue = name, .consumer_tag = amqp_cstring_bytes("postdate doctor"), .arguments = args};
+    const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, TRY_RIGHT);
+    return ask(b, &c, NULL, why, e);
+}
+
+/* A binding of this key does not exist, and removing what does not exist succeeds. */
+static int ask_unbind(struct broker *b, const struct inspect_subject *s, struct err *why, struct err *e)
+{
+    const amqp_bytes_t no_key = amqp_cstring_bytes("postdate doctor: no such binding");
+    amqp_bytes_t name = amqp_cstring_bytes(s->name), by = amqp_cstring_bytes(s->by);
+
+    if (s->right == INSPECT_WRITE_QUEUE) {
+        amqp_queue_unbind_t m = {.queue = name, .exchange = by, .routing_key = no_key};
+        const struct broker_call c = call_of(AMQP_QUEUE_UNBIND_METHOD, &m, TRY_RIGHT);
+        return ask(b, &c, NULL, why, e);
+    }
+    amqp_exchange_unbind_t m = {.destination = name, .source = by, .routing_key = no_key};
+    struct broker_call c = call_of(AMQP_EXCHANGE_UNBIND_METHOD, &m, TRY_RIGHT);
+    c.reply = AMQP_EXCHANGE_UNBIND_OK_METHOD; /* not the next number, for once */
+    return ask(b, &c, NULL, why, e);
 }
 
 int inspect_right(struct broker *b, const struct inspect_subject *s, struct err *e)
 {
-    /* A binding of this key does not exist, and removing what does not exist succeeds. */
-    const amqp_bytes_t no_key = amqp_cstring_bytes("postdate doctor: no such binding");
-    amqp_bytes_t name = amqp_cstring_bytes(s->name);
     char refused[300];
-    struct err why = {0};
-
-    if (broker_begin(b, e)) {
-        return -1;
-    }
-    if (s->right == INSPECT_WRITE_QUEUE) {
-        amqp_queue_unbind(b->conn, BROKER_CHANNEL, name, amqp_cstring_bytes(s->by), no_key, amqp_empty_table);
-    } else if (s->right == INSPECT_WRITE_EXCHANGE) {
-        amqp_exchange_unbind(b->conn, BROKER_CHANNEL, name, amqp_cstring_bytes(s->by), no_key,
-                             amqp_empty_table);
-    } else {
-        ask_impossible(b, s);
-    }
-    int rc = take_answer(b, "try a permission", &why, e);
+    struct err why;
+    bool binding = s->right == INSPECT_WRITE_QUEUE || s->right == INSPECT_WRITE_EXCHANGE;
+    int rc = binding ? ask_unbind(b, s, &why, e) : ask_impossible(b, s, &why, e);
     if (rc != 0) {
         return rc;
     }
@@ -170,11 +180,9 @@ static int declare_own_queue(struct broker *b, char *name, size_t name_size, str
     struct err why;
 
     snprintf(name, name_size, "postdate.doctor.%08x%08x", random_u32(), random_u32());
-    if (broker_begin(b, e)) {
-        return -1;
-    }
-    amqp_queue_declare(b->conn, BROKER_CHANNEL, amqp_cstring_bytes(name), 0, 0, 1, 1, amqp_empty_table);
-    int rc = take_answer(b, "declare an exclusive queue", &why, e);
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1};
+    const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, "declare an exclusive queue");
+    int rc = ask(b, &c, NULL, &why, e);
     return rc == 0 ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
 

@@ -71,18 +71,56 @@ static int64_t least_most_ns(const struct db_clock *c)
     return least;
 }
 
-void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t received_ns)
+static int64_t lower_ns(const struct db_clock_answer *a)
 {
-    /* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
-    int64_t most_ns = subtract_saturated(multiply_saturated(add_saturated(db_us, 1), 1000), sent_ns);
-    int64_t offset_ns = subtract_saturated(multiply_saturated(db_us, 1000), received_ns);
-    if (c->count > 0 && (best_offset_ns(c) > most_ns || least_most_ns(c) < offset_ns))
-        db_clock_reset(c);
-    c->offset_ns[c->next] = offset_ns;
-    c->most_ns[c->next] = most_ns;
+    return subtract_saturated(multiply_saturated(a->db_us, 1000), a->received_ns);
+}
+
+/* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
+static int64_t upper_ns(const struct db_clock_answer *a)
+{
+    return subtract_saturated(multiply_saturated(add_saturated(a->db_us, 1), 1000), a->sent_ns);
+}
+
+static bool is_stale(const struct db_clock *c, const struct db_clock_answer *a)
+{
+    return c->since_ns != 0 && a->sent_ns < c->since_ns;
+}
+
+static int64_t contradiction_ns(const struct db_clock *c, const struct db_clock_answer *a)
+{
+    if (best_offset_ns(c) > upper_ns(a))
+        return subtract_saturated(upper_ns(a), best_offset_ns(c));
+    if (least_most_ns(c) < lower_ns(a))
+        return subtract_saturated(lower_ns(a), least_most_ns(c));
+    return 0;
+}
+
+static void add(struct db_clock *c, const struct db_clock_answer *a)
+{
+    c->offset_ns[c->next] = lower_ns(a);
+    c->most_ns[c->next] = upper_ns(a);
     c->next = (c->next + 1) % DB_CLOCK_SAMPLES;
     if (c->count < DB_CLOCK_SAMPLES)
         c->count++;
+}
+
+int64_t db_clock_sample(struct db_clock *c, const struct db_clock_answer *a)
+{
+    int64_t jump_ns = db_clock_check(c, a);
+    if (jump_ns == 0 && !is_stale(c, a))
+        add(c, a);
+    return jump_ns;
+}
+
+int64_t db_clock_check(struct db_clock *c, const struct db_clock_answer *a)
+{
+    int64_t jump_ns = c->count == 0 || is_stale(c, a) ? 0 : contradiction_ns(c, a);
+    if (jump_ns != 0) {
+        *c = (struct db_clock){.since_ns = a->received_ns};
+        add(c, a);
+    }
+    return jump_ns;
 }
 
 bool db_clock_ready(const struct db_clock *c)
@@ -93,11 +131,6 @@ bool db_clock_ready(const struct db_clock *c)
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns)
 {
     return add_saturated(mono_ns, best_offset_ns(c));
-}
-
-int64_t db_clock_latest_ns(const struct db_clock *c, int64_t mono_ns)
-{
-    return add_saturated(mono_ns, least_most_ns(c));
 }
 
 int64_t db_clock_mono_ns(const struct db_clock *c, int64_t due_ms)

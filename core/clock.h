@@ -17,21 +17,31 @@ struct db_clock {
     int64_t offset_ns[DB_CLOCK_SAMPLES]; /* database time minus monotonic at the moment the answer arrived */
     int64_t most_ns[DB_CLOCK_SAMPLES];   /* the same at the moment the question left */
     unsigned count, next;
+    int64_t since_ns; /* monotonic: when samples were forgotten last */
+};
+
+/* What the server's clock_timestamp() said, in µs since 1970; monotonic when the question left and when the
+ * answer was here. */
+struct db_clock_answer {
+    int64_t db_us;
+    int64_t sent_ns, received_ns;
 };
 
 void db_clock_reset(struct db_clock *c);
-/* db_us: the server's clock_timestamp() in µs since 1970; sent_ns, received_ns: monotonic when the question
- * left and when the answer was here. The server read its clock in between, so db_us*1000 - received_ns is a
- * lower bound of the true offset and db_us*1000 - sent_ns an upper one: samples that contradict it were taken
- * before the server's clock was set (or on another server) and are forgotten. */
-void db_clock_sample(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t received_ns);
+/* The server read its clock between the two instants, so db_us*1000 - received_ns is a lower bound of the
+ * true offset and db_us*1000 - sent_ns an upper one. Samples that contradict the answer were taken before one
+ * of the clocks was set or stood still (or on another server) and are forgotten; then the result is by how
+ * much the database's clock went ahead of ours at least, in ns (negative: it fell behind), else 0. An answer
+ * to a question that left before that was noticed tells nothing and is ignored. */
+int64_t db_clock_sample(struct db_clock *c, const struct db_clock_answer *a);
+/* The same for an answer that came along with something else, perhaps slowly: it is kept only if it
+ * contradicts the samples. */
+int64_t db_clock_check(struct db_clock *c, const struct db_clock_answer *a);
 bool db_clock_ready(const struct db_clock *c);
 /* Estimated database time in ns since 1970 at monotonic instant mono_ns: by the greatest lower bound among
- * the last DB_CLOCK_SAMPLES samples. */
+ * the last DB_CLOCK_SAMPLES samples. Never ahead of the database, but behind it by as long as this machine
+ * stood still since the last sample: nothing may count from it that must not end early. */
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns);
-/* Never behind the database's time: by the least upper bound. A delay that counts from now must count from
- * here, or it would end early by as much as the estimate is behind. */
-int64_t db_clock_latest_ns(const struct db_clock *c, int64_t mono_ns);
 /* The monotonic instant at which the estimate reaches due_ms. */
 int64_t db_clock_mono_ns(const struct db_clock *c, int64_t due_ms);
 

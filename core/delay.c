@@ -146,14 +146,16 @@ static int64_t clamp_time(int64_t ms)
     return ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : ms;
 }
 
-static int64_t base_ms(struct bytes headers, const struct delay_clock *clock)
+static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bool *from_now)
 {
     struct wire_field f;
     int64_t stamp;
+    *from_now = false;
     if (clock->broker_stamps && wire_find(headers, STAMP_HEADER, &f) && f.kind != 'T' &&
         wire_field_int(&f, &stamp) && !__builtin_add_overflow(stamp, clock->stamp_behind_ms, &stamp) &&
         stamp >= TIMESTAMP_MIN_MS && stamp <= clock->now_ms)
         return stamp;
+    *from_now = true;
     return clock->now_ms;
 }
 
@@ -228,7 +230,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
             return -1;
     }
     /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
-    int64_t due_ms = base_ms(headers, clock);
+    int64_t due_ms = base_ms(headers, clock, &out->from_now);
     if (delay_ms > 0 && __builtin_add_overflow(due_ms, delay_ms, &due_ms))
         due_ms = TIMESTAMP_MAX_MS;
     out->due_ms = clamp_time(due_ms);

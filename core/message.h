@@ -32,6 +32,8 @@ enum on_conflict {
 struct message {
     struct message_id id;
     int64_t due_ms;           /* ms since 1970 */
+    int64_t counted_from_ms;  /* the "now" that due_ms was counted from, which is counted again from the clock
+                                 of  the transaction that stores it; 0: a point in time of its own */
     struct bytes exchange;    /* delivery exchange, "" is the default exchange; text */
     struct bytes routing_key; /* text */
     struct bytes key;         /* the user's own name for it; len 0: none; text */

@@ -16,6 +16,13 @@ struct message_id message_id_make(int64_t due_ms, const uint8_t random[10])
     return id;
 }
 
+struct message_id message_id_move(struct message_id id, int64_t due_ms)
+{
+    uint8_t random[10];
+    memcpy(random, id.b + 6, sizeof random);
+    return message_id_make(due_ms, random);
+}
+
 struct message_id message_id_least(int64_t due_ms)
 {
     static const uint8_t bits[10];

@@ -15,6 +15,8 @@ struct message_id {
 
 /* due_ms: 0..TIMESTAMP_MAX_MS; random: 10 bytes from a good source (getrandom(2)). */
 struct message_id message_id_make(int64_t due_ms, const uint8_t random[10]);
+/* The same random bits with another due time. */
+struct message_id message_id_move(struct message_id id, int64_t due_ms);
 /* The first and the last id of a due time, for bounds. */
 struct message_id message_id_least(int64_t due_ms);
 struct message_id message_id_greatest(int64_t due_ms);

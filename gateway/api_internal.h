@@ -5,9 +5,8 @@
 #include "gateway/api.h"
 #include "gateway/json_message_internal.h"
 
-#define API_VALUES_MAX ((size_t)500 * 1000)
-
-/* A new reference, or NULL and the answer is a problem (400). */
+/* A new reference to an object (with the "json" of messages as gateway/json_document.h says), or NULL and the
+ * answer is a problem: 400 for what is not JSON, 422 for JSON that is no object. */
 json_t *api_parse_body(struct bytes body, struct api_answer *a);
 /* The problem object of one message in a batch, or of a whole answer; NULL: out of memory. */
 json_t *api_problem_object(enum api_problem p, const char *detail);

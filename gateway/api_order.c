@@ -1,6 +1,7 @@
 #include "gateway/api_order.h"
 
 #include "gateway/api_internal.h"
+#include "gateway/json_document.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,9 +38,8 @@ void api_order_close(struct api_order *o)
 {
     json_decref(o->root);
     json_decref(o->token_text);
-    json_decref(o->id_text);
     buf_free(&o->body);
-    o->root = o->token_text = o->id_text = NULL;
+    o->root = o->token_text = NULL;
 }
 
 struct bytes api_order_token(const struct api_order *o)
@@ -117,15 +117,22 @@ static int take_params(struct api_order *o, struct api_request *r)
     return 0;
 }
 
-static int append(const char *text, size_t len, void *out)
+/* The members as they were written, without those that are the order's own. */
+static int take_body(struct api_order *o, struct api_request *r, bool without_id)
 {
-    buf_put(out, text, len);
-    return 0;
-}
-
-static int take_body(struct api_order *o, struct api_request *r)
-{
-    if (json_dump_callback(o->root, append, &o->body, JSON_COMPACT) != 0 || o->body.failed) {
+    struct bytes rest = json_raw_object(o->text), name, value;
+    const char *between = "{";
+    while (json_raw_next(&rest, &name, &value)) {
+        if (json_raw_is(name, "op") || json_raw_is(name, "token") || (without_id && json_raw_is(name, "id")))
+            continue;
+        buf_put_str(&o->body, between);
+        buf_put_bytes(&o->body, name);
+        buf_put_str(&o->body, ":");
+        buf_put_bytes(&o->body, value);
+        between = ",";
+    }
+    buf_put_str(&o->body, *between == '{' ? "{}" : "}");
+    if (o->body.failed) {
         api_fail(&r->answer, API_TOO_LARGE, "the request is larger than %zu bytes", o->body.limit);
         return -1;
     }
@@ -138,7 +145,7 @@ static int take_fields(struct api_order *o, const struct operation *op, struct a
     int rc = 0;
     switch (op->shape) {
     case SHAPE_BODY:
-        return take_body(o, r);
+        return take_body(o, r, false);
     case SHAPE_PARAMS:
         rc = take_id(o, r, false);
         return rc == 0 ? take_params(o, r) : -1;
@@ -148,15 +155,14 @@ static int take_fields(struct api_order *o, const struct operation *op, struct a
     case SHAPE_ID_BODY:
         if (take_id(o, r, true) != 0)
             return -1;
-        o->id_text = json_incref(json_object_get(o->root, "id"));
-        json_object_del(o->root, "id");
-        return take_body(o, r);
+        return take_body(o, r, true);
     }
     return rc;
 }
 
 int api_order_read(struct api_order *o, struct bytes text, struct api_request *r)
 {
+    o->text = text;
     o->root = api_parse_body(text, &r->answer);
     if (o->root == NULL || take_token(o, &r->answer) != 0)
         return -1;

@@ -15,9 +15,9 @@
 #include <jansson.h>
 
 struct api_order {
+    struct bytes text;  /* the caller's */
     json_t *root;       /* without op and token; the request's id and params point into it */
     json_t *token_text; /* NULL: none */
-    json_t *id_text;    /* what the request's id points to, where root must not have it; NULL: none */
     struct buf body;    /* what the request's body points to */
     char numbers[API_PARAMS_MAX][24];
 };
@@ -25,8 +25,8 @@ struct api_order {
 void api_order_open(struct api_order *o, size_t body_max);
 void api_order_close(struct api_order *o); /* twice is once */
 
-/* Fills op, id, params and body of r, which stay valid as long as the order is open. -1: the answer is made.
- */
+/* Fills op, id, params and body of r, which stay valid as long as the order is open and the text is there.
+ * -1: the answer is made. */
 int api_order_read(struct api_order *o, struct bytes text, struct api_request *r);
 /* len 0: none. */
 struct bytes api_order_token(const struct api_order *o);

@@ -1,5 +1,6 @@
 /* Answers, and what can go wrong as problem objects. */
 #include "gateway/api_internal.h"
+#include "gateway/json_document.h"
 #include "gateway/json_memory.h"
 
 #include <stdarg.h>
@@ -26,12 +27,16 @@ static const struct problem {
     [API_TOO_LATE] = {409, URN "too-late", "It is too late", 0},
     [API_KEY_TAKEN] = {409, URN "key-taken", "The key names another message", 0},
     [API_IN_PROGRESS] = {409, URN "in-progress", "A request with this Idempotency-Key is unfinished", 1},
+    [API_REQUEST_TIMEOUT] = {408, URN "request-timeout", "The request took too long", 0},
     [API_TOO_LARGE] = {413, URN "too-large", "The body is too large", 0},
+    [API_TARGET_TOO_LONG] = {414, URN "target-too-long", "The request target is too long", 0},
+    [API_HEAD_TOO_LARGE] = {431, URN "head-too-large", "The head of the request is too large", 0},
     [API_UNSUPPORTED_MEDIA_TYPE] = {415, URN "unsupported-media-type", "The body must be application/json",
                                     0},
     [API_IDEMPOTENCY_MISMATCH] = {422, URN "idempotency-mismatch",
                                   "The Idempotency-Key was used for another request", 0},
     [API_KEY_LOCKED] = {503, URN "key-locked", "The key is held by an open transaction", 1},
+    [API_DAY_LOCKED] = {503, URN "day-locked", "The day on which it is due is locked in the database", 5},
     [API_OVERLOADED] = {503, URN "overloaded", "Too much at once", 1},
     [API_DATABASE_AWAY] = {503, URN "database-away", "The database does not answer", 2},
     [API_UNKNOWN_OUTCOME] = {503, URN "unknown-outcome", "It may or may not have happened", 2},
@@ -145,25 +150,20 @@ void api_fail_err(struct api_answer *a, const struct err *e)
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
 {
     struct err e = {0};
-    json_error_t why;
-    char shown[200];
-    if (json_text_check(body, SIZE_MAX, API_VALUES_MAX, &e) != 0) {
-        api_fail(a, API_INVALID_JSON, "%s", e.text);
-        return NULL;
-    }
-    bool no_memory;
-    json_t *value = json_memory_load(body, 0, &no_memory, &why);
-    if (no_memory)
+    enum json_fault fault;
+    char shown[JSON_SHOW_SIZE];
+    json_t *value = json_document_load(body, &fault, &e);
+    if (json_is_object(value))
+        return value;
+    if (value != NULL)
+        api_fail(a, API_INVALID_MESSAGE, "the body is %s: write a JSON object, {\"name\": value, ...}",
+                 json_is_array(value) ? "an array" : json_show(value, shown));
+    else if (fault == JSON_FAULT_MEMORY)
         api_fail(a, API_OVERLOADED, "there is no memory for this request now");
-    else if (value == NULL)
-        api_fail(a, API_INVALID_JSON, "not a JSON object, at byte %d: %s", why.position,
-                 bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
-    else if (!json_is_object(value)) {
-        json_decref(value);
-        value = NULL;
-        api_fail(a, API_INVALID_JSON, "the body is not a JSON object");
-    }
-    return value;
+    else
+        api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
+    json_decref(value);
+    return NULL;
 }
 
 struct bytes api_param(const struct api_request *r, const char *name)

@@ -158,6 +158,7 @@ int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct ap
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
         return -1;
+    s->parser.text = r->body;
     int rc = read_entries(s, root, out);
     json_decref(root);
     out->item_count = s->count - out->first_item;
@@ -175,6 +176,10 @@ static enum api_problem item_problem(const struct store_item *item, char *text, 
     char key[300], id[MESSAGE_ID_TEXT_SIZE];
     bytes_printable(item->message.key, key, sizeof key);
     message_id_format(item->existing_id, id);
+    if (item->day_locked) {
+        snprintf(text, size, "somebody has locked the table of the day on which the message is due");
+        return API_DAY_LOCKED;
+    }
     if (item->result == STORE_WAITS) {
         snprintf(text, size, "key \"%s\" is held by somebody's open transaction", key);
         return API_KEY_LOCKED;

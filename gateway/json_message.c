@@ -2,7 +2,7 @@
 #include "core/timestamp.h"
 #include "core/wire.h"
 #include "gateway/base64.h"
-#include "gateway/json_memory.h"
+#include "gateway/json_document.h"
 #include "gateway/json_message_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -82,36 +82,6 @@ int json_name(const char *field, const json_t *value, struct bytes *out, struct 
     if (!bytes_is_text(*out))
         return err_set(e, ERR_REJECT, "%s: %s holds a NUL character, which is not allowed", field,
                        json_show(value, shown));
-    return 0;
-}
-
-int json_text_check(struct bytes text, size_t size_max, size_t values_max, struct err *e)
-{
-    int depth = 0;
-    size_t values = 1;
-    if (text.len > size_max)
-        return err_set(e, ERR_REJECT, "the object is %zu bytes long: allowed are up to %zu", text.len,
-                       size_max);
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t c = text.data[i];
-        if (c == '"') {
-            for (i++; i < text.len && text.data[i] != '"'; i++)
-                i += text.data[i] == '\\';
-        } else if (c == '{' || c == '[') {
-            values++;
-            if (++depth > JSON_MESSAGE_DEPTH_MAX) /* recursion costs stack in the parser */
-                return err_set(e, ERR_REJECT, "the object is nested deeper than %d levels",
-                               JSON_MESSAGE_DEPTH_MAX);
-        } else if (c == '}' || c == ']') {
-            depth--;
-        } else if (c == ',') {
-            values++;
-        }
-    }
-    if (values > values_max)
-        return err_set(e, ERR_REJECT,
-                       "the object holds more than %zu values (send a large JSON body as text in \"body\")",
-                       values_max);
     return 0;
 }
 
@@ -244,16 +214,7 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
     if (check_ahead(p, field_names[f], v, ahead, e) != 0)
         return -1;
     out->due_ms = p->now_ms + ahead;
-    return 0;
-}
-
-static int dump_json(const json_t *value, struct arena *a, struct bytes *out, struct err *e)
-{
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text == NULL)
-        return err_set(e, ERR_BUG, "out of memory");
-    *out = arena_copy(a, bytes_of_str(text));
-    free(text);
+    out->counted_from_ms = f == FIELD_DUE_AT && ahead > 0 ? 0 : p->now_ms;
     return 0;
 }
 
@@ -276,15 +237,16 @@ static int take_body(const struct json_parser *p, const json_t *const fields[], 
             return err_set(e, ERR_REJECT, "body_base64: %s is not base64 (standard alphabet, with padding)",
                            json_show(base64, shown));
     } else if (json != NULL) {
-        if (dump_json(json, a, &out->body, e) != 0)
-            return -1;
+        out->body = json_document_raw(p->text, json);
+        if (out->body.len == 0)
+            return err_set(e, ERR_BUG, "json: its text is not there");
     } else {
         out->body = p->outside_body;
     }
     if (out->body.len > p->rules.max_body)
         return err_set(e, ERR_REJECT, "the body is %zu bytes long: allowed are up to %zu (intake.max_body)",
                        out->body.len, p->rules.max_body);
-    if (body != NULL)
+    if (body != NULL || json != NULL)
         out->body = arena_copy(a, out->body);
     return 0;
 }
@@ -338,17 +300,14 @@ int json_message_read(struct json_parser *p, const json_t *object, struct arena 
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e)
 {
-    json_error_t why;
-    char shown[200];
-    if (json_text_check(text, JSON_MESSAGE_MAX, JSON_MESSAGE_VALUES_MAX, e) != 0)
-        return -1;
-    bool no_memory;
-    json_t *object = json_memory_load(text, JSON_DECODE_ANY, &no_memory, &why);
-    if (no_memory)
-        return err_set(e, ERR_BUG, "out of memory");
+    enum json_fault fault;
+    if (text.len > JSON_MESSAGE_MAX)
+        return err_set(e, ERR_REJECT, "the object is %zu bytes long: allowed are up to %zu", text.len,
+                       JSON_MESSAGE_MAX);
+    json_t *object = json_document_load(text, &fault, e);
     if (object == NULL)
-        return err_set(e, ERR_REJECT, "not valid JSON at byte %d: %s", why.position,
-                       bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
+        return -1;
+    p->text = text;
     int result = json_message_read(p, object, a, out, e);
     json_decref(object);
     return result;

@@ -15,15 +15,14 @@
 #include "core/message.h"
 #include "sql/lookup.h"
 
-#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024)  /* bytes of one object */
-#define JSON_MESSAGE_DEPTH_MAX 64                    /* nesting of the whole object */
-#define JSON_MESSAGE_VALUES_MAX ((size_t)500 * 1000) /* values in it */
+#define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024) /* bytes of one object */
 
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {
     struct accept_rules
         rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties, broker_holds_all */
     int64_t now_ms;            /* delays count from here; set it before each batch */
+    struct bytes text; /* what the objects come from; json_message_parse sets it itself */
     struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
     struct buf properties, headers;
 };

@@ -5,13 +5,10 @@
 #include "gateway/json_message.h"
 #include <jansson.h>
 
-/* One object of a parsed document, as json_message_parse. The document may be freed afterwards. */
+/* One object of a document from json_document_load, as json_message_parse; p->text is the document's. Both
+ * may be freed afterwards. */
 int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
                       struct err *e);
-
-/* Before a parser sees the text: no more than size_max bytes, JSON_MESSAGE_DEPTH_MAX levels and values_max
- * values (a parsed value takes many times its text). ERR_REJECT. */
-int json_text_check(struct bytes text, size_t size_max, size_t values_max, struct err *e);
 
 /* The objects "properties" and "headers" (either may be NULL) as AMQP bytes, left in p->properties. */
 int json_properties_build(struct json_parser *p, const json_t *properties, const json_t *headers,

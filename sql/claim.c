@@ -4,6 +4,8 @@
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
 
+#include <stdio.h>
+
 static void read_row(const PGresult *r, int row, struct claimed_row *out)
 {
     struct message *m = &out->message;
@@ -21,19 +23,21 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->body = pg_bytes(r, row, 10);
     out->error = pg_bytes(r, row, 11);
     out->properties_json = pg_bytes(r, row, 12);
+    out->clock_us = pg_time_us(r, row, 13);
 }
 
 int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct pg_params p = {0};
-    int64_t due_floor_ms = q->kind == CLAIM_DUE ? q->floor_ms - DAY_MS : q->floor_ms;
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, due_floor_ms > 0 ? due_floor_ms : 0);
+    pg_add_time(&p, q->due.from_ms > 0 ? q->due.from_ms : 0);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);
+    int64_t last_ms = q->due.to_ms - 1;
+    pg_add_time(&p, last_ms < q->horizon_ms ? last_ms : q->horizon_ms);
     if (q->kind == CLAIM_DUE)
         pg_add_time(&p, q->rescue_before_ms);
     PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
@@ -53,17 +57,17 @@ int claim_due(struct pg *c, const struct claim_request *q,
 }
 
 /* What the broker may hold: the same for all that asks. */
-static void add_handed_days(struct pg_params *p, int64_t now_ms, int64_t window_ms)
+static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
 {
-    pg_add_time(p, now_ms - 2 * DAY_MS);
-    pg_add_time(p, now_ms + window_ms + DAY_MS);
+    return (struct due_range){now_ms - 2 * DAY_MS, now_ms + window_ms + DAY_MS};
 }
 
-int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
-                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
+static int handed_exchanges(struct pg *c, const struct due_range *days, int64_t most,
+                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
 {
     struct pg_params p = {0};
-    add_handed_days(&p, now_ms, window_ms);
+    pg_add_time(&p, days->from_ms);
+    pg_add_time(&p, days->to_ms - 1);
     pg_add_int8(&p, most);
     PGresult *r = pg_query(c, sql_query_handed_exchanges, &p, e);
     int n = r ? PQntuples(r) : -1;
@@ -73,15 +77,65 @@ int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int6
     return n;
 }
 
-int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e)
+int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
+                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
+{
+    struct due_range left = handed_days(now_ms, window_ms), piece;
+    struct locked_days locked;
+    int n = handed_exchanges(c, &left, most, fn, ctx, e);
+    if (n >= 0 || !pg_is_locked_out(c))
+        return n;
+    if (locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
+        int some = handed_exchanges(c, &piece, most, fn, ctx, e);
+        n = some < 0 ? -1 : n + some;
+    }
+    return n;
+}
+
+static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
 {
     struct pg_params p = {0};
-    add_handed_days(&p, now_ms, window_ms);
+    pg_add_time(&p, days->from_ms);
+    pg_add_time(&p, days->to_ms - 1);
     pg_add_int8(&p, most);
     PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
     PQclear(r);
     return n;
+}
+
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
+{
+    struct due_range left = handed_days(q->now_ms, q->window_ms), piece;
+    struct locked_days locked;
+    int64_t n = count_handed(c, &left, q->most, e);
+    *partly = false;
+    if (n >= 0 || !pg_is_locked_out(c))
+        return n;
+    if (locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    *partly = true;
+    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) {
+        int64_t some = count_handed(c, &piece, q->most, e);
+        n = some < 0 ? -1 : n + some;
+    }
+    return n;
+}
+
+int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, until_ms);
+    PGresult *r = pg_query(c, sql_query_claim_horizon, &p, e);
+    if (!r)
+        return -1;
+    *out_ms = PQntuples(r) > 0 ? pg_time_ms(r, 0, 0) : until_ms;
+    PQclear(r);
+    return 0;
 }
 
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
@@ -113,4 +167,11 @@ int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
     struct pg_params p = {0};
     pg_add_int8(&p, window_ms);
     return pg_run(c, sql_query_feed, &p, e) < 0 ? -1 : 0;
+}
+
+int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)
+{
+    char text[64];
+    snprintf(text, sizeof text, "set lock_timeout = %lld", (long long)lock_timeout_ms);
+    return pg_exec(c, text, e);
 }

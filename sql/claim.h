@@ -4,6 +4,7 @@
 
 #include "core/err.h"
 #include "core/message.h"
+#include "sql/locked.h"
 #include "sql/pg.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +19,8 @@ struct claim_request {
     enum claim_kind kind;
     int32_t instance;
     int64_t horizon_ms; /* rows due to be tried up to this point in time */
-    int64_t floor_ms; /* skip rows whose next_at or due lies before this; 0: a full sweep. CLAIM_DUE: due may
-                         lie a day before, for retries */
+    int64_t floor_ms;     /* skip rows whose next_at lies before this; 0: a sweep */
+    struct due_range due; /* only what is due then: these partitions are touched, and no others */
     int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
@@ -28,6 +29,7 @@ struct claim_request {
 struct claimed_row {
     struct message message; /* views, valid during the call-back */
     int64_t next_at_ms;
+    int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
     struct bytes error;           /* of the last one; len 0: none */
@@ -102,8 +104,15 @@ int settle_receipts_setup(struct pg *c, struct err *e);
 int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
 
-/* How many messages the broker holds now, counted up to most. */
-int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e);
+/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked. */
+struct claim_handed {
+    int64_t now_ms, window_ms, most;
+};
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
+
+/* Claims for the broker will be due up to until_ms; *out_ms: up to when that is known by now (past until_ms).
+ * Committed, before any such claim: who takes over looks as far ahead (sql/instance.c). */
+int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e);
 
 /* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
  * most. */
@@ -116,6 +125,9 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e);
 /* Moves it on to now + window_ms (never back). */
 int claim_feed(struct pg *c, int64_t window_ms, struct err *e);
+
+/* A lock_timeout for claims: after it the days that are locked are claimed around (sql/locked.h). */
+int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e);
 
 /* Asynchronous commit and a short lock_timeout, for the settling session. */
 int settle_setup(struct pg *c, struct err *e);

@@ -190,13 +190,3 @@ int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e)
     PQclear(r);
     return rc;
 }
-
-int idempotency_transaction_time(struct pg *c, int64_t *out_ms, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_transaction_time, NULL, e);
-    if (!r)
-        return -1;
-    *out_ms = pg_time_ms(r, 0, 0);
-    PQclear(r);
-    return 0;
-}

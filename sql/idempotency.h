@@ -50,7 +50,5 @@ int idempotency_prune(struct pg *c, struct err *e);
 
 /* 16 random bytes that belong to this schema, for signing. */
 int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e);
-/* now() of the open transaction, ms since 1970 rounded up, as created_at of what it stores will be read. */
-int idempotency_transaction_time(struct pg *c, int64_t *out_ms, struct err *e);
 
 #endif

@@ -2,11 +2,9 @@
 
 #include "core/clock.h"
 #include "core/timestamp.h"
-#include "sql/accept_store.h"
+#include "sql/locked.h"
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
-
-#define CLAIM_HORIZON_MS (2 * DAY_MS) /* nothing is claimed further ahead than a lead or a window */
 
 static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
 {
@@ -52,23 +50,46 @@ int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
     return run_with_id(c, sql_query_instance_heartbeat, id, e);
 }
 
-static int claim_horizon(struct pg *c, int64_t *out_ms, struct err *e)
+/* Of one piece: what instance id owns; 0: what no instance that there is owns. */
+static int release_piece(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
-    int64_t now_us;
-    if (store_clock(c, &now_us, e) != 0)
-        return -1;
-    *out_ms = now_us / 1000 + CLAIM_HORIZON_MS;
+    struct pg_params p = {0};
+    pg_add_time(&p, piece->from_ms);
+    pg_add_time(&p, piece->to_ms - 1);
+    if (id)
+        pg_add_int4(&p, id);
+    return pg_run(c, id ? sql_query_claims_release_own : sql_query_claims_release, &p, e) < 0 ? -1 : 0;
+}
+
+/* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
+static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked, struct err *e)
+{
+    struct due_range piece;
+    bool asked = false;
+    while (locked_days_piece(locked, &left, &piece)) {
+        if (release_piece(c, &piece, id, e) == 0)
+            continue;
+        if (!pg_is_locked_out(c) || asked || locked_days_read(c, locked, e) != 0)
+            return -1;
+        err_clear(e);
+        asked = true;
+        left.from_ms = piece.from_ms;
+    }
     return 0;
 }
 
-static int release_orphans(struct pg *c, struct err *e)
+/* What is due about now comes first. */
+static int release_claims(struct pg *c, int32_t id, struct err *e)
 {
-    int64_t horizon_ms;
-    if (claim_horizon(c, &horizon_ms, e) != 0)
+    struct locked_days locked = {0};
+    struct due_range all;
+    int64_t now_ms;
+    if (claimed_days(c, &now_ms, &all, e) != 0)
         return -1;
-    struct pg_params p = {0};
-    pg_add_time(&p, horizon_ms);
-    return pg_run(c, sql_query_claims_release, &p, e) < 0 ? -1 : 0;
+    int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
+    first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;
+    const struct due_range soon = {first_ms, all.to_ms}, past = {all.from_ms, first_ms};
+    return release_range(c, soon, id, &locked, e) == 0 ? release_range(c, past, id, &locked, e) : -1;
 }
 
 static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
@@ -119,20 +140,14 @@ int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, b
     pg_add_int8(&p, INSTANCE_LEASE_MS);
     if (pg_run(c, sql_query_instance_expel, &p, e) < 0)
         return -1;
-    if ((buried > 0 || sweep) && release_orphans(c, e) != 0)
+    if ((buried > 0 || sweep) && release_claims(c, 0, e) != 0)
         return -1;
     return buried;
 }
 
 int instance_leave(struct pg *c, int32_t id, struct err *e)
 {
-    int64_t horizon_ms;
-    if (claim_horizon(c, &horizon_ms, e) != 0)
-        return -1;
-    struct pg_params p = {0};
-    pg_add_time(&p, horizon_ms);
-    pg_add_int4(&p, id);
-    if (pg_run(c, sql_query_claims_release_own, &p, e) < 0)
+    if (release_claims(c, id, e) != 0)
         return -1;
     return run_with_id(c, sql_query_instance_remove, id, e) < 0 ? -1 : 0;
 }

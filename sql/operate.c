@@ -39,7 +39,7 @@ PGresult *operate_query(struct pg *c, const char *query, const struct pg_params 
             break;
     }
     if (!pg_is_broken(c))
-        pg_exec(c, "reset lock_timeout", NULL);
+        pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     if (!r || !c->committed_locally)
         return r;
     PQclear(r);

@@ -25,6 +25,8 @@ static const char session_setup[] =
     "set idle_in_transaction_session_timeout = '10s';"
     "set plan_cache_mode = force_custom_plan;"
     "set jit = off;"
+    /* Nobody of ours waits longer for a table or a row that somebody has locked, unless it says so. */
+    "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
     "set enable_seqscan = off; set enable_bitmapscan = off;"
     "set enable_hashjoin = off; set enable_mergejoin = off;"
     "select set_config('synchronous_commit', 'on', false)"
@@ -74,6 +76,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     const char *sqlstate = r ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (sqlstate) {
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
+        c->locked_out = strcmp(sqlstate, "55P03") == 0;
         pg_one_line(primary ? primary : "", text, sizeof text);
         return err_set(e, kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
@@ -243,6 +246,11 @@ bool pg_is_broken(const struct pg *c)
     return c->lost || PQstatus(c->conn) != CONNECTION_OK;
 }
 
+bool pg_is_locked_out(const struct pg *c)
+{
+    return c->locked_out && !pg_is_broken(c);
+}
+
 int pg_backend_pid(const struct pg *c)
 {
     return PQbackendPID(c->conn);
@@ -279,6 +287,22 @@ int pg_exec(struct pg *c, const char *text, struct err *e)
 int pg_begin(struct pg *c, struct err *e)
 {
     return pg_exec(c, "begin", e);
+}
+
+int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
+{
+    char sql[160]; /* one round trip */
+    snprintf(sql, sizeof sql,
+             "begin; set local lock_timeout = '%s'; select (extract(epoch from now()) * 1000000)::bigint",
+             lock_timeout);
+    PGresult *r = pg_exec_result(c, sql);
+    int rc = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) == 1 ? 0 : pg_fail(c, r, e);
+    if (rc == 0)
+        c->begun_us = strtoll(PQgetvalue(r, 0, 0), NULL, 10); /* the simple protocol answers in text */
+    PQclear(r);
+    if (rc != 0)
+        pg_rollback(c);
+    return rc;
 }
 
 int pg_commit(struct pg *c, struct err *e)

@@ -10,6 +10,7 @@
 
 #define PG_STATEMENTS_MAX 64
 #define PG_PARAMS_MAX 16
+#define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
 
 struct pg {
     PGconn *conn;
@@ -17,7 +18,9 @@ struct pg {
         *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
+    int64_t begun_us;       /* of pg_begin_at */
     int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
+    bool locked_out;        /* the last failure was a lock_timeout */
     bool silent;            /* one took longer: the connection was given up */
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
@@ -81,6 +84,8 @@ int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, 
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
+/* The same, and remembers now() of the transaction: the server read its clock after this request came. */
+int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e);
 /* -1 also when the commit did not reach the synchronous standby. */
 int pg_commit(struct pg *c, struct err *e);
 void pg_rollback(struct pg *c);

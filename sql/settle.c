@@ -1,19 +1,11 @@
 #include "sql/claim.h"
 
-#include "sql/pg_internal.h"
+#include "core/timestamp.h"
+#include "sql/settle_internal.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define ARRAY_MAX (16u * 1024 * 1024)
-
-/* The ids that a query is about, and between which due times their rows lie: always the first three
- * parameters. */
-struct id_set {
-    struct buf array;
-    int64_t least_ms, greatest_ms;
-};
 
 enum column { STATE, NEXT_AT, ERROR, TRIES, FLAGS, COLUMNS };
 
@@ -23,14 +15,14 @@ struct batch {
     size_t count;
 };
 
-static void id_set_begin(struct id_set *s, size_t count)
+void id_set_begin(struct id_set *s, size_t count)
 {
     pg_array_begin(&s->array, PG_OID_UUID, count);
     s->least_ms = INT64_MAX;
     s->greatest_ms = INT64_MIN;
 }
 
-static void id_set_add(struct id_set *s, struct message_id id)
+void id_set_add(struct id_set *s, struct message_id id)
 {
     int64_t due_ms = message_id_due_ms(id);
     s->least_ms = due_ms < s->least_ms ? due_ms : s->least_ms;
@@ -38,7 +30,7 @@ static void id_set_add(struct id_set *s, struct message_id id)
     pg_array_id(&s->array, id);
 }
 
-static int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
+int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
 {
     if (s->array.failed)
         return err_set(e, ERR_BUG, "out of memory for the ids of a batch");
@@ -48,13 +40,22 @@ static int id_set_params(const struct id_set *s, struct pg_params *p, struct err
     return 0;
 }
 
-/* Is the id among the rows of r? */
-static bool is_among(const PGresult *r, struct message_id id)
+bool is_among(const PGresult *r, struct message_id id)
 {
     for (int row = 0; row < PQntuples(r); row++)
         if (message_id_equal(id, pg_id(r, row, 0)))
             return true;
     return false;
+}
+
+int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
+                struct err *e)
+{
+    buf_init(&s->array, SETTLE_ARRAY_MAX);
+    id_set_begin(s, count);
+    for (size_t i = 0; i < count; i++)
+        id_set_add(s, ids[i]);
+    return id_set_params(s, p, e);
 }
 
 static const char *state_of(const struct settle_item *item)
@@ -129,9 +130,9 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
 {
     struct batch b;
     int rc = 0;
-    buf_init(&b.ids.array, ARRAY_MAX);
+    buf_init(&b.ids.array, SETTLE_ARRAY_MAX);
     for (int i = 0; i < COLUMNS; i++)
-        buf_init(&b.column[i], ARRAY_MAX);
+        buf_init(&b.column[i], SETTLE_ARRAY_MAX);
     for (int delivered = 1; delivered >= 0 && rc == 0; delivered--) {
         batch_fill(&b, items, count, delivered);
         if (b.count > 0)
@@ -143,93 +144,6 @@ int settle(struct pg *c, int32_t instance, const struct settle_item *items, size
     return rc;
 }
 
-/* Of these, as the first three parameters. The caller frees the array, also when it fails. */
-static int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
-                       struct err *e)
-{
-    buf_init(&s->array, ARRAY_MAX);
-    id_set_begin(s, count);
-    for (size_t i = 0; i < count; i++)
-        id_set_add(s, ids[i]);
-    return id_set_params(s, p, e);
-}
-
-int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e)
-{
-    struct id_set set;
-    struct pg_params p = {0};
-    PGresult *r = NULL;
-    if (id_set_fill(&set, ids, count, &p, e) != 0)
-        goto out;
-    r = pg_query(c, sql_query_receipts, &p, e);
-    if (!r && e->kind == ERR_BUSY && !pg_is_broken(c)) {
-        err_clear(e);
-        r = pg_query(c, sql_query_receipts_free, &p, e);
-    }
-    for (size_t i = 0; r && i < count; i++)
-        locked[i] = is_among(r, ids[i]);
-out:
-    PQclear(r);
-    buf_free(&set.array);
-    return r ? 0 : -1;
-}
-
-/* Reads (id, is it locked). */
-static void read_changed(const PGresult *r, const struct message_id *ids, size_t count, bool *locked,
-                         size_t *changed)
-{
-    for (int row = 0; r && row < PQntuples(r); row++) {
-        bool is_locked = pg_bool(r, row, 1);
-        *changed += !is_locked;
-        for (size_t i = 0; is_locked && i < count; i++)
-            if (message_id_equal(ids[i], pg_id(r, row, 0)))
-                locked[i] = true;
-    }
-}
-
-int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e)
-{
-    struct id_set set;
-    struct pg_params p = {0};
-    PGresult *r = NULL;
-    *doubted = 0;
-    memset(locked, 0, q->count * sizeof *locked);
-    if (id_set_fill(&set, q->ids, q->count, &p, e) != 0)
-        goto out;
-    pg_add_bytes(&p, bytes_of_str(q->why));
-    if (q->unrouted) {
-        r = pg_query(c, sql_query_receipts_unrouted, &p, e);
-    } else {
-        pg_add_bool(&p, q->delivered);
-        r = pg_query(c, sql_query_receipts_doubt, &p, e);
-    }
-    read_changed(r, q->ids, q->count, locked, doubted);
-out:
-    PQclear(r);
-    buf_free(&set.array);
-    return r ? 0 : -1;
-}
-
-int settle_by_receipts(struct pg *c, int64_t from_due_ms, int64_t to_due_ms, int64_t since_ms,
-                       struct message_id *out, size_t most, struct err *e)
-{
-    struct message_id first = message_id_least(from_due_ms);
-    struct message_id last = message_id_greatest(to_due_ms);
-    struct pg_params p = {0};
-    pg_add_id(&p, &first);
-    pg_add_id(&p, &last);
-    pg_add_time(&p, from_due_ms);
-    pg_add_time(&p, to_due_ms);
-    pg_add_time(&p, since_ms);
-    pg_add_int8(&p, (int64_t)most);
-    PGresult *r = pg_query(c, sql_query_receipts_settled, &p, e);
-    int n = r ? PQntuples(r) : -1;
-    for (int i = 0; i < n; i++)
-        out[i] = pg_id(r, i, 0);
-    PQclear(r);
-    return n;
-}
-
 /* Locks what is free and marks it in done[]. */
 static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
                      bool *done, struct err *e)
@@ -237,7 +151,7 @@ static int lock_free(struct pg *c, int32_t instance, const struct settle_item *i
     struct id_set set;
     struct pg_params p = {0};
     PGresult *r = NULL;
-    buf_init(&set.array, ARRAY_MAX);
+    buf_init(&set.array, SETTLE_ARRAY_MAX);
     id_set_begin(&set, count);
     for (size_t i = 0; i < count; i++)
         id_set_add(&set, items[i].id);
@@ -253,8 +167,8 @@ out:
     return r ? 0 : -1;
 }
 
-int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
-                struct err *e)
+static int settle_free_once(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
+                            bool *done, struct err *e)
 {
     struct settle_item *free_items = calloc(count, sizeof *free_items);
     size_t n = 0;
@@ -272,15 +186,55 @@ int settle_free(struct pg *c, int32_t instance, const struct settle_item *items,
 fail:
     free(free_items);
     pg_rollback(c);
+    memset(done, 0, count * sizeof *done);
     return -1;
+}
+
+/* Those that are due in the piece. What is locked out there by now is left alone. */
+static int settle_piece(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
+                        const struct due_range *piece, bool *done, struct err *e)
+{
+    struct settle_item *some = calloc(count, sizeof *some);
+    bool *some_done = calloc(count, sizeof *some_done);
+    size_t n = 0;
+    int rc = some && some_done ? 0 : err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (due_range_has(piece, message_id_due_ms(items[i].id)))
+            some[n++] = items[i];
+    if (rc == 0 && n > 0)
+        rc = settle_free_once(c, instance, some, n, some_done, e);
+    if (rc != 0 && pg_is_locked_out(c)) {
+        err_clear(e);
+        rc = 0;
+    }
+    n = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (due_range_has(piece, message_id_due_ms(items[i].id)))
+            done[i] = some_done[n++];
+    free(some);
+    free(some_done);
+    return rc;
+}
+
+int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
+                struct err *e)
+{
+    struct locked_days locked;
+    struct due_range left = {INT64_MAX, INT64_MIN}, piece;
+    if (settle_free_once(c, instance, items, count, done, e) == 0)
+        return 0;
+    if (!pg_is_locked_out(c) || locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    for (size_t i = 0; i < count; i++)
+        due_range_add(&left, message_id_due_ms(items[i].id));
+    while (locked_days_piece(&locked, &left, &piece))
+        if (settle_piece(c, instance, items, count, &piece, done, e) != 0)
+            return -1;
+    return 0;
 }
 
 int settle_setup(struct pg *c, struct err *e)
 {
     return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '50ms'; set enable_hashjoin = on", e);
-}
-
-int settle_receipts_setup(struct pg *c, struct err *e)
-{
-    return pg_exec(c, "set lock_timeout = '50ms'", e);
 }

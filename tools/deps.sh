@@ -1,11 +1,13 @@
 #!/bin/bash
 # deps.sh [EXTRA-PACKAGE ...]: makes sure that what Postdate is built and tested with is installed. Installs missing
 # packages on Debian and Ubuntu, says what is needed elsewhere, and is silent and fast when everything is there.
+# deps.sh --only PACKAGE ...: nothing but these.
 # Exit: 0 all there, 69 something is missing and could not be installed.
 set -u
 
 packages=(gcc make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libinih-dev libmicrohttpd-dev libcmocka-dev
-    postgresql rabbitmq-server openssl python3 python3-pika "$@")
+    postgresql rabbitmq-server openssl python3 python3-pika)
+if [[ ${1:-} == --only ]]; then packages=("${@:2}"); else packages+=("$@"); fi
 
 if ! command -v dpkg-query >/dev/null; then
     pkg-config --exists librabbitmq libssl libpq jansson inih libmicrohttpd cmocka 2>/dev/null && command -v rabbitmq-server >/dev/null &&

@@ -24,8 +24,8 @@ AT_ONCE = 2
 LONGEST = 4096  # bytes of an input
 INTERRUPTED = 72  # what libFuzzer exits with after SIGTERM
 FILES_MAX, BYTES_MAX = 150, 200 * 1024  # of one corpus
-DICTIONARIES = {'wire': 'amqp', 'accept': 'amqp', 'broker': 'amqp', 'json_message': 'json', 'stored_json': 'json',
-                'ndjson': 'json', 'control': 'http'}
+DICTIONARIES = {'wire': 'amqp', 'accept': 'amqp', 'broker': 'amqp', 'json_message': 'json', 'json_document': 'json', 'stored_json': 'json',
+                'ndjson': 'json', 'control': 'http', 'framing': 'http'}
 SANITIZERS = {'ASAN_OPTIONS': 'detect_leaks=1:allocator_may_return_null=1', 'UBSAN_OPTIONS': 'print_stacktrace=1'}
 
 

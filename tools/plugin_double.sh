@@ -3,6 +3,7 @@
 # plugins folder DIR (default build/plugin-double), for
 #   STACK_PLUGINS_DIR=build/plugin-double tools/stack.sh start
 # Needs only what Debian's rabbitmq-server brings along. Silent when DIR is up to date. For tests: never install it.
+# plugin_double.sh --possible: only says why this RabbitMQ cannot have it, or the plugin, and exits 3, as the other form does.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -11,6 +12,13 @@ dir=${1:-$top/build/plugin-double}
 name=rabbitmq_delayed_message_exchange-0.0.0-double
 broker=$(printf '%s\n' /usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins | sort -V | tail -n 1)
 [[ -d $broker ]] || { echo "plugin_double: RabbitMQ is not installed: run 'make deps'" >&2; exit 69; }
+version=$(basename "$(dirname "$broker")")
+version=${version#rabbitmq_server-}
+if [[ $(printf '%s\n' 4.3 "$version" | sort -V | head -n 1) == 4.3 ]]; then
+    echo "RabbitMQ $version has no Mnesia, where the delayed-message plugin keeps its messages" >&2
+    exit 3
+fi
+[[ $dir != --possible ]] || exit 0
 command -v erlc >/dev/null || { echo "plugin_double: erlc is missing: install erlang-base" >&2; exit 69; }
 
 mkdir -p "$dir"

@@ -65,6 +65,7 @@ write_env() {
         echo "export STACK_RABBITMQ_PID='$(node_any_pid | paste -sd ' ')'"
         echo "export STACK_RABBITMQCTL='$STACK_DIR/rabbitmqctl'"
         echo "export STACK_NODES='$nodes'"
+        echo "export STACK_NO_PLUGIN='$(rabbitmq_no_plugin)'"
     } >"$STACK_DIR/env.new" && mv "$STACK_DIR/env.new" "$STACK_DIR/env"
 }
 

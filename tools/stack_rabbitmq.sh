@@ -8,6 +8,15 @@ rabbitmq_find() {
     rabbitmq_epmd=$(command -v epmd || echo /usr/lib/erlang/bin/epmd)
 }
 
+# Why there is no delayed-message plugin; nothing when there is.
+rabbitmq_no_plugin() {
+    local reason
+    [[ ! -s $home/rabbitmq/plugins_dir ]] || return 0
+    reason=$("$top/tools/plugin_double.sh" --possible 2>&1)
+    [[ $? -eq 3 ]] || reason="the servers were started without the delayed-message plugin"
+    echo "$reason"
+}
+
 # A pid file of our own: RabbitMQ removes the one it writes when it begins to stop, long before it is gone.
 rabbitmq_pid() { pid_if "$rabbit/beam.pid" "$rabbit"; }
 

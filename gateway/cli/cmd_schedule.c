@@ -200,12 +200,12 @@ static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
     struct random_pool pool = {0};
     uint8_t random[10];
     struct err e;
+    bool soon = item->message.due_ms <= now_ms + SCHEDULE_WAKE_MS;
     random_take(&pool, random, sizeof random);
     item->message.id = message_id_make(item->message.due_ms, random);
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
-    if (item->result == STORE_ACCEPTED && item->message.due_ms <= now_ms + SCHEDULE_WAKE_MS &&
-        store_wake(cli->pg, &e) != 0)
+    if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)
         fprintf(stderr, "postdate: stored, but the gateways could not be woken: %s\n", e.text);
     return report(item);
 }

@@ -150,7 +150,7 @@ static void start_storing(struct batch *b)
     chunk_store(b->storing);
 }
 
-/* Delays count from when a line is there, so the clock is asked after waiting for one. */
+/* After waiting for a line. Delays are counted again when they are stored (store_accept). */
 static int ask_clock(struct batch *b, struct err *e)
 {
     int64_t now_us;

@@ -5,6 +5,15 @@
 
 #define ENCODED_MAX (1u << 20)
 
+void claimed_hear_clock(struct gateway *g, const struct claimed_row *row, int64_t *sent_ns)
+{
+    if (*sent_ns == 0)
+        return; /* the first row's is enough */
+    const struct db_clock_answer a = {row->clock_us, *sent_ns, clock_monotonic_ns()};
+    gateway_hear_clock(g, &a, CLOCK_CAME_ALONG);
+    *sent_ns = 0;
+}
+
 struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int32_t instance, bool *refused)
 {
     struct claimed_row encoded = *row;

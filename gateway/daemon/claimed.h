@@ -9,4 +9,9 @@
  * threads. */
 struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int32_t instance, bool *refused);
 
+/* Before a row of a claim is judged: its clock. A row that was stored after the database's clock was set back
+ * is not judged by what that clock was before. *sent_ns: monotonic, when the claim was asked for; 0
+ * afterwards. */
+void claimed_hear_clock(struct gateway *g, const struct claimed_row *row, int64_t *sent_ns);
+
 #endif

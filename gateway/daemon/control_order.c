@@ -15,8 +15,7 @@ struct control_order *control_order_open(struct control *c)
     o->control = c;
     arena_init(&o->arena, ARENA_MAX);
     api_answer_open(&o->api.answer);
-    /* Written anew, numbers may be longer than they came. */
-    api_order_open(&o->parsed, 2 * CONTROL_BODY_MAX);
+    api_order_open(&o->parsed, CONTROL_BODY_MAX);
     return o;
 }
 
@@ -54,12 +53,13 @@ int control_order_read(struct control_order *o, const struct broker_event *ev)
     struct wire_properties p = {0};
     struct err e = {0};
     o->tag = ev->tag;
-    if (wire_properties_read(ev->properties, &p, &e) != 0) {
+    int readable = wire_properties_read(ev->properties, &p, &e);
+    o->reply_to = p.reply_to; /* those of headers that are refused, too */
+    o->correlation_id = p.correlation_id;
+    if (readable != 0) {
         api_fail(a, API_INVALID_REQUEST, "properties: %s", e.text);
         return -1;
     }
-    o->reply_to = p.reply_to;
-    o->correlation_id = p.correlation_id;
     o->body = ev->body;
     if (ev->body.data == NULL && ev->body.len > 0) {
         api_fail(a, API_TOO_LARGE, "the request has %zu bytes: allowed are up to %zu here, more over HTTP",

@@ -107,11 +107,11 @@ void desk_line_close(struct desk_line *line)
 int desk_line_now(struct desk_line *line, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_latest_ms(line->gateway, out_ms))
+    if (gateway_now_ms(line->gateway, out_ms))
         return 0;
     if (store_clock(line->pg, &us, e) != 0)
         return -1;
-    *out_ms = us / 1000 + 1;
+    *out_ms = us / 1000;
     return 0;
 }
 

@@ -75,9 +75,7 @@ static int note(struct member *m, struct pg *pg, struct err *e)
 int desk_group_after(void *ctx, struct pg *pg, struct err *e)
 {
     struct storer *s = ctx;
-    int64_t created_ms;
-    if (idempotency_transaction_time(pg, &created_ms, e) != 0)
-        return -1;
+    int64_t created_ms = store_begun_ms(pg);
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
         if (m->replayed || m->waits)

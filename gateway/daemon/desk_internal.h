@@ -50,7 +50,7 @@ struct api_request *desk_queue_take(struct desk_queue *q, int64_t wait_ms, bool 
 /* 0: line->pg is connected and the schema fits. -1: it is not, and was not lately. */
 int desk_line_connect(struct desk_line *line, struct err *e);
 void desk_line_close(struct desk_line *line);
-/* The database's clock in ms, rounded up and never behind it: what a delay counts from. */
+/* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
 int desk_line_now(struct desk_line *line, int64_t *out_ms, struct err *e);
 
 void *desk_storer(void *desk);

@@ -202,7 +202,8 @@ static int store(struct storer *s, struct err *e)
 {
     const struct store_extra extra = {.before = desk_group_before, .after = desk_group_after, .ctx = s};
     const struct store_options o = {.key_memory_ms = s->desk->gateway->config->keys.key_memory_ms,
-                                    .extra = &extra};
+                                    .extra = &extra,
+                                    .locks = &s->locks};
     int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
     int losses = 0;
     size_t n;
@@ -238,7 +239,7 @@ static void count(struct storer *s)
     struct gateway *g = s->desk->gateway;
     size_t n;
     const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
-    int64_t soonest_ms = INT64_MAX;
+    int64_t soonest_ms = INT64_MAX, begun_ms = store_begun_ms(s->line.pg);
     uint64_t stored = 0, kept = 0;
     for (size_t i = 0; i < n; i++) {
         kept += items[i].result == STORE_KEPT;
@@ -252,7 +253,8 @@ static void count(struct storer *s)
     metrics_add(&g->metrics, METRIC_API_KEPT, kept);
     metrics_add(&g->metrics, METRIC_COMMITS, stored > 0);
     /* The claimer looks twice a lead; what is due sooner than that must be said. */
-    if (stored > 0 && soonest_ms <= s->now_ms + g->config->delivery.lead_ms)
+    if (stored > 0 &&
+        soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + g->config->delivery.lead_ms)
         wake_ring(&g->claimer_wake);
     if (stored > 0 && g->config->handover.transport != TRANSPORT_TIMER)
         wake_ring(&g->hander_wake);

@@ -3,6 +3,8 @@
 #include "amqp/topology.h"
 #include "core/backoff.h"
 #include "core/random.h"
+#include "gateway/log.h"
+#include <inttypes.h>
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage)
 {
@@ -24,14 +26,25 @@ bool gateway_now_ms(struct gateway *g, int64_t *out_ms)
     return ready;
 }
 
-bool gateway_latest_ms(struct gateway *g, int64_t *out_ms)
+#define SAID_JUMP_NS INT64_C(1000000000)
+
+void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind)
 {
     pthread_mutex_lock(&g->clock_lock);
-    bool ready = db_clock_ready(&g->clock);
-    if (ready)
-        *out_ms = db_clock_latest_ns(&g->clock, clock_monotonic_ns()) / 1000000 + 1;
+    int64_t jump_ns = kind == CLOCK_ASKED ? db_clock_sample(&g->clock, a) : db_clock_check(&g->clock, a);
     pthread_mutex_unlock(&g->clock_lock);
-    return ready;
+    if (jump_ns > 0) /* perhaps it was us who stood still: then the lease ran on without us */
+        tenure_shorten(&g->tenure, jump_ns / 1000000 + 1);
+    if (jump_ns > 0 && tenure_instance(&g->tenure) == 0)
+        wake_ring(&g->housekeeper_wake);
+    if (jump_ns >= SAID_JUMP_NS)
+        log_warning(
+            "the database's clock is %" PRId64
+            " ms further on than this machine's since they were compared last: it was set forward, or "
+            "this machine stood still",
+            jump_ns / 1000000);
+    else if (jump_ns <= -SAID_JUMP_NS)
+        log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
 }
 
 static void count_lateness(struct gateway *g, const struct held *h)

@@ -21,6 +21,7 @@
 #include "gateway/daemon/outcomes.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
+#include "sql/locked.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -67,6 +68,8 @@ struct gateway {
     atomic_bool publishing; /* the fast lane is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock */
+    pthread_mutex_t locked_lock;
+    struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
     struct tenure tenure;
     atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
                                      the instance */
@@ -98,10 +101,17 @@ void *receipts_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);
-/* Estimated database time, never ahead of it; false before the first sample. Rounded down to ms. */
+/* Estimated database time, never ahead of it (core/clock.h); false before the first sample. Rounded down to
+ * ms.
+ */
 bool gateway_now_ms(struct gateway *g, int64_t *out_ms);
-/* The same, never behind it and rounded up: what a delay counts from. */
-bool gateway_latest_ms(struct gateway *g, int64_t *out_ms);
+/* Takes what the database's clock said. Where it was set forward since the last answer, or this machine stood
+ * still, the lease has less left. */
+enum clock_answer {
+    CLOCK_ASKED,      /* for its own sake, so it came as fast as it could */
+    CLOCK_CAME_ALONG, /* with a statement's result */
+};
+void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind);
 /* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
  * may only be late. */
 int64_t gateway_rescue_before_ms(struct gateway *g);

@@ -7,6 +7,7 @@
 #include "core/outgoing.h"
 #include "gateway/daemon/bindings.h"
 #include "gateway/daemon/claimed.h"
+#include "gateway/daemon/locks.h"
 #include "gateway/log.h"
 #include "sql/claim.h"
 
@@ -15,20 +16,25 @@
 #define NAP_MS 1000
 #define FULL_NAP_MS 5
 #define COUNT_EVERY_MS 2000
+#define LOCK_TIMEOUT_MS 100
 
 struct hander {
     struct gateway *gateway;
     struct pg *pg;
     int32_t instance;
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
+    int64_t look_sent_ns;     /* claimed_hear_clock */
     size_t look_bytes;
     int put_back; /* of this look, because their exchange could not be asked for now */
+    int64_t noted_ms; /* up to when the database knows that this gateway claims */
+    struct locks locks;
     struct bindings bindings;
 };
 
 static bool keep_row(struct hander *k, const struct claimed_row *row)
 {
     bool refused;
+    claimed_hear_clock(k->gateway, row, &k->look_sent_ns);
     struct held *h = claimed_hold(k->gateway, row, k->instance, &refused);
     if (!h)
         return false;
@@ -67,11 +73,16 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
         return 0;
-    int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);
+    const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly;
+    int64_t handed = claim_count_handed(k->pg, &q, &partly, e);
     if (handed < 0)
         return -1;
-    atomic_store(&k->gateway->metrics.handed, handed);
+    bool counted = k->counted_ms != 0;
     k->counted_ms = now_ms;
+    if (partly && counted)
+        return 0; /* there is no more room than there was */
+    atomic_store(&k->gateway->metrics.handed, handed);
     k->room = c->handover.max_messages - handed;
     return 0;
 }
@@ -89,12 +100,42 @@ static int horizon_ms(struct hander *k, int64_t db_now_ms, int64_t *out_ms, stru
     return 0;
 }
 
+/* A gateway that takes over from this one must know how far ahead to look for its claims. */
+static int note_horizon(struct hander *k, int64_t until_ms, struct err *e)
+{
+    if (until_ms <= k->noted_ms)
+        return 0;
+    if (claim_note_horizon(k->pg, until_ms, &k->noted_ms, e) != 0)
+        return -1;
+    return 0;
+}
+
+/* Claims around the days that are locked: the first of the others that have any. */
+static int claim_around(struct hander *k, struct claim_request *q, struct err *e)
+{
+    struct due_range left = {q->floor_ms, q->horizon_ms + 1};
+    bool asked = false;
+    int n = 0;
+    while (n == 0 && locked_days_piece(&k->locks.days, &left, &q->due)) {
+        n = claim_due(k->pg, q, on_row, k, e);
+        if (n >= 0 || asked || !pg_is_locked_out(k->pg) || locks_found(&k->locks, k->pg, q->due, e) <= 0)
+            continue;
+        err_clear(e);
+        asked = true;
+        left.from_ms = q->due.from_ms;
+        n = 0;
+    }
+    return n;
+}
+
 /* One look. Returns how long to sleep in ms (0: there is more), or -1. */
 static int64_t look(struct hander *k, struct err *e)
 {
     struct gateway *g = k->gateway;
     int64_t db_now_ms, until_ms;
     k->instance = tenure_instance(&g->tenure);
+    if (locks_look(&k->locks, k->pg, e) != 0)
+        return -1;
     if (!gateway_now_ms(g, &db_now_ms))
         return NAP_MS / 20; /* soon: until the first look nobody knows whether the broker can wait */
     int bound = bindings_refresh(&k->bindings, k->pg, db_now_ms, e);
@@ -112,6 +153,8 @@ static int64_t look(struct hander *k, struct err *e)
     int64_t floor_ms = db_now_ms + g->config->handover.min_ahead_ms;
     if (k->room <= 0 || until_ms <= floor_ms)
         return NAP_MS;
+    if (note_horizon(k, until_ms, e) != 0)
+        return -1;
     struct claim_request q = {.kind = CLAIM_HANDOVER,
                               .instance = k->instance,
                               .horizon_ms = until_ms,
@@ -119,8 +162,9 @@ static int64_t look(struct hander *k, struct err *e)
                               .rows_max = k->room < CLAIM_ROWS ? (int32_t)k->room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     k->look_bytes = 0;
+    k->look_sent_ns = clock_monotonic_ns();
     k->put_back = 0;
-    int n = claim_due(k->pg, &q, on_row, k, e);
+    int n = claim_around(k, &q, e);
     bool stuck = k->put_back > 0 && k->put_back == n;
     bindings_end_look(&k->bindings);
     if (n < 0 && e->kind == ERR_AWAY) /* it may have been committed */
@@ -150,17 +194,18 @@ void *hander_thread(void *arg)
     static struct hander k;
     struct err e = {0};
     unsigned attempt = 0;
-    k.gateway = k.bindings.gateway = g;
+    k.gateway = k.bindings.gateway = k.locks.gateway = g;
     while (!gateway_stopping(g, STOP_INTAKE)) {
         k.pg = pg_open(g->config->postgres.url, "postdate hander", &e);
-        if (!k.pg) {
+        if (!k.pg || claim_setup(k.pg, LOCK_TIMEOUT_MS, &e) != 0) {
+            pg_close(k.pg);
             watch_failed(&g->postgres, &e);
             wake_wait(&g->hander_wake, -1, watch_pause_ms(&attempt) * 1000000);
             continue;
         }
         watch_succeeded(&g->postgres);
         attempt = 0;
-        k.counted_ms = 0;
+        k.counted_ms = k.noted_ms = 0;
         err_clear(&e);
         run_connected(&k, &e);
         if (e.kind != ERR_NONE)

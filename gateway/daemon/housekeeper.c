@@ -96,7 +96,9 @@ static int tick(struct housekeeper *k, struct err *e)
         return book_instance(k, e);
     if (atomic_exchange(&k->gateway->instance_unclear, false))
         return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
-    if (now_ms - k->heartbeat_ms >= HEARTBEAT_MS && heartbeat(k, e) != 0)
+    /* A lease that was shortened is renewed at once, if it is still ours. */
+    bool over = tenure_instance(&k->gateway->tenure) == 0;
+    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && heartbeat(k, e) != 0)
         return -1;
     bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
     int buried = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);

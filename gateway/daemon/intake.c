@@ -28,6 +28,7 @@ static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
     char expired[300];
+    const struct broker_consumer queues[] = {{c->intake.queue, "postdate"}, {expired, "postdate.expired"}};
     in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
@@ -38,8 +39,7 @@ static int connect_broker(struct intake *in, struct err *e)
     if (startup_keep_vhost(in->gateway, in->broker, e) != 0 ||
         startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
         store_session_begin(in->pg, &in->session, e) != 0 ||
-        broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
-        broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
+        broker_consume_all(in->broker, queues, 2, prefetch, e) != 0)
         return -1;
     watch_succeeded(&in->gateway->rabbitmq);
     gateway_set_up(in->gateway, UP_INTAKE);

@@ -52,6 +52,7 @@ struct intake {
     struct pg *pg;
     struct broker *broker;
     struct store_session session;
+    struct store_locks locks;
     struct random_pool random;
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];

@@ -47,8 +47,8 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
-    if (m->due_ms < now_ms)
-        m->due_ms = now_ms; /* its day's partition may be gone; it is due at once either way */
+    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
+        m->due_ms = m->counted_from_ms = now_ms;
     uint8_t random[10];
     random_take(&in->random, random, sizeof random);
     m->id = message_id_make(m->due_ms, random);
@@ -77,7 +77,8 @@ int intake_connect_database(struct intake *in, struct err *e)
 static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
 {
     const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                                    .session = &in->session};
+                                    .session = &in->session,
+                                    .locks = &in->locks};
     return store_accept(in->pg, &o, items, count, e);
 }
 
@@ -145,6 +146,8 @@ static int store_singly(struct intake *in, struct err *e)
 /* The claimer looks twice a lead; what is due sooner than that must be said. */
 static void ring_claimer(struct intake *in, int64_t now_ms)
 {
+    if (store_begun_ms(in->pg) > now_ms)
+        now_ms = store_begun_ms(in->pg);
     for (size_t i = 0; i < in->item_count; i++)
         if (in->items[i].result == STORE_ACCEPTED &&
             in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
@@ -180,15 +183,15 @@ static void give_verdicts(struct intake *in)
     }
 }
 
-/* What delays count from: not before any of the messages was published. */
+/* About now: delays are counted again when the batch is stored (store_accept). */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_latest_ms(in->gateway, out_ms))
+    if (gateway_now_ms(in->gateway, out_ms))
         return 0;
     if (store_clock(in->pg, &us, e) != 0)
         return -1;
-    *out_ms = us / 1000 + 1;
+    *out_ms = us / 1000;
     return 0;
 }
 

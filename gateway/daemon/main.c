@@ -141,6 +141,7 @@ static int gateway_open(struct daemon *d, struct err *e)
     g->config = &d->config;
     snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&g->clock_lock, NULL);
+    pthread_mutex_init(&g->locked_lock, NULL);
     db_clock_reset(&g->clock);
     metrics_open(&g->metrics);
     tenure_open(&g->tenure);

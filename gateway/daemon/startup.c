@@ -116,6 +116,7 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     const struct config *c = g->config;
     char expired[300], vhost[256];
     struct broker *b = NULL;
+    int missing = 0;
     *failed = &g->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
@@ -124,7 +125,9 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     if (pg)
         *wire = pg_wire(pg);
     if (rc == 0)
-        rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
+        rc = partitions_ensure(pg, c->delivery.max_delay_ms, &missing, e) < 0 ? -1 : 0;
+    if (rc == 0 && missing > 0)
+        log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
     if (rc == 0) {
         atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         watch_succeeded(&g->postgres);

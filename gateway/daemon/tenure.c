@@ -26,6 +26,13 @@ void tenure_end(struct tenure *t)
     tenure_renew(t, 0, 0);
 }
 
+void tenure_shorten(struct tenure *t, int64_t ms)
+{
+    pthread_mutex_lock(&t->lock);
+    t->deadline_ms = ms < t->deadline_ms ? t->deadline_ms - ms : 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
 int32_t tenure_instance(struct tenure *t)
 {
     pthread_mutex_lock(&t->lock);

@@ -18,6 +18,8 @@ void tenure_open(struct tenure *t);
 void tenure_close(struct tenure *t);
 void tenure_renew(struct tenure *t, int32_t instance, int64_t deadline_ms);
 void tenure_end(struct tenure *t);
+/* Time passed that this machine's clocks do not know of. */
+void tenure_shorten(struct tenure *t, int64_t ms);
 /* The instance under which work may be done now, or 0. */
 int32_t tenure_instance(struct tenure *t);
 

@@ -1,4 +1,5 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
+#include "gateway/daemon/locks.h"
 #include "gateway/http/http_internal.h"
 #include "openapi_embedded.h"
 #include "sql/lookup.h"
@@ -34,8 +35,13 @@ static void print_rest(struct http *h, struct buf *out)
 {
     struct gateway *g = h->gateway;
     int64_t handed = atomic_load(&g->metrics.handed);
+    struct locked_days locked;
     print_gauge(out, "postdate_database_up", "1 while the database answers and its schema fits.",
                 desk_is_ready(h->desk));
+    locks_shown(g, &locked);
+    print_gauge(out, "postdate_locked_days",
+                "Days whose messages wait because somebody has locked their partition.",
+                locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&g->publishing));
     print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
@@ -63,6 +69,15 @@ static void answer_metrics(struct http_request *r)
                     "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
 }
 
+/* Ready all the same: everything that is due on other days goes on. */
+static void answer_ready(struct http_request *r)
+{
+    struct buf *out = &r->api.answer.body;
+    buf_put_str(out, "{\"status\":\"ready\",");
+    locks_print(r->http->gateway, out);
+    buf_put_str(out, "}\n");
+}
+
 void http_health_answer(struct http_request *r)
 {
     struct api_answer *a = &r->api.answer;
@@ -77,7 +92,7 @@ void http_health_answer(struct http_request *r)
         break;
     case HTTP_READY:
         if (desk_is_ready(r->http->desk) && !atomic_load(&r->http->draining))
-            buf_put_str(&a->body, "{\"status\":\"ready\"}\n");
+            answer_ready(r);
         else
             api_fail(a, API_NOT_READY,
                      "the database does not answer, its schema does not fit, or the gateway is "

@@ -3,12 +3,13 @@
 #define POSTDATE_GATEWAY_HTTP_INTERNAL_H
 
 #include "gateway/daemon/desk_tokens.h"
+#include "gateway/http/framing.h"
 #include "gateway/http/http.h"
 #include <microhttpd.h>
 #include <pthread.h>
 
 #define HTTP_CONNECTIONS_MAX 2000
-#define HTTP_CONNECTION_MEMORY (32u * 1024) /* request line, headers and what is read at once */
+#define HTTP_CONNECTION_MEMORY (64u * 1024) /* a head as framing.h writes it, and what is read at once */
 #define HTTP_BODIES_MAX (24u * 1024 * 1024) /* all request bodies together */
 #define HTTP_BODY_EXTRA (64u * 1024)        /* of one, beside the message's body in base64 */
 #define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
@@ -36,12 +37,15 @@ struct http_request {
     struct MHD_Connection *connection;
     struct http_connection *from;
     const struct http_route *route; /* NULL: none */
-    char *target;                   /* as sent; cut up in place */
+    char *target;                   /* as sent; cut up in place; NULL: no memory, or none */
+    enum framing_refusal refusal;
     char key[HTTP_KEY_MAX + 1];
     struct buf body;
     size_t body_limit;
     bool headers_seen, discard; /* discard: the answer is there, the rest of the body is read and forgotten */
+    bool closing;               /* the answer is the last of its connection */
     bool refuse_now;            /* with discard: answer without reading the body, and close */
+    bool gone; /* no answer */
     bool head_only;
     const char *content_type, *allow; /* of the answer; NULL: JSON, none */
     int64_t began_ns;
@@ -59,8 +63,14 @@ struct http {
     struct http_connection *connections;
     atomic_size_t body_bytes;
     atomic_bool draining, ending;
-    pthread_t reaper;
+    struct front *front;
+    pthread_t front_thread;
 };
+
+/* front.c: a thread that accepts at this socket, which becomes its own; h->daemon is there. It ends when
+ * h->ending is set, and the daemon with it. */
+int http_front_start(struct http *h, int listening, unsigned max, struct err *e);
+void http_front_join(struct http *h);
 
 /* route.c */
 enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI };
@@ -83,12 +93,16 @@ int http_target_parse(char *target, struct api_request *r, struct err *e);
 int http_authorize(struct http_request *r);
 
 /* request.c */
-struct http_request *http_request_open(struct http *h, struct MHD_Connection *c, const char *target);
+struct http_request *http_request_open(struct http *h, struct MHD_Connection *c);
 void http_request_unref(struct http_request *r);
 /* The headers are there: routes and checks. Makes an answer when something is wrong. */
 void http_request_headers(struct http_request *r, const char *method);
 enum http_phase http_request_phase(struct http_request *r);
 void http_request_body(struct http_request *r, const char *data, size_t len);
+/* Its answer is made. */
+void http_request_know_answer(struct http_request *r);
+/* The body is there. Makes an answer when it ended wrongly. */
+void http_request_end(struct http_request *r);
 
 /* health.c: what is answered without the desk. */
 void http_health_answer(struct http_request *r);
@@ -97,7 +111,8 @@ void http_health_answer(struct http_request *r);
 enum MHD_Result http_respond(struct http_request *r);
 
 /* reaper.c */
-void *http_reaper(void *http);
+/* Ends what takes too long; to be called now and then. */
+void http_reap(struct http *h);
 void http_connection_event(void *http, struct MHD_Connection *c, void **socket_context,
                            enum MHD_ConnectionNotificationCode code);
 /* The connection has until now + http.timeout for what it does next. */

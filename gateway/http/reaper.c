@@ -1,13 +1,11 @@
-/* Deadlines. libmicrohttpd's time-out is about silence, so a client that sends a byte now and then would keep
- * its connection for ever; here each request has an absolute one, whatever comes in. */
+/* Deadlines of requests. libmicrohttpd's time-out is about silence, so a client that sends a byte now and then
+ * would keep its connection for ever; here each request has an absolute one, whatever comes in. The front
+ * looks after what is no request yet, and after answers that nobody takes. */
 #include "gateway/http/http_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
-
-#define TICK_NS 100000000L
 
 void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r)
 {
@@ -71,35 +69,29 @@ static void end(struct http_connection *c)
         "{\"type\":\"urn:postdate:problem:request-timeout\",\"title\":\"The request took "
         "too long\",\"status\":408,\"detail\":\"see http.timeout\"}\n";
     struct http_request *r = c->request;
-    if (r != NULL && r->phase == HTTP_WORKING) {
+    if (r->phase == HTTP_WORKING) {
         r->expired = true;
         r->phase = HTTP_ANSWERED;
         MHD_resume_connection(r->connection);
         return;
     }
     /* No answer has begun, so nothing is torn apart by this one. */
-    if (r == NULL || r->phase == HTTP_READING) {
+    if (r->phase == HTTP_READING) {
         ssize_t ignored = send(c->fd, timeout, sizeof timeout - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)ignored;
     }
     shutdown(c->fd, SHUT_RDWR);
 }
 
-void *http_reaper(void *http)
+void http_reap(struct http *h)
 {
-    struct http *h = http;
-    const struct timespec tick = {.tv_nsec = TICK_NS};
-    while (!atomic_load(&h->ending)) {
-        nanosleep(&tick, NULL);
-        pthread_mutex_lock(&h->lock);
-        int64_t now = clock_monotonic_ms();
-        for (struct http_connection *c = h->connections; c != NULL; c = c->next) {
-            if (c->deadline_ms > now)
-                continue;
-            end(c);
-            c->deadline_ms = now + h->gateway->config->http.timeout_ms;
-        }
-        pthread_mutex_unlock(&h->lock);
+    pthread_mutex_lock(&h->lock);
+    int64_t now = clock_monotonic_ms();
+    for (struct http_connection *c = h->connections; c != NULL; c = c->next) {
+        if (c->request == NULL || c->deadline_ms > now)
+            continue;
+        end(c);
+        c->deadline_ms = now + h->gateway->config->http.timeout_ms;
     }
-    return NULL;
+    pthread_mutex_unlock(&h->lock);
 }

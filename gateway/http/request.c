@@ -7,7 +7,7 @@
 
 #define HTTP_SMALL_BODY (64 * 1024) /* what is read to its end although the answer is known */
 
-struct http_request *http_request_open(struct http *h, struct MHD_Connection *c, const char *target)
+struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_request *r = calloc(1, sizeof *r);
@@ -18,7 +18,6 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c,
     r->from = info != NULL ? info->socket_context : NULL;
     r->references = 1;
     r->began_ns = clock_monotonic_ns();
-    r->target = strdup(target);
     api_answer_open(&r->api.answer);
     r->body_limit = (size_t)h->gateway->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
     buf_init(&r->body, r->body_limit);
@@ -49,7 +48,7 @@ enum http_phase http_request_phase(struct http_request *r)
     return phase;
 }
 
-static void know_answer(struct http_request *r)
+void http_request_know_answer(struct http_request *r)
 {
     r->discard = true;
     pthread_mutex_lock(&r->http->lock);
@@ -57,33 +56,50 @@ static void know_answer(struct http_request *r)
     pthread_mutex_unlock(&r->http->lock);
 }
 
+/* Those that framing.h lets through; NULL: not given. */
 struct headers {
-    int host, length, encoding, authorization, type, key;
-    const char *host_value, *length_value, *type_value, *key_value;
+    const char *host, *length, *encoding, *type, *key, *expect, *target, *refusal;
 };
 
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     struct headers *h = ctx;
+    const struct {
+        const char *name, **to;
+    } known[] = {{"Host", &h->host},
+                 {"Content-Length", &h->length},
+                 {"Transfer-Encoding", &h->encoding},
+                 {"Content-Type", &h->type},
+                 {"Idempotency-Key", &h->key},
+                 {"Expect", &h->expect},
+                 {FRAMING_TARGET, &h->target},
+                 {FRAMING_REFUSAL, &h->refusal}};
     (void)kind;
-    if (strcasecmp(name, "Host") == 0) {
-        h->host++;
-        h->host_value = value;
-    } else if (strcasecmp(name, "Content-Length") == 0) {
-        h->length++;
-        h->length_value = value;
-    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        h->encoding++;
-    } else if (strcasecmp(name, "Authorization") == 0) {
-        h->authorization++;
-    } else if (strcasecmp(name, "Content-Type") == 0) {
-        h->type++;
-        h->type_value = value;
-    } else if (strcasecmp(name, "Idempotency-Key") == 0) {
-        h->key++;
-        h->key_value = value;
-    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcasecmp(name, known[i].name) == 0)
+            *known[i].to = value;
     return MHD_YES;
+}
+
+/* What the front found out makes the answer. */
+static int check_framing(struct http_request *r, const char *refusal)
+{
+    char text[160];
+    if (refusal == NULL)
+        return 0;
+    long number = strtol(refusal, NULL, 10);
+    enum framing_refusal why = number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
+    enum api_problem p = API_INVALID_REQUEST;
+    r->gone = why == FRAMING_GONE;
+    if (why == FRAMING_TIMEOUT)
+        p = API_REQUEST_TIMEOUT;
+    else if (why == FRAMING_TARGET_TOO_LONG)
+        p = API_TARGET_TOO_LONG;
+    else if (why == FRAMING_HEAD_TOO_LARGE || (why >= FRAMING_VALUE_TOO_LONG && why < FRAMING_TWICE))
+        p = API_HEAD_TOO_LARGE;
+    api_fail(&r->api.answer, p, "%s", framing_refusal_text(why, text));
+    r->closing = true;
+    return -1;
 }
 
 static bool is_json(const char *type)
@@ -93,33 +109,6 @@ static bool is_json(const char *type)
     if (type == NULL || strncasecmp(type, json, n) != 0)
         return false;
     return type[n] == '\0' || type[n] == ';' || type[n] == ' ' || type[n] == '\t';
-}
-
-/* What could be read in two ways by us and by a proxy in front is refused. */
-static int check_single(struct http_request *r, const struct headers *h)
-{
-    const struct {
-        const char *name;
-        int count;
-    } once[] = {{"Host", h->host},
-                {"Content-Length", h->length},
-                {"Transfer-Encoding", h->encoding},
-                {"Authorization", h->authorization},
-                {"Content-Type", h->type},
-                {"Idempotency-Key", h->key}};
-    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
-        if (once[i].count > 1) {
-            api_fail(&r->api.answer, API_INVALID_REQUEST, "the header %s is given %d times: allowed is once",
-                     once[i].name, once[i].count);
-            return -1;
-        }
-    }
-    if (h->length > 0 && h->encoding > 0) {
-        api_fail(&r->api.answer, API_INVALID_REQUEST,
-                 "Content-Length and Transfer-Encoding exclude each other");
-        return -1;
-    }
-    return 0;
 }
 
 static int take_key(struct http_request *r, const char *value)
@@ -139,19 +128,27 @@ static int take_key(struct http_request *r, const char *value)
     return 0;
 }
 
+static bool is_port(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return text[n] == '\0' && n <= 5 && strtoul(text, NULL, 10) <= 65535;
+}
+
 /* An address, or localhost; a port may follow. */
 static bool is_this_machine(const char *host)
 {
     char name[64];
-    struct in_addr v4;
-    if (*host == '[')
-        return true; /* an IPv6 address: no name leads there */
-    size_t len = strcspn(host, ":");
-    if (len >= sizeof name)
+    unsigned char address[sizeof(struct in6_addr)];
+    bool v6 = *host == '[';
+    size_t len = strcspn(host, v6 ? "]" : ":");
+    const char *rest = host + len + (v6 && host[len] == ']');
+    if (len >= sizeof name || (v6 && host[len] != ']') || (*rest != '\0' && (*rest != ':' || !is_port(rest + 1))))
         return false;
-    memcpy(name, host, len);
-    name[len] = '\0';
-    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, &v4) == 1;
+    memcpy(name, host + v6, len - v6);
+    name[len - v6] = '\0';
+    if (v6)
+        return inet_pton(AF_INET6, name, address) == 1;
+    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1;
 }
 
 /* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
@@ -159,26 +156,25 @@ static bool is_this_machine(const char *host)
 static int check_host(struct http_request *r, const struct headers *h)
 {
     const struct config *c = r->http->gateway->config;
-    if (c->http.tokens || c->http.insecure_listen || h->host_value == NULL || is_this_machine(h->host_value))
+    if (c->http.tokens || c->http.insecure_listen || h->host == NULL || is_this_machine(h->host))
         return 0;
+    char shown[120];
     api_fail(&r->api.answer, API_INVALID_REQUEST,
-             "Host: \"%.100s\" is not this machine: without tokens, allowed are localhost and addresses (or "
+             "Host: \"%s\" is not this machine: without tokens, allowed are localhost and addresses (or "
              "http.tokens = on, or http.insecure_listen = on)",
-             h->host_value);
+             bytes_printable(bytes_of_str(h->host), shown, sizeof shown));
     return -1;
 }
 
 static bool has_body(const struct headers *h)
 {
-    return h->encoding > 0 || (h->length_value != NULL && strcmp(h->length_value, "0") != 0);
+    return h->encoding != NULL || (h->length != NULL && strcmp(h->length, "0") != 0);
 }
 
 static int check_headers(struct http_request *r, const struct headers *h, const char *method)
 {
     bool wants_body = strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0;
-    if (check_single(r, h) != 0)
-        return -1;
-    if (wants_body && !is_json(h->type_value)) {
+    if (wants_body && !is_json(h->type)) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
     }
@@ -186,11 +182,11 @@ static int check_headers(struct http_request *r, const struct headers *h, const 
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%s takes no body", method);
         return -1;
     }
-    if (h->key_value != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key_value) != 0)
+    if (h->key != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key) != 0)
         return -1;
-    if (h->length_value != NULL && strtoull(h->length_value, NULL, 10) > r->body_limit) {
+    if (h->length != NULL && strtoull(h->length, NULL, 10) > r->body_limit) {
         api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
-                 h->length_value, r->body_limit);
+                 h->length, r->body_limit);
         return -1;
     }
     return 0;
@@ -216,38 +212,54 @@ static int find_route(struct http_request *r, const char *method)
     return -1;
 }
 
+/* -1: the answer is made. */
+static int check_request(struct http_request *r, const struct headers *h, const char *method)
+{
+    if (check_framing(r, h->refusal) != 0)
+        return -1;
+    if (h->target != NULL)
+        r->target = strdup(h->target);
+    if (r->target == NULL || r->from == NULL) {
+        api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
+        return -1;
+    }
+    if (find_route(r, method) != 0 || check_headers(r, h, method) != 0 || check_host(r, h) != 0)
+        return -1;
+    if (r->route->handler != HTTP_API)
+        return 0;
+    if (http_authorize(r) != 0)
+        return -1;
+    if (!atomic_load(&r->http->draining))
+        return 0;
+    api_fail(&r->api.answer, API_NOT_READY, "the gateway is stopping");
+    return -1;
+}
+
 void http_request_headers(struct http_request *r, const char *method)
 {
     struct headers h = {0};
-    struct http *http = r->http;
     r->headers_seen = true;
     r->head_only = strcmp(method, "HEAD") == 0;
-    http_connection_renew(r->from, http, r);
+    http_connection_renew(r->from, r->http, r);
     MHD_get_connection_values(r->connection, MHD_HEADER_KIND, on_header, &h);
-    int rc = 0;
-    if (r->target == NULL || r->from == NULL) {
-        api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
-        rc = -1;
-    }
-    if (rc == 0 && (find_route(r, method) != 0 || check_headers(r, &h, method) != 0))
-        rc = -1;
-    if (rc == 0 && r->route->handler == HTTP_API && check_host(r, &h) != 0)
-        rc = -1;
-    if (rc == 0 && r->route->handler == HTTP_API && http_authorize(r) != 0)
-        rc = -1;
-    if (rc == 0 && r->route->handler == HTTP_API && atomic_load(&http->draining)) {
-        api_fail(&r->api.answer, API_NOT_READY, "the gateway is stopping");
-        rc = -1;
-    }
-    if (rc == 0)
+    if (check_request(r, &h, method) == 0)
         return;
-    know_answer(r);
+    http_request_know_answer(r);
     /* A short rest of the request is read, so that the client is ready for the answer and the connection can
      * be kept; a long one, or one whose length nobody knows, is not. */
-    const char *expect = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Expect");
-    bool small = h.encoding == 0 && h.length <= 1 &&
-                 (h.length_value == NULL || strtoull(h.length_value, NULL, 10) <= HTTP_SMALL_BODY);
-    r->refuse_now = expect != NULL || !small;
+    bool small = h.encoding == NULL && (h.length == NULL || strtoull(h.length, NULL, 10) <= HTTP_SMALL_BODY);
+    r->refuse_now = h.expect != NULL || !small;
+}
+
+void http_request_end(struct http_request *r)
+{
+    struct headers h = {0};
+    MHD_get_connection_values(r->connection, MHD_FOOTER_KIND, on_header, &h);
+    if (h.refusal == NULL)
+        return;
+    r->closing = true;
+    if (http_request_phase(r) == HTTP_READING && check_framing(r, h.refusal) != 0)
+        http_request_know_answer(r);
 }
 
 void http_request_body(struct http_request *r, const char *data, size_t len)
@@ -265,7 +277,7 @@ void http_request_body(struct http_request *r, const char *data, size_t len)
         api_fail(&r->api.answer, API_OVERLOADED, "the gateway holds as many request bodies as it may");
     else
         return;
-    know_answer(r);
+    http_request_know_answer(r);
     atomic_fetch_sub(&h->body_bytes, r->body.capacity);
     buf_free(&r->body);
 }

@@ -24,7 +24,7 @@ static void add_headers(struct MHD_Response *m, const struct http_request *r, in
         snprintf(text, sizeof text, "/v1/messages/%s", message_id_format(a->id, id));
         MHD_add_response_header(m, "Location", text);
     }
-    if (r->refuse_now || atomic_load(&r->http->draining))
+    if (r->refuse_now || r->closing || atomic_load(&r->http->draining))
         MHD_add_response_header(m, "Connection", "close");
 }
 

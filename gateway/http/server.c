@@ -15,10 +15,13 @@
 
 #define BACKLOG 1024
 #define OTHER_DESCRIPTORS 128 /* of the program beside HTTP's */
+#define DESCRIPTORS_EACH 3    /* the client's, and a pair between the front and libmicrohttpd */
+#define CONNECTIONS_ENDING 64 /* those that the front has left and libmicrohttpd not yet */
 
 static void *on_target(void *http, const char *target, struct MHD_Connection *c)
 {
-    return http_request_open(http, c, target);
+    (void)target;
+    return http_request_open(http, c);
 }
 
 static void on_completed(void *http, struct MHD_Connection *c, void **context,
@@ -75,6 +78,8 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
         return MHD_NO; /* out of memory */
     if (!r->headers_seen) {
         http_request_headers(r, method);
+        if (r->gone)
+            return MHD_NO;
         return r->refuse_now ? http_respond(r) : MHD_YES;
     }
     if (*size > 0) {
@@ -82,6 +87,7 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
         *size = 0;
         return MHD_YES;
     }
+    http_request_end(r);
     switch (http_request_phase(r)) {
     case HTTP_READING:
         if (r->route->handler == HTTP_API) {
@@ -89,6 +95,7 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
             return MHD_YES;
         }
         http_health_answer(r);
+        http_request_know_answer(r);
         return http_respond(r);
     case HTTP_WORKING:
         return MHD_YES;
@@ -161,7 +168,7 @@ static void name_address(int fd, struct http *h)
 static unsigned connections_max(void)
 {
     struct rlimit limit;
-    rlim_t want = HTTP_CONNECTIONS_MAX + OTHER_DESCRIPTORS;
+    rlim_t want = HTTP_CONNECTIONS_MAX * DESCRIPTORS_EACH + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return 256;
     if (limit.rlim_cur < want) {
@@ -171,24 +178,26 @@ static unsigned connections_max(void)
     }
     rlim_t left =
         limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : OTHER_DESCRIPTORS;
+    left /= DESCRIPTORS_EACH;
     return left < HTTP_CONNECTIONS_MAX ? (unsigned)left : HTTP_CONNECTIONS_MAX;
 }
 
 static int start(struct http *h, int fd, struct err *e)
 {
-    h->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request,
-                         h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, connections_max(),
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_MEMORY,
-                         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-                         MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-                         h, MHD_OPTION_NOTIFY_CONNECTION, http_connection_event, h, MHD_OPTION_END);
+    unsigned max = connections_max();
+    h->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0, NULL,
+        NULL, on_request, h, MHD_OPTION_CONNECTION_LIMIT, max + CONNECTIONS_ENDING,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target, h,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, http_connection_event, h,
+        MHD_OPTION_END);
     if (h->daemon == NULL)
         return err_set(e, ERR_BUG, "the HTTP server does not start: %s", strerror(errno));
-    if (pthread_create(&h->reaper, NULL, http_reaper, h) == 0)
+    if (http_front_start(h, fd, max, e) == 0)
         return 0;
     MHD_stop_daemon(h->daemon);
-    return err_set(e, ERR_BUG, "cannot start a thread");
+    return -1;
 }
 
 struct http *http_open(struct gateway *g, struct desk *desk, struct err *e)
@@ -229,8 +238,7 @@ void http_close(struct http *h)
     if (h == NULL)
         return;
     atomic_store(&h->ending, true);
-    pthread_join(h->reaper, NULL);
-    MHD_stop_daemon(h->daemon); /* closes the socket, too */
+    http_front_join(h);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }

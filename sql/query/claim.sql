@@ -1,8 +1,7 @@
--- $1 horizon, $2 lower bound of next_at, $3 lower bound of due (both prune partitions and skip dead index entries; a sweep passes
--- 1970), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
+-- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), $3 and $7 bounds of due (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
 -- body is read: octet_length needs none of it, nor does JSON that is stored as it is (before schema version 5 it was compressed); the first
 -- row is always taken. An instance that
--- was buried claims nothing. $7: what the broker holds is claimed (rescued) only if it was
+-- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column tells a row whose earlier publish is in doubt.
 with candidate as materialized (
     select id, state, next_at, octet_length(body) + octet_length(properties)
@@ -11,9 +10,9 @@ with candidate as materialized (
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
-       and due <= $1::timestamptz and due >= $3::timestamptz
+       and due <= $7::timestamptz and due >= $3::timestamptz
        and exists (select from postdate.instance where id = $6::int)
-       and (state <> 'handed' or due < $7::timestamptz)
+       and (state <> 'handed' or due < $8::timestamptz)
      order by next_at
      limit $4::int
        for update skip locked),
@@ -24,7 +23,7 @@ fitting as materialized (
 update postdate.message m
    set owner = $6::int, state = 'claimed'
  where m.id = any (array(select id from fitting))
-   and m.due <= $1::timestamptz and m.due >= $3::timestamptz
+   and m.due <= $7::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.error,
-          m.properties_json::text
+          m.properties_json::text, clock_timestamp()

@@ -2,6 +2,7 @@
 import os
 import platform
 import re
+import shutil
 import subprocess
 import time
 
@@ -75,6 +76,8 @@ def broker_version(stack):
 
 
 def commit():
+    if not shutil.which('git'):
+        return 'unknown'
     done = subprocess.run(['git', '-C', ROOT, 'describe', '--always', '--dirty'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False)
     return done.stdout.decode().strip() or 'unknown'

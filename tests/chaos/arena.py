@@ -85,7 +85,7 @@ class Cell:
             'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000',
         }
         return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,
-                       arena.shim)
+                       arena.shim, arena.work)
 
     def _migrate(self):
         env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.database),

@@ -3,10 +3,10 @@ import os
 import re
 import resource
 import signal
+import threading
 import time
 
 from faults import NotPossible, fault
-from gateway import FAKETIME
 from servers import ROOT, wait_until
 
 LEASE_S = 10  # of an instance: sql/instance.h
@@ -92,39 +92,36 @@ def gateway_pause_short(x):
         g.crash(signal.SIGCONT)
 
 
+@fault('machine.pause', weight=3)
+def machine_pause(x):
+    """The machine of one gateway or of all of the cell stands still (suspended, migrated, out of memory): no clock of it
+    counts that time, and what the gateway knew of the database's clock is wrong by it."""
+    number, g = x.pick()
+    paused = x.cell.gateways if x.rng.random() < 0.5 else [g]
+    longest_s = x.rng.choice([2, 5, LEASE_S + 3])
+    pause_s = x.rng.uniform(0.3, longest_s)
+    wait_running(g)
+    x.begin(f'the machine of {"all gateways" if len(paused) > 1 else f"gateway {number}"} stands still for {pause_s:.1f} s')
+    until = time.monotonic() + pause_s
+    threads = [threading.Thread(target=p.stand_still, args=(lambda: time.sleep(max(0, until - time.monotonic())),))
+               for p in paused]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
 @fault('clock.step')
 def clock_step(x):
     """The clock that the gateway sees (not the monotonic one) goes wrong by an hour, and back."""
-    if not os.path.exists(FAKETIME):
-        raise NotPossible('libfaketime is not installed')
     number, g = x.pick()
-    path = os.path.join(x.arena.work, f'{g.name}.clock')
-
-    def set_clock(offset):
-        with open(path + '.new', 'w', encoding='utf-8') as f:
-            f.write(f'{offset}\n')
-        os.replace(path + '.new', path)
-    set_clock('+0')
     wait_running(g)
-    g.clock_file = path
-    starts = g.starts
-    g.crash(signal.SIGTERM)
-    wait_until(lambda: g.starts > starts, 60, f'{g.name} to start with a clock of its own')
-    try:
-        x.wait(1, 1.5)
-        first = x.rng.choice(['+3600', '-3600'])
-        x.begin(f'gateway {number} clock {first} s, then the other way')
-        set_clock(first)
+    first_s = x.rng.choice([3600, -3600])
+    x.begin(f'gateway {number} clock {first_s:+} s, then the other way')
+    for ahead_s in (first_s, -first_s):
+        g.clocks.set_time(ahead_s)
         x.wait(2, 3)
-        set_clock('-3600' if first[0] == '+' else '+3600')
-        x.wait(2, 3)
-        set_clock('+0')
-        x.wait(1.1, 1.5)
-    finally:
-        g.clock_file = None
-        starts = g.starts
-        g.crash(signal.SIGTERM)
-        wait_until(lambda: g.starts > starts, 60, f'{g.name} to start with the real clock')
+    g.clocks.set_time(0)
 
 
 def starve(x, what, limit, detail):

@@ -3,12 +3,15 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
 from servers import DIE, ROOT
 
-FAKETIME = '/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1'
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
+from moved_clocks import MovedClocks  # noqa: E402
+
 RESTART_AFTER_S = 0.2
 
 
@@ -18,12 +21,13 @@ def free_port():
 
 
 class Gateway:
-    """`settings` is its environment; `shim` the library that knows crash points, or None."""
+    """`settings` is its environment; `shim` the library that knows crash points, or None; `work` a folder that goes."""
 
-    def __init__(self, name, settings, log_path, build, shim):
+    def __init__(self, name, settings, log_path, build, shim, work):
         self.name, self.settings, self.log_path, self.build, self.shim = name, settings, log_path, build, shim
         self.http = f'127.0.0.1:{free_port()}'
-        self.wanted, self.process, self.armed, self.clock_file = False, None, None, None
+        self.wanted, self.process, self.armed = False, None, None
+        self.clocks = MovedClocks(ROOT, work)
         self.exits, self.most_kib, self.most_files, self.starts = [], 0, 0, 0
         self.changed = threading.Condition()
         self.pause_ends_at = 0
@@ -40,6 +44,22 @@ class Gateway:
         with self.changed:
             if self.process is not None and self.process.poll() is None:
                 self.process.send_signal(number)
+
+    def stand_still(self, pause):
+        """As its machine would: stopped while pause() lasts, and no clock of its machine counts that time."""
+        with self.changed:
+            process = self.process
+            if process is None or process.poll() is not None:
+                return
+            process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            pause()
+        finally:
+            with self.changed:
+                if self.process is process and process.poll() is None:  # not killed and started again meanwhile
+                    self.clocks.stood_still(time.monotonic() - began)
+                    process.send_signal(signal.SIGCONT)
 
     def arm(self, point, count):
         """The next start dies by itself at that point of the pipeline."""
@@ -61,6 +81,7 @@ class Gateway:
             process = self.process
             self.changed.notify_all()
         if process is None:
+            self.clocks.close()
             return None
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
@@ -71,20 +92,17 @@ class Gateway:
             process.kill()
             process.wait()
             return 'had to be killed'
+        finally:
+            self.clocks.close()
 
     # --- inside
     def _launch(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
         env.update(self.settings, POSTDATE_HTTP_LISTEN=self.http, POSTDATE_CONFIG='/dev/null')
-        preload = []
-        if self.clock_file:
-            preload.append(FAKETIME)
-            env.update(FAKETIME_TIMESTAMP_FILE=self.clock_file, FAKETIME_CACHE_DURATION='1', DONT_FAKE_MONOTONIC='1')
+        env.update(self.clocks.env)
         if self.armed and self.shim:
-            preload.append(self.shim)
+            env['LD_PRELOAD'] += ':' + self.shim
             env['POSTDATE_CRASH'] = self.armed
-        if preload:
-            env['LD_PRELOAD'] = ':'.join(preload)
         with open(self.log_path, 'ab') as log:
             self.process = subprocess.Popen([*DIE, os.path.join(self.build, 'postdated')], env=env, cwd=ROOT,
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -99,9 +117,6 @@ class Gateway:
                 self.armed = None
                 process = self.process
             code = process.wait()
-            for left in (f'/dev/shm/faketime_shm_{process.pid}', f'/dev/shm/sem.faketime_sem_{process.pid}'):
-                if os.path.exists(left):  # libfaketime's, of a process that was killed
-                    os.unlink(left)
             with self.changed:
                 self.exits.append((time.time(), code))
             time.sleep(RESTART_AFTER_S)

@@ -133,6 +133,16 @@ class Stack:
         self.env = read_env_file(os.path.join(self.directory, 'env'))
         return self
 
+    @property
+    def no_plugin(self):
+        """Why these servers have no delayed-message plugin; '' when they have it."""
+        return self.env.get('STACK_NO_PLUGIN', '')
+
+    def need_plugin(self):
+        """Skips the test, with the reason, where they have none but for the test's own wish (plugins='')."""
+        if self.no_plugin and self.plugins != '':
+            raise unittest.SkipTest(self.no_plugin)
+
     def command(self, name, check=True):
         env = dict(os.environ, STACK_DIR=self.directory)
         if self.plugins is not None:
@@ -372,6 +382,8 @@ class Place:
         return s
 
     def gateway(self, wait=True, **env):
+        if env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'plugin':
+            self.stack.need_plugin()
         g = Gateway(self, env)
         self.gateways.append(g)
         if wait:

@@ -72,6 +72,12 @@ class Units(LiveTest):
                 self.assertTrue(level, out)
                 self.assertLessEqual(float(level.group(1)), self.EXPOSURE, out)
 
+    def need_namespaces(self):
+        if os.geteuid() != 0 or os.uname().machine != 'x86_64' or not shutil.which('systemd-analyze'):
+            self.skipTest('needs root, x86_64 and systemd-analyze')
+        if subprocess.run(['unshare', '--mount', 'true'], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest('mount namespaces are not allowed here')
+
     def confined(self, p, program, *args, **env):
         """Starts it as by postdated.service; (process, log file)."""
         sockets = urllib.parse.parse_qs(urllib.parse.urlsplit(p.postgres).query)['host'][0]
@@ -95,10 +101,7 @@ class Units(LiveTest):
             return f.read()
 
     def test_the_gateway_works_as_confined_as_that(self):
-        if os.geteuid() != 0 or os.uname().machine != 'x86_64' or not shutil.which('systemd-analyze'):
-            self.skipTest('needs root, x86_64 and systemd-analyze')
-        if subprocess.run(['unshare', '--mount', 'true'], check=False, stderr=subprocess.DEVNULL).returncode != 0:
-            self.skipTest('mount namespaces are not allowed here')
+        self.need_namespaces()
         p = self.place()
         process, log = self.confined(p, os.path.join(harness.BIN_DIR, 'postdated'))
         wait_until(lambda: 'ready:' in self.text(log) or process.poll() is not None, 20, 'the gateway to be ready')
@@ -119,8 +122,7 @@ class Units(LiveTest):
         self.assertNotRegex(self.text(log), r'\b(warn|error) ')
 
     def test_the_confinement_is_one(self):
-        if os.geteuid() != 0 or os.uname().machine != 'x86_64' or not shutil.which('systemd-analyze'):
-            self.skipTest('needs root, x86_64 and systemd-analyze')
+        self.need_namespaces()
         p = self.place(migrate=False)
         attempts = {'touch /var/tmp/x': 'Read-only', 'ls /proc/self': 'No such file', 'chroot / true': 'not permitted',
                     'chown 0 /tmp': 'not permitted', 'unshare --user true': 'not permitted'}

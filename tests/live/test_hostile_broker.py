@@ -1,12 +1,13 @@
 """A broker that misbehaves must not crash the gateway, make it spin or grow, or be believed; and once the real one is
 back, everything goes on by itself. The tricks are in the order of a connection's life."""
+import json
 import resource
 import struct
 import time
 
 import harness
 from harness import LiveTest, not_san, wait_until
-from hostile_broker import (ACK, BODY, CLOSE, HEADER, HEARTBEAT, METHOD, NACK, RETURN, HostileBroker, ack,
+from hostile_broker import (ACK, BODY, CLOSE, DELIVER, HEADER, HEARTBEAT, METHOD, NACK, RETURN, HostileBroker, ack,
                             cpu_seconds, deliver, frame, header, method, nested, resident_mib, short, start, table, tune)
 from wire import Wire
 
@@ -173,6 +174,67 @@ def headers_longer_than_the_frame(c):
     c.send(deliver(consumer=c.tag), header(3, b'\x20\0\xff\xff\xff\xf0' + short(b'a') + b'I1234'))
 
 
+# What a version of the client library may find in the frames of a delivery.
+def properties(c, raw):
+    c.send(deliver(consumer=c.tag), header(3, raw), frame(BODY, 1, b'abc'))
+
+
+def headers_nested_deeper_than_some_libraries_take(c):
+    properties(c, b'\x20\0' + table(nested(101)))
+
+
+def header_of_unknown_type(c):
+    properties(c, b'\x20\0' + table(short(b'a') + b'?1234'))
+
+
+def header_longer_than_its_table(c):
+    properties(c, b'\x20\0' + table(short(b'a') + b'S' + struct.pack('>I', 1000) + b'abc'))
+
+
+def array_longer_than_its_table(c):
+    properties(c, b'\x20\0' + table(short(b'a') + b'A' + struct.pack('>I', 2**31) + b'I1234'))
+
+
+def name_of_a_header_longer_than_its_table(c):
+    properties(c, b'\x20\0' + table(b'\xffabc'))
+
+
+def property_longer_than_its_frame(c):
+    properties(c, b'\x80\0\xffabc')
+
+
+def property_flags_that_go_on(c):
+    properties(c, b'\x00\x01' * 20)
+
+
+def bytes_behind_the_properties(c):
+    properties(c, b'\0\0' + b'abc' * 100)
+
+
+def delivery_without_arguments(c):
+    c.send(method(DELIVER))
+
+
+def delivery_with_a_name_longer_than_its_frame(c):
+    c.send(method(DELIVER, b'\xff' + c.tag))
+
+
+def delivery_ends_wrong(c):
+    c.send(deliver(consumer=c.tag)[:-1] + b'\0', header(3), frame(BODY, 1, b'abc'))
+
+
+def header_ends_wrong(c):
+    c.send(deliver(consumer=c.tag), header(3)[:-1] + b'\0', frame(BODY, 1, b'abc'))
+
+
+def header_larger_than_allowed(c):
+    c.send(deliver(consumer=c.tag), struct.pack('>BHI', HEADER, 1, 131073) + bytes(140_000))
+
+
+def body_frame_with_the_top_bit(c):
+    c.send(deliver(consumer=c.tag), header(3), struct.pack('>BHI', BODY, 1, 0x80000003) + b'abc\xce')
+
+
 def unknown_method(c):
     c.send(method((60, 999)))
 
@@ -264,7 +326,12 @@ TRICKS = {
     'consume': [header_without_delivery, body_without_header, header_of_another_class, body_larger_than_announced,
                 body_larger_than_anything, deliveries_interleaved, content_on_another_channel, header_without_flags,
                 header_of_two_bytes, header_cut_off_in_the_flags, headers_nested_without_end,
-                headers_longer_than_the_frame, unknown_method, unknown_frame_type, heartbeat_with_content,
+                headers_longer_than_the_frame, headers_nested_deeper_than_some_libraries_take, header_of_unknown_type,
+                header_longer_than_its_table, array_longer_than_its_table, name_of_a_header_longer_than_its_table,
+                property_longer_than_its_frame, property_flags_that_go_on, bytes_behind_the_properties,
+                delivery_without_arguments, delivery_with_a_name_longer_than_its_frame, delivery_ends_wrong,
+                header_ends_wrong, header_larger_than_allowed, body_frame_with_the_top_bit,
+                unknown_method, unknown_frame_type, heartbeat_with_content,
                 cancels_the_consumer, closes_the_channel_with_binary_words, blocks_with_binary_words, asks_for_flow,
                 closes_in_the_middle_of_a_body],
     'publish': [acks_zero, acks_all_up_to_zero, acks_one_too_many, acks_more_than_there_were,
@@ -380,9 +447,53 @@ class Stalls(HostileTest):
         self.assert_recovers(bodies)
 
 
+TOO_DEEP = "the message's headers are nested deeper than 32 levels (allowed: 32)"
+
+
+def deep(levels):
+    """Headers of as many levels, the table itself counted."""
+    return {'a': Wire('A', raw=nested(levels - 1)[3:])}
+
+
 class Publishers(HostileTest):
     """What anybody who may publish can send, through the real broker."""
     weight = 5
+
+    def test_headers_too_deep_for_some_libraries_stop_nobody(self):
+        """With librabbitmq 0.13 and later, one message of 102 levels ended intake's connection, again and again."""
+        p = self.place()
+        c = p.client()
+        p.gateway().term()  # there are its queues
+        # One that expires before it is read goes another way in.
+        c.publish('k', b'expired', deep(200), expiration='1')
+        wait_until(lambda: c.depth('postdate.intake.expired') == 1, 10, 'it to expire')
+        for i, levels in enumerate((33, 101, 102, 103, 1000, 20_000)):
+            c.publish('k', b'good %d' % i, {**deep(32), 'x-delay': 10})
+            c.publish('k', b'deep %d' % levels, deep(levels))
+        gw = p.gateway()
+        inbox = p.consumer('q', bind='k')
+        c.publish('k', b'last', {'x-delay': 10})
+        inbox.wait_body(b'last')
+        parked = {m.body: m.headers['x-postdate-error'] for m in (c.wait_get('postdate.rejected') for _ in range(7))}
+        self.assertEqual(parked, {body: TOO_DEEP for body in (
+            b'expired', *(b'deep %d' % n for n in (33, 101, 102, 103, 1000, 20_000)))})
+        wait_until(lambda: c.depth('postdate.intake') == 0, 10, 'the intake queue to be empty')
+        self.assertEqual(gw.lines_with('intake:'), [])
+        self.assertEqual(gw.term(), 0)
+
+    def test_a_request_with_headers_too_deep_is_answered(self):
+        p = self.place()
+        gw = p.gateway()
+        c = p.client()
+        c.queue('answers')
+        c.publish('postdate.control', b'{"op":"stats"}', deep(200), exchange='', reply_to='answers', correlation_id='deep')
+        answer = c.wait_get('answers')
+        self.assertEqual(answer.properties.correlation_id, 'deep')
+        problem = json.loads(answer.body)
+        self.assertEqual((problem['status'], problem['detail']), (400, f'properties: {TOO_DEEP}'))
+        c.publish('postdate.control', b'{"op":"stats"}', exchange='', reply_to='answers')
+        self.assertEqual(json.loads(c.wait_get('answers').body)['status'], 200)
+        self.assertEqual(gw.term(), 0)
 
     @not_san
     def test_headers_nested_without_end_are_parked_though_stacks_are_small(self):
@@ -397,6 +508,5 @@ class Publishers(HostileTest):
         levels = 10_000
         c.publish('k', b'deep', {'a': Wire('A', raw=nested(levels)[3:])})
         parked = c.wait_get('postdate.rejected')
-        self.assertEqual((parked.body, parked.headers['x-postdate-error']),
-                         (b'deep', "the message's headers are nested deeper than 32 levels (allowed: 32)"))
+        self.assertEqual((parked.body, parked.headers['x-postdate-error']), (b'deep', TOO_DEEP))
         self.assertEqual(self.gw.term(), 0)

@@ -46,7 +46,7 @@ class Calls(HttpTest):
         self.assertEqual(answer.headers['location'], '/v1/messages/' + answer.json['id'])
         m = inbox.wait(1)[0]
         self.assert_on_time(m, at, 700)
-        self.assertEqual((m.body, m.id, m.headers['h']), (b'{"n":1}', answer.json['id'], 'v'))
+        self.assertEqual((m.body, m.id, m.headers['h']), (b'{"n": 1}', answer.json['id'], 'v'))
         self.assertEqual((m.properties.priority, m.properties.content_type), (3, 'application/json'))
 
     def test_what_is_due_at_once_leaves_at_once(self):

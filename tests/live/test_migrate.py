@@ -40,16 +40,12 @@ class Migrate(LiveTest):
         cls.servers.make_vhosts(['m0', 'm1'])
 
     def setUp(self):
-        if not self.plugin_is_there():
-            self.skipTest('the servers have no delayed-message plugin')
+        self.servers.need_plugin()
         self.p = harness.Place(self.servers)
         self.places = [self.p]
         self.addCleanup(self.p.close, drop=False)
         self.c = self.p.client()
         self.due = {}
-
-    def plugin_is_there(self):
-        return 'rabbitmq_delayed_message_exchange' in self.servers.rabbitmqctl('eval', 'rabbit_plugins:active().')
 
     def is_double(self):
         return 'true' in self.servers.rabbitmqctl('eval', 'code:which(postdate_double) =/= non_existing.')

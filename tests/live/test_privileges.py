@@ -96,10 +96,12 @@ class LeastPrivilege(LiveTest):
         rc, out, err = p.cli('migrate', env=env)
         self.assertEqual((rc, err), (0, ''), out)  # no word about roles that are missing
         inbox = None
-        for transport in ('ttl', 'plugin', 'timer'):
-            inbox = self.run_with(p, transport, app_url, inbox, env)
-        self.assertEqual([m.exchange for m in inbox.all() if m.body in (b'ttl', b'plugin', b'timer')],
-                         ['postdate.ttl.exit', 'postdate.delayed', 'postdate.delivery'])
+        exchanges = {b'ttl': 'postdate.ttl.exit', b'plugin': 'postdate.delayed', b'timer': 'postdate.delivery'}
+        if p.stack.no_plugin:
+            del exchanges[b'plugin']
+        for transport in exchanges:
+            inbox = self.run_with(p, transport.decode(), app_url, inbox, env)
+        self.assertEqual([m.exchange for m in inbox.all() if m.body in exchanges], list(exchanges.values()))
         self.refused_by_rabbitmq(p, gateway_url, {
             'declare a queue': lambda ch: ch.queue_declare('mine'),
             'declare an exchange': lambda ch: ch.exchange_declare('mine', 'topic'),

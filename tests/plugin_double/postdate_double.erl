@@ -109,7 +109,7 @@ release(N) ->
             case Due =< erlang:system_time(millisecond) of
                 true ->
                     [#?TABLE{exchange = Exchange, message = Message}] = mnesia:dirty_read(?TABLE, Key),
-                    publish(Exchange, Message),
+                    postdate_double_message:deliver(Exchange, Message),
                     ok = mnesia:dirty_delete(?TABLE, Key),
                     release(N - 1);
                 false ->
@@ -118,10 +118,3 @@ release(N) ->
         _ ->
             Key
     end.
-
-%% One attempt, as the exchange was declared when the message came, by the bindings there are now. What does not route is
-%% dropped; a deleted exchange has no bindings.
-publish(Exchange, Message) ->
-    Delivery = rabbit_basic:delivery(false, false, Message, undefined),
-    Queues = rabbit_amqqueue:lookup(rabbit_exchange:route(Exchange, Delivery)),
-    rabbit_amqqueue:deliver(Queues, Delivery).

@@ -1,14 +1,14 @@
 %% A TEST DOUBLE, for Postdate's own tests only: see postdate_double.erl and README.md.
 %%
 %% This module is the exchange type x-delayed-message: it decides which messages wait, and routes the others as the type
-%% named by x-delayed-type would.
+%% named by x-delayed-type would. RabbitMQ calls route/2 and delete/3 until 3.12, route/3 and delete/2 since; the binding
+%% functions are handed on as they come.
 -module(postdate_double_exchange).
 -behaviour(rabbit_exchange_type).
 
 -include_lib("rabbit_common/include/rabbit.hrl").
--include_lib("rabbit_common/include/rabbit_framing.hrl").
 
--export([description/0, serialise_events/0, route/2, validate/1, validate_binding/2, create/2, delete/3]).
+-export([description/0, serialise_events/0, route/2, route/3, validate/1, validate_binding/2, create/2, delete/2, delete/3]).
 -export([policy_changed/2, add_binding/3, remove_bindings/3, assert_args_equivalence/2, info/1, info/2]).
 
 -rabbit_boot_step({?MODULE, [
@@ -27,46 +27,27 @@ description() ->
 serialise_events() ->
     false.
 
-%% A waiting message routes to nowhere for now: with `mandatory` it is returned as unroutable, then acknowledged.
 route(X, #delivery{message = Message} = Delivery) ->
-    case delay_ms(Message) of
+    case waits(X, Message) of
+        true -> [];
+        false -> (underlying(X)):route(X, Delivery)
+    end.
+
+route(X, Message, Options) ->
+    case waits(X, Message) of
+        true -> [];
+        false -> (underlying(X)):route(X, Message, Options)
+    end.
+
+%% A waiting message routes to nowhere for now: with `mandatory` it is returned as unroutable, then acknowledged.
+waits(X, Message) ->
+    case postdate_double_message:delay_ms(Message) of
         Ms when Ms > 0, Ms =< ?LONGEST_MS ->
-            ok = postdate_double:delay(X, negate(Message, Ms), Ms),
-            [];
+            ok = postdate_double:delay(X, postdate_double_message:negate(Message, Ms), Ms),
+            true;
         _ ->
-            (underlying(X)):route(X, Delivery)
+            false
     end.
-
-%% Texts that are not whole numbers, and decimals, close the connection, as they do with the plugin.
-delay_ms(Message) ->
-    case rabbit_misc:table_lookup(headers(Message), <<"x-delay">>) of
-        {longstr, Text} -> number(Text);
-        {decimal, _} -> refuse(internal_error, "x-delay is a decimal", []);
-        {timestamp, _} -> 0;
-        {_, N} when is_number(N) -> trunc(N);
-        _ -> 0
-    end.
-
-number(Text) ->
-    try
-        binary_to_integer(Text)
-    catch
-        error:badarg -> refuse(internal_error, "x-delay ~p is not a whole number", [Text])
-    end.
-
-headers(#basic_message{content = Content}) ->
-    #content{properties = #'P_basic'{headers = Headers}} = rabbit_binary_parser:ensure_content_decoded(Content),
-    case Headers of
-        undefined -> [];
-        _ -> Headers
-    end.
-
-%% Negative, so that it is not delayed again, here or at the next exchange of this type. The encoded properties stay as
-%% they came: a classic queue of RabbitMQ 3.10 hands those out, with x-delay as sent.
-negate(#basic_message{content = Content} = Message, Ms) ->
-    #content{properties = P} = Decoded = rabbit_binary_parser:ensure_content_decoded(Content),
-    Headers = lists:keyreplace(<<"x-delay">>, 1, headers(Message), {<<"x-delay">>, signedint, -Ms}),
-    Message#basic_message{content = Decoded#content{properties = P#'P_basic'{headers = Headers}}}.
 
 validate(#exchange{arguments = Args}) ->
     case rabbit_misc:table_lookup(Args, <<"x-delayed-type">>) of
@@ -92,6 +73,9 @@ validate_binding(X, Binding) ->
 
 create(Tx, X) ->
     (underlying(X)):create(Tx, X).
+
+delete(Serial, X) ->
+    (underlying(X)):delete(Serial, X).
 
 delete(Tx, X, Bindings) ->
     (underlying(X)):delete(Tx, X, Bindings).

@@ -130,7 +130,7 @@ static void test_bodies(void **state)
     assert_int_equal(m.body.len, 2);
     assert_memory_equal(m.body.data, "\0\377", 2);
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"json\":{\"b\":1, \"a\":[true, null]}}");
-    assert_true(bytes_equal_str(m.body, "{\"b\":1,\"a\":[true,null]}"));
+    assert_true(bytes_equal_str(m.body, "{\"b\":1, \"a\":[true, null]}"));
     assert_int_equal(wire_properties_read(m.properties, &w, &e), 0);
     assert_true(bytes_equal_str(w.content_type, "application/json"));
     m = accepted(

@@ -1,0 +1,447 @@
+#include "gateway/http/framing.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define METHOD_MAX 32
+#define LENGTH_DIGITS_MAX 18
+#define CHUNK_DIGITS_MAX 15
+
+const char *const framing_header_names[FRAMING_HEADERS] = {
+    [FRAMING_HOST] = "Host",
+    [FRAMING_CONTENT_LENGTH] = "Content-Length",
+    [FRAMING_TRANSFER_ENCODING] = "Transfer-Encoding",
+    [FRAMING_AUTHORIZATION] = "Authorization",
+    [FRAMING_CONTENT_TYPE] = "Content-Type",
+    [FRAMING_IDEMPOTENCY_KEY] = "Idempotency-Key",
+    [FRAMING_EXPECT] = "Expect",
+};
+
+static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
+    [FRAMING_FINE] = "nothing is wrong",
+    [FRAMING_GONE] = "the client has ended the connection",
+    [FRAMING_TIMEOUT] = "the request line and headers did not arrive in time (http.timeout)",
+    [FRAMING_CONTROL] = "the request line and headers hold a control character",
+    [FRAMING_LINE_END] = "a line ends with CR or LF alone: allowed is CR LF",
+    [FRAMING_REQUEST_LINE] = "the first line is not METHOD TARGET HTTP/1.1, with one blank between them",
+    [FRAMING_VERSION] = "the version is not one of HTTP/1.1 and HTTP/1.0",
+    [FRAMING_HEADER_LINE] = "a header is not NAME: VALUE, without blanks in the name or before the colon",
+    [FRAMING_FOLDED] = "a header goes on on the next line, which RFC 9112 took away",
+    [FRAMING_NO_HOST] = "the header Host is missing",
+    [FRAMING_LENGTH] = "Content-Length: allowed is one decimal number of up to 18 digits",
+    [FRAMING_LENGTH_AND_ENCODING] = "Content-Length and Transfer-Encoding exclude each other",
+    [FRAMING_ENCODING] = "Transfer-Encoding: allowed is chunked, and no other",
+    [FRAMING_OLD_ENCODING] = "Transfer-Encoding: there is none in HTTP/1.0",
+    [FRAMING_CHUNK_SIZE] = "a chunk does not begin with its size in up to 15 hexadecimal digits and CR LF",
+    [FRAMING_CHUNK_END] = "a chunk is not followed by CR LF",
+    [FRAMING_TRAILER] = "what follows the last chunk is not headers, or more than 8192 bytes",
+};
+
+const char *framing_refusal_text(enum framing_refusal why, char out[160])
+{
+    if (why == FRAMING_HEAD_TOO_LARGE)
+        snprintf(out, 160, "the request line and headers are longer than %u bytes", FRAMING_HEAD_MAX);
+    else if (why == FRAMING_TARGET_TOO_LONG)
+        snprintf(out, 160, "the request target is longer than %u bytes", FRAMING_TARGET_MAX);
+    else if (why >= FRAMING_TWICE && why < FRAMING_REFUSALS)
+        snprintf(out, 160, "the header %s is given more than once: allowed is once",
+                 framing_header_names[why - FRAMING_TWICE]);
+    else if (why >= FRAMING_VALUE_TOO_LONG && why < FRAMING_TWICE)
+        snprintf(out, 160, "the header %s is longer than %u bytes",
+                 framing_header_names[why - FRAMING_VALUE_TOO_LONG], FRAMING_VALUE_MAX);
+    else
+        snprintf(out, 160, "%s", why < FRAMING_VALUE_TOO_LONG ? texts[why] : "the request is malformed");
+    return out;
+}
+
+void framing_open(struct framing *f)
+{
+    *f = (struct framing){.state = FRAMING_IN_HEAD};
+    buf_init(&f->line, FRAMING_HEAD_MAX);
+}
+
+void framing_close(struct framing *f)
+{
+    buf_free(&f->line);
+}
+
+bool framing_is_in_head(const struct framing *f)
+{
+    return f->state == FRAMING_IN_HEAD && f->line.len > 0;
+}
+
+bool framing_is_between_requests(const struct framing *f)
+{
+    return f->state == FRAMING_ENDED || (f->state == FRAMING_IN_HEAD && f->line.len == 0);
+}
+
+static void enter(struct framing *f, enum framing_state state)
+{
+    buf_free(&f->line); /* most connections are idle most of the time */
+    buf_init(&f->line, FRAMING_HEAD_MAX);
+    f->state = state;
+}
+
+static void next_request(struct framing *f)
+{
+    enter(f, f->last ? FRAMING_ENDED : FRAMING_IN_HEAD);
+}
+
+void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out)
+{
+    if (f->state == FRAMING_IN_HEAD)
+        buf_printf(out, "GET / HTTP/1.1\r\nHost: -\r\n" FRAMING_REFUSAL ": %d\r\nConnection: close\r\n\r\n", (int)why);
+    else
+        buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n", f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "",
+                   (int)why);
+    enter(f, FRAMING_ENDED);
+}
+
+bool framing_end(struct framing *f, struct buf *out)
+{
+    if (f->state == FRAMING_IN_HEAD)
+        framing_refuse(f, FRAMING_GONE, out);
+    return f->state == FRAMING_ENDED;
+}
+
+/* --- the head */
+
+struct head {
+    struct bytes method, target;
+    bool old; /* HTTP/1.0 */
+    bool close, keep;
+    int count[FRAMING_HEADERS];
+    struct bytes value[FRAMING_HEADERS];
+    bool chunked;
+    uint64_t length;
+};
+
+static bool is_token(struct bytes b)
+{
+    for (size_t i = 0; i < b.len; i++) {
+        uint8_t c = b.data[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!letter && (c == 0 || strchr("!#$%&'*+-.^_`|~", c) == NULL))
+            return false;
+    }
+    return b.len > 0;
+}
+
+static bool equals(struct bytes a, const char *word)
+{
+    return a.len == strlen(word) && strncasecmp((const char *)a.data, word, a.len) == 0;
+}
+
+/* Up to the separator, which is taken and not returned. False: there is none. */
+static bool cut(struct bytes *rest, char separator, struct bytes *out)
+{
+    const uint8_t *end = rest->len > 0 ? memchr(rest->data, separator, rest->len) : NULL;
+    if (end == NULL)
+        return false;
+    *out = bytes_of(rest->data, (size_t)(end - rest->data));
+    *rest = bytes_of(end + 1, rest->len - out->len - 1);
+    return true;
+}
+
+static struct bytes trim(struct bytes b)
+{
+    while (b.len > 0 && (b.data[0] == ' ' || b.data[0] == '\t'))
+        b = bytes_of(b.data + 1, b.len - 1);
+    while (b.len > 0 && (b.data[b.len - 1] == ' ' || b.data[b.len - 1] == '\t'))
+        b.len--;
+    return b;
+}
+
+static enum framing_refusal read_request_line(struct bytes line, struct head *h)
+{
+    struct bytes version = line;
+    if (!cut(&version, ' ', &h->method) || !cut(&version, ' ', &h->target) || h->method.len > METHOD_MAX ||
+        !is_token(h->method) || h->target.len == 0 || memchr(line.data, '\t', line.len) != NULL)
+        return FRAMING_REQUEST_LINE;
+    if (h->target.len > FRAMING_TARGET_MAX)
+        return FRAMING_TARGET_TOO_LONG;
+    if (!bytes_start_with_str(version, "HTTP/"))
+        return FRAMING_REQUEST_LINE;
+    h->old = bytes_equal_str(version, "HTTP/1.0");
+    return h->old || bytes_equal_str(version, "HTTP/1.1") ? FRAMING_FINE : FRAMING_VERSION;
+}
+
+static void read_connection(struct bytes value, struct head *h)
+{
+    struct bytes one;
+    bool more = true;
+    while (more) {
+        more = cut(&value, ',', &one);
+        struct bytes token = trim(more ? one : value);
+        h->close = h->close || equals(token, "close");
+        h->keep = h->keep || equals(token, "keep-alive");
+    }
+}
+
+static enum framing_refusal read_header(struct bytes line, struct head *h)
+{
+    struct bytes name, value = line;
+    if (line.data[0] == ' ' || line.data[0] == '\t')
+        return FRAMING_FOLDED;
+    if (!cut(&value, ':', &name) || !is_token(name))
+        return FRAMING_HEADER_LINE;
+    value = trim(value);
+    if (equals(name, "Connection"))
+        read_connection(value, h);
+    for (int i = 0; i < FRAMING_HEADERS; i++) {
+        if (!equals(name, framing_header_names[i]))
+            continue;
+        if (h->count[i]++ > 0)
+            return (enum framing_refusal)(FRAMING_TWICE + i);
+        if (value.len > FRAMING_VALUE_MAX)
+            return (enum framing_refusal)(FRAMING_VALUE_TOO_LONG + i);
+        h->value[i] = value;
+    }
+    return FRAMING_FINE;
+}
+
+static enum framing_refusal read_length(struct head *h)
+{
+    struct bytes digits = h->value[FRAMING_CONTENT_LENGTH];
+    bool has_length = h->count[FRAMING_CONTENT_LENGTH] > 0, has_encoding = h->count[FRAMING_TRANSFER_ENCODING] > 0;
+    if (has_length && (digits.len == 0 || digits.len > LENGTH_DIGITS_MAX))
+        return FRAMING_LENGTH;
+    for (size_t i = 0; i < digits.len; i++) {
+        if (digits.data[i] < '0' || digits.data[i] > '9')
+            return FRAMING_LENGTH;
+        h->length = h->length * 10 + (uint64_t)(digits.data[i] - '0');
+    }
+    if (!has_encoding)
+        return FRAMING_FINE;
+    if (has_length)
+        return FRAMING_LENGTH_AND_ENCODING;
+    if (h->old)
+        return FRAMING_OLD_ENCODING;
+    h->chunked = equals(h->value[FRAMING_TRANSFER_ENCODING], "chunked");
+    return h->chunked ? FRAMING_FINE : FRAMING_ENCODING;
+}
+
+/* The lines are whole, and hold no CR, LF or other control characters but tabs. */
+static enum framing_refusal read_head(struct bytes rest, struct head *h)
+{
+    struct bytes line;
+    enum framing_refusal why = FRAMING_FINE;
+    bool first = true;
+    while (why == FRAMING_FINE && cut(&rest, '\n', &line) && line.len > 1) {
+        line.len--; /* CR */
+        why = first ? read_request_line(line, h) : read_header(line, h);
+        first = false;
+    }
+    if (why == FRAMING_FINE && !h->old && h->count[FRAMING_HOST] == 0)
+        why = FRAMING_NO_HOST;
+    return why == FRAMING_FINE ? read_length(h) : why;
+}
+
+static void put_header(struct buf *out, const char *name, struct bytes value)
+{
+    buf_put_str(out, name);
+    buf_put_str(out, ": ");
+    buf_put_bytes(out, value);
+    buf_put_str(out, "\r\n");
+}
+
+static void write_head(const struct head *h, struct buf *out)
+{
+    static const enum framing_header as_they_are[] = {FRAMING_HOST, FRAMING_AUTHORIZATION, FRAMING_CONTENT_TYPE,
+                                                      FRAMING_IDEMPOTENCY_KEY};
+    buf_put_bytes(out, h->method);
+    buf_put_str(out, h->old ? " / HTTP/1.0\r\n" : " / HTTP/1.1\r\n");
+    put_header(out, FRAMING_TARGET, h->target);
+    for (size_t i = 0; i < sizeof as_they_are / sizeof as_they_are[0]; i++)
+        if (h->count[as_they_are[i]] > 0)
+            put_header(out, framing_header_names[as_they_are[i]], h->value[as_they_are[i]]);
+    if (h->count[FRAMING_CONTENT_LENGTH] > 0)
+        buf_printf(out, "Content-Length: %" PRIu64 "\r\n", h->length);
+    if (h->chunked)
+        buf_put_str(out, "Transfer-Encoding: chunked\r\n");
+    if (!h->old && equals(h->value[FRAMING_EXPECT], "100-continue"))
+        buf_put_str(out, "Expect: 100-continue\r\n");
+    if (h->close)
+        buf_put_str(out, "Connection: close\r\n");
+    else if (h->old && h->keep)
+        buf_put_str(out, "Connection: Keep-Alive\r\n");
+    buf_put_str(out, "\r\n");
+}
+
+static void end_head(struct framing *f, struct buf *out)
+{
+    struct head h = {0};
+    f->heads++;
+    enum framing_refusal why = read_head(buf_bytes(&f->line), &h);
+    if (why != FRAMING_FINE) {
+        framing_refuse(f, why, out);
+        return;
+    }
+    write_head(&h, out);
+    f->last = h.close || (h.old && !h.keep);
+    f->left = h.length;
+    if (h.chunked)
+        enter(f, FRAMING_IN_CHUNK_SIZE);
+    else if (f->left > 0)
+        enter(f, FRAMING_IN_BODY);
+    else
+        next_request(f);
+}
+
+/* --- lines */
+
+/* Adds to the line what belongs to it; true at its CR LF. Refuses what may not be in one. */
+static bool take_line(struct framing *f, struct bytes *in, struct buf *out)
+{
+    while (in->len > 0) {
+        uint8_t c = in->data[0];
+        bool behind_cr = f->line.len > 0 && f->line.data[f->line.len - 1] == '\r';
+        enum framing_refusal why = FRAMING_FINE;
+        *in = bytes_of(in->data + 1, in->len - 1);
+        if ((c == '\n') != behind_cr)
+            why = FRAMING_LINE_END;
+        else if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 127)
+            why = FRAMING_CONTROL;
+        buf_put_u8(&f->line, c);
+        if (why == FRAMING_FINE && f->line.failed)
+            why = FRAMING_HEAD_TOO_LARGE;
+        if (why != FRAMING_FINE) {
+            framing_refuse(f, f->state == FRAMING_IN_HEAD         ? why
+                              : f->state == FRAMING_IN_CHUNK_SIZE ? FRAMING_CHUNK_SIZE
+                              : f->state == FRAMING_IN_TRAILER    ? FRAMING_TRAILER
+                                                                  : FRAMING_CHUNK_END,
+                           out);
+            return false;
+        }
+        if (c == '\n')
+            return true;
+    }
+    return false;
+}
+
+/* The last line is empty: the head or trailer is whole. */
+static bool is_whole(const struct framing *f)
+{
+    size_t n = f->line.len;
+    return n == 2 || (n > 3 && memcmp(f->line.data + n - 4, "\r\n\r\n", 4) == 0);
+}
+
+static void take_head(struct framing *f, struct bytes *in, struct buf *out)
+{
+    if (!take_line(f, in, out) || !is_whole(f))
+        return;
+    if (f->line.len == 2)
+        buf_reset(&f->line); /* an empty line before a request is let be */
+    else
+        end_head(f, out);
+}
+
+/* --- chunks */
+
+static int hex(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static void take_chunk_size(struct framing *f, struct bytes *in, struct buf *out)
+{
+    bool whole = take_line(f, in, out);
+    if (f->state != FRAMING_IN_CHUNK_SIZE)
+        return;
+    size_t n = 0, end = whole ? f->line.len - 2 : 0;
+    uint64_t size = 0;
+    for (; n < end && hex(f->line.data[n]) >= 0; n++)
+        size = size << 4 | (uint64_t)hex(f->line.data[n]);
+    bool fine = n >= 1 && n <= CHUNK_DIGITS_MAX;
+    struct bytes extension = trim(bytes_of(f->line.data + n, end - n));
+    if (f->line.len > FRAMING_CHUNK_LINE_MAX ||
+        (whole && (!fine || (n < end && (extension.len == 0 || extension.data[0] != ';'))))) {
+        framing_refuse(f, FRAMING_CHUNK_SIZE, out);
+    } else if (whole && size == 0) {
+        enter(f, FRAMING_IN_TRAILER);
+    } else if (whole) {
+        buf_printf(out, "%" PRIx64 "\r\n", size);
+        enter(f, FRAMING_IN_CHUNK);
+        f->left = size;
+    }
+}
+
+static void take_chunk_end(struct framing *f, struct bytes *in, struct buf *out)
+{
+    bool whole = take_line(f, in, out);
+    if (f->state != FRAMING_BEHIND_CHUNK)
+        return;
+    if (f->line.data[0] != '\r') {
+        framing_refuse(f, FRAMING_CHUNK_END, out);
+    } else if (whole) {
+        buf_put_str(out, "\r\n");
+        enter(f, FRAMING_IN_CHUNK_SIZE);
+    }
+}
+
+static bool is_trailer(struct bytes rest)
+{
+    struct bytes line, name;
+    while (cut(&rest, '\n', &line) && line.len > 1)
+        if (!cut(&line, ':', &name) || !is_token(name))
+            return false;
+    return true;
+}
+
+static void take_trailer(struct framing *f, struct bytes *in, struct buf *out)
+{
+    bool whole = take_line(f, in, out) && is_whole(f);
+    if (f->state != FRAMING_IN_TRAILER)
+        return;
+    if (f->line.len > FRAMING_TRAILER_MAX || (whole && !is_trailer(buf_bytes(&f->line)))) {
+        framing_refuse(f, FRAMING_TRAILER, out);
+    } else if (whole) {
+        buf_put_str(out, "0\r\n\r\n");
+        next_request(f);
+    }
+}
+
+static void take_body(struct framing *f, struct bytes *in, struct buf *out)
+{
+    size_t n = in->len < f->left ? in->len : (size_t)f->left;
+    buf_put(out, in->data, n);
+    *in = bytes_of(in->data + n, in->len - n);
+    f->left -= n;
+    if (f->left > 0)
+        return;
+    if (f->state == FRAMING_IN_CHUNK)
+        enter(f, FRAMING_BEHIND_CHUNK);
+    else
+        next_request(f);
+}
+
+void framing_feed(struct framing *f, struct bytes in, struct buf *out)
+{
+    while (in.len > 0) {
+        switch (f->state) {
+        case FRAMING_IN_HEAD:
+            take_head(f, &in, out);
+            break;
+        case FRAMING_IN_BODY:
+        case FRAMING_IN_CHUNK:
+            take_body(f, &in, out);
+            break;
+        case FRAMING_IN_CHUNK_SIZE:
+            take_chunk_size(f, &in, out);
+            break;
+        case FRAMING_BEHIND_CHUNK:
+            take_chunk_end(f, &in, out);
+            break;
+        case FRAMING_IN_TRAILER:
+            take_trailer(f, &in, out);
+            break;
+        case FRAMING_ENDED:
+            return;
+        }
+    }
+}

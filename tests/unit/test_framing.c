@@ -1,0 +1,254 @@
+#include "gateway/http/framing.h"
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct buf out;
+
+/* Everything at once, then byte by byte: what comes out must not depend on it. */
+static const char *fed(const char *text, size_t len)
+{
+    static char first[8192];
+    for (size_t step = len; step > 0; step = step > 1 ? 1 : 0) {
+        struct framing f;
+        framing_open(&f);
+        buf_reset(&out);
+        for (size_t at = 0; at < len; at += step)
+            framing_feed(&f, bytes_of(text + at, len - at < step ? len - at : step), &out);
+        framing_close(&f);
+        assert_false(out.failed);
+        buf_put_u8(&out, 0);
+        assert_true(out.len <= sizeof first);
+        if (step > 1)
+            memcpy(first, out.data, out.len);
+        else if (len > 1)
+            assert_string_equal(first, (const char *)out.data);
+    }
+    return (const char *)out.data;
+}
+
+#define FED(text) fed(text, sizeof(text) - 1)
+
+static void refused(const char *text, size_t len, enum framing_refusal why)
+{
+    char expected[40], name[160];
+    snprintf(expected, sizeof expected, FRAMING_REFUSAL ": %d\r\n", (int)why);
+    const char *got = fed(text, len);
+    if (strstr(got, expected) == NULL)
+        fail_msg("%s\nis not refused with %d (%s), but gives:\n%s", text, why, framing_refusal_text(why, name), got);
+    /* Nothing comes behind a refusal. */
+    const char *end = strstr(strstr(got, FRAMING_REFUSAL), "\r\n\r\n");
+    assert_non_null(end);
+    assert_string_equal(end, "\r\n\r\n");
+}
+
+#define REFUSED(text, why) refused(text, sizeof(text) - 1, why)
+#define HOST "Host: a\r\n"
+#define GET(headers) "GET /x HTTP/1.1\r\n" HOST headers "\r\n"
+#define CHUNKED(body) "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n" body
+
+static void test_only_what_is_used_gets_through(void **state)
+{
+    (void)state;
+    assert_string_equal(FED("GET /a?b=%00&c HTTP/1.1\r\nhost:\tlocalhost:1 \r\nAccept: */*\r\nCookie: a=b\r\nRefusal: 1\r\n"
+                            "Target: /evil\r\nX-Long: " "\xc3\xa4" "\r\n\r\n"),
+                        "GET / HTTP/1.1\r\nTarget: /a?b=%00&c\r\nHost: localhost:1\r\n\r\n");
+    assert_string_equal(FED("\r\n\r\nPOST /v1 HTTP/1.1\r\nContent-Length: 007\r\n" HOST "Expect: 100-Continue\r\n\r\n1234567"),
+                        "POST / HTTP/1.1\r\nTarget: /v1\r\nHost: a\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n"
+                        "1234567");
+}
+
+static void test_requests_follow_each_other(void **state)
+{
+    (void)state;
+    assert_string_equal(FED("POST / HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc" GET("")),
+                        "POST / HTTP/1.1\r\nTarget: /\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+                        "GET / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\n\r\n");
+    assert_string_equal(FED(GET("Connection: x, Close\r\n") GET("")),
+                        "GET / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_string_equal(FED("GET /x HTTP/1.0\r\n\r\n" GET("")), "GET / HTTP/1.0\r\nTarget: /x\r\n\r\n");
+    assert_string_equal(FED("GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /y HTTP/1.0\r\n\r\n"),
+                        "GET / HTTP/1.0\r\nTarget: /x\r\nConnection: Keep-Alive\r\n\r\n"
+                        "GET / HTTP/1.0\r\nTarget: /y\r\n\r\n");
+}
+
+static void test_chunks_are_written_anew(void **state)
+{
+    (void)state;
+    static const char head[] = "POST / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const char *got = FED(CHUNKED("5;a=b;c=\"\xc3\xa4\"\r\nhello\r\n00A \t; x\r\n0123456789\r\n0\r\nX: 1\r\n\r\n") GET(""));
+    assert_memory_equal(got, head, sizeof head - 1);
+    assert_string_equal(got + sizeof head - 1, "5\r\nhello\r\na\r\n0123456789\r\n0\r\n\r\n"
+                                               "GET / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\n\r\n");
+}
+
+static void test_heads_that_are_refused(void **state)
+{
+    (void)state;
+    REFUSED("hello\r\n\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("GET /x\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("GET  /x HTTP/1.1\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("GET /x y HTTP/1.1\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("GET\t/x HTTP/1.1\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("G(T /x HTTP/1.1\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
+    REFUSED("GET /x HTTP/1.1 \r\n" HOST "\r\n", FRAMING_VERSION);
+    REFUSED("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FRAMING_VERSION);
+    REFUSED("GET /x HTTP/1.1\r\n\r\n", FRAMING_NO_HOST);
+    REFUSED("DELETE /v1/messages?key=victim\0zzz HTTP/1.1\r\n" HOST "\r\n", FRAMING_CONTROL);
+    REFUSED("\x16\x03\x01", FRAMING_CONTROL);
+    REFUSED(GET("X: a\177b\r\n"), FRAMING_CONTROL);
+    REFUSED(GET("X: a\rb\r\n"), FRAMING_LINE_END);
+    REFUSED("GET /x HTTP/1.1\n" HOST "\n", FRAMING_LINE_END);
+    REFUSED(GET("Content-Length : 50\r\n") "body", FRAMING_HEADER_LINE);
+    REFUSED(GET("no colon here\r\n"), FRAMING_HEADER_LINE);
+    REFUSED(GET(": x\r\n"), FRAMING_HEADER_LINE);
+    REFUSED(GET("Content-Length:\r\n 50\r\n") "body", FRAMING_FOLDED);
+    REFUSED("GET /x HTTP/1.1\r\n " HOST "\r\n", FRAMING_FOLDED);
+}
+
+static void test_lengths_that_are_refused(void **state)
+{
+    (void)state;
+    REFUSED(GET("Content-Length: 5, 5\r\n"), FRAMING_LENGTH);
+    REFUSED(GET("Content-Length: +5\r\n"), FRAMING_LENGTH);
+    REFUSED(GET("Content-Length: 0x5\r\n"), FRAMING_LENGTH);
+    REFUSED(GET("Content-Length:\r\n"), FRAMING_LENGTH);
+    REFUSED(GET("Content-Length: 9999999999999999999\r\n"), FRAMING_LENGTH);
+    REFUSED(GET("Content-Length: 5\r\ncontent-length: 5\r\n"),
+            (enum framing_refusal)(FRAMING_TWICE + FRAMING_CONTENT_LENGTH));
+    REFUSED(GET("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), FRAMING_LENGTH_AND_ENCODING);
+    REFUSED(GET("Transfer-Encoding: gzip, chunked\r\n"), FRAMING_ENCODING);
+    REFUSED(GET("Transfer-Encoding: chunked, identity\r\n"), FRAMING_ENCODING);
+    REFUSED(GET("Transfer-Encoding: xchunked\r\n"), FRAMING_ENCODING);
+    REFUSED(GET("Transfer-Encoding:\r\n"), FRAMING_ENCODING);
+    REFUSED(GET("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+            (enum framing_refusal)(FRAMING_TWICE + FRAMING_TRANSFER_ENCODING));
+    REFUSED("POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", FRAMING_OLD_ENCODING);
+    REFUSED(GET("Host: b\r\n"), (enum framing_refusal)(FRAMING_TWICE + FRAMING_HOST));
+}
+
+static void test_chunks_that_are_refused(void **state)
+{
+    (void)state;
+    REFUSED(CHUNKED("\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("x\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5 \r\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED(" 5\r\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("0x5\r\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5\rhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5;a\0b\r\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5;a\nb\r\nhello\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("1000000000000000\r\n"), FRAMING_CHUNK_SIZE);
+    REFUSED(CHUNKED("5\r\nhello\n0\r\n\r\n"), FRAMING_CHUNK_END);
+    REFUSED(CHUNKED("5\r\nhelloo\r\n0\r\n\r\n"), FRAMING_CHUNK_END);
+    REFUSED(CHUNKED("5\r\nhello\r0\r\n\r\n"), FRAMING_CHUNK_END);
+    REFUSED(CHUNKED("0\r\nX : 1\r\n\r\n"), FRAMING_TRAILER);
+    REFUSED(CHUNKED("0\r\n fold\r\n\r\n"), FRAMING_TRAILER);
+    REFUSED(CHUNKED("0\r\nX: 1\n\r\n"), FRAMING_TRAILER);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    static char text[3 * FRAMING_HEAD_MAX];
+    size_t n = (size_t)snprintf(text, sizeof text, "GET /x HTTP/1.1\r\n" HOST);
+    for (int i = 0; i < 2000; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "x%d: y\r\n", i);
+    snprintf(text + n, sizeof text - n, "\r\n");
+    assert_true(n + 2 <= FRAMING_HEAD_MAX);
+    assert_string_equal(fed(text, n + 2), "GET / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\n\r\n");
+    memset(text + n, 'x', sizeof text - n);
+    refused(text, sizeof text, FRAMING_HEAD_TOO_LARGE);
+    n = (size_t)snprintf(text, sizeof text, "GET /%0*d HTTP/1.1\r\n" HOST "\r\n", (int)FRAMING_TARGET_MAX, 0);
+    refused(text, n, FRAMING_TARGET_TOO_LONG);
+    n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %0*d\r\n\r\n", (int)FRAMING_VALUE_MAX + 1, 0);
+    refused(text, n, FRAMING_VALUE_TOO_LONG);
+    n = (size_t)snprintf(text, sizeof text, CHUNKED("5;%0*d\r\n"), (int)FRAMING_CHUNK_LINE_MAX, 0);
+    refused(text, n, FRAMING_CHUNK_SIZE);
+    n = (size_t)snprintf(text, sizeof text, CHUNKED("0\r\nX: %0*d\r\n\r\n"), (int)FRAMING_TRAILER_MAX, 0);
+    refused(text, n, FRAMING_TRAILER);
+}
+
+static void test_a_head_that_takes_too_long_is_refused(void **state)
+{
+    (void)state;
+    struct framing f;
+    framing_open(&f);
+    buf_reset(&out);
+    assert_true(framing_is_between_requests(&f) && !framing_is_in_head(&f));
+    framing_feed(&f, bytes_of_str("GET / HT"), &out);
+    assert_true(framing_is_in_head(&f) && out.len == 0);
+    framing_refuse(&f, FRAMING_TIMEOUT, &out);
+    framing_feed(&f, bytes_of_str("TP/1.1\r\n" HOST "\r\n"), &out);
+    buf_put_u8(&out, 0);
+    assert_string_equal((const char *)out.data, "GET / HTTP/1.1\r\nHost: -\r\nRefusal: 2\r\nConnection: close\r\n\r\n");
+    framing_close(&f);
+}
+
+static void test_an_end_is_an_end(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *out;
+        bool answered;
+    } cases[] = {
+        {"", "GET / HTTP/1.1\r\nHost: -\r\nRefusal: 1\r\nConnection: close\r\n\r\n", true},
+        {"GET / HT", "GET / HTTP/1.1\r\nHost: -\r\nRefusal: 1\r\nConnection: close\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\nTarget: /\r\n\r\n", true},
+        {"POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nab",
+         "POST / HTTP/1.0\r\nTarget: /\r\nContent-Length: 5\r\n\r\nab", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct framing f;
+        framing_open(&f);
+        buf_reset(&out);
+        framing_feed(&f, bytes_of_str(cases[i].text), &out);
+        assert_int_equal(framing_end(&f, &out), cases[i].answered);
+        buf_put_u8(&out, 0);
+        assert_string_equal((const char *)out.data, cases[i].out);
+        framing_close(&f);
+    }
+}
+
+static void test_each_refusal_has_its_words(void **state)
+{
+    (void)state;
+    char text[160], before[160] = "";
+    for (int i = 0; i < FRAMING_REFUSALS; i++) {
+        assert_true(strlen(framing_refusal_text((enum framing_refusal)i, text)) > 10);
+        assert_string_not_equal(text, before);
+        memcpy(before, text, sizeof before);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    buf_init(&out, (size_t)1 << 20);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    buf_free(&out);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_what_is_used_gets_through),
+        cmocka_unit_test(test_requests_follow_each_other),
+        cmocka_unit_test(test_chunks_are_written_anew),
+        cmocka_unit_test(test_heads_that_are_refused),
+        cmocka_unit_test(test_lengths_that_are_refused),
+        cmocka_unit_test(test_chunks_that_are_refused),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_a_head_that_takes_too_long_is_refused),
+        cmocka_unit_test(test_an_end_is_an_end),
+        cmocka_unit_test(test_each_refusal_has_its_words),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

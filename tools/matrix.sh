@@ -1,0 +1,172 @@
+#!/bin/bash
+# matrix.sh: the README's two commands on each Debian that users have, from an empty system (`make matrix`; needs root).
+#
+#   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next
+#   TEST=all|live                  every test, or only the live tests of the plain build
+#   ONLY=word                      only tests with this word in their name
+#   FRESH=1                        makes the systems anew; else they are kept, and brought up to date once a day
+#   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed
+#   MIRROR=http://deb.debian.org/debian
+# STACK_PLUGINS_DIR and POSTDATE_TEST_… are passed on. A system is a chroot made by debootstrap, with the host's name server, proxy and
+# certificates. What runs in it has process ids and mounts of its own, which end with it, however it ends.
+# The table at the end is also in MATRIX_DIR/table. Exit: 0 when everything passed everywhere.
+set -u
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+MATRIX_DIR=${MATRIX_DIR:-/var/tmp/postdate-matrix}
+MIRROR=${MIRROR:-http://deb.debian.org/debian}
+TEST=${TEST:-all}
+source_in=/usr/src/postdate
+read -ra suites <<<"${SUITES:-bookworm trixie sid}"
+
+say() { echo "matrix: $*" >&2; }
+die() { say "$2"; exit "$1"; }
+
+# --- a system: made from nothing, or kept from the run before -------------------------------------------------------
+settle_in() { # root: what lets it reach the network as the host does
+    local root=$1 file
+    cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+    for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/*; do
+        if [[ -f $file ]] && grep -q Acquire "$file"; then
+            cp "$file" "$root/etc/apt/apt.conf.d/zz-host-${file##*/}"
+        fi
+    done
+    mkdir -p "$root/etc/ssl/certs"
+    [[ ! -f /etc/ssl/certs/ca-certificates.crt ]] || cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+    # The servers' packages would start system services, and these would be the host's.
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d"
+    # The README takes make for granted.
+    chroot "$root" "${clean_env[@]}" sh -c 'apt-get -qq update && apt-get -qq dist-upgrade -y && apt-get -qq install -y make'
+}
+
+# What is mounted in it by hand may be anybody's files.
+remove_system() { # root
+    ! grep -q " $1/" /proc/self/mounts || die 73 "$1 has something mounted in it: unmount that first"
+    rm -rf "$1"
+}
+
+make_system() { # suite
+    local root=$MATRIX_DIR/$1 new=$MATRIX_DIR/$1.unfinished
+    [[ ! ${FRESH:-} ]] || remove_system "$root"
+    if [[ -e $root && ! -e $root/.postdate-matrix ]]; then
+        # Made by hand: as good, when it is that Debian and apt works in it.
+        chroot "$root" apt-get --version >/dev/null 2>&1 || die 73 "$root is not a system that can be used: move it away"
+        say "$1: taking $root as it is (made by somebody else)"
+        touch -d '2 days ago' "$root/.postdate-matrix"
+    fi
+    if [[ ! -e $root ]]; then
+        say "$1: making an empty system in $root"
+        remove_system "$new"
+        debootstrap --variant=minbase "$1" "$new" "$MIRROR" >"$MATRIX_DIR/$1.debootstrap.log" 2>&1 ||
+            die 69 "$1: debootstrap failed; is $MIRROR there, and does it have $1? It said: $(tail -n 2 "$MATRIX_DIR/$1.debootstrap.log")"
+        touch -d '2 days ago' "$new/.postdate-matrix"
+        mv "$new" "$root"
+    fi
+    provide_devices "$root" || die 71 "$1: cannot mount in $root"
+    [[ ! $(find "$root/.postdate-matrix" -mmin -1440) ]] || return 0
+    settle_in "$root" >"$MATRIX_DIR/$1.apt.log" 2>&1 ||
+        die 69 "$1: apt-get failed; the end of $MATRIX_DIR/$1.apt.log: $(tail -n 2 "$MATRIX_DIR/$1.apt.log")"
+    touch "$root/.postdate-matrix"
+}
+
+# Nothing of the host's devices but these. Mounted in a mount namespace that ends with this process.
+provide_devices() { # root
+    local root=$1 name
+    # Itself a mount point, so that programs in there can have namespaces of their own.
+    mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount -t tmpfs -o mode=755 tmpfs "$root/dev" &&
+        mkdir "$root/dev/shm" "$root/dev/pts" && mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm" &&
+        mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$root/dev/pts" || return 1
+    for name in null zero full random urandom tty; do
+        touch "$root/dev/$name" && mount --bind "/dev/$name" "$root/dev/$name" || return 1
+    done
+    ln -s pts/ptmx "$root/dev/ptmx"
+    ln -s /proc/self/fd "$root/dev/fd"
+    for name in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${name%:*}" "$root/dev/${name#*:}"; done
+}
+
+# The checkout as it is, with what is not committed yet. What was built before stays.
+copy_source() { # root
+    local to=$1$source_in
+    mkdir -p "$to"
+    find "$to" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+    tar -C "$top" --exclude=./build --exclude=./.git --exclude=__pycache__ -cf - . | tar -C "$to" --no-same-owner -xf -
+}
+
+# --- a run, in namespaces of its own --------------------------------------------------------------------------------
+clean_env=(env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
+    DEBIAN_FRONTEND=noninteractive TERM="${TERM:-dumb}" TEST="$TEST" ONLY="${ONLY:-}")
+while IFS= read -r name; do
+    clean_env+=("$name=${!name}")
+done < <(compgen -e | grep -E -i '^(https?_proxy|no_proxy|SSL_CERT_FILE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS|STACK_PLUGINS_DIR|POSTDATE_(TEST|CANCEL|FUZZ)_.*)$')
+
+versions() { # root: of what users have
+    chroot "$1" "${clean_env[@]}" bash -c '
+        of() { dpkg-query -W -f "\${Version}" "$1" 2>/dev/null | sed "s/^[0-9]*://; s/[-+~].*//"; }
+        postgres=$(printf "%s\n" /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
+        echo "$(of rabbitmq-server)|$($postgres --version 2>/dev/null | cut -d " " -f 3)|$(of librabbitmq-dev)|$(of libmicrohttpd-dev)"'
+}
+
+run_suite() { # suite; fields of its row go to SUITE.row
+    local suite=$1 root=$MATRIX_DIR/$1 row=$MATRIX_DIR/$1.row log=$MATRIX_DIR/$1.log began=$SECONDS rc=0 demo tests=
+    echo "$suite|||||no system||" >"$row"
+    make_system "$suite" || exit
+    copy_source "$root" || die 74 "$suite: cannot copy the checkout"
+    in_system() { chroot "$root" "${clean_env[@]}" bash -c "cd $source_in && $1" </dev/null 2>&1 | tee -a "$log"; return "${PIPESTATUS[0]}"; }
+    : >"$log"
+    echo "$suite|||||did not end||" >"$row"
+    say "$suite: make demo"
+    in_system 'make demo'
+    rc=$?
+    demo="$([[ $rc -eq 0 ]] && echo ok || echo FAILED) in $((SECONDS - began)) s"
+    echo "$suite|$(versions "$root")|$demo||" >"$row"
+    say "$suite: make test"
+    in_system 'make test' || rc=1
+    tests=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
+    echo "$suite|$(versions "$root")|$demo|${tests:-did not run to its end}|$(((SECONDS - began + 30) / 60))" >"$row"
+    exit "$rc"
+}
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+table() {
+    local suite fields
+    {
+        echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|libmicrohttpd|demo|tests|minutes'
+        for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite|||||not run||"; done
+    } | while IFS='|' read -ra fields; do
+        printf '%-9s %-9s %-11s %-12s %-14s %-15s %-36s %s\n' "${fields[@]:0:7}" "${fields[7]:-}"
+    done
+}
+
+# A process id namespace ends with its first process, at once: no server and no mount outlives it.
+finish() {
+    trap '' INT TERM HUP
+    [[ ! $running ]] || { kill -KILL "$running" && wait "$running"; } 2>/dev/null
+    echo
+    table | tee "$MATRIX_DIR/table"
+}
+
+main() {
+    local suite result=0 running=
+    [[ $(id -u) -eq 0 ]] || die 77 "needs root, for chroots (try: sudo make matrix)"
+    [[ $TEST == all || $TEST == live ]] || die 64 "TEST=$TEST: allowed are all, live"
+    for suite in "${suites[@]}"; do
+        [[ $suite =~ ^[a-z]+$ ]] || die 64 "SUITES: $suite is not the name of a Debian (as in SUITES=\"bookworm trixie sid\")"
+    done
+    command -v debootstrap >/dev/null || "$top/tools/deps.sh" --only debootstrap || die 69 "debootstrap is missing: install it"
+    unshare --mount --pid --fork true 2>/dev/null || die 71 "namespaces for mounts and processes are not allowed here (in a container?)"
+    mkdir -p "$MATRIX_DIR" || die 73 "$MATRIX_DIR: cannot make this folder"
+    exec 8>"$MATRIX_DIR/lock"
+    flock -n 8 || die 75 "another one runs in $MATRIX_DIR"
+    for suite in "${suites[@]}"; do rm -f "$MATRIX_DIR/$suite.row"; done
+    trap 'finish; exit 130' INT TERM HUP
+    for suite in "${suites[@]}"; do
+        setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child -- "$0" --suite "$suite" 8>&- &
+        running=$!
+        wait "$running" || result=1
+        running=
+    done
+    finish
+    exit $result
+}
+
+if [[ ${1:-} == --suite ]]; then run_suite "$2"; else main; fi
