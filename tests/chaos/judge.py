@@ -10,7 +10,8 @@ from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, R
 # after RabbitMQ's start a gateway doubts what falls due until five seconds (RESTART_ELECTIONS_MS) after its own return.
 AFTERMATH_US = 5_000_000
 START_AFTERMATH_US = 8_000_000
-STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped')
+STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.node_killed', 'cluster.node_stopped', 'cluster.node_cut',
+          'cluster.node_hung', 'cluster.rolling_restart', 'cluster.target_leader_killed', 'cluster.intake_leader_killed')
 CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
