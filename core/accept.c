@@ -199,7 +199,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .on_conflict = d.controls.on_conflict,
         .hold = d.controls.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
-    if (reserved_check(out, rules->intake_queue, e) != 0)
+    if (reserved_check(out, rules, e) != 0)
         return -1;
     if (d.controls.has_hold)
         out->hold = d.controls.hold;

@@ -19,6 +19,7 @@ struct accept_route {
 struct accept_rules {
     const char
         *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    const char *intake_exchange;   /* "postdate" */
     const char *delivery_exchange; /* where a message goes that names none */
     const struct accept_route *routes;
     size_t route_count;

@@ -98,7 +98,7 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
         refuse(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
         return 0;
     }
-    if (reserved_check(m, s->parser.rules.intake_queue, &e) != 0) {
+    if (reserved_check(m, &s->parser.rules, &e) != 0) {
         refuse(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }

@@ -1,4 +1,5 @@
 #include "core/duration.h"
+#include "core/reserved.h"
 #include "core/timestamp.h"
 #include "core/wire.h"
 #include "gateway/base64.h"
@@ -310,5 +311,5 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     p->text = text;
     int result = json_message_read(p, object, a, out, e);
     json_decref(object);
-    return result;
+    return result == 0 ? reserved_check(out, &p->rules, e) : -1;
 }

@@ -177,15 +177,19 @@ static bool is_alone(const struct publisher *p)
 /* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
 static int compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
 {
+    const struct accept_rules rules = config_accept_rules(p->gateway->config);
     buf_reset(&p->properties);
+    /* What came by SQL was not looked at before, or not so closely. */
+    if (reserved_check(&h->message, &rules, e) != 0) {
+        if (p->transport)
+            gateway_settle(p->gateway, h, SETTLE_HOLD); /* to be refused when it is due */
+        else
+            publisher_refuse(p, h, e->text);
+        return 0;
+    }
     if (p->transport)
         return handover_compose(p, h, exchange, e);
     *exchange = h->message.exchange;
-    /* What came by SQL was not looked at before. */
-    if (reserved_check(&h->message, p->gateway->config->intake.queue, e) != 0) {
-        publisher_refuse(p, h, e->text);
-        return 0;
-    }
     if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
     publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);

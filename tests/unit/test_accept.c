@@ -14,6 +14,7 @@ static const struct accept_route routes[] = {{"orders.delayed", "orders"}, {"sec
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
     .intake_queue = INTAKE,
+    .intake_exchange = "postdate",
     .delivery_exchange = "postdate.delivery",
     .routes = routes,
     .route_count = COUNT_OF(routes),
