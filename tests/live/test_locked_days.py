@@ -242,3 +242,33 @@ class Janitor(Days):
         rows = int(p.value(f'select count(*) from postdate.{kept[1]}'))
         self.assertEqual(rows, count + 1)
         self.assertLess(before, 2 * count, 'it was counted once for stats, and not read once more')
+
+
+class Lookups(Days):
+    def test_a_message_by_id_reads_one_partition(self):
+        """The view, asked by an id alone, takes eight locks for each day there is."""
+        p = self.place(max_delay='60d')
+        first = p.value("select postdate.schedule('k', 'x', '30 days')")
+        self.assertEqual(p.psql(f"select postdate.reschedule('{first}', '40 days')"), [['rescheduled']])
+        s = p.session()
+
+        def locks(query):
+            s.run('begin')
+            rows = s.run(query)
+            n = int(s.run('select count(*) from pg_locks where pid = pg_backend_pid()')[0][0])
+            s.run('commit')
+            return rows, n
+
+        s.run('set role postdate_reader')
+        rows, few = locks(f"select id, state, convert_from(body, 'UTF8') from postdate.message('{first}')")
+        self.assertEqual((len(rows), rows[0][1:]), (1, ['scheduled', 'x']))
+        latest = rows[0][0]
+        self.assertNotEqual(latest, first)
+        self.assertEqual(locks(f"select id from postdate.message('{latest}')")[0], [[latest]])
+        self.assertEqual(locks("select id from postdate.message('00000000-0000-8000-8000-000000000000')")[0], [])
+        rows, bounded = locks(f"select state from postdate.messages where id = '{latest}' and due_at = postdate.id_due('{latest}')")
+        self.assertEqual(rows, [['scheduled']])
+        many = locks(f"select state from postdate.messages where id = '{latest}'")[1]
+        self.assertLess(max(few, bounded), 30, f'of one partition; the view alone takes {many}')
+        self.assertGreater(many, 60 * 8)
+        s.close()
