@@ -16,6 +16,7 @@
 #define ALONE_MS 250      /* answered and not confirmed: the address stands still */
 #define LOOK_EVERY_MS 50
 #define SWITCH_EVERY_MS 1000
+#define PARKED_EVERY_MS 500
 #define SUSPECTS 8          /* a channel is held up by one of the first that are unconfirmed */
 #define OTHERS_WAIT_MS 2000 /* the patient one is held up, and others are to be tried */
 #define KEPT_MS 1000        /* unconfirmed for so long, it may not take more memory than this: */
@@ -68,7 +69,13 @@ bool publisher_was_answered(struct publisher *p)
     if (now_ms - newest->published_ms < ALONE_MS)
         return false;
     address_book_stalled(addresses(p), newest, now_ms, 0);
+    wake_ring(&p->gateway->fast.wake);
     return true;
+}
+
+bool publisher_lags(const struct publisher *p, int64_t now_ms)
+{
+    return p->confirms.oldest && now_ms - p->confirms.oldest->published_ms > PING_MS;
 }
 
 void publisher_sent(struct publisher *p, struct held *h)
@@ -79,15 +86,17 @@ void publisher_sent(struct publisher *p, struct held *h)
         address_book_tried(addresses(p), h->address);
 }
 
-void publisher_left(struct publisher *p, uint64_t address, bool confirmed)
+void publisher_left(struct publisher *p, struct held *h, bool confirmed)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (p->transport || !address)
+    if (p->transport || !h->address)
         return;
     if (is_fast(p))
-        address_book_left(addresses(p), address, confirmed, now_ms);
+        address_book_left(addresses(p), h, confirmed, now_ms);
     else
-        address_book_try_ended(addresses(p), address, confirmed, now_ms);
+        address_book_try_ended(addresses(p), h->address, confirmed, now_ms);
+    if (!is_fast(p))
+        wake_ring(&p->gateway->fast.wake); /* some may be parked for that */
 }
 
 int64_t publisher_wait_until_ms(struct publisher *p, const struct held *h)
@@ -130,7 +139,7 @@ static void release(struct publisher *p, struct held *h)
 
 static void forget(struct publisher *p, struct held *ghost)
 {
-    publisher_left(p, ghost->address, false);
+    publisher_left(p, ghost, false);
     held_free(confirms_take(&p->confirms, ghost->tag, false));
 }
 
@@ -202,7 +211,7 @@ static void start_again(struct publisher *p, struct broker *b)
             continue;
         }
         h->in_doubt = true;
-        h->suspect = h->returned = false;
+        h->unproven = h->suspect = h->returned = false;
         h->next = list;
         list = h;
     }
@@ -247,6 +256,7 @@ static int on_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, st
     if (p->role == PUBLISHER_CAREFUL)
         address_book_wary(addresses(p), now_ms);
     address_book_stalled(addresses(p), newest, now_ms, PUBLISHER_AGAIN_MS);
+    wake_ring(&p->gateway->fast.wake);
     return err_set(e, ERR_BUSY, "a message holds up the channel");
 }
 
@@ -262,6 +272,10 @@ int publisher_watch(struct publisher *p, struct err *e)
         look(p, now_ms);
     if (is_fast(p))
         tell(p, now_ms);
+    if (is_fast(p) && now_ms - p->parked_ms > PARKED_EVERY_MS) {
+        p->parked_ms = now_ms;
+        address_book_look_again(addresses(p));
+    }
     int64_t since_ms = p->pinged_ms > p->heard_ms ? p->pinged_ms : p->heard_ms;
     if (p->pinging && now_ms - since_ms > limit_ms)
         return on_silence(p, now_ms, now_ms - since_ms, e);
