@@ -51,7 +51,9 @@ enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
 int cli_open(struct cli *cli, enum cli_schema schema);
 
-/* "postdate: text" on stderr; returns the exit code of the error. */
+/* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
+void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same; returns the exit code of the error. */
 int cli_fail(const struct err *e);
 
 /* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */
