@@ -35,6 +35,7 @@ static void print_rest(struct http *h, struct buf *out)
 {
     struct gateway *g = h->gateway;
     int64_t handed = atomic_load(&g->metrics.handed);
+    struct locked_days locked;
     print_gauge(out, "postdate_database_up",
                 "1 while the database answers, takes writes, and its schema fits.",
                 desk_why_not_ready(h->desk) == NULL);
@@ -49,6 +50,10 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
     print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
                 (double)atomic_load(&h->body_bytes));
+    if (g->transport != NULL)
+        print_gauge(out, "postdate_policy_in_the_way",
+                    "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
+                    atomic_load(&g->policy) == POLICY_IN_THE_WAY);
     if (handed >= 0 && g->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
