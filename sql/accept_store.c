@@ -177,8 +177,8 @@ static bool is_on_locked_day(const struct locked_days *days, const struct store_
             locked_days_has(days, message_id_due_ms(item->existing_id)));
 }
 
-/* Sets those aside that would be stored, or are to be compared with what is stored, on a day that is locked; and
- * the later ones of their keys, as their order counts. Returns how many more these are. */
+/* Sets those aside that would be stored, or are to be compared with what is stored, on a day that is locked;
+ * and the later ones of their keys, as their order counts. Returns how many more these are. */
 static size_t leave_out_locked(const struct locked_days *days, struct store_item *items, size_t count)
 {
     size_t left_out = 0;

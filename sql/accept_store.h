@@ -17,7 +17,7 @@ enum store_result {
     STORE_CONFLICT,  /* on_conflict reject, or replace of one that is already claimed: refuse it */
     STORE_REPLACED,  /* a later item of the same batch replaced it before it was stored: existing_id */
     STORE_SKIPPED,   /* left out by store_extra.before */
-    STORE_WAITS,     /* somebody's open transaction holds its key, or its day is locked: offer it again later */
+    STORE_WAITS, /* somebody's open transaction holds its key, or its day is locked: offer it again later */
 };
 
 struct store_item {
@@ -25,9 +25,9 @@ struct store_item {
                                 Where it was counted from "now", store_accept counts it again */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
-    enum store_result result;      /* out */
-    bool day_locked; /* out: it waits because somebody has locked the partition of its day, or because an earlier
-                        one of the same key does */
+    enum store_result result; /* out */
+    bool day_locked; /* out: it waits because somebody has locked the partition of its day, or because an
+                        earlier one of the same key does */
     struct message_id existing_id; /* out */
 };
 
@@ -51,8 +51,8 @@ struct store_session {
     int64_t suspect_since;     /* … after that redelivery */
 };
 
-/* What the last batches found locked, so that the next one does not wait for it. Owned by the caller; all zero
- * at first. */
+/* What the last batches found locked, so that the next one does not wait for it. Owned by the caller; all
+ * zero at first. */
 struct store_locks {
     struct locked_days days;
     int64_t read_ms; /* monotonic */

@@ -88,7 +88,8 @@ int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int6
     if (locked_days_read(c, &locked, e) != 0)
         return -1;
     err_clear(e);
-    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
+    for (n = 0;
+         n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
         int some = handed_exchanges(c, &piece, most, fn, ctx, e);
         n = some < 0 ? -1 : n + some;
     }

@@ -18,9 +18,9 @@ enum claim_kind {
 struct claim_request {
     enum claim_kind kind;
     int32_t instance;
-    int64_t horizon_ms; /* rows due to be tried up to this point in time */
-    int64_t floor_ms;     /* skip rows whose next_at lies before this; 0: a sweep */
-    struct due_range due; /* only what is due then: these partitions are touched, and no others */
+    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
+    int64_t floor_ms;         /* skip rows whose next_at lies before this; 0: a sweep */
+    struct due_range due;     /* only what is due then: these partitions are touched, and no others */
     int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
@@ -105,7 +105,8 @@ int settle_receipts_setup(struct pg *c, struct err *e);
 int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
 
-/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked. */
+/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked.
+ */
 struct claim_handed {
     int64_t now_ms, window_ms, most;
 };

@@ -62,7 +62,8 @@ static int release_piece(struct pg *c, const struct due_range *piece, int32_t id
 }
 
 /* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
-static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked, struct err *e)
+static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked,
+                         struct err *e)
 {
     struct due_range piece;
     bool asked = false;

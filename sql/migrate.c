@@ -154,7 +154,8 @@ int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_re
     if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
         return err_wrap(e, "waiting for another migration");
     int rc = migrate_locked(c, o, out, e);
-    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
     return rc;
 }
 

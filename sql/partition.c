@@ -85,7 +85,8 @@ static bool list_has(const struct partition_list *list, int64_t day)
 static int lock_partitions(struct pg *c, const char *timeout, struct err *e)
 {
     char text[120];
-    snprintf(text, sizeof text, "set lock_timeout = '%s'; select pg_advisory_lock(" PARTITION_LOCK ")", timeout);
+    snprintf(text, sizeof text, "set lock_timeout = '%s'; select pg_advisory_lock(" PARTITION_LOCK ")",
+             timeout);
     if (pg_exec(c, text, e) == 0)
         return 0;
     pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
@@ -95,7 +96,8 @@ static int lock_partitions(struct pg *c, const char *timeout, struct err *e)
 static void unlock_partitions(struct pg *c)
 {
     pg_rollback(c);
-    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
 }
 
 /* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */
@@ -187,17 +189,21 @@ int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *
     return others_turn ? 0 : made;
 }
 
-/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no more than one row of the
- * table, however large it is: what is not in message_kept was delivered within an hour of its due time. */
-static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
+ * more than one row of the table, however large it is: what is not in message_kept was delivered within an
+ * hour of its due time. */
+static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
+                             struct err *e)
 {
     static const char look[] =
         "select exists (select from postdate.%1$s where owner is null and settled_at is null)"
         " or exists (select from postdate.%1$s where owner is not null)"
         " or exists (select from unnest('{delivered,failed,cancelled,superseded}'::postdate.message_state[],"
         " array[%2$lld, %3$lld, %4$lld, %4$lld]::int8[]) k (state, ms) where exists"
-        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 ms'"
-        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 hour')))"
+        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
+        "ms'"
+        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
+        "hour')))"
         " or (exists (select from postdate.%1$s) and timestamptz '%5$s 00:00+00' + interval '1 hour'"
         " > now() - %2$lld * interval '1 ms')";
     char text[1400], unused[16], end[40];
@@ -263,8 +269,8 @@ static int drop_if_there(struct pg *c, const char *name, const struct retention 
     return rc;
 }
 
-/* As drop_settled. The lock is had for one partition at a time, and not while it is only looked at: a gateway that starts
- * needs it, too. */
+/* As drop_settled. The lock is had for one partition at a time, and not while it is only looked at: a gateway
+ * that starts needs it, too. */
 static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
     int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p, r, e) : 0;

@@ -106,7 +106,8 @@ static void print_locked(const struct locked_days *l)
     printf("locked       ");
     for (int i = 0; i < l->count && i < 3; i++)
         printf("%s%.10s", i > 0 ? ", " : "", timestamp_format(l->day_ms[i], time, sizeof time));
-    printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "", l->who);
+    printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "",
+           l->who);
 }
 
 static void print_health(const struct status_report *s)

@@ -258,9 +258,10 @@ void doctor_check_locks(struct doctor *d)
         return;
     }
     if (locked.all || locked.count > 0) {
-        doctor_report(d, FINDING_WARN, "database.locks", "%s locked by %s: messages due then wait, all else goes on",
-                      locked.all ? "postdate.message is" : timestamp_format(locked.day_ms[0], day, sizeof day),
-                      locked.who);
+        doctor_report(
+            d, FINDING_WARN, "database.locks", "%s locked by %s: messages due then wait, all else goes on",
+            locked.all ? "postdate.message is" : timestamp_format(locked.day_ms[0], day, sizeof day),
+            locked.who);
         doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
         return;
     }
@@ -271,11 +272,13 @@ void doctor_check_locks(struct doctor *d)
         return;
     }
     doctor_report(d, FINDING_WARN, "database.locks",
-                  "there are %" PRId64 ", and a query of postdate.messages without a range of due_at takes %" PRId64
+                  "there are %" PRId64
+                  ", and a query of postdate.messages without a range of due_at takes %" PRId64
                   " of them: few can run at the same time",
                   all, l.all_days);
     doctor_remedy(d,
-                  "alter system set max_locks_per_transaction = %" PRId64 ", and restart the server; or ask by "
+                  "alter system set max_locks_per_transaction = %" PRId64
+                  ", and restart the server; or ask by "
                   "postdate.message(ID) and with a range of due_at; or lower delivery.max_delay",
                   (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
 }

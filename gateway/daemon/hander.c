@@ -25,7 +25,7 @@ struct hander {
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
     int64_t look_sent_ns;     /* claimed_hear_clock */
     size_t look_bytes;
-    int put_back; /* of this look, because their exchange could not be asked for now */
+    int put_back;     /* of this look, because their exchange could not be asked for now */
     int64_t noted_ms; /* up to when the database knows that this gateway claims */
     struct locks locks;
     struct bindings bindings;
