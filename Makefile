@@ -136,6 +136,8 @@ $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(cal
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
 $(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
 $(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
+$(BUILD)/tests/test_tenure: UNIT_LIBS = $(call object,gateway/daemon/tenure.c) $(call LIB,core)
+$(BUILD)/tests/test_tenure: $(call object,gateway/daemon/tenure.c)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 

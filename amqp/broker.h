@@ -76,6 +76,8 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
                          struct err *e); /* durable, not exclusive */
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
+int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
+                                        size_t arg_count, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 /* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;
@@ -100,6 +102,12 @@ int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, str
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e);
+/* Several at once, with that prefetch each. */
+struct broker_consumer {
+    const char *queue, *tag;
+};
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
@@ -115,6 +123,11 @@ int broker_confirm_select(struct broker *b, struct err *e);
  * any other function on b (also broker_has_pending, broker_next_event). Call this one when none of them
  * follows soon. */
 int broker_flush(struct broker *b, struct err *e);
+
+/* Asks for a BROKER_EVENT_PONG without waiting for it. The server's channel answers after all that was sent
+ * before, unless it is held up: a queue of the quorum kind without a leader does that to the whole channel,
+ * either at the first publish that the channel sends to it, or once 32 are unconfirmed (credit flow). */
+int broker_ping(struct broker *b, struct err *e);
 
 /* Publishes; properties are raw AMQP bytes (core/wire.h), checked and measured before the first byte is sent,
  * so that an unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the
@@ -134,6 +147,7 @@ enum broker_event_kind {
     BROKER_EVENT_CANCELLED, /* the server ended a consumer (its queue was deleted or failed over) */
     BROKER_EVENT_BLOCKED,   /* the broker asks to stop publishing (memory or disk alarm) */
     BROKER_EVENT_UNBLOCKED,
+    BROKER_EVENT_PONG, /* to a broker_ping */
 };
 
 struct broker_event {

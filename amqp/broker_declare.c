@@ -1,5 +1,6 @@
 /* Requests that wait for their answer: declaring, binding, consuming, confirm mode; and acknowledgements. */
 #include "amqp/broker_internal.h"
+#include "core/clock.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -157,13 +158,23 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
 
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
 {
-    char what[WHAT_MAX];
+    return broker_declare_exclusive_queue_with(b, name, NULL, 0, e);
+}
 
-    if (check_name("queue", name, e) || broker_begin(b, e)) {
+int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
+                                        size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "declare queue '%s'", name);
+    if (check_name("queue", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
+        broker_begin(b, e)) {
         return -1;
     }
-    snprintf(what, sizeof(what), "declare queue '%s'", name);
-    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1};
+    amqp_queue_declare_t m = {
+        .queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1, .arguments = table};
     return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
 }
 
@@ -236,22 +247,53 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
     return request(b, AMQP_EXCHANGE_BIND_METHOD, &m, what, e);
 }
 
+/* All before the first answer: the server may have to do a lot with what it delivers from then on. */
+static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                          struct err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(consumers[i].queue),
+                                  .consumer_tag = amqp_cstring_bytes(consumers[i].tag)};
+        const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, 0, "consume");
+        if (broker_send_method(b, &c, e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e)
+{
+    amqp_basic_qos_t qos = {.prefetch_count = prefetch};
+
+    for (size_t i = 0; i < count; i++) {
+        if (check_name("queue", consumers[i].queue, e) || check_name("consumer tag", consumers[i].tag, e)) {
+            return -1;
+        }
+    }
+    if (broker_begin(b, e) || request(b, AMQP_BASIC_QOS_METHOD, &qos, "set the prefetch", e) ||
+        send_consumers(b, consumers, count, e)) {
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char what[WHAT_MAX];
+        snprintf(what, sizeof(what), "consume from queue '%s'", consumers[i].queue);
+        const struct broker_call c =
+            call_of(AMQP_BASIC_CONSUME_METHOD, NULL, AMQP_BASIC_CONSUME_OK_METHOD, what);
+        if (broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e)
 {
-    char what[WHAT_MAX];
+    const struct broker_consumer one = {queue, consumer_tag};
 
-    if (check_name("queue", queue, e) || check_name("consumer tag", consumer_tag, e) || broker_begin(b, e)) {
-        return -1;
-    }
-    snprintf(what, sizeof(what), "consume from queue '%s'", queue);
-    amqp_basic_qos_t qos = {.prefetch_count = prefetch};
-    amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(queue),
-                              .consumer_tag = amqp_cstring_bytes(consumer_tag)};
-    return request(b, AMQP_BASIC_QOS_METHOD, &qos, what, e) ||
-                   request(b, AMQP_BASIC_CONSUME_METHOD, &m, what, e)
-               ? -1
-               : 0;
+    return broker_consume_all(b, &one, 1, prefetch, e);
 }
 
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e)

@@ -150,7 +150,7 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
     if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
         return -1;
     }
-    uint64_t size;
+    uint64_t size = 0;
     if (read_header(b, &frame, &size, e) ||
         copy_bytes(b, arena, properties_of(&frame), &event->properties, e)) {
         return -1;
@@ -242,6 +242,9 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
         event->kind = BROKER_EVENT_CANCELLED;
         return copy(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
     }
+    case AMQP_BASIC_QOS_OK_METHOD:
+        event->kind = BROKER_EVENT_PONG;
+        return 1;
     case AMQP_CHANNEL_FLOW_METHOD: {
         const amqp_channel_flow_t *m = method->decoded;
         amqp_channel_flow_ok_t ok = {.active = m->active};

@@ -13,7 +13,6 @@
 #define FRAME_HEAD 7 /* type, channel, size */
 #define METHOD_ID 4
 #define METHOD_MAX 16384 /* requests of ours, with their arguments */
-#define CALL_TIMEOUT_MS 10000
 
 static uint32_t read_u32(const uint8_t *p)
 {
@@ -221,5 +220,5 @@ int broker_request_until(struct broker *b, const struct broker_call *c, int64_t 
 
 int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e)
 {
-    return broker_request_until(b, c, clock_monotonic_ns() + CALL_TIMEOUT_MS * INT64_C(1000000), answer, e);
+    return broker_request_until(b, c, clock_monotonic_ns() + BROKER_CALL_NS, answer, e);
 }

@@ -28,8 +28,9 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
-#define BROKER_FRAME_OVERHEAD 8 /* type, channel, size, end mark */
+#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
+#define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
 #define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
 #define BROKER_KEPT_MAX (256u * 1024 * 1024) /* what may come while a request waits for its answer */
 #define BROKER_NAME_MAX 255                  /* AMQP short strings */

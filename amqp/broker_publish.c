@@ -15,6 +15,17 @@ int broker_flush(struct broker *b, struct err *e)
     return b->dead ? broker_begin(b, e) : broker_flush_until(b, "send", INT64_MAX, e);
 }
 
+int broker_ping(struct broker *b, struct err *e)
+{
+    amqp_basic_qos_t qos = {0}; /* for consumers, which this channel has none of */
+
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    int status = amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_BASIC_QOS_METHOD, &qos);
+    return status < 0 ? broker_fail_send(b, status, "ping", e) : 0;
+}
+
 /* What would make the server or the library give up the connection is refused here, before the first byte. */
 static int check_message(const struct broker *b, struct bytes exchange, struct bytes routing_key,
                          struct bytes properties, struct err *e)

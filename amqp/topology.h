@@ -23,13 +23,17 @@ struct topology {
     size_t route_count;
 };
 
-/* Declares all of it. `expired_queue_out` (size >= 256) receives the name of the second intake queue. */
-int topology_declare(struct broker *b, const struct topology *t, char *expired_queue_out, size_t out_size,
-                     struct err *e);
+struct topology_found {
+    char expired_queue[300]; /* the name of the second intake queue */
+    char older[800];         /* "'a', 'b'": queues that an older release declared, with fewer arguments */
+};
 
-/* Declares one of its queues, by its name: intake_queue, rejected_queue, "<intake_queue>.expired", or
- * TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works without
- * it. */
+/* Declares all of it. Queues that an older release declared are used as they are. */
+int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
+
+/* Declares one of its queues. 1: it is an older release's, and stays as it is. By its name: intake_queue,
+ * rejected_queue, "<intake_queue>.expired", or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the
+ * thread that reads it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
 
 /* TOPOLOGY_RECEIPT_QUEUE. One of its consumers gets all of it, the others wait for their turn

@@ -94,10 +94,19 @@ static struct bytes delivery_exchange(const struct accept_rules *rules, const st
     return bytes_of_str(rules->delivery_exchange);
 }
 
+/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
+ * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
+ * next delivery of the same one has others. */
+static bool is_of_delivery(struct bytes name)
+{
+    return bytes_equal_str(name, "x-delivery-count") || bytes_equal_str(name, "x-acquired-count") ||
+           bytes_start_with_str(name, "x-opt-rabbitmq-");
+}
+
 static bool is_removed(const struct draft *d, struct bytes name)
 {
     return bytes_start_with_str(name, "x-opt-delivery-") || bytes_start_with_str(name, "x-postdate-") ||
-           bytes_equal_str(name, "x-delivery-count") || deadletter_drops(&d->death, name);
+           is_of_delivery(name) || deadletter_drops(&d->death, name);
 }
 
 static void put_headers(const struct draft *d, struct buf *out)
@@ -138,7 +147,7 @@ static int encode(const struct draft *d, struct arena *arena, struct bytes *out,
     p.headers = buf_bytes(&headers);
     if (p.headers.len > 0)
         p.flags |= WIRE_HEADERS;
-    else /* a redelivery may have had the broker's x-delivery-count alone: it must look like the first
+    else /* a redelivery may have had the broker's headers alone: it must look like the first
             delivery */
         p.flags &= (uint16_t)~WIRE_HEADERS;
     /* RabbitMQ closes the channel for a user_id that isn't the publishing connection's own. */
@@ -190,7 +199,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .on_conflict = d.controls.on_conflict,
         .hold = d.controls.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
-    if (reserved_check(out, rules->intake_queue, e) != 0)
+    if (reserved_check(out, rules, e) != 0)
         return -1;
     if (d.controls.has_hold)
         out->hold = d.controls.hold;

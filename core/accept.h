@@ -19,6 +19,7 @@ struct accept_route {
 struct accept_rules {
     const char
         *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    const char *intake_exchange;   /* "postdate" */
     const char *delivery_exchange; /* where a message goes that names none */
     const struct accept_route *routes;
     size_t route_count;
@@ -47,7 +48,8 @@ struct accept_input {
  * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
  * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
  * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at
- * once), but not before 1970. Headers: x-opt-delivery-*, x-postdate-* and x-delivery-count are removed; a
+ * once), but not before 1970. Headers: x-opt-delivery-*, x-postdate-* and what RabbitMQ adds to a delivery
+ * (x-delivery-count, x-acquired-count, x-opt-rabbitmq-*) are removed; a
  * positive x-delay is negated (as the delayed-message plugin does) and kept, everything else is kept byte for
  * byte. user_id moves to the header x-postdate-user-id. Dead-letter marks made by intake_queue are removed
  * and the original expiration and exchange restored. hold: HOLD_GATEWAY with an expiration; else as

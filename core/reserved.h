@@ -1,9 +1,11 @@
-/* Queues that messages must not be delivered to: those through which the gateway takes messages, orders and
- * receipts. It publishes with its own login, so the default exchange, which reaches every queue by its name,
- * would let a publisher with few rights speak to them with the gateway's. Pure. */
+/* Exchanges and queues that messages must not be delivered to: those through which the gateway takes
+ * messages, orders and receipts, and those in which messages wait. It publishes with its own login, so a
+ * publisher with few rights would speak to them with the gateway's: by their names, or through the default
+ * exchange, which reaches every queue by its name. Pure. */
 #ifndef POSTDATE_CORE_RESERVED_H
 #define POSTDATE_CORE_RESERVED_H
 
+#include "core/accept.h"
 #include "core/bytes.h"
 #include "core/err.h"
 #include "core/message.h"
@@ -12,7 +14,12 @@
 /* Names that begin with "postdate." or with the intake queue's name. */
 bool reserved_queue(struct bytes name, const char *intake_queue);
 
-/* -1 with ERR_REJECT: m goes to the default exchange, and its routing key, CC or BCC names such a queue. */
-int reserved_check(const struct message *m, const char *intake_queue, struct err *e);
+/* Names that begin with "postdate.", and the exchanges of the intake; but not those that the configuration
+ * names as delivery exchanges. */
+bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
+
+/* -1 with ERR_REJECT: m goes to such an exchange; or to the default exchange, and its routing key, CC or BCC
+ * names such a queue. */
+int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e);
 
 #endif

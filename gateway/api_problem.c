@@ -36,6 +36,7 @@ static const struct problem {
     [API_IDEMPOTENCY_MISMATCH] = {422, URN "idempotency-mismatch",
                                   "The Idempotency-Key was used for another request", 0},
     [API_KEY_LOCKED] = {503, URN "key-locked", "The key is held by an open transaction", 1},
+    [API_DAY_LOCKED] = {503, URN "day-locked", "The day on which it is due is locked in the database", 5},
     [API_OVERLOADED] = {503, URN "overloaded", "Too much at once", 1},
     [API_DATABASE_AWAY] = {503, URN "database-away", "The database does not answer", 2},
     [API_UNKNOWN_OUTCOME] = {503, URN "unknown-outcome", "It may or may not have happened", 2},

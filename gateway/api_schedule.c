@@ -98,7 +98,7 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
         refuse(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
         return 0;
     }
-    if (reserved_check(m, s->parser.rules.intake_queue, &e) != 0) {
+    if (reserved_check(m, &s->parser.rules, &e) != 0) {
         refuse(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }
@@ -176,6 +176,10 @@ static enum api_problem item_problem(const struct store_item *item, char *text, 
     char key[300], id[MESSAGE_ID_TEXT_SIZE];
     bytes_printable(item->message.key, key, sizeof key);
     message_id_format(item->existing_id, id);
+    if (item->day_locked) {
+        snprintf(text, size, "somebody has locked the table of the day on which the message is due");
+        return API_DAY_LOCKED;
+    }
     if (item->result == STORE_WAITS) {
         snprintf(text, size, "key \"%s\" is held by somebody's open transaction", key);
         return API_KEY_LOCKED;

@@ -91,7 +91,10 @@ bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value)
 
 static int hex_digit(uint8_t c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 bool json_raw_is(struct bytes name, const char *word)
@@ -256,8 +259,8 @@ static int check_holes(const struct reader *r, enum json_fault *fault, struct er
     json_error_t why;
     for (size_t i = 0; i < r->hole_count; i++) {
         bool no_memory;
-        json_t *value = json_memory_load(r->holes[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL,
-                                         &no_memory, &why);
+        json_t *value =
+            json_memory_load(r->holes[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &no_memory, &why);
         bool fine = value != NULL;
         json_decref(value);
         if (fine)
@@ -277,7 +280,8 @@ static json_t *load(struct reader *r, enum json_fault *fault, struct err *e)
     if (find_holes(r, r->text, true) != 0)
         return NULL;
     struct json_memory_scope outer = json_memory_begin();
-    json_t *value = json_load_callback(give, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    json_t *value =
+        json_load_callback(give, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     bool no_memory = json_memory_end(outer);
     if (!no_memory && value == NULL) {
         *fault = JSON_FAULT_SYNTAX;

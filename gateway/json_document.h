@@ -12,8 +12,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#define JSON_DOCUMENT_DEPTH_MAX 64                    /* nesting of the whole text */
-#define JSON_DOCUMENT_VALUES_MAX ((size_t)500 * 1000) /* values in it: parsed, one takes many times its text */
+#define JSON_DOCUMENT_DEPTH_MAX 64 /* nesting of the whole text */
+#define JSON_DOCUMENT_VALUES_MAX                                                                             \
+    ((size_t)500 * 1000) /* values in it: parsed, one takes many times its text */
 
 enum json_fault {
     JSON_FAULT_SYNTAX, /* it is not JSON */

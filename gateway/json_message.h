@@ -22,7 +22,7 @@ struct json_parser {
     struct accept_rules
         rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties, broker_holds_all */
     int64_t now_ms;            /* delays count from here; set it before each batch */
-    struct bytes text; /* what the objects come from; json_message_parse sets it itself */
+    struct bytes text;         /* what the objects come from; json_message_parse sets it itself */
     struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
     struct buf properties, headers;
 };

@@ -49,6 +49,7 @@ static int check_candidates(struct pg *c, struct store_item **candidates, const 
         struct message_id id = pg_id(r, row, 1);
         if (item->result != STORE_ACCEPTED || !message_id_is_ours(id))
             continue;
+        item->existing_id = id; /* should its day be locked */
         int same = is_same(c, item, id, e);
         if (same < 0)
             return -1;

@@ -5,6 +5,10 @@
 #include "sql/accept_store.h"
 #include "sql/pg_internal.h"
 
+/* How long storing waits for a table that somebody has locked (redelivery_seen.sql has it, too). Then the
+ * messages that are due on such a day wait, and the others are stored. */
+#define ACCEPT_LOCK_TIMEOUT "100ms"
+
 /* Marks items whose message is stored already STORE_DUPLICATE, if they are redelivered or may be. Inside the
  * transaction, before anything else: what others store is waited for. */
 int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,

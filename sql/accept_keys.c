@@ -321,7 +321,7 @@ int accept_keys(struct pg *c, const struct store_options *o, struct store_item *
     if (rc == 0)
         rc = decide_all(&k, e);
     if (rc == 0)
-        rc = pg_exec(c, "set local lock_timeout = 0", e);
+        rc = pg_exec(c, "set local lock_timeout = '" ACCEPT_LOCK_TIMEOUT "'", e);
     keyed_close(&k);
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "sql/accept_store.h"
 
+#include "core/clock.h"
 #include "core/timestamp.h"
 #include "sql/accept_internal.h"
 #include "sql_embedded.h"
@@ -11,6 +12,8 @@
 #define STORE_IDLE_MS "2500"
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
+#define LOCKS_MS 500      /* for how long what was found locked is taken to be so */
+#define LOCKS_FOUND_MAX 3 /* tries, each without the days that were found locked in the one before */
 
 static const char copy_statement[] =
     "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body)"
@@ -142,15 +145,20 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     return rc;
 }
 
-static void count_from(struct message *m, int64_t now_ms)
+/* Once for each item: the id of what is offered again must not change. */
+static void settle_due(struct store_item *item, int64_t now_ms)
 {
-    if (m->counted_from_ms == 0)
+    struct message *m = &item->message;
+    if (item->due_is_settled)
         return;
-    m->due_ms += now_ms - m->counted_from_ms;
+    item->due_is_settled = true;
+    if (m->counted_from_ms != 0)
+        m->due_ms += now_ms - m->counted_from_ms;
+    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
+        m->due_ms = now_ms;
     if (m->due_ms > TIMESTAMP_MAX_MS)
         m->due_ms = TIMESTAMP_MAX_MS;
     m->id = message_id_move(m->id, m->due_ms);
-    m->counted_from_ms = 0;
 }
 
 static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
@@ -167,21 +175,76 @@ static int store_in_transaction(struct pg *c, const struct store_options *o, str
                : -1;
 }
 
-int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
-                 struct err *e)
+static bool is_on_locked_day(const struct locked_days *days, const struct store_item *item)
+{
+    return locked_days_has(days, item->message.due_ms) ||
+           (message_id_is_ours(item->existing_id) &&
+            locked_days_has(days, message_id_due_ms(item->existing_id)));
+}
+
+/* Sets those aside that would be stored, or are to be compared with what is stored, on a day that is locked;
+ * and the later ones of their keys, as their order counts. Returns how many more these are. */
+static size_t leave_out_locked(const struct locked_days *days, struct store_item *items, size_t count)
+{
+    size_t left_out = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct message *m = &items[i].message;
+        if (items[i].day_locked || !is_on_locked_day(days, &items[i]))
+            continue;
+        for (size_t j = i; j < count; j++) {
+            const struct message *n = &items[j].message;
+            if (items[j].day_locked || (j > i && (!m->key.len || !bytes_equal(n->key, m->key) ||
+                                                  !bytes_equal(n->exchange, m->exchange))))
+                continue;
+            items[j].day_locked = true;
+            left_out++;
+        }
+    }
+    return left_out;
+}
+
+static int store_once(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                      struct err *e)
 {
     const struct store_session before = o->session ? *o->session : (struct store_session){0};
     for (size_t i = 0; i < count; i++)
-        items[i].result = STORE_ACCEPTED;
-    if (pg_begin_at(c, e) != 0)
+        items[i].result = items[i].day_locked ? STORE_WAITS : STORE_ACCEPTED;
+    if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++)
-        count_from(&items[i].message, store_begun_ms(c));
+        settle_due(&items[i], store_begun_ms(c));
     if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     if (o->session)
         *o->session = before; /* they are still to be looked up */
+    return -1;
+}
+
+static int read_locks(struct pg *c, struct store_locks *l, struct err *e)
+{
+    l->read_ms = clock_monotonic_ms();
+    return locked_days_read(c, &l->days, e);
+}
+
+int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                 struct err *e)
+{
+    struct store_locks own = {0}, *l = o->locks ? o->locks : &own;
+    for (size_t i = 0; i < count; i++)
+        items[i].day_locked = false;
+    if (l->days.count > 0 && clock_monotonic_ms() - l->read_ms >= LOCKS_MS && read_locks(c, l, e) != 0)
+        return -1;
+    if (l->days.count > 0)
+        leave_out_locked(&l->days, items, count);
+    for (int i = 0; i <= LOCKS_FOUND_MAX; i++) {
+        if (store_once(c, o, items, count, e) == 0)
+            return 0;
+        bool locked_out = pg_is_locked_out(c);
+        if (!locked_out || read_locks(c, l, &(struct err){0}) != 0 || l->days.all ||
+            leave_out_locked(&l->days, items, count) == 0)
+            return -1;
+    }
     return -1;
 }
 

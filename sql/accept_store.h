@@ -4,6 +4,7 @@
 
 #include "core/err.h"
 #include "core/message.h"
+#include "sql/locked.h"
 #include "sql/pg.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,15 +17,17 @@ enum store_result {
     STORE_CONFLICT,  /* on_conflict reject, or replace of one that is already claimed: refuse it */
     STORE_REPLACED,  /* a later item of the same batch replaced it before it was stored: existing_id */
     STORE_SKIPPED,   /* left out by store_extra.before */
-    STORE_WAITS,     /* somebody's open transaction holds its key: offer it again later */
+    STORE_WAITS, /* somebody's open transaction holds its key, or its day is locked: offer it again later */
 };
 
 struct store_item {
-    struct message message;  /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC).
-                                Where it was counted from "now", store_accept counts it again */
+    struct message message;  /* id is set by the caller, from due_ms; store_accept may move both */
+    bool due_is_settled;     /* in: false; set when store_accept has seen it */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
-    enum store_result result;      /* out */
+    enum store_result result; /* out */
+    bool day_locked; /* out: it waits because somebody has locked the partition of its day, or because an
+                        earlier one of the same key does */
     struct message_id existing_id; /* out */
 };
 
@@ -48,16 +51,25 @@ struct store_session {
     int64_t suspect_since;     /* … after that redelivery */
 };
 
+/* What the last batches found locked, so that the next one does not wait for it. Owned by the caller; all
+ * zero at first. */
+struct store_locks {
+    struct locked_days days;
+    int64_t read_ms; /* monotonic */
+};
+
 struct store_options {
     int64_t
         key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
     struct store_session *session;   /* NULL: not from AMQP */
     const struct store_extra *extra; /* NULL: nothing more */
+    struct store_locks *locks;       /* NULL: each batch finds out by itself */
 };
 
 /* A delay counts from the database's clock as the transaction begins. The request for that leaves after the
- * caller had the message, so the delay is never too short, whatever stood still or was set in between. Only
- * the first try counts: what is offered again keeps its due time and its id.
+ * caller had the message, so the delay is never too short, whatever stood still or was set in between. What
+ * was due before then is due at once. Only the first try counts: what is offered again keeps its due time and
+ * its id.
  *
  * Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get
  * their result. ERR_AWAY and ERR_BUSY: try again; ERR_REJECT: the batch contains something Postgres refuses:

@@ -88,23 +88,42 @@ int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int6
     if (locked_days_read(c, &locked, e) != 0)
         return -1;
     err_clear(e);
-    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
+    for (n = 0;
+         n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
         int some = handed_exchanges(c, &piece, most, fn, ctx, e);
         n = some < 0 ? -1 : n + some;
     }
     return n;
 }
 
-int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e)
+static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
 {
-    const struct due_range days = handed_days(now_ms, window_ms);
     struct pg_params p = {0};
-    pg_add_time(&p, days.from_ms);
-    pg_add_time(&p, days.to_ms - 1);
+    pg_add_time(&p, days->from_ms);
+    pg_add_time(&p, days->to_ms - 1);
     pg_add_int8(&p, most);
     PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
     PQclear(r);
+    return n;
+}
+
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
+{
+    struct due_range left = handed_days(q->now_ms, q->window_ms), piece;
+    struct locked_days locked;
+    int64_t n = count_handed(c, &left, q->most, e);
+    *partly = false;
+    if (n >= 0 || !pg_is_locked_out(c))
+        return n;
+    if (locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    *partly = true;
+    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) {
+        int64_t some = count_handed(c, &piece, q->most, e);
+        n = some < 0 ? -1 : n + some;
+    }
     return n;
 }
 

@@ -18,9 +18,9 @@ enum claim_kind {
 struct claim_request {
     enum claim_kind kind;
     int32_t instance;
-    int64_t horizon_ms; /* rows due to be tried up to this point in time */
-    int64_t floor_ms;     /* skip rows whose next_at lies before this; 0: a sweep */
-    struct due_range due; /* only what is due then: these partitions are touched, and no others */
+    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
+    int64_t floor_ms;         /* skip rows whose next_at lies before this; 0: a sweep */
+    struct due_range due;     /* only what is due then: these partitions are touched, and no others */
     int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
@@ -51,20 +51,21 @@ enum settle_kind {
     SETTLE_HANDED_FINAL, /* the same without receipts: nothing more will be known of it */
     SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
                         waiting room */
+    SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
     SETTLE_PUT_BACK, /* not a byte was sent: scheduled as before */
 };
 
 struct settle_item {
     struct message_id id;
     enum settle_kind kind;
-    bool was_in_doubt;  /* for PUT_BACK: stays `claimed` */
-    int64_t next_at_ms; /* RETRY, IN_DOUBT */
-    const char *error;  /* RETRY, IN_DOUBT, FAILED; NULL: none */
+    bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
+    int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT */
+    const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
 };
 
-/* Settles items that `instance` owns; others (taken over meanwhile) are left alone without an error. One
- * statement for what was delivered and one for the rest. ERR_BUSY: somebody's lock was in the way; nothing
- * was settled. Needs settle_setup. */
+/* Settles items that `instance` owns (0: those that were in doubt and that nobody owns any more); others
+ * (taken over meanwhile) are left alone without an error. One statement for what was delivered and one for
+ * the rest. ERR_BUSY: somebody's lock was in the way; nothing was settled. Needs settle_setup. */
 int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e);
 
 /* The same, for a batch in which somebody holds a row: settles those that are free, and tells which
@@ -104,8 +105,12 @@ int settle_receipts_setup(struct pg *c, struct err *e);
 int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
 
-/* How many messages the broker holds now, counted up to most. */
-int64_t claim_count_handed(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most, struct err *e);
+/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked.
+ */
+struct claim_handed {
+    int64_t now_ms, window_ms, most;
+};
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
 
 /* Claims for the broker will be due up to until_ms; *out_ms: up to when that is known by now (past until_ms).
  * Committed, before any such claim: who takes over looks as far ahead (sql/instance.c). */

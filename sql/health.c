@@ -1,5 +1,6 @@
 #include "sql/health.h"
 
+#include "sql/locked.h"
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
 
@@ -131,6 +132,18 @@ int health_partitions(struct pg *c, struct health_partitions *out, struct err *e
     return 0;
 }
 
+int health_locks(struct pg *c, struct health_locks *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_health_locks, NULL, e);
+    if (!r)
+        return -1;
+    out->all_days = pg_int8(r, 0, 0);
+    out->per_transaction = pg_int8(r, 0, 1);
+    out->transactions = pg_int8(r, 0, 2);
+    PQclear(r);
+    return 0;
+}
+
 int health_oldest_transaction(struct pg *c, struct health_open_transaction *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_health_open, NULL, e);
@@ -143,16 +156,34 @@ int health_oldest_transaction(struct pg *c, struct health_open_transaction *out,
     return 0;
 }
 
+static int count_handed(struct pg *c, const struct locked_days *locked, struct due_range left, int64_t most,
+                        int64_t *out, struct err *e)
+{
+    struct due_range piece;
+    *out = 0;
+    while (*out < most && locked_days_piece(locked, &left, &piece)) {
+        struct pg_params p = {0};
+        pg_add_time(&p, piece.from_ms);
+        pg_add_time(&p, piece.to_ms - 1);
+        pg_add_int8(&p, most - *out);
+        PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
+        if (!r)
+            return -1;
+        *out += pg_int8(r, 0, 0);
+        PQclear(r);
+    }
+    return 0;
+}
+
 int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_handed *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, grace_ms);
-    pg_add_int8(&p, most);
-    PGresult *r = pg_query(c, sql_query_health_handed, &p, e);
-    if (!r)
+    struct locked_days locked;
+    struct due_range days;
+    int64_t now_ms;
+    if (claimed_days(c, &now_ms, &days, e) != 0 || locked_days_read(c, &locked, e) != 0)
         return -1;
-    out->waiting = pg_int8(r, 0, 0);
-    out->without_receipt = pg_int8(r, 0, 1);
-    PQclear(r);
-    return 0;
+    const struct due_range ahead = {now_ms + 2000, days.to_ms}, past = {days.from_ms, now_ms - grace_ms};
+    return count_handed(c, &locked, ahead, most, &out->waiting, e) == 0
+               ? count_handed(c, &locked, past, most, &out->without_receipt, e)
+               : -1;
 }

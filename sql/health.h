@@ -60,6 +60,13 @@ struct health_partitions {
 };
 int health_partitions(struct pg *c, struct health_partitions *out, struct err *e);
 
+struct health_locks {
+    int64_t all_days;        /* that one query takes that is not bounded to some days */
+    int64_t per_transaction; /* max_locks_per_transaction … */
+    int64_t transactions;    /* … times this is how many there are */
+};
+int health_locks(struct pg *c, struct health_locks *out, struct err *e);
+
 struct health_open_transaction {
     int64_t age_ms; /* -1: none */
     char who[256];

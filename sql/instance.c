@@ -6,8 +6,6 @@
 #include "sql/pg_internal.h"
 #include "sql_embedded.h"
 
-#define HORIZON_MS (2 * DAY_MS) /* nothing that a gateway waits with itself is claimed further ahead */
-
 static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
 {
     struct pg_params p = {0};
@@ -52,21 +50,6 @@ int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
     return run_with_id(c, sql_query_instance_heartbeat, id, e);
 }
 
-/* All days in which something may be claimed. */
-static int claimed_range(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_claims_range, NULL, e);
-    if (!r)
-        return -1;
-    int64_t until_ms = pg_time_ms(r, 0, 1), oldest_ms = pg_time_ms(r, 0, 2);
-    *now_ms = pg_time_ms(r, 0, 0);
-    PQclear(r);
-    *out = (struct due_range){oldest_ms < 0 ? *now_ms : oldest_ms, *now_ms + HORIZON_MS};
-    if (until_ms > out->to_ms)
-        out->to_ms = until_ms;
-    return 0;
-}
-
 /* Of one piece: what instance id owns; 0: what no instance that there is owns. */
 static int release_piece(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
@@ -79,7 +62,8 @@ static int release_piece(struct pg *c, const struct due_range *piece, int32_t id
 }
 
 /* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
-static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked, struct err *e)
+static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked,
+                         struct err *e)
 {
     struct due_range piece;
     bool asked = false;
@@ -101,7 +85,7 @@ static int release_claims(struct pg *c, int32_t id, struct err *e)
     struct locked_days locked = {0};
     struct due_range all;
     int64_t now_ms;
-    if (claimed_range(c, &now_ms, &all, e) != 0)
+    if (claimed_days(c, &now_ms, &all, e) != 0)
         return -1;
     int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
     first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;

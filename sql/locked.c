@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define HORIZON_MS (2 * DAY_MS) /* nothing that a gateway waits with itself is claimed further ahead */
+
 int locked_days_read(struct pg *c, struct locked_days *out, struct err *e)
 {
     memset(out, 0, sizeof *out);
@@ -71,5 +73,19 @@ int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e)
         return -1;
     *out_ms = pg_is_null(r, 0, 0) ? INT64_MAX : pg_time_ms(r, 0, 0);
     PQclear(r);
+    return 0;
+}
+
+int claimed_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_claims_range, NULL, e);
+    if (!r)
+        return -1;
+    int64_t until_ms = pg_time_ms(r, 0, 1), oldest_ms = pg_time_ms(r, 0, 2);
+    *now_ms = pg_time_ms(r, 0, 0);
+    PQclear(r);
+    *out = (struct due_range){oldest_ms < 0 ? *now_ms : oldest_ms, *now_ms + HORIZON_MS};
+    if (until_ms > out->to_ms)
+        out->to_ms = until_ms;
     return 0;
 }

@@ -1,8 +1,9 @@
-/* Days whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do the rest without them.
+/* Days whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do the rest
+ * without them.
  *
  * Who works on many days asks for them in one statement, under a lock_timeout: that is quick, and mostly
- * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which waits for
- * nobody, and goes on around them. One thread each. */
+ * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which
+ * waits for nobody, and goes on around them. One thread each. */
 #ifndef POSTDATE_SQL_LOCKED_H
 #define POSTDATE_SQL_LOCKED_H
 
@@ -16,9 +17,9 @@
 
 struct locked_days {
     int count;
-    bool all;                      /* the whole table is locked */
+    bool all;                        /* the whole table is locked */
     int64_t day_ms[LOCKED_DAYS_MAX]; /* first instants, ascending */
-    char who[160];                 /* who has the first one locked */
+    char who[160];                   /* who has the first one locked */
 };
 
 /* Reads which days are locked now. -1: error; *out is empty then. */
@@ -37,5 +38,8 @@ bool locked_days_piece(const struct locked_days *l, struct due_range *left, stru
 
 /* The first instant of the oldest partition; INT64_MAX: there is none. */
 int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e);
+/* All days in which a gateway may have claimed something, or handed it to the broker: from the oldest
+ * partition to as far ahead as any has claimed. *now_ms: the database's clock. */
+int claimed_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e);
 
 #endif

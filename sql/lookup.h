@@ -5,6 +5,7 @@
 #include "core/arena.h"
 #include "core/err.h"
 #include "core/message.h"
+#include "sql/locked.h"
 #include "sql/pg.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,6 +80,7 @@ struct status_report {
     int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
     int64_t oldest_overdue_ms; /* -1 */
     struct status_lateness lateness;
+    struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
     struct status_instance instances[16];
     int instance_count;
 };

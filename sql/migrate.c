@@ -144,7 +144,7 @@ static int migrate_locked(struct pg *c, const struct migrate_options *o, struct 
     if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 || settings_record(c, o->settings, e) != 0 ||
         ensure_roles(c, out, e) != 0)
         return -1;
-    out->partitions_made = partitions_ensure(c, o->max_delay_ms, e);
+    out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
     return out->partitions_made < 0 ? -1 : 0;
 }
 
@@ -154,7 +154,8 @@ int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_re
     if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
         return err_wrap(e, "waiting for another migration");
     int rc = migrate_locked(c, o, out, e);
-    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
     return rc;
 }
 

@@ -19,6 +19,7 @@ struct migrate_options {
 struct migrate_report {
     int from_version, to_version;
     int partitions_made;
+    int partitions_missing; /* left to whoever has the lock: a running gateway makes them */
     char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
 };
 

@@ -11,6 +11,7 @@
 #define PARTITION_LOCK "1886352244, -1" /* advisory: who makes or drops partitions */
 #define PER_TRANSACTION 16              /* each new partition locks about six relations until commit */
 #define DAYS_MAX 4000
+#define NEAR_DAYS 2 /* without these nothing goes */
 
 enum attachment { ATTACHED, DETACH_PENDING, LOOSE };
 
@@ -81,15 +82,22 @@ static bool list_has(const struct partition_list *list, int64_t day)
     return false;
 }
 
-static int lock_partitions(struct pg *c, struct err *e)
+static int lock_partitions(struct pg *c, const char *timeout, struct err *e)
 {
-    return pg_exec(c, "set lock_timeout = '5s'; select pg_advisory_lock(" PARTITION_LOCK ")", e);
+    char text[120];
+    snprintf(text, sizeof text, "set lock_timeout = '%s'; select pg_advisory_lock(" PARTITION_LOCK ")",
+             timeout);
+    if (pg_exec(c, text, e) == 0)
+        return 0;
+    pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    return -1;
 }
 
 static void unlock_partitions(struct pg *c)
 {
     pg_rollback(c);
-    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
 }
 
 /* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */
@@ -131,6 +139,19 @@ static int make_missing(struct pg *c, int64_t first, int64_t last, struct err *e
     return rc == 0 ? made : -1;
 }
 
+/* How many days have none; from the catalogs, so it waits for nobody. -1: error. */
+static int count_missing(struct pg *c, int64_t first, int64_t last, struct err *e)
+{
+    struct partition_list list = {0};
+    if (list_load(c, &list, e) != 0)
+        return -1;
+    int missing = 0;
+    for (int64_t day = first; day <= last; day++)
+        missing += !list_has(&list, day);
+    free(list.items);
+    return missing;
+}
+
 static int today(struct pg *c, int64_t *day, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_clock, NULL, e);
@@ -141,29 +162,54 @@ static int today(struct pg *c, int64_t *day, struct err *e)
     return 0;
 }
 
-int partitions_ensure(struct pg *c, int64_t ahead_ms, struct err *e)
+int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *e)
 {
     int64_t now;
-    if (today(c, &now, e) != 0 || lock_partitions(c, e) != 0)
+    if (today(c, &now, e) != 0)
         return -1;
-    int64_t days = ahead_ms / DAY_MS + 3;
-    int made = make_missing(c, now - 1, now + (days < DAYS_MAX ? days : DAYS_MAX), e);
-    unlock_partitions(c);
-    return made;
+    int64_t days = ahead_ms / DAY_MS + 3, last = now + (days < DAYS_MAX ? days : DAYS_MAX);
+    *missing = count_missing(c, now - 1, last, e);
+    int soon = *missing > 0 ? count_missing(c, now - 1, now + NEAR_DAYS, e) : 0;
+    if (*missing <= 0 || soon < 0)
+        return *missing < 0 || soon < 0 ? -1 : 0;
+    int made = -1;
+    bool locked_out = false;
+    if (lock_partitions(c, soon > 0 ? "5s" : "500ms", e) != 0) {
+        locked_out = pg_is_locked_out(c);
+    } else {
+        made = make_missing(c, now - 1, last, e);
+        locked_out = made < 0 && pg_is_locked_out(c);
+        unlock_partitions(c);
+    }
+    bool others_turn = soon == 0 && locked_out;
+    if (others_turn)
+        err_clear(e);
+    else
+        *missing = 0;
+    return others_turn ? 0 : made;
 }
 
-/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. */
-static int holds_needed_rows(struct pg *c, const char *name, const struct retention *r, struct err *e)
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
+ * more than one row of the table, however large it is: what is not in message_kept was delivered within an
+ * hour of its due time. */
+static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
+                             struct err *e)
 {
-    char text[1024];
-    snprintf(
-        text, sizeof text,
-        "select exists (select 1 from postdate.%s where owner is null and settled_at is null)"
-        " or exists (select 1 from postdate.%s where owner is not null)"
-        " or exists (select 1 from postdate.%s where settled_at is null or settled_at > now() -"
-        " case when state = 'delivered' then interval '%lld ms' when state = 'failed' then interval '%lld ms'"
-        " else interval '%lld ms' end)",
-        name, name, name, (long long)r->delivered_ms, (long long)r->failed_ms, (long long)r->cancelled_ms);
+    static const char look[] =
+        "select exists (select from postdate.%1$s where owner is null and settled_at is null)"
+        " or exists (select from postdate.%1$s where owner is not null)"
+        " or exists (select from unnest('{delivered,failed,cancelled,superseded}'::postdate.message_state[],"
+        " array[%2$lld, %3$lld, %4$lld, %4$lld]::int8[]) k (state, ms) where exists"
+        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
+        "ms'"
+        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
+        "hour')))"
+        " or (exists (select from postdate.%1$s) and timestamptz '%5$s 00:00+00' + interval '1 hour'"
+        " > now() - %2$lld * interval '1 ms')";
+    char text[1400], unused[16], end[40];
+    day_texts(p->day + 1, unused, end);
+    snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
+             (long long)r->cancelled_ms, end);
     PGresult *result = PQexec(c->conn, text);
     int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
                                                        : pg_fail(c, result, e);
@@ -195,16 +241,13 @@ static int attach_again(struct pg *c, const struct partition *p, struct err *e)
 
 /* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
  * time). */
-static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+static int drop_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
-    int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p->name, r, e) : 0;
-    if (needed != 0)
-        return needed < 0 ? -1 : 0;
     if (detach(c, p, e) != 0)
         return -1;
     /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this
      * look is final. */
-    needed = holds_needed_rows(c, p->name, r, e);
+    int needed = holds_needed_rows(c, p, r, e);
     if (needed != 0)
         return needed < 0 ? -1 : attach_again(c, p, e);
     char text[96];
@@ -212,28 +255,62 @@ static int drop_if_settled(struct pg *c, const struct partition *p, const struct
     return pg_exec(c, text, e) == 0 ? 1 : -1;
 }
 
-int partitions_drop_settled(struct pg *c, const struct retention *r, struct err *e)
+/* As it is now that this session alone drops partitions: another one may have dropped it. */
+static int drop_if_there(struct pg *c, const char *name, const struct retention *r, struct err *e)
+{
+    struct partition_list list = {0};
+    int rc = list_load(c, &list, e);
+    for (int i = 0; i < list.count && rc == 0; i++)
+        if (strcmp(list.items[i].name, name) == 0) {
+            rc = drop_settled(c, &list.items[i], r, e);
+            break;
+        }
+    free(list.items);
+    return rc;
+}
+
+/* As drop_settled. The lock is had for one partition at a time, and not while it is only looked at: a gateway
+ * that starts needs it, too. */
+static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+{
+    int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p, r, e) : 0;
+    if (needed != 0)
+        return needed < 0 ? -1 : 0;
+    if (lock_partitions(c, "2s", e) != 0)
+        return -1;
+    int rc = drop_if_there(c, p->name, r, e);
+    unlock_partitions(c);
+    return rc;
+}
+
+int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e)
 {
     int64_t now, least_ms = r->delivered_ms;
     least_ms = r->cancelled_ms < least_ms ? r->cancelled_ms : least_ms;
     least_ms = r->failed_ms < least_ms ? r->failed_ms : least_ms;
     struct partition_list list = {0};
-    if (today(c, &now, e) != 0 || lock_partitions(c, e) != 0)
+    struct err first = {0};
+    *dropped = 0;
+    if (today(c, &now, e) != 0 || list_load(c, &list, e) != 0)
         return -1;
-    int dropped = 0,
-        rc = pg_exec(c, "set enable_seqscan = on; set lock_timeout = '2s'; set statement_timeout = '60s'", e);
-    if (rc == 0)
-        rc = list_load(c, &list, e);
-    for (int i = 0; i < list.count && rc >= 0; i++) {
+    int rc = pg_exec(c, "set statement_timeout = '60s'", e);
+    for (int i = 0; i < list.count && rc == 0; i++) {
         struct partition *p = &list.items[i];
         bool past = p->day < now - 1 && (p->day + 1) * DAY_MS + least_ms < now * DAY_MS + DAY_MS;
         if (!past && p->attachment == ATTACHED)
             continue;
-        rc = drop_if_settled(c, p, r, e);
-        dropped += rc == 1;
+        int done = drop_if_settled(c, p, r, e);
+        *dropped += done == 1;
+        if (done < 0) { /* each by itself: one that is locked must not keep the others */
+            err_wrap(e, "postdate.%s", p->name);
+            first = first.kind == ERR_NONE ? *e : first;
+            rc = pg_is_broken(c) ? -1 : 0;
+        }
     }
     free(list.items);
-    unlock_partitions(c);
-    pg_exec(c, "set enable_seqscan = off; reset statement_timeout", NULL);
-    return rc < 0 ? -1 : dropped;
+    if (!pg_is_broken(c))
+        pg_exec(c, "reset statement_timeout", NULL);
+    if (first.kind != ERR_NONE)
+        *e = first;
+    return rc == 0 && first.kind == ERR_NONE ? 0 : -1;
 }

@@ -289,10 +289,13 @@ int pg_begin(struct pg *c, struct err *e)
     return pg_exec(c, "begin", e);
 }
 
-int pg_begin_at(struct pg *c, struct err *e)
+int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
 {
-    PGresult *r =
-        pg_exec_result(c, "begin; select (extract(epoch from now()) * 1000000)::bigint"); /* one round trip */
+    char sql[160]; /* one round trip */
+    snprintf(sql, sizeof sql,
+             "begin; set local lock_timeout = '%s'; select (extract(epoch from now()) * 1000000)::bigint",
+             lock_timeout);
+    PGresult *r = pg_exec_result(c, sql);
     int rc = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) == 1 ? 0 : pg_fail(c, r, e);
     if (rc == 0)
         c->begun_us = strtoll(PQgetvalue(r, 0, 0), NULL, 10); /* the simple protocol answers in text */

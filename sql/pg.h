@@ -16,7 +16,8 @@ struct pg *pg_open(const char *url, const char *name, struct err *e);
 void pg_close(struct pg *c); /* NULL is fine */
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
-/* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine. */
+/* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
+ */
 bool pg_is_locked_out(const struct pg *c);
 /* Who could read or change on the way what this connection says. */
 enum pg_wire {

@@ -85,7 +85,7 @@ int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, 
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
 /* The same, and remembers now() of the transaction: the server read its clock after this request came. */
-int pg_begin_at(struct pg *c, struct err *e);
+int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e);
 /* -1 also when the commit did not reach the synchronous standby. */
 int pg_commit(struct pg *c, struct err *e);
 void pg_rollback(struct pg *c);

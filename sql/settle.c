@@ -40,6 +40,14 @@ int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
     return 0;
 }
 
+static void add_owner(struct pg_params *p, int32_t instance)
+{
+    if (instance)
+        pg_add_int4(p, instance);
+    else
+        pg_add_null(p);
+}
+
 bool is_among(const PGresult *r, struct message_id id)
 {
     for (int row = 0; row < PQntuples(r); row++)
@@ -68,6 +76,7 @@ static const char *state_of(const struct settle_item *item)
     case SETTLE_HANDED:
     case SETTLE_HANDED_FINAL:
         return "handed";
+    case SETTLE_WAIT:
     case SETTLE_PUT_BACK:
         return item->was_in_doubt ? "claimed" : "scheduled";
     default:
@@ -80,7 +89,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
     id_set_add(&b->ids, item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
-    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED;
+    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED ||
+                 item->kind == SETTLE_WAIT;
     pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
     if (again)
         pg_array_time(&b->column[NEXT_AT], item->next_at_ms);
@@ -90,7 +100,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_bytes(&b->column[ERROR], bytes_of_str(item->error));
     else
         pg_array_null(&b->column[ERROR]);
-    bool untried = item->kind == SETTLE_PUT_BACK || item->kind == SETTLE_HOLD;
+    bool untried = item->kind == SETTLE_PUT_BACK || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
     pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HANDED_FINAL ? "f"
                                                    : item->kind == SETTLE_HOLD       ? "h"
@@ -117,7 +127,7 @@ static int batch_run(struct pg *c, const struct batch *b, int32_t instance, bool
     struct pg_params p = {0};
     if (id_set_params(&b->ids, &p, e) != 0)
         return -1;
-    pg_add_int4(&p, instance);
+    add_owner(&p, instance);
     for (int i = 0; i < COLUMNS && !delivered; i++)
         pg_add_bytes(&p, buf_bytes(&b->column[i]));
     for (int i = 0; i < COLUMNS; i++)
@@ -157,7 +167,7 @@ static int lock_free(struct pg *c, int32_t instance, const struct settle_item *i
         id_set_add(&set, items[i].id);
     if (id_set_params(&set, &p, e) != 0)
         goto out;
-    pg_add_int4(&p, instance);
+    add_owner(&p, instance);
     r = pg_query(c, sql_query_settle_lock, &p, e);
     for (size_t i = 0; r && i < count; i++)
         done[i] = is_among(r, items[i].id);

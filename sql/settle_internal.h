@@ -21,7 +21,8 @@ void id_set_add(struct id_set *s, struct message_id id);
 /* -1: there was no memory for it. */
 int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e);
 /* Of these, as the first three parameters. The caller frees the array, also when it fails. */
-int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p, struct err *e);
+int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
+                struct err *e);
 /* Is the id among the rows of r? */
 bool is_among(const PGresult *r, struct message_id id);
 

@@ -122,17 +122,29 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
+/* One look at one day, or none where it is locked, also by now. */
+static int look_at_day(struct pg *c, int64_t day_ms, int64_t *budget, struct status_report *s, struct err *e)
+{
+    if (locked_days_has(&s->locked, day_ms))
+        return 0;
+    int rc = budget ? count_day(c, day_ms, budget, s, e) : waiting_day(c, day_ms, s, e);
+    if (rc == 0 || !pg_is_locked_out(c) || locked_days_read(c, &s->locked, e) != 0)
+        return rc;
+    err_clear(e);
+    return 0;
+}
+
 int lookup_status(struct pg *c, struct status_report *s, struct err *e)
 {
     memset(s, 0, sizeof *s);
     s->next_due_ms = s->oldest_overdue_ms = -1;
     int64_t *days = NULL, budget = STATUS_COUNT_MAX;
-    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0)
+    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
         return -1;
     int n = lookup_filled_days(c, &days, e);
     int rc = n < 0 ? -1 : pg_exec(c, "set enable_seqscan = on", e);
     for (int i = 0; i < n && rc == 0 && budget > 0; i++)
-        rc = count_day(c, days[i], &budget, s, e);
+        rc = look_at_day(c, days[i], &budget, s, e);
     if (rc == 0)
         rc = pg_exec(c, "set enable_seqscan = off", e);
     for (int state = 0; state < 7; state++)
@@ -141,7 +153,7 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
      * sooner. */
     for (int i = 0; i < n && rc == 0; i++)
         if (s->next_due_ms < 0 || s->next_due_ms >= days[i])
-            rc = waiting_day(c, days[i], s, e);
+            rc = look_at_day(c, days[i], NULL, s, e);
     free(days);
-    return rc != 0 ? rc : read_lateness(c, s, e);
+    return rc != 0 || locked_days_has(&s->locked, s->now_ms) ? rc : read_lateness(c, s, e);
 }

@@ -34,7 +34,7 @@ rabbitmq_ask_to_stop() {
 # A script that runs one of RabbitMQ's programs with this stack's settings and none of the caller's.
 rabbitmq_wrapper() { # program, file
     local dir=$rabbit plugins ticks=
-    [[ $nodes -eq 1 ]] || ticks=' -kernel net_ticktime 8'
+    [[ $nodes -eq 1 ]] || ticks=' -kernel net_ticktime 20'
     plugins=$(dirname "$rabbitmq_sbin")/plugins
     [[ $plugins_dir ]] && plugins=$dir/plugins:$plugins
     cat >"$2.new" <<SCRIPT

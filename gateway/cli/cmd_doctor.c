@@ -19,6 +19,7 @@ static const struct check {
     {"database.rights", NEED_CONFIG | NEED_SCHEMA, doctor_check_rights},
     {"database.roles", NEED_CONFIG | NEED_SCHEMA, doctor_check_roles},
     {"database.partitions", NEED_CONFIG | NEED_SCHEMA, doctor_check_partitions},
+    {"database.locks", NEED_CONFIG | NEED_SCHEMA, doctor_check_locks},
     {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},
     {"clock.database", NEED_CONFIG | NEED_DATABASE, doctor_check_clock},
     {"messages", NEED_CONFIG | NEED_SCHEMA, doctor_check_messages},
@@ -29,6 +30,7 @@ static const struct check {
     {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
     {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
     {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
+    {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
     {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
     {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
 };

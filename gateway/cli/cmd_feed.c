@@ -39,8 +39,9 @@ static int count(struct feed *f)
     f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;
     if (f->waiting < 0)
         return cli_fail(&e);
-    f->handed =
-        claim_count_handed(f->cli->pg, f->now_ms, c->handover.window_ms, c->handover.max_messages, &e);
+    const struct claim_handed handed = {f->now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly; /* a locked day's are not counted */
+    f->handed = claim_count_handed(f->cli->pg, &handed, &partly, &e);
     return f->handed < 0 ? cli_fail(&e) : 0;
 }
 

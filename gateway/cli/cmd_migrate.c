@@ -169,7 +169,10 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
         fputs("unchanged", stdout);
     else
         printf("upgraded from version %d", report.from_version);
-    printf("; %d partition%s made)\n", report.partitions_made, report.partitions_made == 1 ? "" : "s");
+    printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
+    if (report.partitions_missing > 0)
+        printf(", %d left to the gateway that is at it", report.partitions_missing);
+    puts(")");
     return 0;
 }
 

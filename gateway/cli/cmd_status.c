@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STATUS_PROBLEMS_MAX 3
+#define STATUS_PROBLEMS_MAX 4
 
 static const char *grouped(int64_t n, char out[32])
 {
@@ -29,8 +29,9 @@ int status_read(struct cli *cli, struct status *s, struct err *e)
     struct window *w = &s->window;
     if (lookup_status(cli->pg, &s->report, e) != 0)
         return -1;
-    w->handed =
-        claim_count_handed(cli->pg, s->report.now_ms, c->handover.window_ms, c->handover.max_messages, e);
+    const struct claim_handed q = {s->report.now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly; /* then the report names the days */
+    w->handed = claim_count_handed(cli->pg, &q, &partly, e);
     return w->handed < 0 ? -1 : claim_fed_until(cli->pg, &w->fed_until_ms, e);
 }
 
@@ -92,7 +93,22 @@ static int find_problems(const struct status_report *s, const char *out[STATUS_P
         out[n++] = "messages are overdue";
     if (s->count[MESSAGE_FAILED] > 0)
         out[n++] = "messages failed";
+    if (s->locked.count > 0 || s->locked.all)
+        out[n++] = "days are locked";
     return n;
+}
+
+/* Their messages are not counted above, and wait. */
+static void print_locked(const struct locked_days *l)
+{
+    char time[40];
+    if (l->count == 0 && !l->all)
+        return;
+    printf("locked       ");
+    for (int i = 0; i < l->count && i < 3; i++)
+        printf("%s%.10s", i > 0 ? ", " : "", timestamp_format(l->day_ms[i], time, sizeof time));
+    printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "",
+           l->who);
 }
 
 static void print_health(const struct status_report *s)
@@ -130,6 +146,7 @@ void status_print(const struct status *status)
     print_lateness(&s->lateness);
     print_window(&status->window, s->now_ms);
     print_instances(s);
+    print_locked(&s->locked);
     print_health(s);
 }
 
@@ -176,6 +193,15 @@ static json_t *lateness_value(const struct status_lateness *l)
     return o;
 }
 
+static json_t *locked_value(const struct locked_days *l)
+{
+    char text[40];
+    json_t *out = json_array();
+    for (int i = 0; i < l->count; i++)
+        json_array_append_new(out, json_stringn(timestamp_format(l->day_ms[i], text, sizeof text), 10));
+    return out;
+}
+
 static json_t *problems_value(const struct status_report *s)
 {
     const char *problems[STATUS_PROBLEMS_MAX];
@@ -206,6 +232,7 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
     json_object_set_new(o, "lateness_ms", lateness_value(&s->lateness));
     json_object_set_new(o, "window", window_value(&status->window));
+    json_object_set_new(o, "locked_days", locked_value(&s->locked));
     json_object_set_new(o, "gateways", instances_value(s));
     json_object_set_new(o, "problems", problems_value(s));
     int code = cli_print_json(o, flags);

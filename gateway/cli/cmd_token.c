@@ -2,6 +2,7 @@
  * is its hash. */
 #include "core/buf.h"
 #include "core/random.h"
+#include "core/reserved.h"
 #include "core/timestamp.h"
 #include "gateway/base64.h"
 #include "gateway/cli/cli.h"
@@ -41,17 +42,12 @@ static int take_exchange(const struct cli *cli, const char *text, struct order *
 /* Through these a message could reach what the token does not list. */
 static int check_exchanges(const struct cli *cli, const struct order *o)
 {
-    const struct config *c = &cli->config;
-    for (size_t i = 0; i < o->count; i++) {
-        struct bytes name = o->exchanges[i];
-        bool own = bytes_equal_str(name, c->intake.exchange) || bytes_start_with_str(name, "postdate.");
-        for (size_t k = 0; k < c->route_count; k++)
-            own = own || bytes_equal_str(name, c->routes[k].intake_exchange);
-        if (own && !bytes_equal_str(name, c->delivery.exchange))
+    const struct accept_rules rules = config_accept_rules(&cli->config);
+    for (size_t i = 0; i < o->count; i++)
+        if (reserved_exchange(o->exchanges[i], &rules))
             return cli_usage(cli,
                              "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
-                             (const char *)name.data);
-    }
+                             (const char *)o->exchanges[i].data);
     return 0;
 }
 

@@ -64,6 +64,7 @@ void doctor_check_schema(struct doctor *d);
 void doctor_check_rights(struct doctor *d);
 void doctor_check_roles(struct doctor *d); /* of SQL users */
 void doctor_check_partitions(struct doctor *d);
+void doctor_check_locks(struct doctor *d);
 void doctor_check_transactions(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);
@@ -74,6 +75,7 @@ void doctor_check_permissions(struct doctor *d);
 void doctor_check_topology(struct doctor *d);
 void doctor_check_queues(struct doctor *d);
 void doctor_check_echo(struct doctor *d);
+void doctor_check_policies(struct doctor *d);
 
 void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);

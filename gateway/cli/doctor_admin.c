@@ -1,5 +1,7 @@
 #include "gateway/cli/doctor_admin.h"
 
+#include "amqp/policy_probe.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -145,11 +147,9 @@ static void report_policies(struct doctor *d, const json_t *policies)
     doctor_report(d, t.rungs > 0 ? FINDING_FAIL : FINDING_WARN, "broker.policies", "%s%s (%d queues in all)",
                   t.example, t.rungs > 0 ? ": messages may leave the ladder early, or be lost" : "",
                   t.rungs + t.others);
-    doctor_remedy(
-        d,
-        "let its pattern leave out names that begin with postdate: rabbitmqctl list_policies -p '%s'; "
-        "rabbitmqctl list_operator_policies -p '%s'",
-        d->target.vhost, d->target.vhost);
+    char how[900];
+    doctor_remedy(d, "rabbitmqctl list_policies -p '%s' shows it; this exempts the gateway's queues: %s",
+                  d->target.vhost, policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
 }
 
 /* --- bindings, permissions, clock */

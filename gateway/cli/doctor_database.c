@@ -3,6 +3,7 @@
 #include "core/timestamp.h"
 #include "gateway/cli/doctor.h"
 #include "sql/accept_store.h"
+#include "sql/locked.h"
 #include "sql/migrate.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define LONG_OPEN_MS INT64_C(600000)
+#define LOCK_READERS 2 /* queries of all days at the same time that must fit */
 
 static void report_wire(struct doctor *d)
 {
@@ -242,6 +244,43 @@ void doctor_check_partitions(struct doctor *d)
             "they end on %s: messages due later cannot be stored, though delivery.max_delay allows them",
             end);
     doctor_remedy(d, "postdate migrate (a running gateway makes them, too: if one runs, see its log)");
+}
+
+/* The locks of the moment, and whether there are enough of them. */
+void doctor_check_locks(struct doctor *d)
+{
+    struct health_locks l;
+    struct locked_days locked;
+    struct err e;
+    char day[40];
+    if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0) {
+        doctor_error(d, "database.locks", &e);
+        return;
+    }
+    if (locked.all || locked.count > 0) {
+        doctor_report(
+            d, FINDING_WARN, "database.locks", "%s locked by %s: messages due then wait, all else goes on",
+            locked.all ? "postdate.message is" : timestamp_format(locked.day_ms[0], day, sizeof day),
+            locked.who);
+        doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
+        return;
+    }
+    int64_t all = l.per_transaction * l.transactions;
+    if (all >= LOCK_READERS * l.all_days) {
+        doctor_report(d, FINDING_OK, "database.locks",
+                      "%" PRId64 ", of which a query of all days takes %" PRId64, all, l.all_days);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "database.locks",
+                  "there are %" PRId64
+                  ", and a query of postdate.messages without a range of due_at takes %" PRId64
+                  " of them: few can run at the same time",
+                  all, l.all_days);
+    doctor_remedy(d,
+                  "alter system set max_locks_per_transaction = %" PRId64
+                  ", and restart the server; or ask by "
+                  "postdate.message(ID) and with a range of due_at; or lower delivery.max_delay",
+                  (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
 }
 
 void doctor_check_transactions(struct doctor *d)

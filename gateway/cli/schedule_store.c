@@ -52,7 +52,11 @@ const char *schedule_refusal(const struct store_item *item, char *out, size_t si
 {
     char key[300], id[MESSAGE_ID_TEXT_SIZE];
     bytes_printable(item->message.key, key, sizeof key);
-    if (item->result == STORE_WAITS)
+    if (item->day_locked)
+        snprintf(out, size,
+                 "somebody has locked the table of the day on which it is due: try again later (postdate "
+                 "doctor says who)");
+    else if (item->result == STORE_WAITS)
         snprintf(out, size, "key \"%s\" is held by somebody's open transaction: try again when it has ended",
                  key);
     else if (item->message.on_conflict == ON_CONFLICT_REPLACE)

@@ -1,12 +1,13 @@
 /* Claims what is due before the horizon and hands it to its target.
  *
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
- * least half a lead before it is due. What is accepted later than that rings claimer_wake. A hot look reads the
- * partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past the dead index
- * entries of what is done. Once a second a sweep looks at all days from the beginning, some at a time and hot looks in between, for late commits, what
- * somebody had locked, and retries of what was due days ago: less often where an old snapshot keeps so many dead
- * entries that it takes long, and after what is due just now. Neither waits for a day that somebody has locked: they go
- * around it. A sweep that fails harms no hot look. */
+ * least half a lead before it is due. What is accepted later than that rings claimer_wake. A hot look reads
+ * the partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past the dead
+ * index entries of what is done. Once a second a sweep looks at all days from the beginning, some at a time
+ * and hot looks in between, for late commits, what somebody had locked, and retries of what was due days ago:
+ * less often where an old snapshot keeps so many dead entries that it takes long, and after what is due just
+ * now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms no hot
+ * look. */
 #include "core/timestamp.h"
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/locks.h"
@@ -30,9 +31,10 @@
 /* One passage over all days. */
 struct sweep {
     bool running;
-    struct due_range left;           /* still to be looked at */
-    int64_t floor_ms;                /* of next_at: what this piece has passed */
-    int64_t at_ms, began_ms, took_ms; /* monotonic: the next one; this one's beginning, and what its looks took */
+    struct due_range left; /* still to be looked at */
+    int64_t floor_ms;      /* of next_at: what this piece has passed */
+    int64_t at_ms, began_ms,
+        took_ms; /* monotonic: the next one; this one's beginning, and what its looks took */
 };
 
 struct claimer {
@@ -186,7 +188,8 @@ static int sweep_begin(struct claimer *c, int64_t until_ms, struct err *e)
     int64_t oldest_ms;
     if (partitions_oldest(c->pg, &oldest_ms, e) != 0)
         return -1;
-    c->sweep = (struct sweep){.running = true, .left = {oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
+    c->sweep =
+        (struct sweep){.running = true, .left = {oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
     return 0;
 }
 

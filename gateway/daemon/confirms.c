@@ -2,68 +2,89 @@
 
 void confirms_reset(struct confirms *c)
 {
-    *c = (struct confirms){.oldest = 1, .next = 1};
+    *c = (struct confirms){.next = 1};
 }
 
-bool confirms_full(const struct confirms *c)
-{
-    return c->next - c->oldest >= CONFIRMS_MAX;
-}
-
-int confirms_older(const struct confirms *c, int64_t published_ms)
+int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken_ms, int64_t any_ms)
 {
     int n = 0;
-    for (uint64_t tag = c->oldest; tag < c->next && n < c->count; tag++) {
-        const struct held *h = c->ring[tag % CONFIRMS_MAX];
-        if (h && h->published_ms >= published_ms)
-            break;
-        n += h != NULL;
-    }
+    for (const struct held *h = c->oldest; h && now_ms - h->published_ms > overtaken_ms; h = h->next)
+        n += h->tag < c->confirmed || now_ms - h->published_ms > any_ms;
     return n;
+}
+
+static struct held **bucket(struct confirms *c, uint64_t tag)
+{
+    return &c->bucket[tag % CONFIRMS_BUCKETS];
 }
 
 void confirms_add(struct confirms *c, uint64_t tag, struct held *h)
 {
-    c->ring[tag % CONFIRMS_MAX] = h;
+    h->tag = tag;
+    h->next = NULL;
+    h->prev = c->newest;
+    *(c->newest ? &c->newest->next : &c->oldest) = h;
+    c->newest = h;
+    h->chain = *bucket(c, tag);
+    *bucket(c, tag) = h;
     c->next = tag + 1;
     c->count++;
+    c->bytes += h->size;
 }
 
 static struct held *take(struct confirms *c, uint64_t tag)
 {
-    if (tag < c->oldest || tag >= c->next)
+    struct held **at = bucket(c, tag);
+    while (*at && (*at)->tag != tag)
+        at = &(*at)->chain;
+    struct held *h = *at;
+    if (!h)
         return NULL;
-    struct held *h = c->ring[tag % CONFIRMS_MAX];
-    c->ring[tag % CONFIRMS_MAX] = NULL;
-    c->count -= h != NULL;
-    while (c->oldest < c->next && !c->ring[c->oldest % CONFIRMS_MAX])
-        c->oldest++;
+    *at = h->chain;
+    *(h->prev ? &h->prev->next : &c->oldest) = h->next;
+    *(h->next ? &h->next->prev : &c->newest) = h->prev;
+    c->count--;
+    c->ghosts -= h->released;
+    c->bytes -= h->size;
+    h->next = h->prev = h->chain = NULL;
     return h;
 }
 
 struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
 {
+    if (tag > c->confirmed)
+        c->confirmed = tag;
     if (!multiple)
         return take(c, tag);
-    return c->oldest <= tag ? take(c, c->oldest) : NULL;
+    return c->oldest && c->oldest->tag <= tag ? take(c, c->oldest->tag) : NULL;
 }
 
 struct held *confirms_take_any(struct confirms *c)
 {
-    return take(c, c->oldest);
-}
-
-const struct held *confirms_oldest(const struct confirms *c)
-{
-    return c->count ? c->ring[c->oldest % CONFIRMS_MAX] : NULL;
+    return c->oldest ? take(c, c->oldest->tag) : NULL;
 }
 
 struct held *confirms_find(struct confirms *c, struct message_id id)
 {
-    for (uint64_t tag = c->oldest; tag < c->next; tag++) {
-        struct held *h = c->ring[tag % CONFIRMS_MAX];
-        if (h && message_id_equal(h->message.id, id))
+    for (struct held *h = c->oldest; h; h = h->next)
+        if (message_id_equal(h->message.id, id))
             return h;
-    }
     return NULL;
+}
+
+void confirms_replace(struct confirms *c, struct held *h, struct held *ghost)
+{
+    struct held **at = bucket(c, h->tag);
+    while (*at != h)
+        at = &(*at)->chain;
+    *at = ghost;
+    ghost->tag = h->tag;
+    ghost->chain = h->chain;
+    ghost->next = h->next;
+    ghost->prev = h->prev;
+    *(h->prev ? &h->prev->next : &c->oldest) = ghost;
+    *(h->next ? &h->next->prev : &c->newest) = ghost;
+    c->bytes = c->bytes - h->size + ghost->size;
+    c->ghosts++;
+    h->next = h->prev = h->chain = NULL;
 }

@@ -188,7 +188,7 @@ static int connect(struct control *c, struct err *e)
         watch_failed(&g->rabbitmq, e);
         return -1;
     }
-    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) != 0 ||
+    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
         broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
         if (err_is_transient(e))
             watch_failed(&g->rabbitmq, e);

@@ -19,6 +19,7 @@ struct storer {
     struct desk *desk;
     struct desk_line line;
     struct api_scheduler *scheduler;
+    struct store_locks locks;
     struct member group[GROUP_MAX];
     struct idempotency_request *keys[GROUP_MAX];
     size_t count, key_count;

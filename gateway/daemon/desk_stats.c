@@ -1,6 +1,7 @@
 /* GET /v1/stats. */
 #include "core/timestamp.h"
 #include "gateway/daemon/desk_internal.h"
+#include "gateway/daemon/locks.h"
 
 #include <inttypes.h>
 
@@ -77,6 +78,8 @@ void desk_stats_answer(struct desk *d, struct api_request *r)
     if (r->scope == NULL)
         print_backlog(d, out);
     print_lateness(g, out, r->scope == NULL);
+    locks_print(g, out); /* days of due times, no content: seen with a token, too */
+    buf_put_str(out, ",");
     buf_printf(out,
                "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
                gateway_transport_name(g), g->config->handover.window_ms, g->config->handover.max_messages);

@@ -201,8 +201,8 @@ static bool is_there_by_now(struct storer *s)
 static int store(struct storer *s, struct err *e)
 {
     const struct store_extra extra = {.before = desk_group_before, .after = desk_group_after, .ctx = s};
-    const struct store_options o = {.key_memory_ms = s->desk->gateway->config->keys.key_memory_ms,
-                                    .extra = &extra};
+    const struct store_options o = {
+        .key_memory_ms = s->desk->gateway->config->keys.key_memory_ms, .extra = &extra, .locks = &s->locks};
     int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
     int losses = 0;
     size_t n;

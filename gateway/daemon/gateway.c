@@ -67,7 +67,8 @@ void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
         [SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
         [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
         [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HANDED_FINAL] = METRIC_HANDED,
-        [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_PUT_BACK] = METRIC_COUNT};
+        [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_WAIT] = METRIC_COUNT,
+        [SETTLE_PUT_BACK] = METRIC_COUNT};
     if (counted[outcome] != METRIC_COUNT)
         metrics_add(&g->metrics, (enum metric)counted[outcome], 1);
     if (outcome == SETTLE_DELIVERED)

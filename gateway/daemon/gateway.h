@@ -3,7 +3,8 @@
  *   intake ──▶ Postgres ──▶ claimer ──▶ fast lane ────▶ publisher ──▶ outcomes ──▶ settler ──▶ Postgres
  *                              │            ▲ │                          ▲
  *                              │            │ ▼                          │
- *                              │        careful lane ─▶ publisher ───────┘
+ *                              │        careful lane ─▶ publisher ───────┤
+ *                              │        patient lane ─▶ publisher ───────┘
  *   housekeeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
  */
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
@@ -14,6 +15,7 @@
 #include "amqp/transport.h"
 #include "core/clock.h"
 #include "gateway/config.h"
+#include "gateway/daemon/address_book.h"
 #include "gateway/daemon/exchange_book.h"
 #include "gateway/daemon/held.h"
 #include "gateway/daemon/lane.h"
@@ -47,18 +49,24 @@ enum up_bit {
     UP_HANDER = 64,
     UP_RECEIPTS = 128,
     UP_CONTROL = 256,
+    UP_PATIENT = 512,
+    UP_PROBER = 1024,
 };
+
+/* Does a policy of the broker's change its waiting (prober.c)? */
+enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 
 struct gateway {
     const struct config *config;  /* read-only while the threads run */
     char name[64];                /* host:pid */
     char identity[OWNER_ID_SIZE]; /* of the schema; set before the threads start */
-    bool owner_refused;           /* the vhost can't remember whose it is; set before the threads start */
-    atomic_int stop_stage;        /* enum stop_stage, only ever rises */
-    atomic_int up;                /* enum up_bit of threads that have done their first connect */
+    bool owner_refused;    /* said that the vhost can't remember whose it is; startup's, then the intake's */
+    atomic_int stop_stage; /* enum stop_stage, only ever rises */
+    atomic_int up;         /* enum up_bit of threads that have done their first connect */
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     int up_wanted;                             /* enum up_bit of the threads that there are */
+    atomic_int policy;                         /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
     atomic_int waiting_room; /* counts the connections after which something of it may be missing */
     atomic_bool rescued;     /* the broker lost something: perhaps a part of the waiting room */
@@ -76,10 +84,11 @@ struct gateway {
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the housekeeper lets go of no claims */
     struct held_budget budget;
-    struct lane fast, careful, handover;
+    struct lane fast, careful, patient, handover;
     struct outcomes outcomes;
     struct exchange_book exchanges;
-    struct wake hander_wake, receipts_wake, control_wake;
+    struct address_book addresses;
+    struct wake hander_wake, receipts_wake, control_wake, prober_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
@@ -98,6 +107,7 @@ void *housekeeper_thread(void *gateway);
 void *janitor_thread(void *gateway);
 void *hander_thread(void *gateway);
 void *receipts_thread(void *gateway);
+void *prober_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
 void gateway_set_up(struct gateway *g, enum up_bit bit);

@@ -25,7 +25,7 @@ struct hander {
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
     int64_t look_sent_ns;     /* claimed_hear_clock */
     size_t look_bytes;
-    int put_back; /* of this look, because their exchange could not be asked for now */
+    int put_back;     /* of this look, because their exchange could not be asked for now */
     int64_t noted_ms; /* up to when the database knows that this gateway claims */
     struct locks locks;
     struct bindings bindings;
@@ -73,16 +73,16 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
         return 0;
-    int64_t handed = claim_count_handed(k->pg, db_now_ms, c->handover.window_ms, c->handover.max_messages, e);
-    if (handed < 0 && k->counted_ms && pg_is_locked_out(k->pg)) {
-        err_clear(e); /* there is no more room than there was */
-        k->counted_ms = now_ms;
-        return 0;
-    }
+    const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly;
+    int64_t handed = claim_count_handed(k->pg, &q, &partly, e);
     if (handed < 0)
         return -1;
-    atomic_store(&k->gateway->metrics.handed, handed);
+    bool counted = k->counted_ms != 0;
     k->counted_ms = now_ms;
+    if (partly && counted)
+        return 0; /* there is no more room than there was */
+    atomic_store(&k->gateway->metrics.handed, handed);
     k->room = c->handover.max_messages - handed;
     return 0;
 }
@@ -142,7 +142,7 @@ static int64_t look(struct hander *k, struct err *e)
     if (bound < 0)
         return -1;
     gateway_set_up(g, UP_HANDER);
-    if (!bound || !k->instance || !atomic_load(&g->handing))
+    if (!bound || !k->instance || !atomic_load(&g->handing) || atomic_load(&g->policy) != POLICY_NONE)
         return NAP_MS;
     /* Half of the memory at most: deliveries come first. */
     size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);

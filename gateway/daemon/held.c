@@ -17,7 +17,7 @@ static struct bytes put(uint8_t **at, struct bytes v)
 static bool is_refusal(struct bytes error)
 {
     return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE) &&
-           !bytes_start_with_str(error, HELD_MAYBE_LOST);
+           !bytes_start_with_str(error, HELD_MAYBE_LOST) && !bytes_start_with_str(error, HELD_UNCONFIRMED);
 }
 
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget)
@@ -44,6 +44,26 @@ struct held *held_new(const struct claimed_row *row, int32_t instance, struct he
     atomic_fetch_add(&budget->count, 1);
     atomic_fetch_add(&budget->bytes, size);
     return h;
+}
+
+struct held *held_ghost(const struct held *h)
+{
+    struct held *g = calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    *g = (struct held){.budget = h->budget,
+                       .in_doubt = true,
+                       .released = true,
+                       .at_ms = h->at_ms,
+                       .published_ms = h->published_ms,
+                       .address = h->address,
+                       .unproven = h->unproven,
+                       .tag = h->tag,
+                       .message = {.id = h->message.id, .due_ms = h->message.due_ms},
+                       .size = sizeof *g};
+    atomic_fetch_add(&g->budget->count, 1);
+    atomic_fetch_add(&g->budget->bytes, g->size);
+    return g;
 }
 
 void held_free(struct held *h)

@@ -16,11 +16,16 @@ struct held_budget {
 
 /* How the error text of a returned message begins. */
 #define HELD_UNROUTABLE "unroutable"
+/* And that of one whose publish, or that of another to the same exchange and routing key, waits for its
+ * confirm: the queue stands still. */
+#define HELD_UNCONFIRMED "RabbitMQ has not confirmed"
 /* And that of one that was let go just before the broker ended. */
 #define HELD_MAYBE_LOST "RabbitMQ ended"
 
 struct held {
-    struct held *next; /* in the outcome queue */
+    struct held *next;         /* in the outcome queue, among the confirms, or parked */
+    struct held *prev, *chain; /* confirms.c */
+    uint64_t tag;              /* confirms.c */
     struct held_budget *budget;
     int32_t instance; /* under which it was claimed; settling is guarded by it */
     int attempts;     /* made before this claim */
@@ -28,9 +33,12 @@ struct held {
     bool suspect;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
                          this claim */
-    bool returned;    /* the broker sent it back as unroutable; its confirm is still to come */
-    int64_t at_ms;    /* when to publish: due, or the next attempt */
+    bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
+    bool returned; /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t at_ms; /* when to publish: due, or the next attempt */
     int64_t published_ms;   /* monotonic; while it is unconfirmed */
+    uint64_t address;       /* address_book.h; 0: not watched */
+    bool unproven;          /* address_book.h: in flight to an address that has not confirmed lately */
     struct message message; /* views into data */
     enum settle_kind outcome;
     bool unsettled; /* counted so, see outcomes.h */
@@ -42,6 +50,8 @@ struct held {
 
 /* Copies the row. NULL: out of memory. */
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget);
+/* What is left of h when its row is given back: it has no content. NULL: out of memory. */
+struct held *held_ghost(const struct held *h);
 void held_free(struct held *h);
 void held_set_error(struct held *h, const char *text); /* keeps a copy */
 

@@ -42,6 +42,7 @@ static void give_up_instance(struct housekeeper *k)
      * back. */
     wake_ring(&k->gateway->fast.wake);
     wake_ring(&k->gateway->careful.wake);
+    wake_ring(&k->gateway->patient.wake);
     wake_ring(&k->gateway->handover.wake);
 }
 

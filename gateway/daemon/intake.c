@@ -24,10 +24,17 @@ int64_t intake_unacknowledged_max(const struct config *c)
     return 2 * intake_prefetch(c); /* two queues */
 }
 
+static int consume(struct intake *in, const char *expired_queue, uint16_t prefetch, struct err *e)
+{
+    const struct broker_consumer queues[] = {{in->gateway->config->intake.queue, "postdate"},
+                                             {expired_queue, "postdate.expired"}};
+    return broker_consume_all(in->broker, queues, 2, prefetch, e);
+}
+
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
-    char expired[300];
+    struct topology_found found;
     in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
@@ -36,10 +43,9 @@ static int connect_broker(struct intake *in, struct err *e)
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->gateway, in->broker, e) != 0 ||
-        startup_declare(in->broker, c, expired, sizeof expired, e) != 0 || intake_find_stamps(in, e) != 0 ||
+        startup_declare(in->broker, c, &found, e) != 0 || intake_find_stamps(in, e) != 0 ||
         store_session_begin(in->pg, &in->session, e) != 0 ||
-        broker_consume(in->broker, c->intake.queue, "postdate", prefetch, e) != 0 ||
-        broker_consume(in->broker, expired, "postdate.expired", prefetch, e) != 0)
+        consume(in, found.expired_queue, prefetch, e) != 0)
         return -1;
     watch_succeeded(&in->gateway->rabbitmq);
     gateway_set_up(in->gateway, UP_INTAKE);

@@ -12,9 +12,11 @@
 #include "core/accept.h"
 #include "core/arena.h"
 #include "core/random.h"
+#include "core/stamp.h"
 #include "gateway/daemon/gateway.h"
 #include "sql/accept_store.h"
 
+#define PROBE_NAME_SIZE 64
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_ASIDE_MAX 2000
@@ -52,6 +54,7 @@ struct intake {
     struct pg *pg;
     struct broker *broker;
     struct store_session session;
+    struct store_locks locks;
     struct random_pool random;
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];
@@ -60,12 +63,14 @@ struct intake {
     size_t count, item_count, bytes;
     struct intake_aside *aside, **aside_end;
     size_t aside_count, aside_bytes;
-    char probe_queue[64];   /* of this connection's probe; "": none was sent */
-    bool stamp_refused;     /* the broker does not allow the probe: not asked again */
-    bool stamp_said;        /* what was logged last about time stamps */
-    bool retrying;          /* the batch comes from those set aside */
-    int64_t aside_retry_ms; /* monotonic */
-    int64_t park_warned_ms; /* monotonic */
+    char probe_queue[PROBE_NAME_SIZE]; /* of this connection's probe; "": none was sent */
+    enum stamp_verdict stamps;         /* what the last probe said */
+    int64_t stamps_asked_ms;           /* monotonic, when that was; 0: it is not to be relied on */
+    bool stamp_refused;                /* the broker does not allow the probe: not asked again */
+    bool stamp_said;                   /* what was logged last about time stamps */
+    bool retrying;                     /* the batch comes from those set aside */
+    int64_t aside_retry_ms;            /* monotonic */
+    int64_t park_warned_ms;            /* monotonic */
 };
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
@@ -76,11 +81,13 @@ int intake_store(struct intake *in, struct err *e);
  * others INTAKE_ASIDE. */
 void intake_park(struct intake *in);
 
-/* intake_stamp.c: finds out whether the broker stamps what it takes, and sets in->rules accordingly. Before
- * the first broker_consume of a connection, with a database connection. Only when it is sure are stamps
- * believed. -1: the broker's connection is dead; where the broker refused, the next connection is not asked
- * again. */
+/* intake_stamp.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
+ * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
+ * next connection is not asked again. */
 int intake_find_stamps(struct intake *in, struct err *e);
+/* Are the stamps of this batch to be believed? Sets in->rules accordingly. now_ms: a fresh answer of the
+ * database's. */
+void intake_weigh_stamps(struct intake *in, int64_t now_ms);
 /* The probe itself, come too late to tell anything? It is nobody's message. */
 bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
 

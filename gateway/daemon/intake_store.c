@@ -47,8 +47,6 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
-    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
-        m->due_ms = m->counted_from_ms = now_ms;
     uint8_t random[10];
     random_take(&in->random, random, sizeof random);
     m->id = message_id_make(m->due_ms, random);
@@ -77,7 +75,8 @@ int intake_connect_database(struct intake *in, struct err *e)
 static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
 {
     const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                                    .session = &in->session};
+                                    .session = &in->session,
+                                    .locks = &in->locks};
     return store_accept(in->pg, &o, items, count, e);
 }
 
@@ -182,11 +181,12 @@ static void give_verdicts(struct intake *in)
     }
 }
 
-/* About now: delays are counted again when the batch is stored (store_accept). */
+/* About now: delays are counted again when the batch is stored (store_accept). Stamps are compared with it,
+ * so there it is asked for. */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_now_ms(in->gateway, out_ms))
+    if (in->stamps == STAMP_NONE && gateway_now_ms(in->gateway, out_ms))
         return 0;
     if (store_clock(in->pg, &us, e) != 0)
         return -1;
@@ -199,6 +199,7 @@ int intake_store(struct intake *in, struct err *e)
     int64_t now_ms;
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
+    intake_weigh_stamps(in, now_ms);
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

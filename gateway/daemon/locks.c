@@ -88,3 +88,15 @@ void locks_shown(struct gateway *g, struct locked_days *out)
     *out = g->locked;
     pthread_mutex_unlock(&g->locked_lock);
 }
+
+void locks_print(struct gateway *g, struct buf *out)
+{
+    struct locked_days locked;
+    char text[40];
+    locks_shown(g, &locked);
+    buf_put_str(out, locked.all ? "\"locked_days\":[\"message\"" : "\"locked_days\":[");
+    for (int i = 0; i < locked.count; i++)
+        buf_printf(out, "%s\"%.10s\"", i > 0 || locked.all ? "," : "",
+                   timestamp_format(locked.day_ms[i], text, sizeof text));
+    buf_put_str(out, "]");
+}

@@ -47,13 +47,13 @@ struct daemon {
     struct config config;
     const char *config_path;
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
-    struct publisher fast, careful, handover;
+    struct publisher fast, careful, patient, handover;
     struct wake main_wake;
     struct desk *desk;
     struct http *http; /* NULL: no HTTP */
     struct control *control;
-    pthread_t signals, intake, claimer, fast_thread, careful_thread, settler, housekeeper, janitor, hander,
-        receipts, handover_thread;
+    pthread_t signals, intake, claimer, fast_thread, careful_thread, patient_thread, settler, housekeeper,
+        janitor, prober, hander, receipts, handover_thread;
 };
 
 static void say(void *ctx, const char *text)
@@ -69,12 +69,14 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->intake_wake);
     wake_ring(&g->fast.wake);
     wake_ring(&g->careful.wake);
+    wake_ring(&g->patient.wake);
     wake_ring(&g->housekeeper_wake);
     wake_ring(&g->janitor_wake);
     wake_ring(&g->handover.wake);
     wake_ring(&g->hander_wake);
     wake_ring(&g->receipts_wake);
     wake_ring(&g->control_wake);
+    wake_ring(&g->prober_wake);
 }
 
 static void reload(struct daemon *d)
@@ -148,16 +150,19 @@ static int gateway_open(struct daemon *d, struct err *e)
     outcomes_open(&g->outcomes);
     watch_open(&g->postgres, "Postgres");
     watch_open(&g->rabbitmq, "RabbitMQ");
-    if (exchange_book_open(&g->exchanges) != 0 || (g->hosts = broker_hosts_new()) == NULL)
+    if (exchange_book_open(&g->exchanges) != 0 || address_book_open(&g->addresses) != 0 ||
+        (g->hosts = broker_hosts_new()) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
-    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->handover, e) != 0 ||
-        wake_open(&g->hander_wake, e) != 0 || wake_open(&g->receipts_wake, e) != 0 ||
-        wake_open(&g->control_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
+    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->patient, e) != 0 ||
+        lane_open(&g->handover, e) != 0 || wake_open(&g->hander_wake, e) != 0 ||
+        wake_open(&g->receipts_wake, e) != 0 || wake_open(&g->control_wake, e) != 0 ||
+        wake_open(&g->prober_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
         wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
         wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
-        publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0)
+        publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0 ||
+        publisher_open(&d->patient, g, PUBLISHER_PATIENT) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return 0;
 }
@@ -167,14 +172,18 @@ static void gateway_close(struct daemon *d)
     struct gateway *g = &d->gateway;
     publisher_close(&d->fast);
     publisher_close(&d->careful);
+    publisher_close(&d->patient);
     lane_close(&g->fast);
     lane_close(&g->careful);
+    lane_close(&g->patient);
     lane_close(&g->handover);
     wake_close(&g->hander_wake);
     wake_close(&g->receipts_wake);
     wake_close(&g->control_wake);
+    wake_close(&g->prober_wake);
     outcomes_close(&g->outcomes);
     exchange_book_close(&g->exchanges);
+    address_book_close(&g->addresses);
     wake_close(&g->claimer_wake);
     wake_close(&g->intake_wake);
     wake_close(&g->housekeeper_wake);
@@ -202,15 +211,18 @@ static void start_threads(struct daemon *d)
     start(&d->settler, settler_thread, g);
     start(&d->fast_thread, publisher_thread, &d->fast);
     start(&d->careful_thread, publisher_thread, &d->careful);
+    start(&d->patient_thread, publisher_thread, &d->patient);
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
+    start(&d->prober, prober_thread, g);
     struct err e = {0};
     if ((d->control = control_open(g, d->desk, &e)) == NULL) {
         log_error("%s", e.text);
         exit(1);
     }
-    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_HOUSEKEEPER | UP_CONTROL;
+    g->up_wanted =
+        UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL | UP_PROBER;
     /* Without a transport, and with receipts off, too: messages may be with the broker that were handed over
      * under other settings, and a queue that is still bound must not fill up. */
     start(&d->receipts, receipts_thread, g);
@@ -272,11 +284,13 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->intake, NULL);
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
+    pthread_join(d->prober, NULL);
     if (g->transport)
         pthread_join(d->hander, NULL);
     raise_stage(g, STOP_PUBLISHERS);
     join_publisher(d, d->fast_thread, &d->fast);
     join_publisher(d, d->careful_thread, &d->careful);
+    join_publisher(d, d->patient_thread, &d->patient);
     if (g->transport)
         join_publisher(d, d->handover_thread, &d->handover);
     pthread_join(d->receipts, NULL);
@@ -297,6 +311,7 @@ static void watch_over(struct daemon *d)
                      d->config.intake.exchange, d->config.delivery.exchange, gateway_transport_name(g));
         }
         if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS) ||
+            publisher_unstick(&d->patient, STUCK_MS) ||
             (g->transport && publisher_unstick(&d->handover, STUCK_MS)))
             log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);
         wake_wait(&d->main_wake, -1, said_ready ? WATCH_NS : WATCH_NS / 10);

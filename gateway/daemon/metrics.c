@@ -155,4 +155,7 @@ void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUT
     print_http(m, route_names, out);
     print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
     buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
+    print_head(out, "postdate_addresses_stalled", "gauge",
+               "Pairs of exchange and routing key that RabbitMQ confirms nothing for: their messages wait.");
+    buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
 }

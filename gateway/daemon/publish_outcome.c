@@ -55,10 +55,14 @@ static void on_ack(struct publisher *p, struct held *h)
         handover_acked(p, h);
         return;
     }
-    if (p->careful)
+    if (p->role == PUBLISHER_CAREFUL && !h->released)
         exchange_book_good(&p->gateway->exchanges, h->message.exchange);
     if (!h->returned) {
         gateway_settle(p->gateway, h, SETTLE_DELIVERED);
+        return;
+    }
+    if (h->released) {
+        held_free(h);
         return;
     }
     char reason[200];
@@ -70,6 +74,8 @@ static void on_nack(struct publisher *p, struct held *h)
 {
     if (p->transport)
         handover_refused(p, h);
+    else if (h->released)
+        held_free(h); /* it is in doubt already */
     else
         in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }
@@ -84,24 +90,27 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
         now_ms = clock_monotonic_ms();
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
             flight_confirmed(&p->flight, ev->tag, p->confirms.next, now_ms - h->published_ms);
+            publisher_left(p, h, true);
             on_ack(p, h);
         }
         break;
     case BROKER_EVENT_NACK:
-        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL)
+        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
+            publisher_left(p, h, true);
             on_nack(p, h);
+        }
         break;
     case BROKER_EVENT_RETURN:
         on_return(p, ev);
         break;
     case BROKER_EVENT_BLOCKED:
         p->blocked = true;
-        if (!p->careful && !p->transport)
+        if (p->role == PUBLISHER_FAST)
             log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
         break;
     case BROKER_EVENT_UNBLOCKED:
         p->blocked = false;
-        if (!p->careful && !p->transport)
+        if (p->role == PUBLISHER_FAST)
             log_info("RabbitMQ takes messages again");
         break;
     default:
@@ -121,6 +130,12 @@ static void culprit(struct publisher *p, struct held *h, const struct err *e)
     publisher_refuse(p, h, e->text);
 }
 
+/* The broker took no other after this one before it closed the channel. */
+static bool is_culprit(const struct publisher *p, const struct held *h)
+{
+    return p->role == PUBLISHER_CAREFUL && h->tag > p->answered_tag;
+}
+
 void publisher_on_lost(struct publisher *p, const struct err *e)
 {
     bool blamed = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
@@ -129,22 +144,32 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
         handover_lost(p, blamed ? e : NULL);
         return;
     }
-    if (blamed && !p->careful)
+    if (blamed && p->role != PUBLISHER_CAREFUL)
         exchange_book_forget(&p->gateway->exchanges);
+    if (p->role == PUBLISHER_FAST)
+        address_book_landed(&p->gateway->addresses);
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
-        if (blamed && p->careful) {
+        if (p->role != PUBLISHER_FAST)
+            publisher_left(p, h, false);
+        if (h->released) {
+            held_free(h);
+            continue;
+        }
+        if (blamed && is_culprit(p, h)) {
             culprit(p, h, e);
             continue;
         }
+        bool stood_still = address_book_stands_still(&p->gateway->addresses, h->address);
         h->doubted_now = !h->in_doubt;
         h->in_doubt = true;
-        h->suspect = blamed;
+        h->suspect = blamed && !stood_still;
         h->returned = false;
-        bool late = clock_monotonic_ms() - h->published_ms >= PUBLISHER_CONFIRM_MS;
-        if (!blamed || lane_push(&p->gateway->careful, h) != 0)
+        if (p->role != PUBLISHER_FAST && stood_still)
+            address_book_stalled(&p->gateway->addresses, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        if (!h->suspect || p->role == PUBLISHER_CAREFUL || lane_push(&p->gateway->careful, h) != 0)
             in_doubt(p, h,
-                     late ? "the broker did not confirm it in time"
-                          : "the connection was lost before the broker confirmed",
-                     late ? next_try_ms(p, h) : h->at_ms);
+                     stood_still ? PUBLISHER_UNCONFIRMED
+                                 : "the connection was lost before the broker confirmed",
+                     stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
     }
 }

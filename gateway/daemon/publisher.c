@@ -7,36 +7,43 @@
 
 #define IN_FLIGHT_LEAST 16
 #define IN_FLIGHT_MOST 2000
-#define STALLED_MS 500 /* an unconfirmed publish as old as that waits for a queue that stands still */
-#define EVENT_EVERY 64 /* publishes between two looks at what the broker says */
+#define ALONE_MOST 256 /* unconfirmed, of the careful and the patient one; each was answered but the last */
+#define ALONE_BYTES_MAX (4u * 1024 * 1024)
+#define OVERTAKEN_MS                                                                                         \
+    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
+#define STALLED_MS 500               /* and without that */
+#define EVENT_EVERY 64               /* publishes between two looks at what the broker says */
 #define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
 #define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
-#define NEAR_NS INT64_C(100000000)   /* no room: what is to be handed over may come too near its due time */
+#define NEAR_NS INT64_C(50000000)    /* no room, or something is unconfirmed: time tells */
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
+#define SUSPECTS_MOST 64     /* that wait to be tried alone; more of them wait in the database */
 #define DRAIN_MS 5000
+#define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
 
 /* On a new channel nothing is in flight. */
 static void begin_flight(struct publisher *p)
 {
     confirms_reset(&p->confirms);
     p->stalled = 0;
-    if (p->careful)
-        flight_begin(&p->flight, 1, 1);
-    else
-        flight_begin(&p->flight, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
+    p->pinging = false;
+    p->ping_tag = p->answered_tag = 0;
+    p->unheard_ms = 0;
+    p->heard_ms = clock_monotonic_ms();
+    flight_begin(&p->flight, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
 }
 
 int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
 {
     static const char *const names[] = {"postdate publisher", "postdate publisher (careful)",
-                                        "postdate handover"};
-    struct lane *const lanes[] = {&g->fast, &g->careful, &g->handover};
+                                        "postdate publisher (patient)", "postdate handover"};
+    struct lane *const lanes[] = {&g->fast, &g->careful, &g->patient, &g->handover};
     *p = (struct publisher){.gateway = g,
                             .lane = lanes[role],
                             .name = names[role],
-                            .careful = role == PUBLISHER_CAREFUL,
+                            .role = role,
                             .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
     pthread_mutex_init(&p->broker_lock, NULL);
     begin_flight(p);
@@ -66,13 +73,14 @@ bool publisher_unstick(struct publisher *p, int64_t limit_ms)
     return true;
 }
 
-static void set_broker(struct publisher *p, struct broker *b)
+void publisher_set_broker(struct publisher *p, struct broker *b)
 {
     pthread_mutex_lock(&p->broker_lock);
     struct broker *old = p->broker;
     p->broker = b;
     pthread_mutex_unlock(&p->broker_lock);
     broker_drop(old);
+    begin_flight(p);
 }
 
 static void set_publishing(struct publisher *p, bool on)
@@ -81,7 +89,7 @@ static void set_publishing(struct publisher *p, bool on)
         atomic_store(&p->gateway->handing, on);
         wake_ring(&p->gateway->hander_wake);
     }
-    if (p->careful || p->transport)
+    if (p->role != PUBLISHER_FAST)
         return;
     atomic_store(&p->gateway->publishing, on);
     if (on)
@@ -91,8 +99,12 @@ static void set_publishing(struct publisher *p, bool on)
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. */
 static void put_back_all(struct publisher *p)
 {
-    for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;)
+    publisher_put_back_parked(p);
+    for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;) {
+        if (p->role == PUBLISHER_PATIENT) /* the next one is to find out */
+            address_book_stalled(&p->gateway->addresses, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
         gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+    }
 }
 
 static void lost(struct publisher *p, const struct err *e)
@@ -100,16 +112,17 @@ static void lost(struct publisher *p, const struct err *e)
     log_debug("%s: %s", p->name, e->text);
     set_publishing(p, false);
     p->blocked = false;
-    if (!p->careful && !p->transport)
+    if (p->role == PUBLISHER_FAST)
         atomic_store(&p->gateway->metrics.broker_blocked, 0);
+    publisher_put_back_parked(p);
     publisher_on_lost(p, e);
-    set_broker(p, NULL);
-    if (!p->careful)
+    publisher_set_broker(p, NULL);
+    if (p->role != PUBLISHER_CAREFUL)
         put_back_all(p);
 }
 
 /* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
-static void set_busy(struct publisher *p, bool busy)
+void publisher_set_busy(struct publisher *p, bool busy)
 {
     atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
 }
@@ -120,11 +133,11 @@ static bool go_on(struct publisher *p, const struct err *e)
 {
     struct err again = {0};
     bool refusal = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
-    if (!p->careful || !refusal)
+    if (p->role != PUBLISHER_CAREFUL || !refusal)
         return false;
-    set_busy(p, true);
+    publisher_set_busy(p, true);
     int rc = broker_reopen(p->broker, &again) != 0 ? -1 : broker_confirm_select(p->broker, &again);
-    set_busy(p, false);
+    publisher_set_busy(p, false);
     if (rc != 0)
         return false;
     log_debug("%s: %s", p->name, e->text);
@@ -133,40 +146,62 @@ static bool go_on(struct publisher *p, const struct err *e)
     return true;
 }
 
-static int connect(struct publisher *p, struct err *e)
+struct broker *publisher_dial(struct publisher *p, struct err *e)
 {
     struct broker *b = startup_open_broker(p->gateway, p->name, e);
+    if (!b || broker_confirm_select(b, e) == 0)
+        return b;
+    broker_drop(b);
+    return NULL;
+}
+
+static int connect(struct publisher *p, struct err *e)
+{
+    static const int up[] = {UP_FAST, UP_CAREFUL, UP_PATIENT, UP_HANDOVER};
+    struct broker *b = publisher_dial(p, e);
     if (!b)
         return -1;
-    if (broker_confirm_select(b, e) != 0) {
-        broker_drop(b);
-        return -1;
-    }
-    begin_flight(p);
-    set_broker(p, b);
+    publisher_set_broker(p, b);
     if (p->transport)
         atomic_fetch_add(&p->gateway->waiting_room, 1);
     watch_succeeded(&p->gateway->rabbitmq);
-    gateway_set_up(p->gateway, p->transport ? UP_HANDOVER : p->careful ? UP_CAREFUL : UP_FAST);
+    gateway_set_up(p->gateway, (enum up_bit)up[p->role]);
     set_publishing(p, true);
     return 0;
+}
+
+static bool is_alone(const struct publisher *p)
+{
+    return p->role == PUBLISHER_CAREFUL || p->role == PUBLISHER_PATIENT;
+}
+
+/* It was admitted in vain. */
+static void refuse(struct publisher *p, struct held *h, const char *reason)
+{
+    if (p->role == PUBLISHER_FAST)
+        publisher_left(p, h, false);
+    publisher_refuse(p, h, reason);
 }
 
 /* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
 static int compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
 {
+    const struct accept_rules rules = config_accept_rules(p->gateway->config);
     buf_reset(&p->properties);
+    /* What came by SQL was not looked at before, or not so closely. */
+    if (reserved_check(&h->message, &rules, e) != 0) {
+        if (p->transport)
+            gateway_settle(p->gateway, h, SETTLE_HOLD); /* to be refused when it is due */
+        else
+            refuse(p, h, e->text);
+        return 0;
+    }
     if (p->transport)
         return handover_compose(p, h, exchange, e);
     *exchange = h->message.exchange;
-    /* What came by SQL was not looked at before. */
-    if (reserved_check(&h->message, p->gateway->config->intake.queue, e) != 0) {
-        publisher_refuse(p, h, e->text);
-        return 0;
-    }
     if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
-    publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+    refuse(p, h, p->properties.failed ? "out of memory" : e->text);
     return 0;
 }
 
@@ -178,49 +213,22 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
     uint64_t tag;
     if (!compose(p, h, &exchange, e))
         return 0;
-    set_busy(p, true);
+    publisher_set_busy(p, true);
     int rc = broker_publish(p->broker, exchange, m->routing_key, buf_bytes(&p->properties), m->body,
                             !p->transport, &tag, e);
-    set_busy(p, false);
+    publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         if (p->transport)
             gateway_settle(p->gateway, h, SETTLE_HOLD);
         else
-            publisher_refuse(p, h, e->text);
+            refuse(p, h, e->text);
         return 0;
     }
     h->published_ms = clock_monotonic_ms();
     flight_sent(&p->flight, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
-    return rc;
-}
-
-/* Where does this message go: 1 publish it here, 0 it has been dealt with. */
-static int route(struct publisher *p, struct held *h)
-{
-    struct gateway *g = p->gateway;
-    char reason[200];
-    if (h->instance != tenure_instance(&g->tenure)) {
-        gateway_settle(g, h, SETTLE_PUT_BACK);
-        return 0;
-    }
-    if (p->transport)
-        return 1;
-    enum exchange_verdict v = exchange_book_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
-    if (v == EXCHANGE_REFUSED) {
-        publisher_refuse(p, h, reason);
-        return 0;
-    }
-    struct lane *other = NULL;
-    if (!p->careful && (v == EXCHANGE_UNKNOWN || h->suspect))
-        other = &g->careful;
-    else if (p->careful && v == EXCHANGE_GOOD && !h->suspect)
-        other = &g->fast;
-    if (!other)
-        return 1;
-    if (lane_push(other, h) != 0)
-        gateway_settle(g, h, SETTLE_PUT_BACK);
-    return 0;
+    publisher_sent(p, h);
+    return rc == 0 && is_alone(p) ? publisher_ping(p, e) : rc;
 }
 
 static int read_events(struct publisher *p, struct err *e)
@@ -228,16 +236,18 @@ static int read_events(struct publisher *p, struct err *e)
     struct broker_event ev;
     do {
         arena_reset(&p->arena);
-        set_busy(p, true);
+        publisher_set_busy(p, true);
         int rc = broker_next_event(p->broker, &p->arena, RETURN_BODY_MAX, 0, &ev, e);
-        set_busy(p, false);
+        publisher_set_busy(p, false);
         if (rc != 0)
             return -1;
+        if (ev.kind != BROKER_EVENT_NONE)
+            publisher_heard(p, &ev);
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
             flight_shrink(&p->flight);
             set_publishing(p, !p->blocked);
-            if (!p->careful && !p->transport)
+            if (p->role == PUBLISHER_FAST)
                 atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
         }
     } while (ev.kind != BROKER_EVENT_NONE);
@@ -246,11 +256,14 @@ static int read_events(struct publisher *p, struct err *e)
 
 static bool has_room(struct publisher *p)
 {
-    if (confirms_full(&p->confirms) || outcomes_full(&p->gateway->outcomes))
+    if (outcomes_full(&p->gateway->outcomes))
         return false;
+    if (is_alone(p))
+        return p->confirms.count < ALONE_MOST && p->confirms.bytes < ALONE_BYTES_MAX &&
+               publisher_was_answered(p);
     if (flight_has_room(&p->flight, p->confirms.count, p->stalled))
         return true;
-    p->stalled = confirms_older(&p->confirms, clock_monotonic_ms() - STALLED_MS);
+    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
     return flight_has_room(&p->flight, p->confirms.count, p->stalled);
 }
 
@@ -260,12 +273,15 @@ static int publish_due(struct publisher *p, struct err *e)
     int64_t now_ms;
     int published = 0;
     while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
-        /* What the broker is to wait with goes at once, the first due first. */
-        struct held *h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
-        if (!h)
-            break;
-        if (!route(p, h))
-            continue;
+        struct held *h;
+        if (!publisher_take_parked(p, &h)) {
+            /* What the broker is to wait with goes at once, the first due first. */
+            h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
+            if (!h)
+                break;
+            if (!publisher_route(p, h))
+                continue;
+        }
         if (publish(p, h, e) != 0)
             return -1;
         if (++published % EVENT_EVERY == 0 && read_events(p, e) != 0)
@@ -278,7 +294,9 @@ static int publish_due(struct publisher *p, struct err *e)
  * so. */
 static int check_confirms(struct publisher *p, struct err *e)
 {
-    const struct held *oldest = confirms_oldest(&p->confirms);
+    const struct held *oldest = p->confirms.oldest;
+    if (!p->transport)
+        return publisher_watch(p, e);
     if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
         return 0;
     return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
@@ -288,8 +306,9 @@ static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
     int64_t next_ms = lane_next_ms(p->lane);
+    int64_t idle_ns = p->confirms.count > 0 ? NEAR_NS : IDLE_NS;
     if (next_ms == INT64_MAX || p->blocked)
-        return IDLE_NS;
+        return idle_ns;
     if (outcomes_full(&g->outcomes))
         return SETTLE_NS;
     if (!has_room(p))
@@ -299,7 +318,7 @@ static int64_t ns_until_next(struct publisher *p)
     pthread_mutex_lock(&g->clock_lock);
     int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
     pthread_mutex_unlock(&g->clock_lock);
-    return ns < 0 ? 0 : ns < IDLE_NS ? ns : IDLE_NS;
+    return ns < 0 ? 0 : ns < idle_ns ? ns : idle_ns;
 }
 
 static void pause_reconnecting(struct publisher *p, unsigned *attempt)
@@ -312,6 +331,15 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
     } while (clock_monotonic_ns() < until_ns && !gateway_stopping(p->gateway, STOP_PUBLISHERS));
 }
 
+/* What stands still is not waited for. */
+static bool is_drained(struct publisher *p)
+{
+    const struct confirms *c = &p->confirms;
+    int64_t now_ms = clock_monotonic_ms();
+    return c->count == 0 ||
+           (!p->transport && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
+}
+
 /* Why it ended. */
 static enum err_kind run_connected(struct publisher *p)
 {
@@ -322,7 +350,7 @@ static enum err_kind run_connected(struct publisher *p)
             put_back_all(p);
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + DRAIN_MS * INT64_C(1000000);
-            if (p->confirms.count == 0 || clock_monotonic_ns() > give_up_ns)
+            if (is_drained(p) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
         if (p->blocked || tenure_instance(&p->gateway->tenure) == 0)

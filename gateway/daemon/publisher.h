@@ -1,7 +1,9 @@
 /* Publishes a lane's messages on their millisecond and learns what became of them.
  *
- * Two publishers run: the fast one keeps many publishes in flight; the careful one a single one, so that a
- * channel closed by the broker has one culprit. See exchange_book.h for which messages go where. */
+ * The fast publisher keeps many publishes in flight. The careful one goes on only after the broker has
+ * answered, so that a channel that is closed or held up has one culprit. The patient one tries what stands
+ * still, one message an address, and may be held up itself. See exchange_book.h and address_book.h for which
+ * messages go where. */
 #ifndef POSTDATE_GATEWAY_PUBLISHER_H
 #define POSTDATE_GATEWAY_PUBLISHER_H
 
@@ -12,23 +14,36 @@
 #include "gateway/daemon/confirms.h"
 #include "gateway/daemon/gateway.h"
 
-/* A target that never confirms (a queue without its majority) must not fill the window for ever. */
+/* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
 #define PUBLISHER_CONFIRM_MS 30000
+#define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
+#define PUBLISHER_UNCONFIRMED HELD_UNCONFIRMED " it: a queue may have no majority of its nodes"
+
+enum publisher_role { PUBLISHER_FAST, PUBLISHER_CAREFUL, PUBLISHER_PATIENT, PUBLISHER_HANDOVER };
 
 struct publisher {
     struct gateway *gateway;
     struct lane *lane;
     const char *name; /* as the broker shows it */
-    bool careful;
+    enum publisher_role role;
     const struct transport
         *transport;       /* the hand-over publisher: publishes at once, the broker waits; else NULL */
     struct flight flight; /* how many may be unconfirmed */
-    int stalled;          /* of these, for longer than STALLED_MS, when that was last counted */
+    int stalled;          /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t
         busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
     bool blocked;
+    bool pinging;          /* publish_watch.c: the answer to a ping is to come */
+    int64_t pinged_ms;     /* monotonic: the last ping */
+    uint64_t ping_tag;     /* of the publish before it */
+    uint64_t answered_tag; /* the broker has dealt with this one, and all before */
+    int64_t unheard_ms;    /* monotonic: the first publish since heard_ms; 0: none */
+    int64_t switched_ms;   /* monotonic: the last try to change over to another connection */
+    int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
+    int64_t parked_ms;     /* monotonic: the last look at all that is parked */
+    int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
     struct confirms confirms;
@@ -36,7 +51,6 @@ struct publisher {
     struct buf properties;
 };
 
-enum publisher_role { PUBLISHER_FAST, PUBLISHER_CAREFUL, PUBLISHER_HANDOVER };
 int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
@@ -55,6 +69,43 @@ void handover_refused(struct publisher *p, struct held *h); /* nack */
 /* The connection is gone: all that is in flight. refusal: why the broker closed the channel over a publish;
  * NULL: it did not. */
 void handover_lost(struct publisher *p, const struct err *refusal);
+
+/* publish_route.c: which of the publishers a message is for. */
+/* 1: publish it here; 0: it has been dealt with. */
+int publisher_route(struct publisher *p, struct held *h);
+/* The fast publisher's parked ones, as far as they may go now. 1: *h is to be published; 0: there are no
+ * more. */
+int publisher_take_parked(struct publisher *p, struct held **h);
+
+/* publish_watch.c: what does not confirm. Not for the hand-over publisher. */
+/* Called again and again: asks the broker whether it still answers, and looks at what is unconfirmed. -1: the
+ * connection is of no use any more. */
+int publisher_watch(struct publisher *p, struct err *e);
+/* Careful, patient: has the broker dealt with the last publish, so that the next one may go? */
+bool publisher_was_answered(struct publisher *p);
+/* Has something been unconfirmed for long? */
+bool publisher_lags(const struct publisher *p, int64_t now_ms);
+/* h is among the confirms now. */
+void publisher_sent(struct publisher *p, struct held *h);
+/* Sends a ping. */
+int publisher_ping(struct publisher *p, struct err *e);
+/* h is not in flight any more; confirmed: the broker answered. */
+void publisher_left(struct publisher *p, struct held *h, bool confirmed);
+/* Something came from the broker. */
+void publisher_heard(struct publisher *p, const struct broker_event *ev);
+/* h's address stands still: it waits in the database, until then (database ms). */
+int64_t publisher_wait_until_ms(struct publisher *p, const struct held *h);
+void publisher_wait(struct publisher *p, struct held *h);
+/* Before the connection's unconfirmed ones are dealt with: what waited in front of them goes back. */
+void publisher_put_back_parked(struct publisher *p);
+
+/* publisher.c */
+/* A connection for publishing, or NULL. */
+struct broker *publisher_dial(struct publisher *p, struct err *e);
+/* Drops the old connection, if there is one; nothing is in flight on the new one. */
+void publisher_set_broker(struct publisher *p, struct broker *b);
+/* A call that may block for ever begins, or ended. */
+void publisher_set_busy(struct publisher *p, bool busy);
 
 /* publish_outcome.c: what the broker said. */
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);

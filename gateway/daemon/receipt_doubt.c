@@ -121,7 +121,9 @@ static void doubt(struct receipt_doubt *d, int64_t lag_ms)
 /* Is there to be a mark? Without hand-over there is nothing to doubt. */
 static bool is_wanted(const struct receipt_doubt *d)
 {
-    return d->gateway->transport && d->gateway->config->handover.receipts && !d->refused;
+    /* Not before it is known whether a policy makes it expire. */
+    bool known = atomic_load(&d->gateway->policy) != POLICY_UNKNOWN;
+    return known && d->gateway->transport && d->gateway->config->handover.receipts && !d->refused;
 }
 
 /* The broker answered something that was asked at asked_ms. */
@@ -141,7 +143,9 @@ static int look(struct receipt_doubt *d, struct broker *b, int64_t lag_ms, struc
     int there = d->mark.placed ? restart_mark_look(&d->mark, b, e) : 0;
     if (there < 0)
         return -1;
-    if (!there) {
+    if (!there && atomic_load(&d->gateway->policy) == POLICY_IN_THE_WAY) {
+        d->place_ms = 0; /* it may have expired, so its end tells nothing */
+    } else if (!there) {
         receipt_doubt_lost(d, b); /* if not yet: another node of the cluster ended, and not the one of b */
         doubt(d, lag_ms);
         d->mark.swept = false;

@@ -61,8 +61,7 @@ struct broker *startup_open_broker(const struct gateway *g, const char *name, st
     return b;
 }
 
-int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
-                    struct err *e)
+int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e)
 {
     const char **routes = calloc(c->route_count + 1, sizeof(const char *));
     if (!routes)
@@ -75,7 +74,7 @@ int startup_declare(struct broker *b, const struct config *c, char *expired, siz
                          .rejected_queue = TOPOLOGY_REJECTED_QUEUE,
                          .route_exchanges = routes,
                          .route_count = c->route_count};
-    int rc = topology_declare(b, &t, expired, expired_size, e);
+    int rc = topology_declare(b, &t, found, e);
     free(routes);
     return rc;
 }
@@ -110,12 +109,24 @@ static void warn_of_open_wires(const struct gateway *g, enum pg_wire wire)
                     "amqp.ca_file, encrypts them and checks who the server is)");
 }
 
+/* RabbitMQ changes no arguments of a queue that exists. */
+static void warn_of_older(const char *queues)
+{
+    if (queues[0] != '\0')
+        log_warning(
+            "an older release declared %s without what protects messages there from policies: when such "
+            "a queue is empty, delete it and restart a gateway, which declares it anew",
+            queues);
+}
+
 /* One try of everything. */
 static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire, struct err *e)
 {
     const struct config *c = g->config;
-    char expired[300], vhost[256];
+    char vhost[256];
+    struct topology_found found = {.older = ""};
     struct broker *b = NULL;
+    int missing = 0;
     *failed = &g->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
@@ -124,7 +135,9 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     if (pg)
         *wire = pg_wire(pg);
     if (rc == 0)
-        rc = partitions_ensure(pg, c->delivery.max_delay_ms, e) < 0 ? -1 : 0;
+        rc = partitions_ensure(pg, c->delivery.max_delay_ms, &missing, e) < 0 ? -1 : 0;
+    if (rc == 0 && missing > 0)
+        log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
     if (rc == 0) {
         atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         watch_succeeded(&g->postgres);
@@ -135,9 +148,11 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     if (rc == 0)
         rc = startup_take_vhost(g, b, pg, e);
     if (rc == 0)
-        rc = startup_declare(b, c, expired, sizeof expired, e);
+        rc = startup_declare(b, c, &found, e);
     if (rc == 0)
         rc = startup_choose_transport(g, e);
+    if (rc == 0)
+        warn_of_older(found.older);
     if (rc == 0) {
         watch_succeeded(&g->rabbitmq);
         *failed = &g->postgres;

@@ -4,6 +4,7 @@
 #define POSTDATE_GATEWAY_STARTUP_H
 
 #include "amqp/broker.h"
+#include "amqp/topology.h"
 #include "gateway/daemon/gateway.h"
 #include "sql/pg.h"
 
@@ -11,9 +12,8 @@
 struct broker_options startup_broker_options(const struct gateway *g, const char *name);
 /* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
 struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e);
-/* Declares what the configuration asks for; expired receives the second intake queue's name. */
-int startup_declare(struct broker *b, const struct config *c, char *expired, size_t expired_size,
-                    struct err *e);
+/* Declares what the configuration asks for. */
+int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e);
 
 /* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
  * to nobody yet, sets g->identity. ERR_CONFIG: no. */

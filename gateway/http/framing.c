@@ -92,10 +92,11 @@ static void next_request(struct framing *f)
 void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out)
 {
     if (f->state == FRAMING_IN_HEAD)
-        buf_printf(out, "GET / HTTP/1.1\r\nHost: -\r\n" FRAMING_REFUSAL ": %d\r\nConnection: close\r\n\r\n", (int)why);
-    else
-        buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n", f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "",
+        buf_printf(out, "GET / HTTP/1.1\r\nHost: -\r\n" FRAMING_REFUSAL ": %d\r\nConnection: close\r\n\r\n",
                    (int)why);
+    else
+        buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n",
+                   f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "", (int)why);
     enter(f, FRAMING_ENDED);
 }
 
@@ -205,7 +206,8 @@ static enum framing_refusal read_header(struct bytes line, struct head *h)
 static enum framing_refusal read_length(struct head *h)
 {
     struct bytes digits = h->value[FRAMING_CONTENT_LENGTH];
-    bool has_length = h->count[FRAMING_CONTENT_LENGTH] > 0, has_encoding = h->count[FRAMING_TRANSFER_ENCODING] > 0;
+    bool has_length = h->count[FRAMING_CONTENT_LENGTH] > 0,
+         has_encoding = h->count[FRAMING_TRANSFER_ENCODING] > 0;
     if (has_length && (digits.len == 0 || digits.len > LENGTH_DIGITS_MAX))
         return FRAMING_LENGTH;
     for (size_t i = 0; i < digits.len; i++) {
@@ -249,8 +251,8 @@ static void put_header(struct buf *out, const char *name, struct bytes value)
 
 static void write_head(const struct head *h, struct buf *out)
 {
-    static const enum framing_header as_they_are[] = {FRAMING_HOST, FRAMING_AUTHORIZATION, FRAMING_CONTENT_TYPE,
-                                                      FRAMING_IDEMPOTENCY_KEY};
+    static const enum framing_header as_they_are[] = {FRAMING_HOST, FRAMING_AUTHORIZATION,
+                                                      FRAMING_CONTENT_TYPE, FRAMING_IDEMPOTENCY_KEY};
     buf_put_bytes(out, h->method);
     buf_put_str(out, h->old ? " / HTTP/1.0\r\n" : " / HTTP/1.1\r\n");
     put_header(out, FRAMING_TARGET, h->target);
@@ -308,10 +310,11 @@ static bool take_line(struct framing *f, struct bytes *in, struct buf *out)
         if (why == FRAMING_FINE && f->line.failed)
             why = FRAMING_HEAD_TOO_LARGE;
         if (why != FRAMING_FINE) {
-            framing_refuse(f, f->state == FRAMING_IN_HEAD         ? why
-                              : f->state == FRAMING_IN_CHUNK_SIZE ? FRAMING_CHUNK_SIZE
-                              : f->state == FRAMING_IN_TRAILER    ? FRAMING_TRAILER
-                                                                  : FRAMING_CHUNK_END,
+            framing_refuse(f,
+                           f->state == FRAMING_IN_HEAD         ? why
+                           : f->state == FRAMING_IN_CHUNK_SIZE ? FRAMING_CHUNK_SIZE
+                           : f->state == FRAMING_IN_TRAILER    ? FRAMING_TRAILER
+                                                               : FRAMING_CHUNK_END,
                            out);
             return false;
         }

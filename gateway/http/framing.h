@@ -53,7 +53,7 @@ enum framing_refusal {
     FRAMING_CHUNK_SIZE,
     FRAMING_CHUNK_END,
     FRAMING_TRAILER,
-    FRAMING_VALUE_TOO_LONG,                                    /* and the header */
+    FRAMING_VALUE_TOO_LONG,                                   /* and the header */
     FRAMING_TWICE = FRAMING_VALUE_TOO_LONG + FRAMING_HEADERS, /* and the header */
     FRAMING_REFUSALS = FRAMING_TWICE + FRAMING_HEADERS,
 };
@@ -84,8 +84,8 @@ bool framing_is_between_requests(const struct framing *f);
 /* Ends the head that was begun: a request that is refused takes its place. */
 void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out);
 
-/* The client sends nothing more. What it asked for is answered, and then the connection is closed; false: a body
- * ends before its time, and nobody can answer that. */
+/* The client sends nothing more. What it asked for is answered, and then the connection is closed; false: a
+ * body ends before its time, and nobody can answer that. */
 bool framing_end(struct framing *f, struct buf *out);
 
 /* What is wrong and what is allowed. */

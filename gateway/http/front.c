@@ -1,8 +1,8 @@
-/* Between the clients' sockets and libmicrohttpd: accepts, reads, lets through what framing.c makes of it, and
- * hands back the answers. libmicrohttpd has one end of a socket pair for each client.
+/* Between the clients' sockets and libmicrohttpd: accepts, reads, lets through what framing.c makes of it,
+ * and hands back the answers. libmicrohttpd has one end of a socket pair for each client.
  *
- * One thread, which never waits for one client: what one end does not take is kept (bounded by what is read at
- * once), and the other end is not read meanwhile. It also looks after deadlines, see reaper.c. */
+ * One thread, which never waits for one client: what one end does not take is kept (bounded by what is read
+ * at once), and the other end is not read meanwhile. It also looks after deadlines, see reaper.c. */
 #include "gateway/http/framing.h"
 #include "gateway/http/http_internal.h"
 
@@ -22,7 +22,8 @@
 #define TURNS 8 /* reads for one client before the others have theirs */
 #define EVENTS 128
 #define TICK_MS 100
-#define LINGER_MS 2000 /* for what the client still sends after its last answer; it would lose that otherwise */
+#define LINGER_MS                                                                                            \
+    2000 /* for what the client still sends after its last answer; it would lose that otherwise */
 #define IDLE_GRACE_MS 1000 /* the reaper answers for the desk first */
 #define FLUSH_MS 1000      /* for answers at the end */
 
@@ -38,10 +39,10 @@ struct link {
     struct framing framing;
     struct buf up, down; /* what inner, and the client, did not take yet */
     size_t up_sent, down_sent;
-    bool client_ended, torn;      /* it sends nothing more; in the middle of a body, and inner does not know yet */
-    bool inner_ended;             /* it sends nothing more */
-    bool finished, dead;          /* nothing goes to the client any more; of no use */
-    int64_t since_ms;             /* monotonic: when something went on last */
+    bool client_ended, torn; /* it sends nothing more; in the middle of a body, and inner does not know yet */
+    bool inner_ended;        /* it sends nothing more */
+    bool finished, dead;     /* nothing goes to the client any more; of no use */
+    int64_t since_ms;        /* monotonic: when something went on last */
 };
 
 struct front {
@@ -67,9 +68,10 @@ static void want_inner(struct front *f, struct end *end, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = end};
     if (end->fd >= 0 && end->wanted != events)
-        epoll_ctl(f->epoll, events == 0        ? EPOLL_CTL_DEL
-                            : end->wanted == 0 ? EPOLL_CTL_ADD
-                                               : EPOLL_CTL_MOD,
+        epoll_ctl(f->epoll,
+                  events == 0        ? EPOLL_CTL_DEL
+                  : end->wanted == 0 ? EPOLL_CTL_ADD
+                                     : EPOLL_CTL_MOD,
                   end->fd, &event);
     end->wanted = events;
 }

@@ -1,4 +1,5 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
+#include "gateway/daemon/locks.h"
 #include "gateway/http/http_internal.h"
 #include "openapi_embedded.h"
 #include "sql/lookup.h"
@@ -34,8 +35,14 @@ static void print_rest(struct http *h, struct buf *out)
 {
     struct gateway *g = h->gateway;
     int64_t handed = atomic_load(&g->metrics.handed);
-    print_gauge(out, "postdate_database_up", "1 while the database answers, takes writes, and its schema fits.",
+    struct locked_days locked;
+    print_gauge(out, "postdate_database_up",
+                "1 while the database answers, takes writes, and its schema fits.",
                 desk_why_not_ready(h->desk) == NULL);
+    locks_shown(g, &locked);
+    print_gauge(out, "postdate_locked_days",
+                "Days whose messages wait because somebody has locked their partition.",
+                locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&g->publishing));
     print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
@@ -43,6 +50,10 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
     print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
                 (double)atomic_load(&h->body_bytes));
+    if (g->transport != NULL)
+        print_gauge(out, "postdate_policy_in_the_way",
+                    "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
+                    atomic_load(&g->policy) == POLICY_IN_THE_WAY);
     if (handed >= 0 && g->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
@@ -63,6 +74,15 @@ static void answer_metrics(struct http_request *r)
                     "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
 }
 
+/* Ready all the same: everything that is due on other days goes on. */
+static void answer_ready(struct http_request *r)
+{
+    struct buf *out = &r->api.answer.body;
+    buf_put_str(out, "{\"status\":\"ready\",");
+    locks_print(r->http->gateway, out);
+    buf_put_str(out, "}\n");
+}
+
 void http_health_answer(struct http_request *r)
 {
     struct api_answer *a = &r->api.answer;
@@ -77,9 +97,10 @@ void http_health_answer(struct http_request *r)
         buf_put_str(&a->body, "{\"status\":\"alive\"}\n");
         break;
     case HTTP_READY:
-        why_not = atomic_load(&r->http->draining) ? "the gateway is stopping" : desk_why_not_ready(r->http->desk);
+        why_not =
+            atomic_load(&r->http->draining) ? "the gateway is stopping" : desk_why_not_ready(r->http->desk);
         if (why_not == NULL)
-            buf_put_str(&a->body, "{\"status\":\"ready\"}\n");
+            answer_ready(r);
         else
             api_fail(a, API_NOT_READY, "%s", why_not);
         break;

@@ -45,7 +45,7 @@ struct http_request {
     bool headers_seen, discard; /* discard: the answer is there, the rest of the body is read and forgotten */
     bool closing;               /* the answer is the last of its connection */
     bool refuse_now;            /* with discard: answer without reading the body, and close */
-    bool gone; /* no answer */
+    bool gone;                  /* no answer */
     bool head_only;
     const char *content_type, *allow; /* of the answer; NULL: JSON, none */
     int64_t began_ns;

@@ -1,6 +1,6 @@
-/* Deadlines of requests. libmicrohttpd's time-out is about silence, so a client that sends a byte now and then
- * would keep its connection for ever; here each request has an absolute one, whatever comes in. The front
- * looks after what is no request yet, and after answers that nobody takes. */
+/* Deadlines of requests. libmicrohttpd's time-out is about silence, so a client that sends a byte now and
+ * then would keep its connection for ever; here each request has an absolute one, whatever comes in. The
+ * front looks after what is no request yet, and after answers that nobody takes. */
 #include "gateway/http/http_internal.h"
 
 #include <stdlib.h>

@@ -66,14 +66,10 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
     struct headers *h = ctx;
     const struct {
         const char *name, **to;
-    } known[] = {{"Host", &h->host},
-                 {"Content-Length", &h->length},
-                 {"Transfer-Encoding", &h->encoding},
-                 {"Content-Type", &h->type},
-                 {"Idempotency-Key", &h->key},
-                 {"Expect", &h->expect},
-                 {FRAMING_TARGET, &h->target},
-                 {FRAMING_REFUSAL, &h->refusal}};
+    } known[] = {
+        {"Host", &h->host},           {"Content-Length", &h->length}, {"Transfer-Encoding", &h->encoding},
+        {"Content-Type", &h->type},   {"Idempotency-Key", &h->key},   {"Expect", &h->expect},
+        {FRAMING_TARGET, &h->target}, {FRAMING_REFUSAL, &h->refusal}};
     (void)kind;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcasecmp(name, known[i].name) == 0)
@@ -88,7 +84,8 @@ static int check_framing(struct http_request *r, const char *refusal)
     if (refusal == NULL)
         return 0;
     long number = strtol(refusal, NULL, 10);
-    enum framing_refusal why = number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
+    enum framing_refusal why =
+        number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
     enum api_problem p = API_INVALID_REQUEST;
     r->gone = why == FRAMING_GONE;
     if (why == FRAMING_TIMEOUT)
@@ -142,7 +139,8 @@ static bool is_this_machine(const char *host)
     bool v6 = *host == '[';
     size_t len = strcspn(host, v6 ? "]" : ":");
     const char *rest = host + len + (v6 && host[len] == ']');
-    if (len >= sizeof name || (v6 && host[len] != ']') || (*rest != '\0' && (*rest != ':' || !is_port(rest + 1))))
+    if (len >= sizeof name || (v6 && host[len] != ']') ||
+        (*rest != '\0' && (*rest != ':' || !is_port(rest + 1))))
         return false;
     memcpy(name, host + v6, len - v6);
     name[len - v6] = '\0';

@@ -6,6 +6,7 @@ with wanted (role, is_there) as (
     select role, case when is_there then
                has_schema_privilege(role, 'postdate', 'usage')
                and case role when 'postdate_reader' then has_table_privilege(role, 'postdate.messages', 'select')
+                    and has_function_privilege(role, 'postdate.message(uuid)', 'execute')
                    else (select bool_and(has_function_privilege(role, p.oid, 'execute')) from pg_proc p
                           where p.pronamespace = 'postdate'::regnamespace
                             and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry')) end end

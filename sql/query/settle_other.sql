@@ -6,4 +6,4 @@ update postdate.message m
        hold = case when t.flags = 'h' then 'g' else m.hold end
   from unnest($1::uuid[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::text[]) as t (id, state, next_at, error, tries, flags)
  where m.id = any ($1::uuid[]) and m.id = t.id
-   and m.due >= $2::timestamptz and m.due <= $3::timestamptz and m.owner is not distinct from $4::int
+   and m.due >= $2::timestamptz and m.due <= $3::timestamptz and m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')

@@ -1,4 +1,5 @@
-"""What a chaos run happens in: one Postgres (and a spare node), one RabbitMQ, the proxy, and the cells.
+"""What a chaos run happens in: one Postgres (and a spare node), one RabbitMQ and a cluster of three, the proxy, and the
+cells.
 
 A cell is a database, a vhost, a transport with receipts on or off, a few gateways behind links of the proxy, a workload
 that schedules, cancels and moves messages, and a witness that writes down what arrives. The servers' faults hit all
@@ -14,6 +15,7 @@ import time
 
 import pika
 
+from cluster import Cluster
 from gateway import Gateway
 from ledger import Follower
 from proxy import Proxy
@@ -33,6 +35,8 @@ CELLS = {
     'plugin': ('plugin', 'on', 2, 'quorum'),
     'ttl-bare': ('ttl', 'off', 2, 'quorum'),
     'plugin-bare': ('plugin', 'off', 1, 'classic'),
+    'cluster-timer': ('timer', 'on', 3, 'quorum'),
+    'cluster-ttl': ('ttl', 'on', 2, 'quorum'),
 }
 
 
@@ -40,12 +44,14 @@ class Cell:
     def __init__(self, arena, name, seed, rate):
         self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
         self.transport, self.receipts, count, self.queue_type = CELLS[name]
+        self.on_cluster = name.startswith('cluster-')
+        self.rabbit = arena.cluster if self.on_cluster else arena.rabbit
         self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
         self.directory = os.path.join(arena.evidence, name)
         os.makedirs(self.directory)
         self.workload = self.witness = None
         self.status, self.status_at = {}, 0
-        arena.rabbit.make_vhost(self.vhost, ['guest', self.user])
+        self.rabbit.make_vhost(self.vhost, ['guest', self.user])
         arena.postgres.primary.psql(f'create database {self.database} owner postdate')
         self.gateways = [self._gateway(i) for i in range(count)]
         self._migrate()
@@ -56,19 +62,23 @@ class Cell:
     def links(self, number=None):
         """Names of the links: of one gateway, or of all."""
         return [f'{self.name}.{i}.{server}' for i in range(len(self.gateways)) if number in (None, i)
-                for server in ('amqp', 'pg-a', 'pg-b')]
+                for server in (*self.amqp_links(), 'pg-a', 'pg-b')]
+
+    def amqp_links(self):
+        """One for each node of the broker."""
+        return ['amqp'] if len(self.rabbit.ports) == 1 else [f'amqp-{n}' for n in range(1, len(self.rabbit.ports) + 1)]
 
     def _gateway(self, number):
         arena, ports = self.arena, {}
-        targets = {'amqp': ('127.0.0.1', arena.rabbit.port), **{os.path.basename(n.directory): n.socket
-                                                                for n in arena.postgres.nodes}}
+        targets = {**{link: ('127.0.0.1', port) for link, port in zip(self.amqp_links(), self.rabbit.ports)},
+                   **{os.path.basename(n.directory): n.socket for n in arena.postgres.nodes}}
         for server, target in targets.items():
             ports[server] = arena.proxy.add(f'{self.name}.{number}.{server}', target)
         arena.proxy.listen(f'{self.name}.{number}.{os.path.basename(arena.postgres.spare.directory)}', False)
         settings = {
             'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
                                      f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
-            'POSTDATE_AMQP_URL': arena.rabbit.url(self.vhost, self.user, ports['amqp']),
+            'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
             'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
             'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_RECEIPTS': self.receipts,
             'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
@@ -86,7 +96,7 @@ class Cell:
     # --- the consumer's side
     def amqp(self):
         return pika.BlockingConnection(pika.URLParameters(
-            self.arena.rabbit.url(self.vhost) + '?heartbeat=0&blocked_connection_timeout=30&socket_timeout=20'))
+            self.rabbit.url(self.vhost) + '?heartbeat=0&blocked_connection_timeout=30&socket_timeout=20'))
 
     def declare_target(self):
         """The consumer's queue and its bindings; an exchange of the user's beside the gateway's own."""
@@ -109,12 +119,12 @@ class Cell:
         """Witness and workload."""
         arena = self.arena
         self.witness = subprocess.Popen(
-            [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', arena.rabbit.url(self.vhost), '--queue',
+            [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue',
              OUT_QUEUE, '--out', os.path.join(arena.evidence, f'{self.name}.1.seen')], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, 'witness.log'), 'wb'))
         config = os.path.join(self.directory, 'cell.json')
         with open(config, 'w', encoding='utf-8') as f:
-            json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': arena.rabbit.url(self.vhost),
+            json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
                        'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
                        'exchanges': [DELIVERY, SECOND]}, f)
@@ -149,7 +159,7 @@ class Cell:
 
 
 class Arena:
-    def __init__(self, evidence, work, build, plugins, tmpfs_bytes):
+    def __init__(self, evidence, work, build, tmpfs_bytes):
         """evidence: a folder that stays; work: one that goes."""
         self.evidence, self.work, self.build = evidence, work, build
         shim = os.path.join(build, 'tests', 'shim.so')
@@ -157,11 +167,23 @@ class Arena:
         self.cells = {}
         self.changed, self.changed_enough = threading.Condition(), threading.Event()
         self.states, self.states_at, self.closed = {}, 0, False
-        self.rabbit = self.postgres = self.proxy = None
+        self.rabbit = self.cluster = self.postgres = self.proxy = None
         try:
             self.proxy = Proxy()
-            self.rabbit = Rabbit(os.path.join(work, 'mq'), plugins)
             self.postgres = Postgres(work, tmpfs_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def start_brokers(self, names, plugins):
+        """Those that these cells use."""
+        try:
+            if not all(name.startswith('cluster-') for name in names):
+                self.rabbit = Rabbit(os.path.join(self.work, 'mq'), plugins)
+            if any(name.startswith('cluster-') for name in names):
+                self.cluster = Cluster(os.path.join(self.work, 'mq3'), plugins)
+                # Publishers and consumers come in by a door that leads to whichever node is there.
+                self.cluster.port = self.proxy.add('cluster.door', [['127.0.0.1', port] for port in self.cluster.ports])
         except BaseException:
             self.close()
             raise
@@ -215,7 +237,7 @@ class Arena:
                 codes[name] = cell.close()
             except Exception as e:  # noqa: BLE001  the others have to end, too
                 errors.append(e)
-        for part in (self.proxy, self.postgres, self.rabbit):
+        for part in (self.proxy, self.postgres, self.rabbit, self.cluster):
             try:
                 if part is not None:
                     part.close()

@@ -19,7 +19,7 @@ TRANSPORTS = ('postdate.ttl.', 'postdate.delayed')  # what consumers see as exch
 class Table:
     """The messages of one writer, by their number."""
     COLUMNS = {'state': 'B', 'asked': 'B', 'route': 'H', 'way': 'B', 'sent_us': 'q', 'lo_ms': 'q', 'due_ms': 'q',
-               'accepted_us': 'q', 'id': 'q', 'seen_us': 'q', 'seen_again': 'B', 'seen_id': 'q'}
+               'absolute': 'B', 'accepted_us': 'q', 'id': 'q', 'seen_us': 'q', 'seen_again': 'B', 'seen_id': 'q'}
     __slots__ = ('prefix', 'cell', *COLUMNS)
 
     def __init__(self, prefix):
@@ -105,6 +105,7 @@ class Book:
         table.way[number] = self.number_of(f[3], self.ways, self.way_numbers, 250)
         table.route[number] = self.number_of((f[4], f[5]), self.routes, self.route_numbers, 65000)
         table.lo_ms[number] = table.due_ms[number] = int(f[6])
+        table.absolute[number] = f[7:] == ['at']
         table.state[number] = ATTEMPTED
 
     def take_accepted(self, f, _cell, _where):
@@ -133,6 +134,7 @@ class Book:
 
     def take_move(self, f, _cell, _where):
         table, n = self.find(f[1])
+        table.absolute[n] = True  # moves name a point in time
         self.doubt_move(table, n)
         self.moves[table, n] = int(f[3])
 

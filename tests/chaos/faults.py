@@ -2,7 +2,8 @@
 
 A fault is a function of one `Injection`: it calls `x.begin(detail)` when it strikes, and returns when the cause is gone
 again (healed). What it needs at random comes from `x.rng`, so that a seed replays it. Scope `cell`: it strikes one cell,
-and one such runs in each cell at a time; `server`: all cells, one at a time; `alone`: as server, with no other fault.
+and one such runs in each cell at a time; `server`: all cells, one at a time; `alone`: as server, with no other fault; `cluster`: the
+nodes of RabbitMQ's cluster, and the cells that use it, one at a time.
 """
 import random
 import time
@@ -20,6 +21,12 @@ class Kind:
 
     def fits(self, cell):
         return self.only is None or self.only(cell)
+
+    def touches(self, cell):
+        """Of those that concern servers: this cell's, too?"""
+        if self.scope == 'cluster':
+            return cell.on_cluster
+        return not (self.name.startswith('rabbitmq.') and cell.on_cluster)
 
 
 def fault(name, scope='cell', weight=1, only=None):
@@ -50,6 +57,7 @@ class Injection:
 
 def load_all():
     import faults_broker  # noqa: F401
+    import faults_cluster  # noqa: F401
     import faults_gateway  # noqa: F401
     import faults_load  # noqa: F401
     import faults_network  # noqa: F401

@@ -5,7 +5,8 @@ from faults import fault
 def struck_links(x):
     """The link to one server of one gateway; sometimes of all of the cell's gateways."""
     number, _ = x.pick()
-    server = x.rng.choice(['amqp', 'pg'])
+    nodes = x.cell.amqp_links()
+    server = x.rng.choice(['amqp', 'pg', *(nodes if len(nodes) > 1 else [])])  # all nodes of RabbitMQ, or one
     every = x.rng.random() < 0.3
     links = [name for name in x.cell.links(None if every else number) if name.split('.')[-1].startswith(server)]
     return links, f'{server} of {"every gateway" if every else f"gateway {number}"}'

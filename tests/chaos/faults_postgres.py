@@ -72,3 +72,13 @@ def postgres_disk_full(x):
     if not postgres.primary.alive():
         x.detail += ', Postgres gave up over it'
         postgres.primary.start()
+
+
+@fault('clock.database', scope='server', weight=2)
+def clock_database(x):
+    """Set forward, and back: what is accepted meanwhile lasts as long as it says all the same."""
+    ahead_ms = x.rng.randrange(500, 4000)
+    x.arena.postgres.clocks.set_time(ahead_ms / 1000)
+    x.begin(f'ahead {ahead_ms} ms')
+    x.wait(1, 4)
+    x.arena.postgres.clocks.set_time(0)

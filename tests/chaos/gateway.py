@@ -3,14 +3,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
-from servers import DIE, ROOT
-
-sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
-from moved_clocks import MovedClocks  # noqa: E402
+from servers import DIE, ROOT, MovedClocks
 
 RESTART_AFTER_S = 0.2
 

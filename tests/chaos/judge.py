@@ -10,7 +10,9 @@ from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, R
 # after RabbitMQ's start a gateway doubts what falls due until five seconds (RESTART_ELECTIONS_MS) after its own return.
 AFTERMATH_US = 5_000_000
 START_AFTERMATH_US = 8_000_000
-STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped')
+STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.node_killed', 'cluster.node_stopped', 'cluster.node_cut',
+          'cluster.node_hung', 'cluster.rolling_restart', 'cluster.target_leader_killed', 'cluster.intake_leader_killed')
+CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
 # What must be empty. Duplicates are allowed under faults, and only reported then.
@@ -71,6 +73,7 @@ class Judge:
         self.shadows = {}
         self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
                         'recovery_us': None} for f in book.faults]
+        self.clock_steps = [(f[0], f[1], int(f[4].split('_')[1]) * 1000) for f in book.faults if f[2] == CLOCK_AHEAD]
         self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
 
     def cell(self, name):
@@ -145,8 +148,14 @@ class Judge:
 
     def judge_early(self, verdict, table, n, seen_us):
         early_us = table.lo_ms[n] * 1000 - seen_us
-        if early_us > 0:
+        if early_us > 0 and early_us > self.clock_was_ahead_us(table, n, seen_us):
             verdict.find('early', table.ref(n), f'by {ms(early_us)}: delivered at {seen_us}, due {table.lo_ms[n]}')
+
+    def clock_was_ahead_us(self, table, n, seen_us):
+        """A point in time comes sooner when the database's clock is set forward, and so does what it counted before that. A
+        delay that it counts from then on must last as long as ever."""
+        return max((us for start_us, end_us, us in self.clock_steps if start_us <= seen_us and
+                    table.sent_us[n] < (end_us if table.absolute[n] else start_us)), default=0)
 
     # --- further deliveries of a message ---------------------------------------------------------------------------
     def judge_extra(self):

@@ -21,7 +21,8 @@ class Message:
         """Its line, to be written right before it is sent."""
         self.sent_us = record.now_us()
         self.lo_ms = self.due_ms if self.delay_ms is None else record.lo_ms(self.sent_us, self.delay_ms)
-        return f'A {self.ref} {self.sent_us} {self.way} {record.word(self.exchange)} {record.word(self.routing_key)} {self.lo_ms}'
+        return (f'A {self.ref} {self.sent_us} {self.way} {record.word(self.exchange)} {record.word(self.routing_key)} {self.lo_ms}'
+                + (' at' if self.delay_ms is None else ''))
 
     def accepted(self, due_ms=None):
         return f'K {self.ref} {record.now_us()} {self.id or "-"} {"-" if due_ms is None else due_ms}'

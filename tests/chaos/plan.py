@@ -15,14 +15,19 @@ SERVERS_SHARE = 0.11  # they take seconds each, and strike every cell
 
 
 def make_plan(seed, count, kinds, cells):
-    """{track: [Entry]}: one track for the servers, one for each cell; they run side by side. cells: [Cell]"""
+    """{track: [Entry]}: one track for the servers, one for the nodes of the cluster, one for each cell; they run side by side.
+    cells: [Cell]"""
     rng = random.Random(seed)
-    server_kinds = [k for k in kinds.values() if k.scope != 'cell']
-    for_servers = max(len(server_kinds), round(count * SERVERS_SHARE))
-    if len(server_kinds) == len(kinds):
-        for_servers = count
-    tracks = {'servers': track(rng, server_kinds, None, for_servers if server_kinds else 0)}
-    left = max(0, count - len(tracks['servers']))
+    touching = [k for k in kinds.values() if k.scope != 'cell' and any(k.touches(cell) for cell in cells)]
+    scopes = {'servers': [k for k in touching if k.scope != 'cluster'], 'cluster': [k for k in touching if k.scope == 'cluster']}
+    tracks = {}
+    for name, server_kinds in scopes.items():
+        share = max(len(server_kinds), round(count * SERVERS_SHARE))
+        if not any(k.scope == 'cell' for k in kinds.values()):
+            share = round(count * len(server_kinds) / max(1, len(touching)))
+        if server_kinds:
+            tracks[name] = track(rng, server_kinds, None, share)
+    left = max(0, count - sum(map(len, tracks.values())))
     for i, cell in enumerate(cells):
         share = round(left * (i + 1) / len(cells)) - round(left * i / len(cells))
         tracks[cell.name] = track(rng, [k for k in kinds.values() if k.scope == 'cell' and k.fits(cell)], cell.name, share,

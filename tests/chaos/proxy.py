@@ -1,7 +1,7 @@
 """A TCP proxy between the gateways and their servers, in a process of its own, told by JSON lines what to do to whom.
 
     p = Proxy()
-    port = p.add('timer.1.amqp', ('127.0.0.1', 5672))     # or the path of a Unix socket
+    port = p.add('timer.1.amqp', ('127.0.0.1', 5672))     # or the path of a Unix socket, or a list of addresses that take turns
     p.mode('timer.1.amqp', cut=True)                      # see MODES; without anything: as a wire
     p.reset('timer.1.amqp')                               # every connection of that link ends with a RST
     p.events('timer.1.amqp')                              # {'connections': …, 'commits_cut': …}
@@ -101,16 +101,24 @@ class Link:
         for pair in list(self.pairs):
             pair.reset()
 
+    async def connect(self):
+        if isinstance(self.target, str):
+            return await asyncio.open_unix_connection(self.target)
+        self.target.append(self.target.pop(0))
+        for n, target in enumerate(list(self.target), 1):
+            try:
+                return await asyncio.open_connection(*target)
+            except OSError:
+                if n == len(self.target):
+                    raise
+
     async def serve(self, reader, writer):
         self.connections += 1
         if self.mode['cut']:
             abort(writer)
             return
         try:
-            if isinstance(self.target, str):
-                up = await asyncio.open_unix_connection(self.target)
-            else:
-                up = await asyncio.open_connection(*self.target)
+            up = await self.connect()
         except OSError:
             abort(writer)
             return
@@ -203,7 +211,7 @@ async def main():
         answer, name = {}, order['name']
         if order['op'] == 'add':
             target = order['target']
-            links[name] = Link(target if isinstance(target, str) else tuple(target))
+            links[name] = Link(target if isinstance(target, str) else target if isinstance(target[0], list) else [target])
             await links[name].listen(True)
             answer['port'] = links[name].port
         elif order['op'] == 'listen':

@@ -4,7 +4,8 @@ A line is a letter and its fields, separated by single spaces; `-` stands for no
 in microseconds, due times `…_ms` are milliseconds since 1970. A *ref* names one logical message: CELL-WRITER-NUMBER.
 
 In CELL.RUN.sent, by the workload; attempts before anything is sent, answers after they came:
-    A ref t_us way exchange key lo_ms   attempt. lo_ms: the earliest due time that the answer could mean (see lo_ms())
+    A ref t_us way exchange key lo_ms [at]      attempt. lo_ms: the earliest due time that the answer could mean (see
+                                                lo_ms()). at: a point in time, not a delay
     K ref t_us id due_ms                accepted; id and due_ms as the answer says them, `-` where it does not
     R ref t_us why                      certainly refused: must not arrive
     U ref t_us why                      nobody knows; a later K or nothing

@@ -2,13 +2,18 @@
 import glob
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
+from moved_clocks import MovedClocks  # noqa: E402
+
 DIE = ['setpriv', '--pdeathsig', 'KILL']
 
 
@@ -58,8 +63,8 @@ def postgres_bin():
 class Node:
     """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one."""
 
-    def __init__(self, directory, tmpfs_bytes):
-        self.directory, self.process = directory, None
+    def __init__(self, directory, tmpfs_bytes, clocks):
+        self.directory, self.process, self.clocks = directory, None, clocks
         self.data, self.run = os.path.join(directory, 'data'), os.path.join(directory, 'run')
         self.log_path = os.path.join(os.path.dirname(directory), os.path.basename(directory) + '.log')
         os.mkdir(directory, 0o755)
@@ -115,7 +120,7 @@ class Node:
                 os.unlink(path)
         with open(self.log_path, 'ab') as log:
             self.process = LAUNCHER.start([*self.user, *DIE, os.path.join(postgres_bin(), 'postgres'), '-D', self.data],
-                                            cwd='/', env=dict(os.environ, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
+                                            cwd='/', env=dict(os.environ, **self.clocks.env, LC_ALL='C'), stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log)
 
         def ready():
@@ -192,7 +197,8 @@ class Postgres:
     """Who is the primary changes with each failover."""
 
     def __init__(self, directory, tmpfs_bytes):
-        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes) for name in ('pg-a', 'pg-b')]
+        self.clocks = MovedClocks(ROOT, directory)  # the nodes' clocks agree
+        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes, self.clocks) for name in ('pg-a', 'pg-b')]
         self.primary, self.spare = self.nodes
         self.primary.init()
         self.primary.start()
@@ -232,47 +238,58 @@ class Rabbit:
 
     def __init__(self, directory, plugins):
         self.directory = directory
-        self.stack_env = dict(os.environ, STACK_DIR=directory, STACK_PLUGINS_DIR=plugins)
+        self.stack_env = dict(os.environ, STACK_DIR=directory, STACK_PLUGINS_DIR=plugins, **self.settings)
         self.shell, self.lock = None, threading.Lock()
         self.stack('start-rabbitmq')
         with open(os.path.join(directory, 'env'), encoding='utf-8') as f:
             url = [x.split("'")[1] for x in f if 'POSTDATE_AMQP_URL' in x][0]
-        self.port = int(url.rsplit(':', 1)[1].split('/')[0])
+        self.ports = [int(x) for x in re.findall(r'127\.0\.0\.1:(\d+)', url)]
+        self.port = self.ports[0]
+        self.nodes = [self._words(i)['RABBITMQ_NODENAME'] for i in range(len(self.ports))]
 
-    def stack(self, command):
-        done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), command], env=self.stack_env,
+    settings, ticks = {}, ()
+    STACK_LIMIT_S = 180
+
+    def _words(self, node):
+        """What its rabbitmqctl sets."""
+        path = os.path.join(self.directory, 'rabbitmqctl' + (f'-{node + 1}' if node else ''))
+        with open(path, encoding='utf-8') as f:
+            return dict(w.split('=', 1) for w in f.read().replace('\\\n', ' ').split() if '=' in w)
+
+    def stack(self, *command):
+        done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), *map(str, command)], env=self.stack_env,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                              timeout=180)
+                              timeout=self.STACK_LIMIT_S)
         if done.returncode != 0:
-            raise RuntimeError(f'stack.sh {command}: {done.stdout.decode()}')
+            raise RuntimeError(f'stack.sh {" ".join(map(str, command))}: {done.stdout.decode()}')
 
-    def url(self, vhost, user='guest', port=None):
-        return f'amqp://{user}:{user}@127.0.0.1:{port or self.port}/{vhost}'
+    def url(self, vhost, user='guest', ports=()):
+        """ports: those of links to its nodes."""
+        return f'amqp://{user}:{user}@' + ','.join(f'127.0.0.1:{port}' for port in ports or [self.port]) + f'/{vhost}'
 
     def _open_shell(self):
         home = os.path.join(self.directory, 'home') if os.path.islink(os.path.join(self.directory, 'home')) else self.directory
-        with open(os.path.join(self.directory, 'rabbitmqctl'), encoding='utf-8') as f:
-            words = dict(w.split('=', 1) for w in f.read().replace('\\\n', ' ').split() if '=' in w)
+        words = self._words(0)
         with open(os.path.join(home, 'rabbitmq', '.erlang.cookie'), encoding='utf-8') as f:
             cookie = f.read().strip()
-        node = words['RABBITMQ_NODENAME']
-        loop = (f"N = '{node}', F = fun F() -> case io:get_line(\"\") of eof -> halt(); L -> "
-                '{ok, T, _} = erl_scan:string(L), {ok, E} = erl_parse:parse_exprs(T), '
+        # A line is a node's name and an expression.
+        loop = ('F = fun F() -> case io:get_line("") of eof -> halt(); Line -> [W, L] = string:split(Line, " "), '
+                'N = list_to_atom(W), {ok, T, _} = erl_scan:string(L), {ok, E} = erl_parse:parse_exprs(T), '
                 'R = rpc:call(N, erl_eval, exprs, [E, []], 60000), '
                 'io:format("~0p~n", [case R of {value, V, _} -> V; X -> {failed, X} end]), F() end end, F().')
         self.shell = LAUNCHER.start(
             [*DIE, 'erl', '-noshell', '-hidden', '-start_epmd', 'false', '-sname', f'chaos{os.getpid()}@localhost',
-             '-setcookie', cookie, '-kernel', 'inet_dist_use_interface', '{127,0,0,1}', '-eval', loop],
+             '-setcookie', cookie, '-kernel', 'inet_dist_use_interface', '{127,0,0,1}', *self.ticks, '-eval', loop],
             env={'PATH': os.environ['PATH'], 'HOME': home, 'ERL_EPMD_PORT': words['ERL_EPMD_PORT'], 'LANG': 'C.UTF-8',
                  'ERL_EPMD_ADDRESS': '127.0.0.1'},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
 
-    def erlang(self, expression):
+    def erlang(self, expression, node=0):
         """One line of Erlang, run in the broker; its value as text."""
         with self.lock:
             if self.shell is None or self.shell.poll() is not None:
                 self._open_shell()
-            self.shell.stdin.write(' '.join(expression.split()) + '\n')
+            self.shell.stdin.write(f'{self.nodes[node]} {" ".join(expression.split())}\n')
             self.shell.stdin.flush()
             answer = self.shell.stdout.readline().strip()
         if answer.startswith('{failed,') or not answer:
@@ -302,4 +319,6 @@ class Rabbit:
         if self.shell is not None:
             self.shell.kill()
             self.shell.wait()
+            self.shell.stdin.close()
+            self.shell.stdout.close()
         self.stack('clean')

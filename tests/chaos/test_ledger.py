@@ -102,6 +102,21 @@ class Ledger(unittest.TestCase):
         self.deliver(1, T0_US + 999_999)
         self.judge(early=['c1-h1-1'])
 
+    def test_early_because_the_database_s_clock_was_set_forward(self):
+        """Excused: what it counted before, or a point in time; by as much as it was set. Not what it counted from then on."""
+        def early(n, sent_us, *at):
+            self.sent.write([f'A c1-h1-{n} {sent_us} http postdate.delivery k {T0_MS + 5000}' + ''.join(at),
+                             f'K c1-h1-{n} {sent_us + 500} {ID.format(n)} -'])
+            self.deliver(n, T0_US + 3_500_000)
+        early(0, T0_US)
+        early(1, T0_US + 1_000_000)
+        early(2, T0_US + 1_000_000, ' at')
+        early(3, T0_US + 2_500_000, ' at')
+        self.add_fault(T0_US + 500_000, T0_US + 2_000_000, 'clock.database', '*', 'ahead 1600 ms')
+        self.accept(4, T0_MS + 5000)
+        self.deliver(4, T0_US + 3_399_000)
+        self.judge(early=['c1-h1-1', 'c1-h1-3', 'c1-h1-4'])
+
     def test_early_the_second_time(self):
         self.accept(0)
         self.deliver(0, T0_US + 1_000_000)

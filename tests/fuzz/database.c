@@ -235,6 +235,7 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
 
 static const char *const allow[] = {"orders*", ""};
 static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+                                          .intake_exchange = "postdate",
                                           .delivery_exchange = "orders",
                                           .allow = allow,
                                           .allow_count = 2,

@@ -20,6 +20,7 @@ static const char *const allow[] = {"orders*", "postdate.delivery", ""};
 static struct accept_rules rules_of(uint8_t choice)
 {
     return (struct accept_rules){.intake_queue = "postdate.intake",
+                                 .intake_exchange = "postdate",
                                  .delivery_exchange = "postdate.delivery",
                                  .routes = routes,
                                  .route_count = 1,

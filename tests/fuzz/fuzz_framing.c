@@ -27,9 +27,11 @@ static struct bytes take_head(struct bytes *rest)
 
 static void check_head(struct bytes head)
 {
-    static const char *const names[] = {"Target: ",         "Host: ",          "Authorization: ",
-                                        "Content-Type: ",   "Content-Length: ", "Transfer-Encoding: chunked\r",
-                                        "Idempotency-Key: ", "Expect: 100-continue\r", "Connection: ", "Refusal: "};
+    static const char *const names[] = {"Target: ",          "Host: ",
+                                        "Authorization: ",   "Content-Type: ",
+                                        "Content-Length: ",  "Transfer-Encoding: chunked\r",
+                                        "Idempotency-Key: ", "Expect: 100-continue\r",
+                                        "Connection: ",      "Refusal: "};
     int seen[sizeof names / sizeof names[0]] = {0};
     struct bytes line = fuzz_take_line(&head);
     FUZZ_HOLDS(line.len > 12 && line.data[line.len - 1] == '\r');

@@ -39,8 +39,8 @@ static void check_members(struct bytes text, const json_t *got)
     while (json_raw_next(&rest, &name, &value)) {
         json_t *key = parse(name, LOOSE), *v = parse(value, LOOSE);
         FUZZ_HOLDS(json_is_string(key) && v != NULL);
-        FUZZ_HOLDS(json_raw_is(name, "json") == (strcmp(json_string_value(key), "json") == 0 &&
-                                                 json_string_length(key) == 4));
+        FUZZ_HOLDS(json_raw_is(name, "json") ==
+                   (strcmp(json_string_value(key), "json") == 0 && json_string_length(key) == 4));
         json_decref(key);
         json_decref(v);
         count++;

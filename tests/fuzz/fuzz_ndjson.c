@@ -15,6 +15,7 @@
 
 static const char *const allow[] = {"*"};
 static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+                                          .intake_exchange = "postdate",
                                           .delivery_exchange = "postdate.delivery",
                                           .allow = allow,
                                           .allow_count = 1,

@@ -142,8 +142,11 @@ class StampingBroker(LiveTest):
         os.chmod(directory, 0o755)
         p.stack.rabbitmqctl('eval', f'code:is_loaded(postdate_stamp) =/= false orelse '
                             f'({{module, _}} = code:load_abs("{directory}/postdate_stamp")), '
-                            f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).')
+                            + self.setting(p, overwrite, ahead_ms))
         return p
+
+    def setting(self, p, overwrite, ahead_ms):
+        return f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).'
 
     def delay_across_a_restart(self, p, pattern, **headers):
         """Publishes a message due in 3 s while no gateway runs; returns when it came, after the publish and the start."""
@@ -169,6 +172,20 @@ class StampingBroker(LiveTest):
         p = self.stamping('true', -600)
         total_ms, _ = self.delay_across_a_restart(p, 'RabbitMQ stamps messages.*from their arrival')
         self.assertLess(total_ms, 4400)
+
+    def test_a_clock_that_was_set_after_the_probe_makes_nothing_early(self):
+        """Or stood still: the stamps say that the messages wait already."""
+        p = self.stamping('true')
+        g = p.gateway()
+        self.assertEqual(len(g.lines_with('RabbitMQ stamps messages.*from their arrival')), 1, g.log())
+        inbox, c, published = p.consumer('q', bind='k'), p.client(), {}
+        for ahead_ms in (-800, -5_000, 0):
+            p.stack.rabbitmqctl('eval', self.setting(p, 'true', ahead_ms))
+            for i in range(5):
+                published[f'{ahead_ms} {i}'.encode()] = now_ms()
+                c.publish('k', f'{ahead_ms} {i}'.encode(), {'x-delay': 1000})
+        early = {m.body: m.at_ms - published[m.body] - 1000 for m in inbox.wait(len(published))}
+        self.assertEqual({k: v for k, v in early.items() if v < 0}, {})
 
     def test_a_clock_that_is_far_off_is_not_believed(self):
         p = self.stamping('true', -90_000)

@@ -72,7 +72,7 @@ class DoctorBasics(Doctor):
         self.assert_nothing_failed(found)
         self.assert_ok(found, 'config', 'database.connection', 'database.pooling', 'database.server',
                        'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.partitions',
-                       'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
+                       'database.locks', 'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
                        'broker.connection', 'broker.tls', 'broker.vhost', 'broker.owner', 'broker.permissions', 'broker.topology',
                        'broker.intake', 'broker.control', 'broker.rejected', 'broker.publish', 'handover.transport',
                        'handover.messages', 'rabbitmqctl', 'broker.policies', 'broker.bindings', 'broker.patterns',

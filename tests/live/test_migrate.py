@@ -38,6 +38,8 @@ class Migrate(LiveTest):
         cls.addClassCleanup(cls.servers.command, 'clean', check=False)
         cls.servers.start()
         cls.servers.make_vhosts(['m0', 'm1'])
+        # Asked before anything waits: it takes seconds where the machine is busy.
+        cls.is_double = 'true' in cls.servers.rabbitmqctl('eval', 'code:which(postdate_double) =/= non_existing.')
 
     def setUp(self):
         self.servers.need_plugin()
@@ -47,12 +49,9 @@ class Migrate(LiveTest):
         self.c = self.p.client()
         self.due = {}
 
-    def is_double(self):
-        return 'true' in self.servers.rabbitmqctl('eval', 'code:which(postdate_double) =/= non_existing.')
-
     def waiting_in_the_plugin(self):
         """Step 0: how many messages wait for each exchange, and when the last is due."""
-        if self.is_double():  # keeps its messages elsewhere than the plugin
+        if self.is_double:  # keeps its messages elsewhere than the plugin
             n = int(self.servers.rabbitmqctl('eval', 'postdate_double:count().'))
             return n, None
         count, last = eval_commands()

@@ -249,5 +249,7 @@ class PluginLives(BrokerLives, LiveTest):
     transport = 'plugin'
 
     def test_auto_takes_the_plugin(self):
-        g = self.place().gateway(**handover('auto'))
+        p = self.place()
+        p.stack.need_plugin()
+        g = p.gateway(**handover('auto'))
         self.assertTrue(g.lines_with(r'ready\b.*transport plugin'), g.log())

@@ -54,19 +54,25 @@ lose() ->
     gen_server:call(?MODULE, lose, infinity).
 
 init([]) ->
-    case lists:member(?TABLE, mnesia:system_info(tables)) of
+    ok = ensure_table(),
+    ok = mnesia:wait_for_tables([?TABLE], infinity),
+    {ok, wake_for(mnesia:dirty_first(?TABLE), undefined)}.
+
+%% Each node of a cluster has one of its own; that there is such a table at all they know from each other.
+ensure_table() ->
+    Created = mnesia:create_table(?TABLE, [
+        {type, ordered_set},
+        {local_content, true},
+        {disc_copies, [node()]},
+        {attributes, record_info(fields, ?TABLE)}
+    ]),
+    case Created =:= {atomic, ok} orelse lists:member(node(), mnesia:table_info(?TABLE, disc_copies)) of
         true ->
             ok;
         false ->
-            {atomic, ok} = mnesia:create_table(?TABLE, [
-                {type, ordered_set},
-                {local_content, true},
-                {disc_copies, [node()]},
-                {attributes, record_info(fields, ?TABLE)}
-            ])
-    end,
-    ok = mnesia:wait_for_tables([?TABLE], infinity),
-    {ok, wake_for(mnesia:dirty_first(?TABLE), undefined)}.
+            {atomic, ok} = mnesia:add_table_copy(?TABLE, node(), disc_copies),
+            ok
+    end.
 
 %% The state is the timer and what it is for: {timer, due} or undefined.
 handle_call({delay, Exchange, Message, DelayMs}, _From, Timer) ->

@@ -14,6 +14,7 @@ static const struct accept_route routes[] = {{"orders.delayed", "orders"}, {"sec
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
     .intake_queue = INTAKE,
+    .intake_exchange = "postdate",
     .delivery_exchange = "postdate.delivery",
     .routes = routes,
     .route_count = COUNT_OF(routes),
@@ -204,6 +205,8 @@ static void test_published_again(void **state)
     wire_put_int64(&f->headers, bytes_of_str("x-postdate-due"), NOW - 5000);
     wire_put_int64(&f->headers, bytes_of_str("x-delay"), 3000);
     wire_put_int64(&f->headers, bytes_of_str("x-delivery-count"), 2);
+    wire_put_int64(&f->headers, bytes_of_str("x-acquired-count"), 3);
+    wire_put_int64(&f->headers, bytes_of_str("x-opt-rabbitmq-sent-time"), NOW);
     sample_put_text(&f->headers, "x-postdate-error", "old");
     sample_put_text(&f->headers, "x-postdate-unheard-of", "?");
     p.headers = buf_bytes(&f->headers);

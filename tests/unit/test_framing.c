@@ -35,7 +35,8 @@ static void refused(const char *text, size_t len, enum framing_refusal why)
     snprintf(expected, sizeof expected, FRAMING_REFUSAL ": %d\r\n", (int)why);
     const char *got = fed(text, len);
     if (strstr(got, expected) == NULL)
-        fail_msg("%s\nis not refused with %d (%s), but gives:\n%s", text, why, framing_refusal_text(why, name), got);
+        fail_msg("%s\nis not refused with %d (%s), but gives:\n%s", text, why,
+                 framing_refusal_text(why, name), got);
     /* Nothing comes behind a refusal. */
     const char *end = strstr(strstr(got, FRAMING_REFUSAL), "\r\n\r\n");
     assert_non_null(end);
@@ -50,12 +51,17 @@ static void refused(const char *text, size_t len, enum framing_refusal why)
 static void test_only_what_is_used_gets_through(void **state)
 {
     (void)state;
-    assert_string_equal(FED("GET /a?b=%00&c HTTP/1.1\r\nhost:\tlocalhost:1 \r\nAccept: */*\r\nCookie: a=b\r\nRefusal: 1\r\n"
-                            "Target: /evil\r\nX-Long: " "\xc3\xa4" "\r\n\r\n"),
-                        "GET / HTTP/1.1\r\nTarget: /a?b=%00&c\r\nHost: localhost:1\r\n\r\n");
-    assert_string_equal(FED("\r\n\r\nPOST /v1 HTTP/1.1\r\nContent-Length: 007\r\n" HOST "Expect: 100-Continue\r\n\r\n1234567"),
-                        "POST / HTTP/1.1\r\nTarget: /v1\r\nHost: a\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n"
-                        "1234567");
+    assert_string_equal(
+        FED("GET /a?b=%00&c HTTP/1.1\r\nhost:\tlocalhost:1 \r\nAccept: */*\r\nCookie: a=b\r\nRefusal: 1\r\n"
+            "Target: /evil\r\nX-Long: "
+            "\xc3\xa4"
+            "\r\n\r\n"),
+        "GET / HTTP/1.1\r\nTarget: /a?b=%00&c\r\nHost: localhost:1\r\n\r\n");
+    assert_string_equal(
+        FED("\r\n\r\nPOST /v1 HTTP/1.1\r\nContent-Length: 007\r\n" HOST
+            "Expect: 100-Continue\r\n\r\n1234567"),
+        "POST / HTTP/1.1\r\nTarget: /v1\r\nHost: a\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n"
+        "1234567");
 }
 
 static void test_requests_follow_each_other(void **state)
@@ -75,8 +81,10 @@ static void test_requests_follow_each_other(void **state)
 static void test_chunks_are_written_anew(void **state)
 {
     (void)state;
-    static const char head[] = "POST / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    const char *got = FED(CHUNKED("5;a=b;c=\"\xc3\xa4\"\r\nhello\r\n00A \t; x\r\n0123456789\r\n0\r\nX: 1\r\n\r\n") GET(""));
+    static const char head[] =
+        "POST / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const char *got =
+        FED(CHUNKED("5;a=b;c=\"\xc3\xa4\"\r\nhello\r\n00A \t; x\r\n0123456789\r\n0\r\nX: 1\r\n\r\n") GET(""));
     assert_memory_equal(got, head, sizeof head - 1);
     assert_string_equal(got + sizeof head - 1, "5\r\nhello\r\na\r\n0123456789\r\n0\r\n\r\n"
                                                "GET / HTTP/1.1\r\nTarget: /x\r\nHost: a\r\n\r\n");
@@ -162,7 +170,8 @@ static void test_limits(void **state)
     refused(text, sizeof text, FRAMING_HEAD_TOO_LARGE);
     n = (size_t)snprintf(text, sizeof text, "GET /%0*d HTTP/1.1\r\n" HOST "\r\n", (int)FRAMING_TARGET_MAX, 0);
     refused(text, n, FRAMING_TARGET_TOO_LONG);
-    n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %0*d\r\n\r\n", (int)FRAMING_VALUE_MAX + 1, 0);
+    n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %0*d\r\n\r\n",
+                         (int)FRAMING_VALUE_MAX + 1, 0);
     refused(text, n, FRAMING_VALUE_TOO_LONG);
     n = (size_t)snprintf(text, sizeof text, CHUNKED("5;%0*d\r\n"), (int)FRAMING_CHUNK_LINE_MAX, 0);
     refused(text, n, FRAMING_CHUNK_SIZE);
@@ -182,7 +191,8 @@ static void test_a_head_that_takes_too_long_is_refused(void **state)
     framing_refuse(&f, FRAMING_TIMEOUT, &out);
     framing_feed(&f, bytes_of_str("TP/1.1\r\n" HOST "\r\n"), &out);
     buf_put_u8(&out, 0);
-    assert_string_equal((const char *)out.data, "GET / HTTP/1.1\r\nHost: -\r\nRefusal: 2\r\nConnection: close\r\n\r\n");
+    assert_string_equal((const char *)out.data,
+                        "GET / HTTP/1.1\r\nHost: -\r\nRefusal: 2\r\nConnection: close\r\n\r\n");
     framing_close(&f);
 }
 

@@ -50,8 +50,8 @@ static void test_json_is_what_was_written(void **state)
             char text[400];
             snprintf(text, sizeof text, "%s%s%s", forms[k][0], values[i], forms[k][1]);
             json_t *doc = loaded(text);
-            assert_true(bytes_equal_str(
-                json_document_raw(bytes_of_str(text), json_object_get(doc, "json")), values[i]));
+            assert_true(bytes_equal_str(json_document_raw(bytes_of_str(text), json_object_get(doc, "json")),
+                                        values[i]));
             json_decref(doc);
         }
     }
@@ -60,10 +60,12 @@ static void test_json_is_what_was_written(void **state)
 static void test_each_of_a_batch_has_its_own(void **state)
 {
     (void)state;
-    static const char text[] = "{\"messages\":[{\"json\":1.10},{\"n\":7}, {\"x\":[{\"json\":5}],\"json\":-0} ]}";
+    static const char text[] =
+        "{\"messages\":[{\"json\":1.10},{\"n\":7}, {\"x\":[{\"json\":5}],\"json\":-0} ]}";
     json_t *doc = loaded(text), *list = json_object_get(doc, "messages");
     struct bytes all = bytes_of_str(text);
-    assert_true(bytes_equal_str(json_document_raw(all, json_object_get(json_array_get(list, 0), "json")), "1.10"));
+    assert_true(
+        bytes_equal_str(json_document_raw(all, json_object_get(json_array_get(list, 0), "json")), "1.10"));
     assert_null(json_object_get(json_array_get(list, 1), "json"));
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "n")), 7);
     json_t *third = json_array_get(list, 2);
@@ -77,12 +79,29 @@ static void test_each_of_a_batch_has_its_own(void **state)
 static void test_what_is_not_json_is_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "",          "{",           "{\"json\":}",      "{\"json\":01}",          "{\"json\":1 2}", "{\"json\":1\"a\"}",
-        "{\"json\"", "{\"json\":-}", "{\"json\":[1,]}", "{\"json\":{\"a\":1]}}", "{\"json\":tru}", "{\"json\":1}}",
-        "{\"json\":1 \"a\":2}", "{\"json\":1,\"json\":2}", "{\"json\":\"\xff\"}", "{\"json\":\"a}", "{json:1}",
-        "{\"messages\":[{\"json\":1}{\"json\":2}]}", "{\"json\":1,}", "{,\"json\":1}", "{\"json\":,1}",
-        "{\"json\":{}1e5}", "{\"json\":\"a\".5}"};
+    static const char *const texts[] = {"",
+                                        "{",
+                                        "{\"json\":}",
+                                        "{\"json\":01}",
+                                        "{\"json\":1 2}",
+                                        "{\"json\":1\"a\"}",
+                                        "{\"json\"",
+                                        "{\"json\":-}",
+                                        "{\"json\":[1,]}",
+                                        "{\"json\":{\"a\":1]}}",
+                                        "{\"json\":tru}",
+                                        "{\"json\":1}}",
+                                        "{\"json\":1 \"a\":2}",
+                                        "{\"json\":1,\"json\":2}",
+                                        "{\"json\":\"\xff\"}",
+                                        "{\"json\":\"a}",
+                                        "{json:1}",
+                                        "{\"messages\":[{\"json\":1}{\"json\":2}]}",
+                                        "{\"json\":1,}",
+                                        "{,\"json\":1}",
+                                        "{\"json\":,1}",
+                                        "{\"json\":{}1e5}",
+                                        "{\"json\":\"a\".5}"};
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         refused(bytes_of_str(texts[i]), JSON_FAULT_SYNTAX, "not valid JSON at byte ");
 }

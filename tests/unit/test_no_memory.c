@@ -17,6 +17,7 @@
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
     .intake_queue = "postdate.intake",
+    .intake_exchange = "postdate",
     .delivery_exchange = "postdate.delivery",
     .allow = allow_all,
     .allow_count = 1,

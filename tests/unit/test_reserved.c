@@ -8,6 +8,13 @@
 
 #define INTAKE "in"
 
+static const struct accept_route routes[] = {{"orders.in", "orders"}, {"mail.in", "postdate.mail"}};
+static const struct accept_rules rules = {.intake_queue = INTAKE,
+                                          .intake_exchange = "later",
+                                          .delivery_exchange = "postdate.out",
+                                          .routes = routes,
+                                          .route_count = 2};
+
 static struct err e;
 
 static int check(const char *exchange, const char *routing_key, struct bytes headers)
@@ -19,7 +26,7 @@ static int check(const char *exchange, const char *routing_key, struct bytes hea
     const struct message m = {.exchange = bytes_of_str(exchange),
                               .routing_key = bytes_of_str(routing_key),
                               .properties = headers.len > 0 ? buf_bytes(&raw) : bytes_of("", 0)};
-    int rc = reserved_check(&m, INTAKE, &e);
+    int rc = reserved_check(&m, &rules, &e);
     buf_free(&raw);
     return rc;
 }
@@ -40,6 +47,23 @@ static void test_names(void **state)
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         assert_int_equal(check("", others[i], none), 0);
+}
+
+static void test_exchanges(void **state)
+{
+    static const char *const own[] = {"postdate.", "postdate.delayed", "postdate.ttl.exit",
+                                      "later",     "orders.in",        "mail.in"};
+    static const char *const others[] = {"postdate",         "postdate.out", "postdate.delivery",
+                                         "postdate.mail",    "orders",       "in",
+                                         "Postdate.delayed", "later.",       "x.postdate.delayed"};
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        assert_int_equal(check(own[i], "k", none), -1);
+        assert_int_equal(e.kind, ERR_REJECT);
+        assert_non_null(strstr(e.text, own[i]));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(check(others[i], "k", none), 0);
 }
 
 /* Headers with a list of two names under `header`, behind another list of the same name. */
@@ -74,7 +98,7 @@ static void test_further_routing_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_exchanges),
                                        cmocka_unit_test(test_further_routing_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,90 @@
+"""A RabbitMQ of three nodes on this machine: which of them runs, who leads, and who sees whom."""
+
+from servers import Rabbit, wait_until
+
+
+class Cluster(Rabbit):
+    """Nodes are numbered from 0."""
+    settings = {'STACK_NODES': '3'}
+    ticks = ('-kernel', 'net_ticktime', '20')  # as tools/stack_rabbitmq.sh has it: both sides must be of one mind
+    STACK_LIMIT_S = 600  # three boot at the same time, on a machine that does other things
+
+    def hosts(self):
+        return ','.join(f'127.0.0.1:{port}' for port in self.ports)
+
+    # --- a node comes and goes
+    def kill(self, node):
+        self.stack('kill-node', node + 1)
+
+    def stop(self, node):
+        self.stack('stop-node', node + 1)
+
+    def start(self, node):
+        self.stack('start-node', node + 1)
+        self.wait_whole()
+
+    def pid(self, node):
+        return int(self.erlang('list_to_integer(os:getpid()).', node))
+
+    def restart_app(self, node):
+        """A restart of RabbitMQ in the Erlang machine that stays: a rolling upgrade's faults in a tenth of its time."""
+        self.erlang('rabbit:stop().', node)
+        self.erlang('rabbit:start().', node)
+        self.wait_whole()
+
+    def running(self, node):
+        try:
+            return self.erlang('rabbit:is_running().', node) == 'true'
+        except RuntimeError:
+            return False
+
+    def wait_whole(self, deadline_s=240):
+        """All run and see each other."""
+        def whole():
+            try:
+                return all(self.running(i) and int(self.erlang('length(rabbit_nodes:all_running()).', i)) == len(self.nodes)
+                           for i in range(len(self.nodes)))
+            except (RuntimeError, ValueError):
+                return False
+        wait_until(whole, deadline_s, 'all nodes to run and to see each other', 0.1)
+
+    # --- partitions
+    def _others(self, node):
+        return '[' + ', '.join(f"'{n}'" for i, n in enumerate(self.nodes) if i != node) + ']'
+
+    def cut(self, node):
+        """It and the others refuse each other from now on: its cookie for them is another one than theirs for it. Needs no
+        rights on the machine's network, and is noticed at once, as a cable that is pulled out at a switch's other side is
+        not: that is what hang() is for."""
+        self.erlang(f'[begin erlang:set_cookie(N, cut), erlang:disconnect_node(N) end || N <- {self._others(node)}], ok.', node)
+
+    def join(self, node):
+        self.erlang(f'[erlang:set_cookie(N, erlang:get_cookie()) || N <- {self._others(node)}], '
+                    f'[net_kernel:connect_node(N) || N <- {self._others(node)}], ok.', node)
+
+    def seen_by(self, node):
+        """How many nodes it sees, itself included."""
+        return 1 + int(self.erlang(f'length([N || N <- {self._others(node)}, lists:member(N, nodes())]).', node))
+
+    # --- quorum queues
+    def leader(self, vhost, queue, ask=0):
+        """The number of the node that leads it; None: nobody, or that queue has no leader."""
+        found = self.erlang(f'case rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)) of '
+                            '{ok, Q} -> case amqqueue:get_pid(Q) of {_, N} -> N; P when is_pid(P) -> node(P); _ -> none end; '
+                            '_ -> none end.', ask).strip("'")
+        return self.nodes.index(found) if found in self.nodes else None
+
+    def lead(self, vhost, queue, node, ask=0):
+        """That node leads the queue from now on."""
+        self.erlang(f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)), '
+                    f"rabbit_quorum_queue:transfer_leadership(Q, '{self.nodes[node]}').", ask)
+
+    def wait_led_by(self, vhost, queue, node, deadline_s=30):
+        def led():
+            if self.leader(vhost, queue) != node:
+                try:
+                    self.lead(vhost, queue, node)  # one that has just been elected may refuse
+                except RuntimeError:
+                    pass
+            return self.leader(vhost, queue) == node
+        wait_until(led, deadline_s, f'{queue} to be led by node {node}', 0.1)

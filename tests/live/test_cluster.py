@@ -1,0 +1,135 @@
+"""A cluster of three nodes, and what happens to them: nothing is lost, early, or delivered after a cancel that said yes.
+
+The promises are made for a transport, by a class for each. Where the broker does the last hop by itself (the other
+transports), not all of them hold."""
+import itertools
+import time
+
+import cluster_kit
+import harness
+from harness import LiveTest, wait_until
+
+TARGET, INTAKE = 'q', 'postdate.intake'
+servers = None  # of all classes here: they run in one process, one after the other
+numbers = itertools.count(1)
+
+
+def start_servers():
+    global servers
+    if servers is None:
+        servers = cluster_kit.ClusterStack(harness.stack())
+        harness.at_end_of_job(end_servers)
+    return servers
+
+
+def end_servers():
+    global servers
+    servers.close()
+    servers = None
+
+
+class Promises:
+    together = 'cluster'
+    vhosts = 0
+    weight = 250
+    gateways = 2
+
+    @classmethod
+    def setUpClass(cls):
+        start_servers()
+
+    def setUp(self):
+        self.cluster = servers.cluster
+        self.cluster.wait_whole()
+        servers.vhost(f'cluster-{next(numbers)}')
+        self.p = self.place(stack=servers)
+
+    def traffic(self, nodes=None, solo=None):
+        """Gateways, each with all hosts, or each with one of them; a target queue, and messages under way. solo: a node that
+        alone has a second target."""
+        for node in nodes or [None] * self.gateways:
+            self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, node), POSTDATE_RETRY_FIRST='200ms',
+                           POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000')
+        for g in self.p.gateways:
+            g.wait_ready(60)
+        channel = cluster_kit.Link(servers, self.p.vhost, solo or 0).open()
+        channel.queue_declare(TARGET, durable=True, arguments=cluster_kit.QUORUM)
+        channel.queue_bind(TARGET, 'postdate.delivery', 'k')
+        if solo is not None:
+            channel.queue_declare('solo', durable=True, arguments={**cluster_kit.QUORUM, 'x-quorum-initial-group-size': 1})
+            channel.queue_bind('solo', 'postdate.delivery', 'solo')
+        channel.connection.close()
+        return cluster_kit.Traffic(self.p, self.id()).start((TARGET,) if solo is None else (TARGET, 'solo'))
+
+    def finish(self, traffic):
+        """And what is asked for now comes as if nothing had been."""
+        traffic.schedule(20, 0.5, 2, prefix='after')
+        traffic.finish()
+        for g in self.p.gateways:
+            self.assertIsNone(g.process.poll(), g.log())
+
+    def test_gateways_on_different_nodes(self):
+        traffic = self.traffic(nodes=[0, 1, 2])
+        messages = traffic.schedule(90, 1, 4)
+        on_nodes = [int(self.cluster.erlang('length(rabbit_networking:local_connections()).', n)) for n in range(3)]
+        traffic.cancel(dict(list(messages.items())[60:]))
+        self.finish(traffic)
+        self.assertTrue(all(count >= 5 for count in on_nodes), on_nodes)
+
+    def test_leaders_move(self):
+        traffic = self.traffic()
+        messages = traffic.schedule(150, 1, 6)
+        for node in (0, 1, 2, 0):
+            for queue in (TARGET, INTAKE):
+                self.cluster.wait_led_by(self.p.vhost, queue, node)
+            time.sleep(0.5)  # some messages go by each
+        traffic.cancel(dict(list(messages.items())[100:]))
+        self.finish(traffic)
+
+    def test_a_node_is_lost_with_all_leaders_and_comes_back(self):
+        """Some messages go to a queue that is on that node only."""
+        victim = 1
+        traffic = self.traffic(solo=victim)
+        for queue in (TARGET, INTAKE):
+            self.cluster.wait_led_by(self.p.vhost, queue, victim)
+        messages = traffic.schedule(200, 1, 21)
+        traffic.schedule(20, 4, 10, key='solo', prefix='solo')
+        began = time.monotonic()
+        self.cluster.kill(victim)
+        wait_until(lambda: self.cluster.leader(self.p.vhost, TARGET) not in (None, victim), 30, 'another leader')
+        traffic.cancel(dict(list(messages.items())[::4]))
+        while time.monotonic() - began < 20:
+            time.sleep(0.1)
+        self.cluster.start(victim)
+        self.finish(traffic)
+
+    def test_a_minority_is_cut_off(self):
+        """The node that leads the queues, and may have connections of the gateways."""
+        victim = 2
+        traffic = self.traffic()
+        for queue in (TARGET, INTAKE):
+            self.cluster.wait_led_by(self.p.vhost, queue, victim)
+        messages = traffic.schedule(150, 1, 12)
+        self.cluster.cut(victim)
+        try:
+            wait_until(lambda: self.cluster.leader(self.p.vhost, TARGET) not in (None, victim), 30, 'another leader')
+            self.assertEqual(self.cluster.seen_by(victim), 1)
+            traffic.cancel(dict(list(messages.items())[::3]))
+            time.sleep(5)  # how long it stays away
+        finally:
+            self.cluster.join(victim)
+        self.cluster.wait_whole()
+        self.finish(traffic)
+
+    def test_rolling_restart(self):
+        traffic = self.traffic()
+        messages = traffic.schedule(150, 1, 15)
+        for node in range(3):
+            self.cluster.restart_app(node)
+        traffic.cancel(dict(list(messages.items())[::5]))
+        self.finish(traffic)
+
+
+@harness.not_san
+class ClusterTimer(Promises, LiveTest):
+    who_waits = 'timer'

@@ -1,0 +1,158 @@
+"""Several hosts in amqp.url, on one broker: what listens in front of it plays the others."""
+import select
+import socket
+import threading
+import time
+import urllib.parse
+
+import harness
+from harness import LiveTest, free_ports, wait_until
+
+
+def with_hosts(url, *hosts):
+    """The same URL with these instead of its host."""
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rsplit('@', 1)[0] + '@' + ','.join(hosts)))
+
+
+def port_of(url):
+    return urllib.parse.urlsplit(url).port
+
+
+class Door:
+    """A port that leads to the broker while it is open, and refuses connections while it is not."""
+
+    def __init__(self, port, target):
+        self.port, self.target = port, target
+        self.address = f'127.0.0.1:{port}'
+        self.listener, self.pairs = None, []
+
+    def open(self):
+        self.listener = socket.create_server(('127.0.0.1', self.port))
+        threading.Thread(target=self.serve, args=(self.listener,), daemon=True).start()
+        return self
+
+    def serve(self, listener):
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(('127.0.0.1', self.target))
+            self.pairs.append((near, far))
+            threading.Thread(target=self.pump, args=(near, far), daemon=True).start()
+
+    def pump(self, near, far):
+        try:
+            while True:
+                for ready in select.select([near, far], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        raise ConnectionError
+                    (far if ready is near else near).sendall(data)
+        except (OSError, ValueError):
+            self.end(near, far)
+
+    @staticmethod
+    def end(*sockets):
+        for s in sockets:
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        """Nothing listens, and all connections end."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for pair in self.pairs:
+            self.end(*pair)
+        self.pairs = []
+
+
+class Hosts(LiveTest):
+    who_waits = 'timer'
+
+    def setUp(self):
+        self.p = self.place()
+        self.port = port_of(self.p.amqp)
+
+    def gateway(self, *hosts, **options):
+        return self.p.gateway(POSTDATE_AMQP_URL=with_hosts(self.p.amqp, *hosts), **options)
+
+    def test_connections_move_from_the_host_that_is_gone_to_the_one_that_is_there(self):
+        ports = free_ports(2)
+        first, second = (Door(port, self.port) for port in ports)
+        first.open()
+        self.addCleanup(lambda: [d.close() for d in (first, second) if d.listener.fileno() >= 0])
+        g = self.gateway(first.address, second.address)
+        connected = g.lines_with(f'connected to RabbitMQ at {first.address}')
+        self.assertGreaterEqual(len(connected), 5, g.log())
+        wait_until(lambda: len(g.lines_with(f'{second.address}.*another host of amqp.url')) == 1, 10, 'a warning')
+        second.open()
+        first.close()
+        moved = wait_until(lambda: len(x := g.lines_with(f'moved from {first.address} to RabbitMQ at {second.address}'))
+                           >= len(connected) and x, 15, 'all connections to move')
+        self.assertEqual(len(moved), len(connected), g.log())
+        g.wait_log(f'RabbitMQ at {second.address} takes connections again')
+        self.assertEqual(len(g.lines_with('another host of amqp.url')), len(set(g.lines_with('another host of amqp.url'))))
+        client = self.p.client()
+        client.queue('q', bind='k')
+        client.publish('k', b'after', {'x-delay': 200})
+        self.assertEqual(client.wait_get('q').body, b'after')
+        self.assertEqual(g.term(), 0)
+
+    def test_a_host_that_never_answers_costs_little_and_only_once(self):
+        """Its kernel takes the connection, and nobody ever says a word: a machine that hangs."""
+        with socket.create_server(('127.0.0.1', 0), backlog=50) as silent:
+            began = time.monotonic()
+            # A connection finds the right one after a share of its time for each of the others; the next ones know.
+            g = self.gateway(*[f'127.0.0.1:{silent.getsockname()[1]}'] * 2, f'127.0.0.1:{self.port}', wait=False)
+            g.wait_ready(30)
+            took = time.monotonic() - began
+            self.assertLess(took, 12 * harness.SLOWNESS, g.log())  # each of five connections: 3.4 s at most, once
+            self.assertTrue(g.lines_with('cannot log in .*no answer in time; going on with another host') or took < 3, g.log())
+
+    def test_a_host_that_hangs_up_at_once(self):
+        """As a node does that is booting, or behind a load balancer without anybody."""
+        with socket.create_server(('127.0.0.1', 0)) as rude:
+            def hang_up():
+                while True:
+                    try:
+                        rude.accept()[0].close()
+                    except OSError:
+                        return
+            threading.Thread(target=hang_up, daemon=True).start()
+            g = self.gateway(f'127.0.0.1:{rude.getsockname()[1]}', f'127.0.0.1:{self.port}')
+            self.assertEqual(g.term(), 0)
+            rude.shutdown(socket.SHUT_RDWR)
+
+    def test_none_of_them(self):
+        """The error names each; the gateway waits, as for a single one."""
+        a, b = free_ports(2)
+        g = self.gateway(f'127.0.0.1:{a}', f'127.0.0.1:{b}', wait=False)
+        line = g.wait_log('trying again until it works')[0]
+        for port in (a, b):
+            self.assertIn(f'cannot connect to RabbitMQ at 127.0.0.1:{port}: refused or not reachable', line)
+        self.assertEqual(g.term(), 0)
+
+    def test_doctor_looks_at_each(self):
+        dead = free_ports(1)[0]
+        url = with_hosts(self.p.amqp, f'127.0.0.1:{self.port}', f'127.0.0.1:{dead}')
+        code, out, err = self.p.cli('doctor', env={'POSTDATE_AMQP_URL': url})
+        self.assertRegex(out, rf'(?m)^warn +broker.hosts +1 of 2 hosts of amqp.url take no connections: cannot connect to RabbitMQ at '
+                         rf'127.0.0.1:{dead}: refused', out + err)
+        url = with_hosts(self.p.amqp, f'127.0.0.1:{self.port}', f'localhost:{self.port}')
+        code, out, err = self.p.cli('doctor', env={'POSTDATE_AMQP_URL': url})
+        self.assertRegex(out, r'(?m)^ok +broker.hosts +all 2 hosts of amqp.url take connections')
+        self.assertRegex(out, r'(?m)^ok +broker.connection .* at (127.0.0.1|localhost):')
+
+    def test_mistakes_are_found_before_anything_connects(self):
+        for url, reason in (('amqp://u:wombat@n1,n2:70000/v', "host 'n2': the port must be a number from 1 to 65535"),
+                            ('amqp://u:wombat@n1,,n2/v', 'host 2 has no name'),
+                            ('amqp://u:wombat@n1/v,amqp://u:wombat@n2/v', 'host1:5672,host2:5672,host3:5672/vhost')):
+            code, out, err = self.p.cli('status', env={'POSTDATE_AMQP_URL': url})
+            self.assertEqual(code, 78, out + err)
+            self.assertIn(reason, err)
+            self.assertIn('POSTDATE_AMQP_URL', err)
+            self.assertNotIn('wombat', err)

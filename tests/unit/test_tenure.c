@@ -1,0 +1,32 @@
+#include "core/clock.h"
+#include "gateway/daemon/tenure.h"
+#include "tests/unit/unit.h"
+
+#define LEASE_MS 8000
+
+static void test_time_that_no_clock_counted_is_taken_off_the_lease(void **state)
+{
+    (void)state;
+    struct tenure t;
+    tenure_open(&t);
+    tenure_shorten(&t, 1000); /* none was given yet */
+    assert_int_equal(tenure_instance(&t), 0);
+    tenure_renew(&t, 7, clock_boottime_ms() + LEASE_MS);
+    tenure_shorten(&t, LEASE_MS / 4);
+    assert_int_equal(tenure_instance(&t), 7);
+    tenure_shorten(&t, LEASE_MS);
+    assert_int_equal(tenure_instance(&t), 0);
+    tenure_renew(&t, 7, clock_boottime_ms() + LEASE_MS); /* the heartbeat found that it is still ours */
+    assert_int_equal(tenure_instance(&t), 7);
+    tenure_shorten(&t, INT64_MAX);
+    assert_int_equal(tenure_instance(&t), 0);
+    tenure_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_time_that_no_clock_counted_is_taken_off_the_lease),
+    };
+    return cmocka_run_group_tests_name("tenure", tests, NULL, NULL);
+}
