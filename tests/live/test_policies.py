@@ -92,7 +92,7 @@ class Policies(Policy):
                 p = self.place(transport=who)
                 self.policy(p, {'overflow': 'drop-head', 'max-length': 100000})
                 g = p.gateway()
-                self.assertEqual(len(g.lines_with("sets overflow on quorum queues.*'postdate.intake' too.*set_policy")), 1, g.log())
+                g.wait_log("sets overflow on quorum queues.*'postdate.intake' too.*set_policy")
     test_what_would_drop_accepted_messages_is_said.vhosts = 2
 
 
