@@ -12,12 +12,14 @@
 #define LOOK_MS 500
 #define PATIENCE_MS 2000
 #define OVERFLOW_RETRY_MS 60000
+#define REFUSED_RETRY_MS 60000
 
 struct prober {
     struct gateway *gateway;
     struct policy_probe probe;
     bool looked; /* once, at least */
     bool said;
+    bool refused; /* said that the login may not */
     bool overflow_known;
     int64_t overflow_ms; /* monotonic; when it was looked at; 0: never */
 };
@@ -36,11 +38,11 @@ static void tell(struct prober *k)
     struct gateway *g = k->gateway;
     char what[400], how[700];
     bool found = policy_found(&k->probe.finding);
-    atomic_store(&g->policy, !k->looked ? POLICY_UNKNOWN : found ? POLICY_IN_THE_WAY : POLICY_NONE);
+    int state = found ? POLICY_IN_THE_WAY : k->looked ? POLICY_NONE : POLICY_UNKNOWN;
+    if (atomic_exchange(&g->policy, state) != state)
+        wake_ring(&g->hander_wake);
     if (k->looked)
         gateway_set_up(g, UP_PROBER);
-    if (!found && k->looked)
-        wake_ring(&g->hander_wake);
     if (found == k->said)
         return;
     k->said = found;
@@ -131,15 +133,19 @@ void *prober_thread(void *arg)
     policy_probe_init(&k.probe);
     while (!gateway_stopping(g, STOP_INTAKE) && watch_queues(&k, &e) != 0) {
         log_debug("prober: %s", e.text);
-        tell(&k);
         gateway_set_up(g, UP_PROBER);
+        if (policy_found(&k.probe.finding))
+            tell(&k);
+        int64_t pause_ms = watch_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
-            log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
+            if (!k.refused)
+                log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
+            k.refused = true;
+            pause_ms = REFUSED_RETRY_MS;
             if (!policy_found(&k.probe.finding))
                 allow(g);
-            break;
         }
-        wake_wait(&g->prober_wake, -1, watch_pause_ms(&attempt) * 1000000);
+        wake_wait(&g->prober_wake, -1, pause_ms * 1000000);
     }
     policy_probe_free(&k.probe);
     return NULL;

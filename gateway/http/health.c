@@ -49,6 +49,10 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
     print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
                 (double)atomic_load(&h->body_bytes));
+    if (g->transport != NULL)
+        print_gauge(out, "postdate_policy_in_the_way",
+                    "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
+                    atomic_load(&g->policy) == POLICY_IN_THE_WAY);
     if (handed >= 0 && g->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
