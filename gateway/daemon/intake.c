@@ -34,7 +34,7 @@ static int consume(struct intake *in, const char *expired_queue, uint16_t prefet
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
-    struct topology_found found;
+    struct topology_found found = {.older = ""};
     in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
