@@ -62,7 +62,8 @@ static void print_instances(const struct status_report *s)
         puts("gateways     none is running");
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        printf("%-12s %s  ", i == 0 ? "gateways" : "", text_show(bytes_of_str(n->name), 32, name, sizeof name));
+        printf("%-12s %s  ", i == 0 ? "gateways" : "",
+               text_show(bytes_of_str(n->name), 32, name, sizeof name));
         if (n->alive)
             printf("alive, %s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
                    cli_format_when(n->started_ms, s->now_ms, when));

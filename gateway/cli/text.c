@@ -80,7 +80,8 @@ static size_t harmless_len(const uint8_t *p, size_t len)
     if (!bytes_is_text(bytes_of(p, n)))
         return 0;
     for (size_t i = 0; i < sizeof acting / sizeof acting[0]; i++)
-        if (strlen(acting[i].first) == n && memcmp(p, acting[i].first, n) >= 0 && memcmp(p, acting[i].last, n) <= 0)
+        if (strlen(acting[i].first) == n && memcmp(p, acting[i].first, n) >= 0 &&
+            memcmp(p, acting[i].last, n) <= 0)
             return 0;
     return n;
 }

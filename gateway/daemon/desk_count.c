@@ -19,9 +19,11 @@ struct accountant {
 
 /* What /readyz says without a token: not what the database says of itself. */
 static const char away[] = "the database does not answer";
-static const char unfit[] = "the database or its schema does not fit this program (see the log, or `postdate doctor`)";
-static const char standby[] = "the database is a standby, where nothing can be stored: promote it, or let "
-                              "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
+static const char unfit[] =
+    "the database or its schema does not fit this program (see the log, or `postdate doctor`)";
+static const char standby[] =
+    "the database is a standby, where nothing can be stored: promote it, or let "
+    "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
 static const char read_only[] =
     "the database takes no writes: default_transaction_read_only is on for the server, database or role";
 
