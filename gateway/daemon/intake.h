@@ -60,12 +60,13 @@ struct intake {
     size_t count, item_count, bytes;
     struct intake_aside *aside, **aside_end;
     size_t aside_count, aside_bytes;
-    char probe_queue[64];   /* of this connection's probe; "": none was sent */
-    bool stamp_refused;     /* the broker does not allow the probe: not asked again */
-    bool stamp_said;        /* what was logged last about time stamps */
-    bool retrying;          /* the batch comes from those set aside */
-    int64_t aside_retry_ms; /* monotonic */
-    int64_t park_warned_ms; /* monotonic */
+    char probe_queue[64];     /* of this connection's probe; "": none was sent */
+    bool stamp_refused;       /* the broker does not allow the probe: not asked again */
+    bool stamp_said;          /* what was logged last about time stamps */
+    bool retrying;            /* the batch comes from those set aside */
+    int64_t aside_retry_ms;   /* monotonic */
+    int64_t park_warned_ms;   /* monotonic */
+    int64_t failed_warned_ms; /* monotonic */
 };
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
