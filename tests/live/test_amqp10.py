@@ -53,7 +53,6 @@ class Amqp10(SharedTest):
             self.assertEqual(m.headers.get('x-delay'), -delay if name == 'x-delay' else None, m.body)
             self.assertNotIn('x-opt-delivery-delay', m.headers)
             self.assertFalse([h for h in m.headers if h.startswith('x-amqp-1.0-')], m.headers)
-        self.assertLess(next(m for m in inbox.all() if m.body == b'now').at_ms, min(at for at, _ in sent.values()) + delay)
 
     def test_a_point_in_time_is_not_cut_to_the_second(self):
         inbox, key = self.inbox()
@@ -91,9 +90,10 @@ class Amqp10(SharedTest):
         _, key = self.inbox()
         p = self.publisher(key)
         values = {b'text': sym('soon'), b'list': listed(uint(1)), b'map': mapped([(sym('ms'), uint(1))]), b'null': b'\x40',
-                  b'boolean': b'\x41', b'endless': fixed(0x82, '>d', float('inf'))}
-        if self.encoded:  # RabbitMQ 4 leaves out what AMQP 0-9-1 has no type for
-            values.update({b'decimal': b'\x74' + struct.pack('>I', 5), b'char': b'\x73' + struct.pack('>I', 53),
+                  b'boolean': b'\x41'}
+        # RabbitMQ 4 leaves out what AMQP 0-9-1 has no type for; before 4.2 its channel ends over it, whoever consumes.
+        if self.encoded:
+            values.update({b'endless': fixed(0x82, '>d', float('inf')), b'decimal': b'\x74' + struct.pack('>I', 5), b'char': b'\x73' + struct.pack('>I', 53),
                            b'binary': variable(0xa0, b'5000'), b'time': timestamp(5000)})
         for body, value in values.items():
             p.publish(body, annotations=[(sym('x-delay'), value)])
