@@ -155,6 +155,7 @@ void desk_put(struct desk *d, struct api_request *r)
     case API_BULK_CANCEL:
     case API_BULK_RESCHEDULE:
     case API_BULK_RETRY:
+    case API_BULK_FAIL:
         desk_queue_put(&d->bulk, r);
         break;
     default:

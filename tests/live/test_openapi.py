@@ -23,18 +23,20 @@ CALLS = {
     ('get', '/v1/messages'): None,
     ('delete', '/v1/messages'): None,
     ('get', '/v1/messages/{id}'): None,
+    ('post', '/v1/messages/{id}:fail'): {},
     ('delete', '/v1/messages/{id}'): None,
     ('patch', '/v1/messages/{id}'): {'delay': '2h'},
     ('post', '/v1/messages:cancel'): FILTER,
     ('post', '/v1/messages:reschedule'): dict(FILTER, shift_ms=1000),
     ('post', '/v1/messages:retry'): FILTER,
+    ('post', '/v1/messages:fail'): FILTER,
     ('get', '/v1/stats'): None,
     ('get', '/livez'): None,
     ('get', '/readyz'): None,
     ('get', '/metrics'): None,
     ('get', '/openapi.json'): None,
 }
-BULK = [path for _, path in CALLS if ':' in path]
+BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
 SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
 ODD = [None, True, 0, 1, -1, 2, 3, 255, 256, 1.5, 10 ** 8, '', 'x', '0', '1h', '1h1h', 'PT', 'PT1H', 'P1Y', '5', '-5', 'keep', 'broker', 'a' * 255,
        'a' * 256, 'a\0b', 'YQ==', 'YQ', 'Y===', SOON, SOON[:-1], '2026-13' + SOON[7:], SOON[:10],
@@ -204,6 +206,7 @@ class EveryStatus(LiveTest):
             self.expect(self.walker.announce(self.address, method, where, 10 ** 9), 413, 'too-large')
         for method, body in (('GET', None), ('DELETE', None), ('PATCH', {'delay': '1h'})):
             self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
+        self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:fail', {}), 404, 'not-found')
         self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
         self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
         self.expect(self.ask('PUT', '/v1/messages'), 405, 'method-not-allowed')
@@ -213,6 +216,9 @@ class EveryStatus(LiveTest):
     def conflicts(self, p):
         self.schedule(key='taken')
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='taken', on_conflict='reject')), 409, 'key-taken')
+        owned = self.schedule()['id']
+        p.psql(f"update postdate.message set state = 'claimed', owner = (select id from postdate.instance limit 1) where id = '{owned}'")
+        self.expect(self.ask('POST', f'/v1/messages/{owned}:fail', {}), 409, 'busy')
         s = p.session()
         s.run('begin')
         s.run("select postdate.schedule('k', 'x', '1 hour', key => 'locked')")

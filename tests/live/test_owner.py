@@ -90,8 +90,17 @@ class Owner(LiveTest):
         p.gateway()
         self.assertEqual(p.value('select broker from postdate.meta'), name)
 
+    def test_the_first_migrate_on_one_node_and_all_else_on_others(self):
+        """The gateway's start, and a migrate at each start as the systemd unit does, both on a node of another name."""
+        p = self.place()
+        p.psql("update postdate.meta set broker = 'rabbit@another-node'")
+        rc, out, err = p.cli('migrate')
+        self.assertEqual(rc, 0, out + err)
+        p.gateway()
+
     def test_another_broker_is_refused(self):
         p = self.place()
+        p.client().channel.exchange_delete('postdate.owner')  # another broker knows nothing of this database
         p.psql("update postdate.meta set broker = 'rabbit@elsewhere'")
         g = p.gateway(wait=False)
         self.assertEqual(g.wait(), 78, g.log())

@@ -41,12 +41,13 @@ class Stalled(LiveTest):
         p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'5000,{5000 + 1000 * seconds}').result()
         return inbox, what, count
 
-    def late_ms(self, stream):
+    def late_ms(self, stream, doubted=0):
         inbox, what, count = stream
         r = inbox.result()
-        print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms',
+        print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms, p50 {r["p50_ms"]:.1f} ms',
               flush=True)
-        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
+        self.assertEqual((r['missing'], r['early']), (0, 0), r)
+        self.assertLessEqual(r['duplicates'], doubted, r)
         return r['max_ms']
 
     def place_with(self, warm=True):
@@ -55,8 +56,8 @@ class Stalled(LiveTest):
         dead = Queue(p, 'dead')
         if not warm:
             dead.suspend()
-            return p, p.gateway(), dead
-        g = p.gateway()
+            return p, p.gateway(POSTDATE_LOG_LEVEL='debug'), dead
+        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
         p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
         self.assertEqual(dead.client.wait_get('dead').body, b'first')
         wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')
@@ -64,22 +65,24 @@ class Stalled(LiveTest):
         dead.suspend()
         return p, g, dead
 
-    def goes_on(self, p, dead, bodies, others):
+    def goes_on(self, p, dead, bodies, others, doubted=0):
         """It does, and all are there, once."""
         dead.resume()
         at = now_ms()
         wait_until(lambda: p.counts() == {'delivered': len(bodies) + others}, 15, 'the rest to be delivered')
         print(f'note stalled: the {len(bodies)} were delivered {now_ms() - at} ms after it went on', flush=True)
         self.assertLess(now_ms() - at, 3000 * harness.SLOWNESS)
-        self.assertEqual(sorted(dead.bodies()), sorted(bodies))
+        there = dead.bodies()
+        self.assertEqual(sorted(set(there)), sorted(bodies))
+        self.assertLessEqual(len(there) - len(bodies), doubted, there)
 
-    def stall(self, stalled, seconds, what='', warm=True, key="'dead'"):
+    def stall(self, stalled, seconds, what='', warm=True, key="'dead'", doubted=0):
         p, g, dead = self.place_with(warm)
         dead.client.channel.queue_bind('dead', 'postdate.delivery', 'dead.#')
         exchange = "''" if key == "'dead'" else 'null'
         p.psql(f"select postdate.schedule({key}, i::text, '6 s', exchange => {exchange}) from generate_series(1, {stalled}) i")
-        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still{what}', seconds))
-        self.goes_on(p, dead, [str(i + 1).encode() for i in range(stalled)], 300 * seconds)
+        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still{what}', seconds), doubted)
+        self.goes_on(p, dead, [str(i + 1).encode() for i in range(stalled)], 300 * seconds, doubted)
         self.assertLess(late, 1000 * harness.SLOWNESS)
         return g
 
@@ -98,16 +101,20 @@ class Stalled(LiveTest):
 
     def test_the_first_publish_of_a_channel_to_a_queue_that_stands_still_delays_no_other(self):
         """RabbitMQ holds up the whole channel then, for a minute."""
-        self.stall(100, 5, ' since before the start', warm=False)
+        self.stall(100, 5, ' since before the start', warm=False, doubted=40)  # what the channel had in flight
 
     def test_what_waits_for_its_confirm_does_not_fill_the_memory(self):
         """Its row is given back, in doubt; the confirm that comes later settles it all the same."""
         p, g, dead = self.place_with()
-        bodies = [bytes([65 + i]) * 1_000_000 for i in range(8)]
-        for i in range(8):
-            p.psql(f"select postdate.schedule('dead', repeat(chr({65 + i}), 1000000), '0 s', exchange => '')")
+        bodies = [bytes([65 + i]) * 2_000_000 for i in range(6)]
+        for i in range(6):
+            p.psql(f"select postdate.schedule('dead', repeat(chr({65 + i}), 2000000), '0 s', exchange => '')")
         given_back = "select count(*) from postdate.message where owner is null and state = 'claimed' and error like 'RabbitMQ has not confirmed%'"
-        wait_until(lambda: int(p.value(given_back)) >= 3, 10, 'some to be given back')
+        try:
+            wait_until(lambda: int(p.value(given_back)) > 0, 10, 'some to be given back')
+        except AssertionError:
+            print(p.psql("select state, owner, error, length(body), due, next_at, now() from postdate.message"))
+            raise
         p.psql("select postdate.schedule('other', 'x', '0 s', exchange => '')")
         p.client().queue('other')
         wait_until(lambda: p.value("select state from postdate.message where routing_key = 'other'") == 'delivered', 10, 'another to be delivered')

@@ -86,7 +86,7 @@ class Tls(Doctor):
 class RabbitTls(Tls):
     """Listeners of the common broker, one for each certificate."""
     weight = 60
-    vhosts = 6
+    vhosts = 7
     together = True
 
     @classmethod
@@ -148,6 +148,20 @@ class RabbitTls(Tls):
         with self.subTest('an address that the certificate has not'):
             found = self.doctor(p, **self.env(p, 'good', host='127.0.0.2', port=self.switch_to('good')))
             self.assert_finding(found, 'broker.connection', 'fail', "'localhost', '127.0.0.1', '0.0.0.0', not for '127.0.0.2'")
+
+    def test_each_of_several_hosts_is_checked_against_its_own_name(self):
+        """Both lead to the same broker, and its certificate has one of the names."""
+        p = self.place()
+        wrong, right = f'127.0.0.2:{self.switch_to("good")}', f'localhost:{self.ports["good"]}'
+        env = self.env(p, 'good')
+        env['POSTDATE_AMQP_URL'] = env['POSTDATE_AMQP_URL'].replace(right, f'{wrong},{right}')
+        g = self.deliver(p, **env)
+        self.assertGreaterEqual(len(g.lines_with(f'connected to RabbitMQ at {right}')), 5, g.log())
+        self.assertEqual(g.lines_with(f'connected to RabbitMQ at {wrong}'), [])
+        found = self.doctor(p, **env)
+        self.assert_finding(found, 'broker.connection', 'ok')
+        self.assert_finding(found, 'broker.hosts', 'warn', f"1 of 2 hosts of amqp.url take no connections: cannot connect: RabbitMQ at {wrong}")
+        self.assert_finding(found, 'broker.hosts', 'warn', "not for '127.0.0.2'")
 
     def switch_to(self, name):
         wire = Switch(self.ports[name])

@@ -64,7 +64,7 @@ def resolve(root, node):
 def operation_of(root, method, path):
     path = path.split('?')[0]
     for pattern, item in root['paths'].items():
-        if re.fullmatch(re.sub(r'\{[^}]*\}', '[^/]+', pattern), path):
+        if re.fullmatch(re.sub(r'\{[^}]*\}', '[^/:]+', pattern), path):
             return item.get('get' if method == 'HEAD' else method.lower())
     return None
 

@@ -14,6 +14,7 @@
 
 static const char *const allow[] = {"orders", "postdate.*", ""};
 static const struct accept_rules rules = {
+    .intake_exchange = "postdate",
     .intake_queue = "postdate.intake",
     .delivery_exchange = "postdate.delivery",
     .allow = allow,
