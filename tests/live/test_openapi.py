@@ -224,6 +224,10 @@ class EveryStatus(LiveTest):
         s.run("select postdate.schedule('k', 'x', '1 hour', key => 'locked')")
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='locked')), 503, 'key-locked')
         s.run('rollback')
+        s.run('begin')
+        s.run("lock table postdate.message_" + p.value("select to_char((now() at time zone 'utc') + interval '2 days', 'YYYYMMDD')"))
+        self.expect(self.ask('POST', '/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '2d'}), 503, 'day-locked')
+        s.run('rollback')
         for path in BULK:
             self.in_progress(p, s, path)
         s.close()
@@ -256,6 +260,8 @@ class EveryStatus(LiveTest):
         s.run('begin')
         s.run('lock table postdate.message in access exclusive mode')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR), 503, 'unknown-outcome')
+
+        s.run('lock table postdate.instance in access exclusive mode')  # days that are locked are left out of the count
 
         def too_late():  # what was counted before the lock is good for a while
             answer = self.walker.ask(address, 'GET', '/v1/stats')
