@@ -347,12 +347,14 @@ bool address_book_suspect(struct address_book *b, uint64_t address)
     return is_new;
 }
 
-void address_book_wary(struct address_book *b, int64_t now_ms)
+void address_book_wary(struct address_book *b, bool begins, int64_t now_ms)
 {
     pthread_mutex_lock(&b->lock);
-    if (now_ms >= b->wary_until_ms)
+    bool is_wary = now_ms < b->wary_until_ms;
+    if (begins && !is_wary)
         b->wary_since_ms = now_ms;
-    b->wary_until_ms = now_ms + WARY_MS;
+    if (begins || is_wary)
+        b->wary_until_ms = now_ms + WARY_MS;
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -61,8 +61,9 @@ void address_book_stalled(struct address_book *b, const struct held *h, int64_t 
 /* A publish to it is in flight, not on the fast publisher's connection; it ended so. */
 void address_book_tried(struct address_book *b, uint64_t address);
 void address_book_try_ended(struct address_book *b, uint64_t address, bool confirmed, int64_t now_ms);
-/* A channel was held up. Every address that has not been heard of since is to be tried alone, for a while. */
-void address_book_wary(struct address_book *b, int64_t now_ms);
+/* The fast publisher's channel was held up (begins), or that of one that was tried alone. Every address that
+ * has not been heard of since it began is to be tried alone, for a while. */
+void address_book_wary(struct address_book *b, bool begins, int64_t now_ms);
 /* It is to be tried alone. False: it was already, or it stands still. */
 bool address_book_suspect(struct address_book *b, uint64_t address);
 /* In how many ms a message to one that stands still is to be looked at again: those that wait are spread, so

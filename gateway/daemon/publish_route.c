@@ -11,12 +11,14 @@ static struct lane *lane_for(struct publisher *p, struct held *h, enum address_v
     case ADDRESS_GOOD:
         return alone ? p->lane : &g->fast;
     case ADDRESS_SUSPECT:
-        if (p->role == PUBLISHER_CAREFUL || lane_count(&g->careful) < SUSPECTS_MOST)
-            return &g->careful;
+    case ADDRESS_TRY:
+        h->is_try = v == ADDRESS_TRY;
+        if (alone || p->role == PUBLISHER_PATIENT)
+            return p->lane;
+        if (h->is_try || lane_count(&g->patient) < SUSPECTS_MOST)
+            return &g->patient;
         publisher_wait(p, h);
         return NULL;
-    case ADDRESS_TRY:
-        return alone ? p->lane : &g->patient;
     case ADDRESS_STALLED:
         publisher_wait(p, h);
         return NULL;
@@ -32,10 +34,9 @@ static enum address_verdict ask(struct publisher *p, struct held *h)
     int64_t now_ms = clock_monotonic_ms();
     if (p->role == PUBLISHER_FAST)
         return address_book_admit(b, h, publisher_lags(p, now_ms), now_ms);
-    if (p->role == PUBLISHER_CAREFUL)
-        return address_book_ask(b, h, now_ms);
-    /* What is with the patient one was sent there because its address stood still. */
-    return address_book_stands_still(b, h->address) ? ADDRESS_TRY : ADDRESS_GOOD;
+    if (p->role == PUBLISHER_PATIENT && h->is_try)
+        return address_book_stands_still(b, h->address) ? ADDRESS_TRY : ADDRESS_GOOD;
+    return address_book_ask(b, h, now_ms);
 }
 
 /* 1: publish it here. */
