@@ -13,7 +13,7 @@
 
 #define FRAMING_HEAD_MAX (32u * 1024)  /* request line and headers */
 #define FRAMING_TARGET_MAX (8u * 1024) /* path and query */
-#define FRAMING_VALUE_MAX (4u * 1024)  /* one header that is used */
+#define FRAMING_VALUE_MAX (8u * 1024)  /* one header that is used */
 #define FRAMING_CHUNK_LINE_MAX 1024u   /* a chunk's size and extensions */
 #define FRAMING_TRAILER_MAX (8u * 1024)
 

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #define HTTP_CONNECTIONS_MAX 2000
-#define HTTP_CONNECTION_MEMORY (64u * 1024) /* a head as framing.h writes it, and what is read at once */
+#define HTTP_CONNECTION_MEMORY (96u * 1024) /* a head as framing.h writes it, and what is read at once */
 #define HTTP_BODIES_MAX (24u * 1024 * 1024) /* all request bodies together */
 #define HTTP_BODY_EXTRA (64u * 1024)        /* of one, beside the message's body in base64 */
 #define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
