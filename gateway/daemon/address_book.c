@@ -227,6 +227,14 @@ struct held *address_book_unpark(struct address_book *b, bool lags, int64_t now_
     return h;
 }
 
+bool address_book_is_ready(struct address_book *b)
+{
+    pthread_mutex_lock(&b->lock);
+    bool is_ready = b->ready != NULL;
+    pthread_mutex_unlock(&b->lock);
+    return is_ready;
+}
+
 void address_book_look_again(struct address_book *b)
 {
     pthread_mutex_lock(&b->lock);

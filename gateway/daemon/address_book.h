@@ -78,6 +78,8 @@ enum address_verdict address_book_admit(struct address_book *b, struct held *h, 
 void address_book_left(struct address_book *b, struct held *h, bool confirmed, int64_t now_ms);
 /* The next parked message about which something is known now, as admitted; NULL: none. */
 struct held *address_book_unpark(struct address_book *b, bool lags, int64_t now_ms, enum address_verdict *v);
+/* There may be one. */
+bool address_book_is_ready(struct address_book *b);
 /* All that are parked are to be asked about again: now and then, for what got lost on its way. */
 void address_book_look_again(struct address_book *b);
 /* h is unconfirmed. When its address has not confirmed anything for ADDRESS_STALLED_MS, it stands still now:

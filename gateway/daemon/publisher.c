@@ -307,13 +307,14 @@ static int64_t ns_until_next(struct publisher *p)
     struct gateway *g = p->gateway;
     int64_t next_ms = lane_next_ms(p->lane);
     int64_t idle_ns = p->confirms.count > 0 ? NEAR_NS : IDLE_NS;
-    if (next_ms == INT64_MAX || p->blocked)
+    bool parked = p->role == PUBLISHER_FAST && address_book_is_ready(&g->addresses);
+    if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
     if (outcomes_full(&g->outcomes))
         return SETTLE_NS;
     if (!has_room(p))
         return NEAR_NS; /* perhaps some have stalled by then */
-    if (p->transport)
+    if (p->transport || parked)
         return 0;
     pthread_mutex_lock(&g->clock_lock);
     int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
