@@ -10,7 +10,7 @@
 #include "gateway/log.h"
 
 #define LOOK_MS 500
-#define PATIENCE_MS 2000
+#define PATIENCE_MS 5000
 #define OVERFLOW_RETRY_MS 60000
 #define REFUSED_RETRY_MS 60000
 
