@@ -247,41 +247,51 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
     return request(b, AMQP_EXCHANGE_BIND_METHOD, &m, what, e);
 }
 
-/* All before the first answer: the server may have to do a lot with what it delivers from then on. */
+/* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to
+ * deliver to the first, for that may keep it busy for seconds. */
 static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
-                          struct err *e)
+                          uint16_t prefetch, struct err *e)
 {
+    amqp_basic_qos_t qos = {.prefetch_count = prefetch};
+    const struct broker_call limit = call_of(AMQP_BASIC_QOS_METHOD, &qos, 0, "set the prefetch");
+
+    if (broker_put_method(b, &limit, e)) {
+        return -1;
+    }
     for (size_t i = 0; i < count; i++) {
         amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(consumers[i].queue),
                                   .consumer_tag = amqp_cstring_bytes(consumers[i].tag)};
         const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, 0, "consume");
-        if (broker_send_method(b, &c, e)) {
+        if (broker_put_method(b, &c, e)) {
             return -1;
         }
     }
-    return 0;
+    return broker_flush_until(b, "consume", clock_monotonic_ns() + BROKER_CALL_NS, e);
+}
+
+static int await(struct broker *b, amqp_method_number_t reply, const char *what, struct err *e)
+{
+    const struct broker_call c = call_of(0, NULL, reply, what);
+
+    return broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e);
 }
 
 int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
                        uint16_t prefetch, struct err *e)
 {
-    amqp_basic_qos_t qos = {.prefetch_count = prefetch};
-
     for (size_t i = 0; i < count; i++) {
         if (check_name("queue", consumers[i].queue, e) || check_name("consumer tag", consumers[i].tag, e)) {
             return -1;
         }
     }
-    if (broker_begin(b, e) || request(b, AMQP_BASIC_QOS_METHOD, &qos, "set the prefetch", e) ||
-        send_consumers(b, consumers, count, e)) {
+    if (broker_begin(b, e) || send_consumers(b, consumers, count, prefetch, e) ||
+        await(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e)) {
         return -1;
     }
     for (size_t i = 0; i < count; i++) {
         char what[WHAT_MAX];
         snprintf(what, sizeof(what), "consume from queue '%s'", consumers[i].queue);
-        const struct broker_call c =
-            call_of(AMQP_BASIC_CONSUME_METHOD, NULL, AMQP_BASIC_CONSUME_OK_METHOD, what);
-        if (broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e)) {
+        if (await(b, AMQP_BASIC_CONSUME_OK_METHOD, what, e)) {
             return -1;
         }
     }

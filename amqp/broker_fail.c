@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
+#define INTERNAL_ERROR_HINT                                                                                  \
+    " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
+    "value for which AMQP 0-9-1 has no type)"
 #define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
 
 static void mark_dead(struct broker *b)
@@ -171,8 +175,9 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
             "configure another name): %s",
             what, b->address, reason);
     }
-    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s", what, b->address,
-                   channel ? "channel" : "connection", code, reason);
+    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s%s", what, b->address,
+                   channel ? "channel" : "connection", code, reason,
+                   code == AMQP_INTERNAL_ERROR ? INTERNAL_ERROR_HINT : "");
 }
 
 int broker_fail_send(struct broker *b, int status, const char *what, struct err *e)

@@ -21,8 +21,7 @@ static uint32_t read_u32(const uint8_t *p)
 
 /* --- sending */
 
-int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
-                             struct err *e)
+int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e)
 {
     uint8_t arguments[METHOD_MAX];
     int len = amqp_encode_method(c->request, c->decoded,
@@ -41,7 +40,13 @@ int broker_send_method_until(struct broker *b, const struct broker_call *c, int6
     if (b->out.failed) {
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, c->what, e);
     }
-    return broker_flush_until(b, c->what, deadline_ns, e);
+    return 0;
+}
+
+int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
+                             struct err *e)
+{
+    return broker_put_method(b, c, e) ? -1 : broker_flush_until(b, c->what, deadline_ns, e);
 }
 
 int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e)

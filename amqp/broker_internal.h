@@ -138,7 +138,9 @@ struct broker_call {
     bool last;        /* what comes before the answer interests nobody any more */
 };
 
-/* Sends the request, behind what is gathered. */
+/* Gathers the request in b->out. */
+int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e);
+/* Sends it, behind what is gathered. */
 int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e);
 int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
                              struct err *e);

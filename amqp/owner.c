@@ -15,7 +15,7 @@ static void read_other(const char *text, char out[OWNER_ID_SIZE])
         return;
     at += strlen(CURRENT);
     size_t len = strcspn(at, "'");
-    if (at[len] == '\'' && len < OWNER_ID_SIZE)
+    if (len < OWNER_ID_SIZE && at[len] == '\'')
         snprintf(out, OWNER_ID_SIZE, "%.*s", (int)len, at);
 }
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #define TRIES 8 /* a quorum queue notices after one or two too many that it is full */
-#define CONFIRM_MS 5000
+#define CONFIRM_MS 2000
 #define UNUSED_MS 60000 /* then a dead program's queue goes */
 
 /* 1: taken; 0: refused. */

@@ -233,7 +233,7 @@ int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
     int64_t end_ms = clock_monotonic_ms() + wait_ms, left_ms = wait_ms;
     int rc = 0;
     bool due = p->round_ms == 0 || clock_monotonic_ms() - p->round_ms >= POLICY_ROUND_EVERY_MS;
-    if (!p->open_round && due && (watch_sentinels(p, e) || begin_round(p, e)))
+    if (!p->open_round && due && (begin_round(p, e) || watch_sentinels(p, e)))
         return -1;
     struct broker_event ev = {.kind = BROKER_EVENT_ACK};
     while (rc == 0 && (left_ms > 0 || ev.kind != BROKER_EVENT_NONE)) {

@@ -1,4 +1,5 @@
 #include "core/accept.h"
+#include "core/amqp10.h"
 #include "core/controls.h"
 #include "core/deadletter.h"
 #include "core/delay.h"
@@ -177,7 +178,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .broker_stamps = rules->broker_stamps,
         .stamp_behind_ms = rules->stamp_behind_ms,
     };
-    if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0)
+    if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
+        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0)
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;

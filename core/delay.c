@@ -9,7 +9,7 @@
 #define HEADER_DELAY "x-opt-delivery-delay"
 #define HEADER_X_DELAY "x-delay"
 
-enum { VALUE_TEXT_SIZE = 120 };
+enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999 };
 
 static bool is_space(uint8_t c)
 {
@@ -166,9 +166,10 @@ static int read_time(const struct wire_field *f, const struct delay_clock *clock
     char limit[40];
     int64_t time_ms, ahead_ms;
     bool known;
-    if (f->kind == 'T') { /* AMQP timestamps are whole seconds */
+    if (f->kind == 'T') { /* whole seconds: clients, and RabbitMQ for AMQP 1.0, cut the rest off */
         known = true;
-        if (!wire_field_int(f, &time_ms) || __builtin_mul_overflow(time_ms, 1000, &time_ms))
+        if (!wire_field_int(f, &time_ms) || __builtin_mul_overflow(time_ms, 1000, &time_ms) ||
+            __builtin_add_overflow(time_ms, SECOND_REST_MS, &time_ms))
             time_ms = INT64_MAX;
     } else {
         known = delay_number(f, &time_ms);

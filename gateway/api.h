@@ -30,9 +30,11 @@ enum api_op {
     API_CANCEL,   /* id, or params key and exchange */
     API_RESCHEDULE,
     API_RETRY,       /* id */
+    API_FAIL,        /* id; body: {} */
     API_BULK_CANCEL, /* body: {"filter": {...}, "dry_run": false} */
     API_BULK_RESCHEDULE,
     API_BULK_RETRY,
+    API_BULK_FAIL,
     API_STATS,
 };
 
@@ -48,6 +50,7 @@ enum api_problem {
     API_METHOD_NOT_ALLOWED,
     API_TOO_LATE,
     API_KEY_TAKEN,
+    API_BUSY,
     API_IN_PROGRESS,
     API_REQUEST_TIMEOUT,
     API_TOO_LARGE,

@@ -178,7 +178,8 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     api_answer_open(&b.scratch.answer);
     b.order = (struct operate_bulk){.kind = r->op == API_BULK_CANCEL       ? OPERATE_CANCEL
                                             : r->op == API_BULK_RESCHEDULE ? OPERATE_RESCHEDULE
-                                                                           : OPERATE_RETRY,
+                                            : r->op == API_BULK_RETRY      ? OPERATE_RETRY
+                                                                           : OPERATE_FAIL,
                                     .filter = &b.filter};
     int rc = 0;
     if (read_fields(r, root, &b) == 0) {

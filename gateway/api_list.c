@@ -60,6 +60,11 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct
         read_time(r, "due_after", &f->due_after_ms, a) != 0 ||
         read_time(r, "due_before", &f->due_before_ms, a) != 0)
         return -1;
+    if (f->key.data != NULL && f->key.len == 0) {
+        api_fail(a, API_INVALID_REQUEST, "key: is empty: allowed are 1 to %d bytes, or leave it out",
+                 MESSAGE_NAME_MAX);
+        return -1;
+    }
     if (state.data == NULL)
         return 0;
     snprintf(text, sizeof text, "%.*s", (int)(state.len < 15 ? state.len : 15), (const char *)state.data);

@@ -25,6 +25,8 @@ static const struct operation {
     {"reschedule", true, API_BULK_RESCHEDULE, SHAPE_BODY},
     {"retry", false, API_RETRY, SHAPE_ID},
     {"retry", true, API_BULK_RETRY, SHAPE_BODY},
+    {"fail", false, API_FAIL, SHAPE_ID_BODY},
+    {"fail", true, API_BULK_FAIL, SHAPE_BODY},
     {"stats", false, API_STATS, SHAPE_PARAMS},
 };
 
@@ -60,7 +62,7 @@ static const struct operation *find_operation(const json_t *root, struct api_ans
     if (found == NULL)
         api_fail(a, API_INVALID_MESSAGE, "op: %s%s: allowed are %s",
                  op != NULL ? json_show(op, shown) : "it is missing", op != NULL ? " is none" : "",
-                 "schedule, show, list, cancel, reschedule, retry, stats");
+                 "schedule, show, list, cancel, reschedule, retry, fail, stats");
     return found;
 }
 

@@ -4,8 +4,9 @@
  * "view"}
  *   {"op": "cancel", "id" or "key" and "exchange"}          {"op": "list", …filters, "page_size",
  * "page_token"}
- *   {"op": "reschedule", "id", "due_at" or "delay_ms" …}    {"op": "retry", "id"}     {"op": "stats"}
- *   {"op": "cancel", "reschedule" or "retry", "filter": {…}, "dry_run", "shift_ms"}
+ *   {"op": "reschedule", "id", "due_at" or "delay_ms" …}    {"op": "retry" or "fail", "id"}     {"op":
+ * "stats"}
+ *   {"op": "cancel", "reschedule", "retry" or "fail", "filter": {…}, "dry_run", "shift_ms"}
  *
  * "token" may be in each. Everything else is as over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_ORDER_H

@@ -26,6 +26,7 @@ static const struct problem {
     [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "Not with this method", 0},
     [API_TOO_LATE] = {409, URN "too-late", "It is too late", 0},
     [API_KEY_TAKEN] = {409, URN "key-taken", "The key names another message", 0},
+    [API_BUSY] = {409, URN "busy", "A gateway is publishing it", 1},
     [API_IN_PROGRESS] = {409, URN "in-progress", "A request with this Idempotency-Key is unfinished", 1},
     [API_REQUEST_TIMEOUT] = {408, URN "request-timeout", "The request took too long", 0},
     [API_TOO_LARGE] = {413, URN "too-large", "The body is too large", 0},

@@ -113,6 +113,9 @@ static int answer_operated(struct api_context *c, struct api_request *r, enum op
     case OPERATE_KEY_TAKEN:
         api_fail(&r->answer, API_KEY_TAKEN, "the key of message %s names another message by now", id);
         return 0;
+    case OPERATE_BUSY:
+        api_fail(&r->answer, API_BUSY, "a gateway is publishing message %s; ask again", id);
+        return 0;
     }
     return err_set(e, ERR_BUG, "an operation gave no answer");
 }
@@ -209,6 +212,28 @@ static int run_retry(struct api_context *c, struct api_request *r, struct err *e
     return answer_operated(c, r, said, now, e);
 }
 
+/* A body there must be: what has none, a browser sends to any address for any page. */
+static bool is_empty_object(struct api_request *r)
+{
+    json_t *root = api_parse_body(r->body, &r->answer);
+    bool fine = root != NULL && json_object_size(root) == 0;
+    if (root != NULL && !fine)
+        api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
+    json_decref(root);
+    return fine;
+}
+
+static int run_fail(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct message_id id, now = {{0}};
+    enum operate_answer said;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &id) || !is_empty_object(r))
+        return 0;
+    if (operate_fail(c->pg, api_operate_scope(r), id, &said, &now, e) != 0)
+        return -1;
+    return answer_operated(c, r, said, now, e);
+}
+
 int api_run(struct api_context *c, struct api_request *r, struct err *e)
 {
     switch (r->op) {
@@ -222,9 +247,12 @@ int api_run(struct api_context *c, struct api_request *r, struct err *e)
         return run_reschedule(c, r, e);
     case API_RETRY:
         return run_retry(c, r, e);
+    case API_FAIL:
+        return run_fail(c, r, e);
     case API_BULK_CANCEL:
     case API_BULK_RESCHEDULE:
     case API_BULK_RETRY:
+    case API_BULK_FAIL:
         return api_bulk(c, r, e);
     case API_SCHEDULE:
     case API_STATS:

@@ -209,13 +209,13 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
     } else {
         if (timestamp_parse(json_c_string(v), &due, e) != 0)
             return err_wrap(e, "due_at");
-        /* What should have left already leaves now; days gone by have no place to be stored. */
         ahead = due > p->now_ms ? due - p->now_ms : 0;
     }
     if (check_ahead(p, field_names[f], v, ahead, e) != 0)
         return -1;
-    out->due_ms = p->now_ms + ahead;
-    out->counted_from_ms = f == FIELD_DUE_AT && ahead > 0 ? 0 : p->now_ms;
+    out->due_ms =
+        f == FIELD_DUE_AT ? due : p->now_ms + ahead; /* what is past by then is stored as due at once */
+    out->counted_from_ms = f == FIELD_DUE_AT ? 0 : p->now_ms;
     return 0;
 }
 

@@ -145,15 +145,20 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     return rc;
 }
 
-static void count_from(struct message *m, int64_t now_ms)
+/* Once for each item: the id of what is offered again must not change. */
+static void settle_due(struct store_item *item, int64_t now_ms)
 {
-    if (m->counted_from_ms == 0)
+    struct message *m = &item->message;
+    if (item->due_is_settled)
         return;
-    m->due_ms += now_ms - m->counted_from_ms;
+    item->due_is_settled = true;
+    if (m->counted_from_ms != 0)
+        m->due_ms += now_ms - m->counted_from_ms;
+    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
+        m->due_ms = now_ms;
     if (m->due_ms > TIMESTAMP_MAX_MS)
         m->due_ms = TIMESTAMP_MAX_MS;
     m->id = message_id_move(m->id, m->due_ms);
-    m->counted_from_ms = 0;
 }
 
 static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
@@ -207,7 +212,7 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
     if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++)
-        count_from(&items[i].message, store_begun_ms(c));
+        settle_due(&items[i], store_begun_ms(c));
     if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);

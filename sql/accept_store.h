@@ -21,8 +21,8 @@ enum store_result {
 };
 
 struct store_item {
-    struct message message;  /* id is set by the caller, from due_ms; due_ms must not lie before today (UTC).
-                                Where it was counted from "now", store_accept counts it again */
+    struct message message;  /* id is set by the caller, from due_ms; store_accept may move both */
+    bool due_is_settled;     /* in: false; set when store_accept has seen it */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
     enum store_result result; /* out */
@@ -67,8 +67,9 @@ struct store_options {
 };
 
 /* A delay counts from the database's clock as the transaction begins. The request for that leaves after the
- * caller had the message, so the delay is never too short, whatever stood still or was set in between. Only
- * the first try counts: what is offered again keeps its due time and its id.
+ * caller had the message, so the delay is never too short, whatever stood still or was set in between. What
+ * was due before then is due at once. Only the first try counts: what is offered again keeps its due time and
+ * its id.
  *
  * Stores a batch: all of it is committed (synchronously) when 0 is returned, none of it on -1. Items get
  * their result. ERR_AWAY and ERR_BUSY: try again; ERR_REJECT: the batch contains something Postgres refuses:

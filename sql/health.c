@@ -48,6 +48,16 @@ int health_server(struct pg *c, struct health_server *out, struct err *e)
     return 0;
 }
 
+int health_writable(struct pg *c, enum health_writable *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_health_writable, NULL, e);
+    if (!r)
+        return -1;
+    *out = pg_bool(r, 0, 0) ? HEALTH_STANDBY : pg_bool(r, 0, 1) ? HEALTH_READ_ONLY : HEALTH_WRITABLE;
+    PQclear(r);
+    return 0;
+}
+
 /* By the simple protocol: prepared statements are one of the things that do not work behind a pooler. */
 static int ask_backend(struct pg *c, long *pid, struct err *e)
 {

@@ -27,6 +27,10 @@ struct health_server {
 };
 int health_server(struct pg *c, struct health_server *out, struct err *e);
 
+/* May this session write? */
+enum health_writable { HEALTH_WRITABLE, HEALTH_STANDBY, HEALTH_READ_ONLY };
+int health_writable(struct pg *c, enum health_writable *out, struct err *e);
+
 /* Does a session keep its backend? Both connections must be idle. */
 struct health_session {
     bool pooled; /* something stands between: the backend is not the one that was announced at login */

@@ -11,8 +11,8 @@
 #define TRIES_MAX 6
 #define FIRST_PAUSE_MS 20
 
-static const char *const answers[] = {"done", "too_late", "not_found", "not_failed", "key_taken"};
-#define TOO_FAR 5
+static const char *const answers[] = {"done", "too_late", "not_found", "not_failed", "key_taken", "busy"};
+#define ANSWERS 6
 
 const char *operate_answer_name(enum operate_answer a)
 {
@@ -66,6 +66,14 @@ void operate_add_array(struct pg_params *p, const struct buf *array)
         pg_add_null(p);
 }
 
+void operate_add_who(struct pg_params *p, const struct operate_scope *scope)
+{
+    if (scope && scope->who)
+        pg_add_str(p, scope->who);
+    else
+        pg_add_null(p);
+}
+
 int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e)
 {
     const struct lookup_filter f = operate_filter(scope, NULL);
@@ -80,7 +88,7 @@ static int read_answer(const PGresult *r, struct message_id wanted, enum operate
     pg_text(r, 0, 0, result, sizeof result);
     if (out_id)
         *out_id = pg_is_null(r, 0, 1) || strcmp(result, "not_found") == 0 ? wanted : pg_id(r, 0, 1);
-    for (int i = 0; i < TOO_FAR; i++)
+    for (int i = 0; i < ANSWERS; i++)
         if (strcmp(result, answers[i]) == 0) {
             *out = (enum operate_answer)i;
             return 0;
@@ -90,7 +98,7 @@ static int read_answer(const PGresult *r, struct message_id wanted, enum operate
     return err_set(e, ERR_BUG, "unexpected answer '%s'", result);
 }
 
-/* $1 id, $2 scope, then what `due` says. */
+/* $1 id, $2 scope, then what `due` says, or who asks. */
 static int operate_one(struct pg *c, const struct operate_scope *scope, const char *query,
                        struct message_id id, const struct operate_due *due, enum operate_answer *out,
                        struct message_id *out_id, struct err *e)
@@ -107,6 +115,8 @@ static int operate_one(struct pg *c, const struct operate_scope *scope, const ch
         pg_add_time(&p, due->ms);
         pg_add_null(&p);
     }
+    if (query == sql_query_op_fail)
+        operate_add_who(&p, scope);
     PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
     rc = r ? read_answer(r, id, out, out_id, e) : -1;
     PQclear(r);
@@ -124,6 +134,12 @@ int operate_retry(struct pg *c, const struct operate_scope *scope, struct messag
                   enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
     return operate_one(c, scope, sql_query_op_retry, id, NULL, out, out_id, e);
+}
+
+int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                 enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    return operate_one(c, scope, sql_query_op_fail, id, NULL, out, out_id, e);
 }
 
 int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,

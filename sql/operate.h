@@ -22,6 +22,7 @@
 struct operate_scope {
     const struct bytes *exchanges;
     size_t count;
+    const char *who; /* for the record, where a message is ended by hand; NULL: the database's user */
 };
 
 enum operate_answer {
@@ -30,9 +31,10 @@ enum operate_answer {
     OPERATE_NOT_FOUND,  /* no such message, or outside the scope */
     OPERATE_NOT_FAILED, /* retry of what did not fail */
     OPERATE_KEY_TAKEN,  /* a failed message's key names another live message by now */
+    OPERATE_BUSY,       /* fail of what a gateway is publishing now: ask again */
 };
 /* "cancelled" for DONE is the caller's word; these are "done", "too_late", "not_found", "not_failed",
- * "key_taken". */
+ * "key_taken", "busy". */
 const char *operate_answer_name(enum operate_answer a);
 
 /* All take any id that the message ever had: ids from before a reschedule or a replace lead to the current
@@ -59,10 +61,16 @@ int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct m
 int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
                   enum operate_answer *out, struct message_id *out_id, struct err *e);
 
+/* Ends a live message: it is failed, and its error says that it may have been delivered where that is so. For
+ * what is in doubt and has no way any more. DONE also when it had failed before. */
+int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                 enum operate_answer *out, struct message_id *out_id, struct err *e);
+
 enum operate_kind {
     OPERATE_CANCEL,
     OPERATE_RESCHEDULE,
     OPERATE_RETRY,
+    OPERATE_FAIL,
 };
 struct operate_bulk {
     enum operate_kind kind;
@@ -82,7 +90,8 @@ struct operate_count {
                         they would be due beyond max_delay */
 };
 /* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
- * and is in `out`. Applies to waiting and failed messages (retry: failed ones) that existed when it began. */
+ * and is in `out`. Applies to waiting and failed messages (retry: failed ones; fail: those in doubt
+ * that nobody is publishing) that existed when it began. */
 int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *b,
                  struct operate_count *out, struct err *e);
 

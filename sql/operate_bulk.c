@@ -13,6 +13,7 @@
 struct bulk {
     struct pg *c;
     const struct operate_bulk *what;
+    const struct operate_scope *who;
     struct lookup_filter filter;
     struct lookup_range range;
     struct buf states, keys, scope, page; /* arrays */
@@ -24,8 +25,10 @@ struct bulk {
 
 static void put_states(struct bulk *b)
 {
-    static const enum message_state all[] = {MESSAGE_FAILED, MESSAGE_SCHEDULED};
-    size_t n = b->what->kind == OPERATE_RETRY ? 1 : 2, used = 0;
+    static const enum message_state waiting[] = {MESSAGE_FAILED, MESSAGE_SCHEDULED},
+                                    doubted[] = {MESSAGE_CLAIMED};
+    const enum message_state *all = b->what->kind == OPERATE_FAIL ? doubted : waiting;
+    size_t n = b->what->kind == OPERATE_CANCEL || b->what->kind == OPERATE_RESCHEDULE ? 2 : 1, used = 0;
     const struct lookup_filter *f = &b->filter;
     for (size_t i = 0; i < n; i++)
         used += !f->has_state || f->state == all[i];
@@ -61,12 +64,13 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
 
 static int apply(struct bulk *b, struct err *e)
 {
-    static const char *const names[] = {"cancel", "reschedule", "retry"};
+    static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
     struct pg_params p = {0};
     pg_add_str(&p, names[b->what->kind]);
     pg_add_bytes(&p, buf_bytes(&b->page));
     pg_add_int8(&p, b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0);
     operate_add_array(&p, &b->scope);
+    operate_add_who(&p, b->who);
     PGresult *r = operate_query(b->c, sql_query_bulk_apply, &p, e);
     if (!r)
         return -1;
@@ -119,7 +123,8 @@ static int bulk_walk(struct bulk *b, struct err *e)
 int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *what,
                  struct operate_count *out, struct err *e)
 {
-    struct bulk b = {.c = c, .what = what, .filter = operate_filter(scope, what->filter), .count = out};
+    struct bulk b = {
+        .c = c, .what = what, .who = scope, .filter = operate_filter(scope, what->filter), .count = out};
     struct buf *const arrays[] = {&b.states, &b.keys, &b.scope, &b.page};
     *out = (struct operate_count){0};
     for (int i = 0; i < 4; i++)

@@ -16,6 +16,7 @@ struct lookup_filter operate_filter(const struct operate_scope *scope, const str
 
 /* The scope as an array of Postgres, for operate_add_array; the caller frees it also after -1. */
 int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e);
+void operate_add_who(struct pg_params *p, const struct operate_scope *scope);
 /* The id that the message has now, or the given one. */
 int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
 /* operate_show for a scope that is not NULL. */

@@ -2,6 +2,7 @@
 
 #include "core/duration.h"
 #include "core/timestamp.h"
+#include "gateway/cli/text.h"
 #include "gateway/secrets.h"
 #include "sql/accept_store.h"
 #include "sql/lookup.h"
@@ -12,9 +13,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SAY_MAX 4096
+
+/* Names of users are in it, and may hold anything. */
+static void say(const char *fmt, va_list args)
+{
+    char text[SAY_MAX], shown[4 * SAY_MAX];
+    vsnprintf(text, sizeof text, fmt, args);
+    fputs(text_words(bytes_of_str(text), shown, sizeof shown), stderr);
+}
+
+void cli_say(const char *fmt, ...)
+{
+    va_list args;
+    fputs("postdate: ", stderr);
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
 int cli_fail(const struct err *e)
 {
-    fprintf(stderr, "postdate: %s\n", e->text);
+    cli_say("%s", e->text);
     return err_exit_code(e);
 }
 
@@ -37,7 +58,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
     va_list args;
     fprintf(stderr, "postdate%s%s: ", name != NULL ? " " : "", name != NULL ? name : "");
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    say(fmt, args);
     va_end(args);
     fprintf(stderr, " (see `postdate%s%s --help`)\n", name != NULL ? " " : "", name != NULL ? name : "");
     return 64;
@@ -46,7 +67,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 static void print_mistake(void *ctx, const char *text)
 {
     (void)ctx;
-    fprintf(stderr, "postdate: %s\n", text);
+    cli_say("%s", text);
 }
 
 int cli_load_config(struct cli *cli)

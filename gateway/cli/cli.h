@@ -30,7 +30,8 @@ struct command {
 };
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
-    command_reschedule, command_retry, command_status, command_feed, command_token, command_doctor;
+    command_reschedule, command_retry, command_fail, command_status, command_feed, command_token,
+    command_doctor;
 
 /* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"
@@ -51,7 +52,9 @@ enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
 int cli_open(struct cli *cli, enum cli_schema schema);
 
-/* "postdate: text" on stderr; returns the exit code of the error. */
+/* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
+void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same; returns the exit code of the error. */
 int cli_fail(const struct err *e);
 
 /* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */

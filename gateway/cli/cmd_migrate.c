@@ -39,7 +39,7 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
     }
     id->vhost[0] = '\0';
     if (!quiet)
-        fprintf(stderr, "postdate: %s; the first gateway will record which broker this is\n", e.text);
+        cli_say("%s; the first gateway will record which broker this is", e.text);
     return 0;
 }
 
@@ -65,7 +65,7 @@ static int take_vhost(struct broker *b, const struct cli *cli, const char *ident
     if (owner.verdict == OWNER_OTHER)
         return err_set(e, ERR_BUSY, "the vhost was given to another database at the same time");
     if (owner.verdict == OWNER_UNKNOWN)
-        fprintf(stderr, "postdate: the vhost cannot remember which database it belongs to: %s\n", owner.why);
+        cli_say("the vhost cannot remember which database it belongs to: %s", owner.why);
     return 0;
 }
 

@@ -43,7 +43,7 @@ static int set_text(const struct cli *cli, json_t *object, const char *field, co
     return -1;
 }
 
-/* A number where it looks like one, else a string. */
+/* A number where it is written as one, so that it can be written back; else a string ("-0", "007"). */
 static json_t *guess_value(const char *text)
 {
     char *end = NULL;
@@ -51,7 +51,7 @@ static json_t *guess_value(const char *text)
     long long n = strtoll(text, &end, 10);
     const char *digits = *text == '-' ? text + 1 : text;
     if (*digits >= '0' && *digits <= '9' && *end == '\0' && errno == 0 &&
-        (*digits != '0' || digits[1] == '\0'))
+        (*digits != '0' || strcmp(text, "0") == 0))
         return json_integer(n);
     return json_string(text);
 }
@@ -181,9 +181,7 @@ static int report(const struct store_item *item)
     case STORE_KEPT:
     case STORE_DUPLICATE:
         puts(message_id_format(item->existing_id, id));
-        fprintf(stderr,
-                "postdate: key \"%s\" already names this message, which was kept (--on-conflict replace "
-                "changes it)\n",
+        cli_say("key \"%s\" already names this message, which was kept (--on-conflict replace changes it)",
                 bytes_printable(item->message.key, key, sizeof key));
         return 0;
     case STORE_CONFLICT:
@@ -191,7 +189,7 @@ static int report(const struct store_item *item)
     case STORE_WAITS:
         break;
     }
-    fprintf(stderr, "postdate: not scheduled: %s\n", schedule_refusal(item, text, sizeof text));
+    cli_say("not scheduled: %s", schedule_refusal(item, text, sizeof text));
     return item->result == STORE_WAITS ? 75 : 1;
 }
 
@@ -206,7 +204,7 @@ static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
     if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)
-        fprintf(stderr, "postdate: stored, but the gateways could not be woken: %s\n", e.text);
+        cli_say("stored, but the gateways could not be woken: %s", e.text);
     return report(item);
 }
 

@@ -1,6 +1,7 @@
 #include "core/duration.h"
 #include "core/timestamp.h"
 #include "gateway/cli/status.h"
+#include "gateway/cli/text.h"
 #include "sql/claim.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -56,12 +57,13 @@ static void print_window(const struct window *w, int64_t now_ms)
 
 static void print_instances(const struct status_report *s)
 {
-    char when[CLI_WHEN_SIZE];
+    char when[CLI_WHEN_SIZE], name[160];
     if (s->instance_count == 0)
         puts("gateways     none is running");
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        printf("%-12s %.32s  ", i == 0 ? "gateways" : "", n->name);
+        printf("%-12s %s  ", i == 0 ? "gateways" : "",
+               text_show(bytes_of_str(n->name), 32, name, sizeof name));
         if (n->alive)
             printf("alive, %s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
                    cli_format_when(n->started_ms, s->now_ms, when));
@@ -123,11 +125,12 @@ static void print_health(const struct status_report *s)
 void status_print(const struct status *status)
 {
     const struct status_report *s = &status->report;
-    char n[32], when[CLI_WHEN_SIZE], time[40];
+    char n[32], when[CLI_WHEN_SIZE], time[40], broker[200], vhost[100];
     printf("schema       version %d%s\n", s->schema_version,
            s->broker[0] == '\0' ? ", no gateway has used it yet" : "");
     if (s->broker[0] != '\0')
-        printf("broker       %.40s, vhost %.18s\n", s->broker, s->vhost);
+        printf("broker       %s, vhost %s\n", text_show(bytes_of_str(s->broker), 40, broker, sizeof broker),
+               text_show(bytes_of_str(s->vhost), 18, vhost, sizeof vhost));
     for (int i = 0; i < STATE_COUNT; i++)
         printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
                grouped(s->count[i], n));

@@ -102,7 +102,7 @@ static int create(struct cli *cli, const struct order *o)
     if (e.kind == ERR_NONE && token_create(cli->pg, name, hash, o->exchanges, o->count, &e) == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);
-        fprintf(stderr, "postdate: token \"%s\" is made; this is the only time that it is shown\n", name);
+        cli_say("token \"%s\" is made; this is the only time that it is shown", name);
         if (!cli->config.http.tokens)
             fputs("postdate: nobody asks for it yet: http.tokens is off in this configuration\n", stderr);
     } else {
@@ -120,7 +120,7 @@ static int revoke(struct cli *cli, int count, char **names)
         if (token_revoke(cli->pg, names[i], &e) != 0)
             code = cli_fail(&e);
         else
-            fprintf(stderr, "postdate: token \"%s\" is revoked\n", names[i]);
+            cli_say("token \"%s\" is revoked", names[i]);
     }
     return code;
 }

@@ -1,5 +1,6 @@
 /* Findings as lines for a person, or as objects of a JSON array. */
 #include "gateway/cli/doctor.h"
+#include "gateway/cli/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,18 +10,14 @@
 
 static const char *const words[] = {"ok", "warn", "FAIL", "skip"};
 
-/* Names come from servers and files: no control characters on somebody's terminal. */
-static void make_shown(const char *text, char out[TEXT_MAX])
+/* Names come from servers and files. What programs print has line ends. */
+static void make_shown(char *text, char out[TEXT_MAX])
 {
-    if (!bytes_is_text(bytes_of_str(text))) {
-        bytes_printable(bytes_of_str(text), out, TEXT_MAX);
-        return;
-    }
-    snprintf(out, TEXT_MAX, "%s", text);
-    for (char *c = out; *c != '\0'; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
+    for (char *c = text; *c != '\0'; c++) {
+        if (*c == '\n' || *c == '\r' || *c == '\t')
             *c = ' ';
     }
+    text_words(bytes_of_str(text), out, TEXT_MAX);
 }
 
 void doctor_report(struct doctor *d, enum finding status, const char *check, const char *fmt, ...)

@@ -49,20 +49,23 @@ int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *t
 }
 
 struct tally {
-    int done, refused, not_found;
+    int done, refused, not_found, busy;
 };
 
 static int operate_id(struct cli *cli, const struct cli_operation *op, struct message_id id,
                       struct tally *tally)
 {
-    static const char *const words[] = {"", "too late", "not found", "not failed", "key taken"};
+    static const char *const words[] = {"",          "too late",
+                                        "not found", "not failed",
+                                        "key taken", "busy: a gateway is publishing it, try again"};
     char text[MESSAGE_ID_TEXT_SIZE], now[MESSAGE_ID_TEXT_SIZE];
     enum operate_answer answer;
     struct message_id latest;
     struct err e;
-    int rc = op->kind == OPERATE_CANCEL ? operate_cancel(cli->pg, NULL, id, &answer, &latest, &e)
-             : op->kind == OPERATE_RETRY
-                 ? operate_retry(cli->pg, NULL, id, &answer, &latest, &e)
+    int rc = op->kind == OPERATE_CANCEL  ? operate_cancel(cli->pg, NULL, id, &answer, &latest, &e)
+             : op->kind == OPERATE_RETRY ? operate_retry(cli->pg, NULL, id, &answer, &latest, &e)
+             : op->kind == OPERATE_FAIL
+                 ? operate_fail(cli->pg, NULL, id, &answer, &latest, &e)
                  : operate_reschedule(cli->pg, NULL, id, op->due, &answer, &latest, &e);
     if (rc != 0)
         return cli_fail(&e);
@@ -72,6 +75,7 @@ static int operate_id(struct cli *cli, const struct cli_operation *op, struct me
     else
         printf("%s %s\n", message_id_format(id, text), word);
     tally->done += answer == OPERATE_DONE;
+    tally->busy += answer == OPERATE_BUSY;
     tally->not_found += answer == OPERATE_NOT_FOUND;
     tally->refused += answer != OPERATE_DONE && answer != OPERATE_NOT_FOUND;
     return 0;
@@ -81,6 +85,8 @@ static int exit_code(const struct tally *t)
 {
     if (t->refused == 0 && t->not_found == 0)
         return 0;
+    if (t->busy > 0 && t->busy == t->refused && t->not_found == 0)
+        return 75;
     return t->not_found == 1 && t->refused == 0 && t->done == 0 ? 66 : 1;
 }
 

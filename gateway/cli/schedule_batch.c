@@ -49,7 +49,7 @@ static void refuse(struct batch *b, int64_t line, const char *why)
     if (b->refused > ERRORS_SHOWN)
         return;
     progress_clear(&b->progress);
-    fprintf(stderr, "postdate: line %lld: %s\n", (long long)line, why);
+    cli_say("line %lld: %s", (long long)line, why);
 }
 
 static bool is_blank(struct bytes line)
@@ -191,7 +191,7 @@ static int summarise(struct batch *b, int result, const struct err *e)
     if (b->refused > ERRORS_SHOWN)
         fprintf(stderr, "postdate: … and %lld more errors\n", (long long)(b->refused - ERRORS_SHOWN));
     if (result != 0) {
-        fprintf(stderr, "postdate: %s\n", e->text);
+        cli_say("%s", e->text);
         fprintf(stderr, "postdate: everything up to line %lld is stored or was refused",
                 (long long)b->done_line);
         if (b->doubt_line)

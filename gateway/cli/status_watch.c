@@ -72,7 +72,7 @@ static int reconnect(struct cli *cli, const struct err *e, bool *said)
     if (!err_is_transient(e))
         return cli_fail(e);
     if (!*said)
-        fprintf(stderr, "postdate: %s; trying again\n", e->text);
+        cli_say("%s; trying again", e->text);
     *said = true;
     if (cli->pg != NULL && !pg_is_broken(cli->pg))
         return 0;

@@ -62,3 +62,43 @@ const char *text_show_lines(struct bytes v, char *out, size_t size)
 {
     return show(v, true, TEXT_ANY_WIDTH, out, size);
 }
+
+/* Bytes of the character in front when it is one to be shown; 0: escape a byte. */
+static size_t harmless_len(const uint8_t *p, size_t len)
+{
+    static const struct {
+        const char *first, *last;
+    } acting[] = {{"\xC2\x80", "\xC2\x9F"},         /* C1, where 9B is as good as escape and [ */
+                  {"\xE2\x80\x8E", "\xE2\x80\x8F"}, /* direction marks */
+                  {"\xE2\x80\xA8", "\xE2\x80\xAE"}, /* line ends, overrides */
+                  {"\xE2\x81\xA6", "\xE2\x81\xA9"}};
+    size_t n = 1;
+    while (n < 4 && n < len && (p[n] & 0xC0) == 0x80)
+        n++;
+    if (p[0] < 0x80)
+        return p[0] >= ' ' && p[0] != 127;
+    if (!bytes_is_text(bytes_of(p, n)))
+        return 0;
+    for (size_t i = 0; i < sizeof acting / sizeof acting[0]; i++)
+        if (strlen(acting[i].first) == n && memcmp(p, acting[i].first, n) >= 0 &&
+            memcmp(p, acting[i].last, n) <= 0)
+            return 0;
+    return n;
+}
+
+const char *text_words(struct bytes v, char *out, size_t size)
+{
+    size_t used = 0, at = 0;
+    while (at < v.len && used + 5 <= size) {
+        size_t n = harmless_len(v.data + at, v.len - at);
+        if (n > 0) {
+            memcpy(out + used, v.data + at, n);
+            used += n;
+            at += n;
+        } else {
+            used += (size_t)snprintf(out + used, size - used, "\\x%02x", (unsigned)v.data[at++]);
+        }
+    }
+    out[used] = '\0';
+    return out;
+}

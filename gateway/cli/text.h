@@ -12,6 +12,9 @@
 /* On one line; cut to `columns` (two or more) on the screen, ending in "..", or to the `size` bytes of out.
  * Returns out. */
 const char *text_show(struct bytes v, size_t columns, char *out, size_t size);
+/* Words with names of users in them, on one line, uncut but for size: UTF-8 whatever LC_CTYPE is, without
+ * what acts on a terminal (controls of both sets, changes of the writing's direction). Returns out. */
+const char *text_words(struct bytes v, char *out, size_t size);
 /* The same with line breaks and tabs, uncut: out needs 4 * v.len + 3 bytes. */
 const char *text_show_lines(struct bytes v, char *out, size_t size);
 

@@ -13,20 +13,22 @@
 #define LATELY_MS 1000 /* a confirm as old as that proves nothing any more */
 #define LAG_MS 100     /* nor an older one, once something has been unconfirmed for so long */
 #define WARY_MS 5000
-#define TRY_MS 60000 /* a try that nobody hears of again was lost */
-#define WAIT_MS 1000 /* the least that messages to one that stands still wait */
+#define PROVING_MS 2000 /* so long for one on the way to be tried alone: it may get lost there */
+#define TRY_MS 60000    /* a try that nobody hears of again was lost */
+#define WAIT_MS 1000    /* the least that messages to one that stands still wait */
 #define WAIT_MOST_MS 600000
 #define SPREAD_MS 2 /* so far apart they are looked at: 500 a second */
 #define SAY_MS 2000 /* what is over sooner is not worth a line */
 
 struct address {
-    uint64_t hash;        /* 0: a free place */
-    int64_t confirmed_ms; /* heard of last; 0: never */
-    int64_t since_ms;     /* in_flight > 0: nothing was confirmed since then */
-    int64_t stalled_ms;   /* stands still since; 0: it does not */
-    int64_t try_ms;       /* stalled: when to find out */
-    int in_flight;        /* of the fast publisher */
-    int tries;            /* in flight elsewhere */
+    uint64_t hash;            /* 0: a free place */
+    int64_t confirmed_ms;     /* heard of last; 0: never */
+    int64_t since_ms;         /* in_flight > 0: nothing was confirmed since then */
+    int64_t stalled_ms;       /* stands still since; 0: it does not */
+    int64_t try_ms;           /* stalled: when to find out */
+    int64_t proving_until_ms; /* suspect: one that is tried alone is under way */
+    int in_flight;            /* of the fast publisher */
+    int tries;                /* in flight elsewhere */
     bool suspect, is_ready;
     struct address *ready; /* the next in the list */
     struct held *parked, **parked_end;
@@ -130,15 +132,21 @@ bool address_book_stands_still(struct address_book *b, uint64_t address)
     return stalled;
 }
 
-static bool has_room(const struct address *a, int64_t now_ms)
+static bool is_proven(const struct address *a, int64_t now_ms)
 {
-    bool proven = a->confirmed_ms && now_ms - a->confirmed_ms < LATELY_MS &&
-                  (!a->in_flight || now_ms - a->since_ms < LAG_MS);
-    return a->in_flight < (proven ? INT_MAX : ADDRESS_UNPROVEN_MOST);
+    return a->confirmed_ms && now_ms - a->confirmed_ms < LATELY_MS &&
+           (!a->in_flight || now_ms - a->since_ms < LAG_MS);
 }
 
-static void fly(struct address *a, int64_t now_ms)
+static bool has_room(const struct address *a, int64_t now_ms)
 {
+    return a->in_flight < ADDRESS_UNPROVEN_MOST || is_proven(a, now_ms);
+}
+
+static void fly(struct address_book *b, struct address *a, struct held *h, int64_t now_ms)
+{
+    h->unproven = !is_proven(a, now_ms);
+    b->unproven += h->unproven;
     if (a->in_flight++ == 0)
         a->since_ms = now_ms;
 }
@@ -153,20 +161,35 @@ static void park(struct address_book *b, struct address *a, struct held *h)
     b->parked++;
 }
 
-enum address_verdict address_book_admit(struct address_book *b, struct held *h, int64_t now_ms)
+/* May it go, or does it wait for an answer to another? */
+static enum address_verdict admit(struct address_book *b, struct address *a, struct held *h, bool lags,
+                                  int64_t now_ms)
+{
+    enum address_verdict v = ask(b, a, now_ms);
+    bool is_new = !a->in_flight && !is_proven(a, now_ms);
+    if (v == ADDRESS_GOOD && is_new && lags && b->unproven >= ADDRESS_ALL_UNPROVEN_MOST)
+        v = ADDRESS_SUSPECT;
+    if (v == ADDRESS_SUSPECT && now_ms < a->proving_until_ms)
+        return ADDRESS_PARKED;
+    if (v == ADDRESS_SUSPECT)
+        a->proving_until_ms = now_ms + PROVING_MS;
+    if (v == ADDRESS_GOOD && !has_room(a, now_ms))
+        return ADDRESS_PARKED;
+    if (v == ADDRESS_GOOD)
+        fly(b, a, h, now_ms);
+    return v;
+}
+
+enum address_verdict address_book_admit(struct address_book *b, struct held *h, bool lags, int64_t now_ms)
 {
     enum address_verdict v = ADDRESS_GOOD;
     pthread_mutex_lock(&b->lock);
     struct address *a = find_or_add(b, hash_of(b, h));
     h->address = a ? a->hash : 0;
     if (a)
-        v = ask(b, a, now_ms);
-    if (a && v == ADDRESS_GOOD && (a->parked || !has_room(a, now_ms))) {
+        v = a->parked ? ADDRESS_PARKED : admit(b, a, h, lags, now_ms);
+    if (v == ADDRESS_PARKED)
         park(b, a, h);
-        v = ADDRESS_PARKED;
-    } else if (a && v == ADDRESS_GOOD) {
-        fly(a, now_ms);
-    }
     pthread_mutex_unlock(&b->lock);
     return v;
 }
@@ -182,18 +205,17 @@ static void set_ready(struct address_book *b, struct address *a)
     b->ready_end = &a->ready;
 }
 
-struct held *address_book_unpark(struct address_book *b, int64_t now_ms)
+struct held *address_book_unpark(struct address_book *b, bool lags, int64_t now_ms, enum address_verdict *v)
 {
     struct held *h = NULL;
     pthread_mutex_lock(&b->lock);
     while (b->ready && !h) {
         struct address *a = b->ready;
-        if (a->parked && !a->stalled_ms && has_room(a, now_ms)) {
+        if (a->parked && (*v = admit(b, a, a->parked, lags, now_ms)) != ADDRESS_PARKED) {
             h = a->parked;
             a->parked = h->next;
             h->next = NULL;
             b->parked--;
-            fly(a, now_ms);
             break;
         }
         b->ready = a->ready;
@@ -205,9 +227,18 @@ struct held *address_book_unpark(struct address_book *b, int64_t now_ms)
     return h;
 }
 
+void address_book_look_again(struct address_book *b)
+{
+    pthread_mutex_lock(&b->lock);
+    for (struct address *a = b->table; b->parked && a < b->table + SETS * WAYS; a++)
+        set_ready(b, a);
+    pthread_mutex_unlock(&b->lock);
+}
+
 static void lives(struct address_book *b, struct address *a, int64_t now_ms)
 {
     a->confirmed_ms = a->since_ms = now_ms;
+    a->proving_until_ms = 0;
     a->suspect = false;
     if (a->stalled_ms)
         b->stalled--;
@@ -230,15 +261,21 @@ void address_book_try_ended(struct address_book *b, uint64_t address, bool confi
     struct address *a = find(b, address);
     if (a && a->tries > 0)
         a->tries--;
-    if (a && confirmed)
+    if (a && confirmed) {
         lives(b, a, now_ms);
+    } else if (a) {
+        a->proving_until_ms = 0;
+        set_ready(b, a);
+    }
     pthread_mutex_unlock(&b->lock);
 }
 
-void address_book_left(struct address_book *b, uint64_t address, bool confirmed, int64_t now_ms)
+void address_book_left(struct address_book *b, struct held *h, bool confirmed, int64_t now_ms)
 {
     pthread_mutex_lock(&b->lock);
-    struct address *a = find(b, address);
+    struct address *a = find(b, h->address);
+    b->unproven -= h->unproven;
+    h->unproven = false;
     if (a && a->in_flight > 0)
         a->in_flight--;
     if (a && confirmed)
@@ -275,6 +312,8 @@ void address_book_stalled(struct address_book *b, const struct held *h, int64_t 
     if (a) {
         stall(b, a, h, now_ms);
         a->try_ms = now_ms + again_ms;
+        a->proving_until_ms = 0;
+        set_ready(b, a);
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -308,12 +347,14 @@ bool address_book_suspect(struct address_book *b, uint64_t address)
     return is_new;
 }
 
-void address_book_wary(struct address_book *b, int64_t now_ms)
+void address_book_wary(struct address_book *b, bool begins, int64_t now_ms)
 {
     pthread_mutex_lock(&b->lock);
-    if (now_ms >= b->wary_until_ms)
+    bool is_wary = now_ms < b->wary_until_ms;
+    if (begins && !is_wary)
         b->wary_since_ms = now_ms;
-    b->wary_until_ms = now_ms + WARY_MS;
+    if (begins || is_wary)
+        b->wary_until_ms = now_ms + WARY_MS;
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -353,6 +394,7 @@ void address_book_landed(struct address_book *b)
         a->in_flight = 0;
         set_ready(b, a);
     }
+    b->unproven = 0;
     pthread_mutex_unlock(&b->lock);
 }
 

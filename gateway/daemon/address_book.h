@@ -19,8 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ADDRESS_STALLED_MS 500  /* nothing confirmed for so long, and something in flight: it stands still */
-#define ADDRESS_UNPROVEN_MOST 8 /* in flight to one that has not confirmed lately; RabbitMQ's limit is 32 */
+#define ADDRESS_STALLED_MS 500 /* nothing confirmed for so long, and something in flight: it stands still */
+/* In flight to one that has not confirmed lately; and to all such together, while something is unconfirmed
+ * for long: many routing keys may lead to one queue, and RabbitMQ's limit is 32. */
+#define ADDRESS_UNPROVEN_MOST 4
+#define ADDRESS_ALL_UNPROVEN_MOST 20
 
 struct held;
 struct address;
@@ -40,7 +43,8 @@ struct address_book {
     struct address *ready, **ready_end; /* a confirm came, and messages are parked */
     int64_t wary_since_ms, wary_until_ms;
     int64_t slot_ms;
-    int stalled, parked; /* how many addresses, how many messages */
+    int stalled;          /* how many addresses */
+    int parked, unproven; /* how many messages; unproven: of those in flight */
     int64_t stalled_since_ms;
     bool said;
     char name[200]; /* of the address that was the first to stand still */
@@ -57,8 +61,9 @@ void address_book_stalled(struct address_book *b, const struct held *h, int64_t 
 /* A publish to it is in flight, not on the fast publisher's connection; it ended so. */
 void address_book_tried(struct address_book *b, uint64_t address);
 void address_book_try_ended(struct address_book *b, uint64_t address, bool confirmed, int64_t now_ms);
-/* A channel was held up. Every address that has not been heard of since is to be tried alone, for a while. */
-void address_book_wary(struct address_book *b, int64_t now_ms);
+/* The fast publisher's channel was held up (begins), or that of one that was tried alone. Every address that
+ * has not been heard of since it began is to be tried alone, for a while. */
+void address_book_wary(struct address_book *b, bool begins, int64_t now_ms);
 /* It is to be tried alone. False: it was already, or it stands still. */
 bool address_book_suspect(struct address_book *b, uint64_t address);
 /* In how many ms a message to one that stands still is to be looked at again: those that wait are spread, so
@@ -66,12 +71,15 @@ bool address_book_suspect(struct address_book *b, uint64_t address);
 int64_t address_book_wait_ms(struct address_book *b, int64_t now_ms);
 
 /* --- the fast publisher's */
-/* As address_book_ask; not SUSPECT or STALLED: it is counted as in flight, or PARKED. */
-enum address_verdict address_book_admit(struct address_book *b, struct held *h, int64_t now_ms);
+/* As address_book_ask. GOOD: it is counted as in flight; PARKED: not yet. lags: something has been
+ * unconfirmed for long. */
+enum address_verdict address_book_admit(struct address_book *b, struct held *h, bool lags, int64_t now_ms);
 /* One that was admitted is not in flight any more: confirmed, or not even published. */
-void address_book_left(struct address_book *b, uint64_t address, bool confirmed, int64_t now_ms);
-/* The next parked message that may be published now, admitted; NULL: none. */
-struct held *address_book_unpark(struct address_book *b, int64_t now_ms);
+void address_book_left(struct address_book *b, struct held *h, bool confirmed, int64_t now_ms);
+/* The next parked message about which something is known now, as admitted; NULL: none. */
+struct held *address_book_unpark(struct address_book *b, bool lags, int64_t now_ms, enum address_verdict *v);
+/* All that are parked are to be asked about again: now and then, for what got lost on its way. */
+void address_book_look_again(struct address_book *b);
 /* h is unconfirmed. When its address has not confirmed anything for ADDRESS_STALLED_MS, it stands still now:
  * true, and *parked is the list of what waited for it, the caller's. */
 bool address_book_check(struct address_book *b, const struct held *h, int64_t now_ms, struct held **parked);

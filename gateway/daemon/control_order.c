@@ -94,6 +94,8 @@ static bool is_repeatable(const struct control_order *o)
     case API_STATS:
     case API_CANCEL:
     case API_BULK_CANCEL:
+    case API_FAIL:
+    case API_BULK_FAIL:
         return true;
     case API_SCHEDULE:
         return o->api.idempotency_key.len > 0;

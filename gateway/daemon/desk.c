@@ -123,6 +123,7 @@ struct desk *desk_open(struct gateway *g, struct err *e)
         return NULL;
     }
     d->gateway = g;
+    atomic_init(&d->why_not_ready, "the gateway is starting");
     queue_open(&d->store);
     queue_open(&d->work);
     queue_open(&d->bulk);
@@ -154,6 +155,7 @@ void desk_put(struct desk *d, struct api_request *r)
     case API_BULK_CANCEL:
     case API_BULK_RESCHEDULE:
     case API_BULK_RETRY:
+    case API_BULK_FAIL:
         desk_queue_put(&d->bulk, r);
         break;
     default:
@@ -180,7 +182,7 @@ void desk_stop(struct desk *d)
         pthread_join(d->accountant, NULL);
     d->storer_count = d->worker_count = d->bulker_count = 0;
     d->accountant_runs = false;
-    atomic_store(&d->ready, false);
+    atomic_store(&d->why_not_ready, "the gateway is stopping");
 }
 
 void desk_close(struct desk *d)
@@ -207,7 +209,7 @@ bool desk_counts(struct desk *d, struct status_report *out, int64_t *age_ms)
     return known;
 }
 
-bool desk_is_ready(struct desk *d)
+const char *desk_why_not_ready(struct desk *d)
 {
-    return atomic_load(&d->ready);
+    return atomic_load(&d->why_not_ready);
 }

@@ -29,7 +29,7 @@ void desk_close(struct desk *d);
 /* The last count of messages, not older than some seconds; false while there is none. */
 struct status_report;
 bool desk_counts(struct desk *d, struct status_report *out, int64_t *age_ms);
-/* 1: the database answers and the schema fits; found out at most a second ago. */
-bool desk_is_ready(struct desk *d);
+/* NULL: the database answers, takes writes, and the schema fits; found out at most a second ago. */
+const char *desk_why_not_ready(struct desk *d);
 
 #endif

@@ -3,6 +3,7 @@
 #include "gateway/daemon/desk_internal.h"
 
 #include "gateway/log.h"
+#include "sql/health.h"
 #include "sql/migrate.h"
 
 #define TICK_MS 500
@@ -13,19 +14,37 @@ struct accountant {
     struct desk *desk;
     struct desk_line line;
     int64_t took_ms, checked_ms;
+    const char *refused; /* what the last check said of a database that takes no writes; NULL: it does */
 };
 
-static int check(struct accountant *a, struct err *e)
+/* What /readyz says without a token: not what the database says of itself. */
+static const char away[] = "the database does not answer";
+static const char unfit[] =
+    "the database or its schema does not fit this program (see the log, or `postdate doctor`)";
+static const char standby[] =
+    "the database is a standby, where nothing can be stored: promote it, or let "
+    "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
+static const char read_only[] =
+    "the database takes no writes: default_transaction_read_only is on for the server, database or role";
+
+/* NULL: requests can be answered. */
+static const char *check(struct accountant *a, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (a->line.pg && now_ms - a->checked_ms < 2 * TICK_MS)
-        return 0;
-    int rc = desk_line_connect(&a->line, e);
-    if (rc == 0)
-        rc = migrate_check(a->line.pg, "", "", false, e);
-    if (rc == 0)
-        a->checked_ms = now_ms;
-    return rc;
+    enum health_writable writable;
+    if ((a->line.pg || a->refused) && now_ms - a->checked_ms < 2 * TICK_MS)
+        return a->refused;
+    a->refused = NULL;
+    if (desk_line_connect(&a->line, e) != 0 || migrate_check(a->line.pg, "", "", false, e) != 0)
+        return e->kind == ERR_CONFIG ? unfit : away;
+    if (health_writable(a->line.pg, &writable, e) != 0)
+        return away;
+    a->checked_ms = now_ms;
+    if (writable != HEALTH_WRITABLE) {
+        desk_line_close(&a->line); /* the next session may have another server, or settings */
+        a->refused = writable == HEALTH_STANDBY ? standby : read_only;
+    }
+    return a->refused;
 }
 
 static int count(struct accountant *a, struct err *e)
@@ -55,14 +74,15 @@ void *desk_accountant(void *arg)
     for (bool ended = false; !ended;) {
         struct err e = {0};
         struct api_request *r =
-            desk_queue_take(&d->count, atomic_load(&d->ready) ? TICK_MS : TICK_MS / 10, &ended);
-        int rc = ended ? 0 : check(&a, &e);
-        if (rc == 0 && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)))
-            rc = count(&a, &e);
-        atomic_store(&d->ready, rc == 0);
-        if (rc != 0 && e.kind != ERR_BUSY)
+            desk_queue_take(&d->count, desk_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
+        const char *why_not = ended ? NULL : check(&a, &e);
+        if (why_not == NULL && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)) &&
+            count(&a, &e) != 0)
+            why_not = away;
+        atomic_store(&d->why_not_ready, why_not);
+        if (why_not != NULL && e.kind != ERR_BUSY)
             desk_line_close(&a.line);
-        if (rc != 0 && !err_is_transient(&e))
+        if (e.kind != ERR_NONE && !err_is_transient(&e))
             log_debug("counting: %s", e.text);
         if (r == NULL)
             continue;

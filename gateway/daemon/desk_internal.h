@@ -39,7 +39,8 @@ struct desk {
     pthread_mutex_t counts_lock; /* guards the next three */
     struct status_report counts;
     int64_t counted_ms; /* monotonic; 0: never */
-    atomic_bool counts_wanted, ready;
+    atomic_bool counts_wanted;
+    _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
 };
 
 /* Answers it at once when the queue is closed or full. */

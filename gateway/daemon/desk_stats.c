@@ -89,7 +89,8 @@ void desk_stats_answer(struct desk *d, struct api_request *r)
         buf_put_str(out, "\"messages\":null},");
     bool up = !is_away(&g->rabbitmq) && atomic_load(&g->publishing);
     const char *broker = atomic_load(&g->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
-    buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker, desk_is_ready(d) ? "up" : "away");
+    buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker,
+               desk_why_not_ready(d) == NULL ? "up" : "away");
     r->answer.status = 200;
     if (out->failed)
         api_fail(&r->answer, API_INTERNAL, "out of memory");

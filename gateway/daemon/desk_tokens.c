@@ -76,9 +76,10 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
         memcpy(x->hash, list[i].hash, SHA256_SIZE);
         x->id = list[i].id;
         snprintf(x->principal, sizeof x->principal, "token %lld", (long long)x->id);
-        x->scope = (struct api_scope){
-            .principal = x->principal,
-            .exchanges = {.exchanges = list[i].exchanges, .count = list[i].exchange_count}};
+        x->scope = (struct api_scope){.principal = x->principal,
+                                      .exchanges = {.exchanges = list[i].exchanges,
+                                                    .count = list[i].exchange_count,
+                                                    .who = x->principal}};
         atomic_init(&x->used, false);
     }
     return page;

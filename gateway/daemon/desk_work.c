@@ -25,6 +25,16 @@ static int prepare(struct worker *w, struct err *e)
     return desk_line_now(&w->line, &w->context.now_ms, e);
 }
 
+/* What nobody can take back is told. */
+static void record(const struct api_request *r)
+{
+    char id[80];
+    if ((r->op == API_FAIL || r->op == API_BULK_FAIL) && r->answer.status == 200)
+        log_info("%s: by %s: failed by hand",
+                 r->op == API_FAIL ? bytes_printable(r->id, id, sizeof id) : "messages in doubt",
+                 r->scope ? r->scope->principal : "a request");
+}
+
 static void run(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
@@ -41,8 +51,10 @@ static void run(struct worker *w, struct api_request *r)
     }
     if (w->context.wake)
         wake_ring(&w->desk->gateway->claimer_wake);
-    if (rc == 0)
+    if (rc == 0) {
+        record(r);
         return;
+    }
     log_debug("http: %s", e.text);
     if (w->context.wrote)
         api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");

@@ -60,9 +60,9 @@ struct gateway {
     const struct config *config;  /* read-only while the threads run */
     char name[64];                /* host:pid */
     char identity[OWNER_ID_SIZE]; /* of the schema; set before the threads start */
-    bool owner_refused;           /* the vhost can't remember whose it is; set before the threads start */
-    atomic_int stop_stage;        /* enum stop_stage, only ever rises */
-    atomic_int up;                /* enum up_bit of threads that have done their first connect */
+    bool owner_refused;    /* said that the vhost can't remember whose it is; startup's, then the intake's */
+    atomic_int stop_stage; /* enum stop_stage, only ever rises */
+    atomic_int up;         /* enum up_bit of threads that have done their first connect */
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     int up_wanted;                             /* enum up_bit of the threads that there are */

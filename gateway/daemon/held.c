@@ -57,6 +57,7 @@ struct held *held_ghost(const struct held *h)
                        .at_ms = h->at_ms,
                        .published_ms = h->published_ms,
                        .address = h->address,
+                       .unproven = h->unproven,
                        .tag = h->tag,
                        .message = {.id = h->message.id, .due_ms = h->message.due_ms},
                        .size = sizeof *g};

@@ -37,7 +37,9 @@ struct held {
     bool returned; /* the broker sent it back as unroutable; its confirm is still to come */
     int64_t at_ms; /* when to publish: due, or the next attempt */
     int64_t published_ms;   /* monotonic; while it is unconfirmed */
-    uint64_t address;       /* address_book.h; 0: not looked up */
+    uint64_t address;       /* address_book.h; 0: not watched */
+    bool is_try;            /* it is to find out whether its address still stands still */
+    bool unproven;          /* address_book.h: in flight to an address that has not confirmed lately */
     struct message message; /* views into data */
     enum settle_kind outcome;
     bool unsettled; /* counted so, see outcomes.h */

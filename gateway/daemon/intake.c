@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS 100               /* for the first delivery of a batch; also how soon a stop is noticed */
+#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
+#define WARN_EVERY_MS 60000
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
 /* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
@@ -34,7 +35,7 @@ static int consume(struct intake *in, const char *expired_queue, uint16_t prefet
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
-    struct topology_found found;
+    struct topology_found found = {.older = ""};
     in->broker = startup_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
@@ -164,6 +165,21 @@ static void run_connected(struct intake *in, struct err *e)
             return;
 }
 
+/* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again. */
+static void say_end(struct intake *in, const struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (e->kind == ERR_NONE)
+        return;
+    if (e->kind == ERR_AWAY && !strstr(e->text, "inside RabbitMQ")) {
+        log_debug("intake: %s", e->text);
+    } else if (e->kind != ERR_AWAY || in->failed_warned_ms == 0 ||
+               now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
+        in->failed_warned_ms = e->kind == ERR_AWAY ? now_ms : in->failed_warned_ms;
+        log_warning("intake: %s", e->text);
+    }
+}
+
 void *intake_thread(void *arg)
 {
     struct gateway *g = arg;
@@ -183,10 +199,7 @@ void *intake_thread(void *arg)
             attempt = 0;
             err_clear(&e);
             run_connected(in, &e);
-            if (e.kind == ERR_AWAY)
-                log_debug("intake: %s", e.text);
-            else if (e.kind != ERR_NONE)
-                log_warning("intake: %s", e.text);
+            say_end(in, &e);
         }
         bool stopping = gateway_stopping(g, STOP_INTAKE);
         disconnect_broker(in);

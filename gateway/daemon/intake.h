@@ -71,6 +71,7 @@ struct intake {
     bool retrying;                     /* the batch comes from those set aside */
     int64_t aside_retry_ms;            /* monotonic */
     int64_t park_warned_ms;            /* monotonic */
+    int64_t failed_warned_ms;          /* monotonic */
 };
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is

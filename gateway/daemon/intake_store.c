@@ -47,8 +47,6 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
-    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
-        m->due_ms = m->counted_from_ms = now_ms;
     uint8_t random[10];
     random_take(&in->random, random, sizeof random);
     m->id = message_id_make(m->due_ms, random);

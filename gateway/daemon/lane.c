@@ -37,6 +37,14 @@ struct held *lane_take_due(struct lane *l, int64_t now_ms)
     return h;
 }
 
+size_t lane_count(struct lane *l)
+{
+    pthread_mutex_lock(&l->lock);
+    size_t n = l->heap.count;
+    pthread_mutex_unlock(&l->lock);
+    return n;
+}
+
 int64_t lane_next_ms(struct lane *l)
 {
     pthread_mutex_lock(&l->lock);

@@ -19,6 +19,7 @@ void lane_close(struct lane *l);               /* frees what is still in it */
 int lane_push(struct lane *l, struct held *h); /* -1: out of memory, h stays the caller's */
 /* The first message due at or before now_ms, or NULL. */
 struct held *lane_take_due(struct lane *l, int64_t now_ms);
+size_t lane_count(struct lane *l);
 /* When the first message is due; INT64_MAX when there is none. */
 int64_t lane_next_ms(struct lane *l);
 

@@ -90,13 +90,13 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
         now_ms = clock_monotonic_ms();
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
             flight_confirmed(&p->flight, ev->tag, p->confirms.next, now_ms - h->published_ms);
-            publisher_left(p, h->address, true);
+            publisher_left(p, h, true);
             on_ack(p, h);
         }
         break;
     case BROKER_EVENT_NACK:
         while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
-            publisher_left(p, h->address, true);
+            publisher_left(p, h, true);
             on_nack(p, h);
         }
         break;
@@ -150,7 +150,7 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
         address_book_landed(&p->gateway->addresses);
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
         if (p->role != PUBLISHER_FAST)
-            publisher_left(p, h->address, false);
+            publisher_left(p, h, false);
         if (h->released) {
             held_free(h);
             continue;

@@ -3,8 +3,9 @@
  * A publisher that has heard nothing for a moment pings its channel. When the answer comes and the confirm
  * does not, the message's address stands still, and nothing else does. When not even the answer comes, the
  * channel is held up, or the whole broker is: the fast publisher then opens a second connection, and changes
- * over to it if the first one has still said nothing. What was in flight goes through the careful publisher
- * then, which finds out alone with each address which of them it was; the patient one waits with those. */
+ * over to it if the first one has still said nothing. The first of what was in flight goes through the
+ * patient publisher then, which finds out, alone with each address, which of them it was, and waits with
+ * that. */
 #include "gateway/daemon/publisher.h"
 #include "gateway/log.h"
 
@@ -13,9 +14,10 @@
 #define PING_MS 50        /* a publish that nothing followed from the broker for so long makes a ping */
 #define SILENT_MS 250     /* after a ping: the channel is held up, or the broker */
 #define BYTES_PER_MS 4096 /* but what is large takes its time */
-#define ALONE_MS 250      /* answered and not confirmed: the address stands still */
+#define ALONE_MS 500      /* answered and not confirmed: the address stands still */
 #define LOOK_EVERY_MS 50
 #define SWITCH_EVERY_MS 1000
+#define PARKED_EVERY_MS 500
 #define SUSPECTS 8          /* a channel is held up by one of the first that are unconfirmed */
 #define OTHERS_WAIT_MS 2000 /* the patient one is held up, and others are to be tried */
 #define KEPT_MS 1000        /* unconfirmed for so long, it may not take more memory than this: */
@@ -68,7 +70,13 @@ bool publisher_was_answered(struct publisher *p)
     if (now_ms - newest->published_ms < ALONE_MS)
         return false;
     address_book_stalled(addresses(p), newest, now_ms, 0);
+    wake_ring(&p->gateway->fast.wake);
     return true;
+}
+
+bool publisher_lags(const struct publisher *p, int64_t now_ms)
+{
+    return p->confirms.oldest && now_ms - p->confirms.oldest->published_ms > PING_MS;
 }
 
 void publisher_sent(struct publisher *p, struct held *h)
@@ -79,15 +87,17 @@ void publisher_sent(struct publisher *p, struct held *h)
         address_book_tried(addresses(p), h->address);
 }
 
-void publisher_left(struct publisher *p, uint64_t address, bool confirmed)
+void publisher_left(struct publisher *p, struct held *h, bool confirmed)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (p->transport || !address)
+    if (p->transport || !h->address)
         return;
     if (is_fast(p))
-        address_book_left(addresses(p), address, confirmed, now_ms);
+        address_book_left(addresses(p), h, confirmed, now_ms);
     else
-        address_book_try_ended(addresses(p), address, confirmed, now_ms);
+        address_book_try_ended(addresses(p), h->address, confirmed, now_ms);
+    if (!is_fast(p))
+        wake_ring(&p->gateway->fast.wake); /* some may be parked for that */
 }
 
 int64_t publisher_wait_until_ms(struct publisher *p, const struct held *h)
@@ -130,7 +140,7 @@ static void release(struct publisher *p, struct held *h)
 
 static void forget(struct publisher *p, struct held *ghost)
 {
-    publisher_left(p, ghost->address, false);
+    publisher_left(p, ghost, false);
     held_free(confirms_take(&p->confirms, ghost->tag, false));
 }
 
@@ -192,8 +202,9 @@ static void suspect_first(struct publisher *p)
 /* The same messages, from the beginning, on another connection. */
 static void start_again(struct publisher *p, struct broker *b)
 {
+    log_debug("%s: the channel is held up: changing over to another connection", p->name);
     suspect_first(p);
-    address_book_wary(addresses(p), clock_monotonic_ms());
+    address_book_wary(addresses(p), true, clock_monotonic_ms());
     struct held *list = address_book_unpark_all(addresses(p)), *h;
     address_book_landed(addresses(p));
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
@@ -202,7 +213,7 @@ static void start_again(struct publisher *p, struct broker *b)
             continue;
         }
         h->in_doubt = true;
-        h->suspect = h->returned = false;
+        h->unproven = h->suspect = h->returned = false;
         h->next = list;
         list = h;
     }
@@ -214,40 +225,52 @@ static void start_again(struct publisher *p, struct broker *b)
     }
 }
 
-static void switch_over(struct publisher *p, int64_t now_ms)
+/* Another connection, once that one is held up and not the whole broker. NULL: not now. */
+static struct broker *dial_another(struct publisher *p, int64_t now_ms)
 {
     struct err e = {0};
     struct pollfd old = {.fd = broker_fd(p->broker), .events = POLLIN};
     if (now_ms - p->switched_ms < SWITCH_EVERY_MS)
-        return;
+        return NULL;
     struct broker *b = publisher_dial(p, &e);
-    p->switched_ms = clock_monotonic_ms();
     /* That took as long as the whole broker stood still. What it says now is read next. */
-    if (!b || poll(&old, 1, 0) > 0) {
-        broker_drop(b);
-        return;
-    }
-    log_debug("%s: the channel is held up: changing over to another connection", p->name);
-    start_again(p, b);
+    if (b && poll(&old, 1, 0) == 0)
+        return b;
+    broker_drop(b);
+    p->switched_ms = clock_monotonic_ms();
+    return NULL;
+}
+
+/* It was alone, so it is to blame. */
+static int blame_newest(struct publisher *p, int64_t now_ms, struct err *e)
+{
+    struct broker *b = dial_another(p, now_ms);
+    if (!b)
+        return 0;
+    broker_drop(b);
+    address_book_wary(addresses(p), false, now_ms);
+    address_book_stalled(addresses(p), p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
+    wake_ring(&p->gateway->fast.wake);
+    return err_set(e, ERR_BUSY, "a message holds up the channel");
 }
 
 static int on_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e)
 {
     const struct held *newest = p->confirms.newest;
-    bool others = lane_next_ms(p->lane) != INT64_MAX;
     if (silent_ms > PUBLISHER_CONFIRM_MS)
         return err_set(e, ERR_AWAY, "no answer within %d s", PUBLISHER_CONFIRM_MS / 1000);
     if (is_fast(p)) {
-        switch_over(p, now_ms);
+        struct broker *b = dial_another(p, now_ms);
+        if (b)
+            start_again(p, b);
+        p->switched_ms = clock_monotonic_ms();
         return 0;
     }
-    if (!newest || (p->role == PUBLISHER_PATIENT && (!others || silent_ms < OTHERS_WAIT_MS)))
+    bool known = newest && address_book_stands_still(addresses(p), newest->address);
+    /* It is patient with what it knows about, as long as the others can wait. */
+    if (!newest || (known && (lane_next_ms(p->lane) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)))
         return 0;
-    /* It was alone, so it is to blame. */
-    if (p->role == PUBLISHER_CAREFUL)
-        address_book_wary(addresses(p), now_ms);
-    address_book_stalled(addresses(p), newest, now_ms, PUBLISHER_AGAIN_MS);
-    return err_set(e, ERR_BUSY, "a message holds up the channel");
+    return blame_newest(p, now_ms, e);
 }
 
 int publisher_watch(struct publisher *p, struct err *e)
@@ -262,6 +285,10 @@ int publisher_watch(struct publisher *p, struct err *e)
         look(p, now_ms);
     if (is_fast(p))
         tell(p, now_ms);
+    if (is_fast(p) && now_ms - p->parked_ms > PARKED_EVERY_MS) {
+        p->parked_ms = now_ms;
+        address_book_look_again(addresses(p));
+    }
     int64_t since_ms = p->pinged_ms > p->heard_ms ? p->pinged_ms : p->heard_ms;
     if (p->pinging && now_ms - since_ms > limit_ms)
         return on_silence(p, now_ms, now_ms - since_ms, e);

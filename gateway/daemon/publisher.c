@@ -19,6 +19,7 @@
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
+#define SUSPECTS_MOST 64     /* that wait to be tried alone; more of them wait in the database */
 #define DRAIN_MS 5000
 #define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
 
@@ -174,6 +175,14 @@ static bool is_alone(const struct publisher *p)
     return p->role == PUBLISHER_CAREFUL || p->role == PUBLISHER_PATIENT;
 }
 
+/* It was admitted in vain. */
+static void refuse(struct publisher *p, struct held *h, const char *reason)
+{
+    if (p->role == PUBLISHER_FAST)
+        publisher_left(p, h, false);
+    publisher_refuse(p, h, reason);
+}
+
 /* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
 static int compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
 {
@@ -184,7 +193,7 @@ static int compose(struct publisher *p, struct held *h, struct bytes *exchange, 
         if (p->transport)
             gateway_settle(p->gateway, h, SETTLE_HOLD); /* to be refused when it is due */
         else
-            publisher_refuse(p, h, e->text);
+            refuse(p, h, e->text);
         return 0;
     }
     if (p->transport)
@@ -192,27 +201,18 @@ static int compose(struct publisher *p, struct held *h, struct bytes *exchange, 
     *exchange = h->message.exchange;
     if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
-    publisher_refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+    refuse(p, h, p->properties.failed ? "out of memory" : e->text);
     return 0;
-}
-
-/* It was admitted in vain. */
-static void not_published(struct publisher *p, uint64_t address)
-{
-    if (p->role == PUBLISHER_FAST)
-        publisher_left(p, address, false);
 }
 
 /* Publishes h now. -1: the connection is lost (h is among the confirms then). */
 static int publish(struct publisher *p, struct held *h, struct err *e)
 {
     const struct message *m = &h->message;
-    uint64_t tag, address = h->address; /* h may be gone when it is not published */
     struct bytes exchange;
-    if (!compose(p, h, &exchange, e)) {
-        not_published(p, address);
+    uint64_t tag;
+    if (!compose(p, h, &exchange, e))
         return 0;
-    }
     publisher_set_busy(p, true);
     int rc = broker_publish(p->broker, exchange, m->routing_key, buf_bytes(&p->properties), m->body,
                             !p->transport, &tag, e);
@@ -221,8 +221,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
         if (p->transport)
             gateway_settle(p->gateway, h, SETTLE_HOLD);
         else
-            publisher_refuse(p, h, e->text);
-        not_published(p, address);
+            refuse(p, h, e->text);
         return 0;
     }
     h->published_ms = clock_monotonic_ms();
@@ -230,66 +229,6 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     publisher_sent(p, h);
     return rc == 0 && is_alone(p) ? publisher_ping(p, e) : rc;
-}
-
-static void push(struct publisher *p, struct lane *to, struct held *h)
-{
-    if (lane_push(to, h) != 0)
-        gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
-}
-
-/* By its address. NULL: it has been dealt with. */
-static struct lane *lane_for(struct publisher *p, struct held *h, bool alone)
-{
-    struct gateway *g = p->gateway;
-    int64_t now_ms = clock_monotonic_ms();
-    /* What is here was sent here because its address stood still. */
-    if (p->role == PUBLISHER_PATIENT)
-        return address_book_stands_still(&g->addresses, h->address) ? p->lane : &g->fast;
-    switch (p->role == PUBLISHER_FAST ? address_book_admit(&g->addresses, h, now_ms)
-                                      : address_book_ask(&g->addresses, h, now_ms)) {
-    case ADDRESS_GOOD:
-        return alone ? p->lane : &g->fast;
-    case ADDRESS_SUSPECT:
-        return &g->careful;
-    case ADDRESS_TRY:
-        return alone ? p->lane : &g->patient;
-    case ADDRESS_STALLED:
-        publisher_wait(p, h);
-        return NULL;
-    case ADDRESS_PARKED:
-        break;
-    }
-    return NULL;
-}
-
-static bool is_ours(struct publisher *p, struct held *h)
-{
-    if (h->instance == tenure_instance(&p->gateway->tenure))
-        return true;
-    gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
-    return false;
-}
-
-/* Where does this message go: 1 publish it here, 0 it has been dealt with. */
-static int route(struct publisher *p, struct held *h)
-{
-    struct gateway *g = p->gateway;
-    char reason[200];
-    if (!is_ours(p, h))
-        return 0;
-    if (p->transport)
-        return 1;
-    enum exchange_verdict v = exchange_book_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
-    if (v == EXCHANGE_REFUSED) {
-        publisher_refuse(p, h, reason);
-        return 0;
-    }
-    bool alone = v == EXCHANGE_UNKNOWN || h->suspect;
-    struct lane *to = alone && p->role != PUBLISHER_CAREFUL ? &g->careful : lane_for(p, h, alone);
-    if (to && to != p->lane)
-        push(p, to, h);
-    return to == p->lane;
 }
 
 static int read_events(struct publisher *p, struct err *e)
@@ -328,28 +267,21 @@ static bool has_room(struct publisher *p)
     return flight_has_room(&p->flight, p->confirms.count, p->stalled);
 }
 
-static struct held *take_next(struct publisher *p, int64_t now_ms, bool *is_routed)
-{
-    struct held *h = NULL;
-    if (p->role == PUBLISHER_FAST)
-        h = address_book_unpark(&p->gateway->addresses, clock_monotonic_ms());
-    *is_routed = h != NULL;
-    /* What the broker is to wait with goes at once, the first due first. */
-    return h ? h : lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
-}
-
 /* Publishes everything that is due, as far as there is room in flight. */
 static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
     while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
-        bool is_routed;
-        struct held *h = take_next(p, now_ms, &is_routed);
-        if (!h)
-            break;
-        if (is_routed ? !is_ours(p, h) : !route(p, h))
-            continue;
+        struct held *h;
+        if (!publisher_take_parked(p, &h)) {
+            /* What the broker is to wait with goes at once, the first due first. */
+            h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
+            if (!h)
+                break;
+            if (!publisher_route(p, h))
+                continue;
+        }
         if (publish(p, h, e) != 0)
             return -1;
         if (++published % EVENT_EVERY == 0 && read_events(p, e) != 0)

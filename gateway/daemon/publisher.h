@@ -42,6 +42,7 @@ struct publisher {
     int64_t unheard_ms;    /* monotonic: the first publish since heard_ms; 0: none */
     int64_t switched_ms;   /* monotonic: the last try to change over to another connection */
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
+    int64_t parked_ms;     /* monotonic: the last look at all that is parked */
     int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
@@ -69,18 +70,27 @@ void handover_refused(struct publisher *p, struct held *h); /* nack */
  * NULL: it did not. */
 void handover_lost(struct publisher *p, const struct err *refusal);
 
+/* publish_route.c: which of the publishers a message is for. */
+/* 1: publish it here; 0: it has been dealt with. */
+int publisher_route(struct publisher *p, struct held *h);
+/* The fast publisher's parked ones, as far as they may go now. 1: *h is to be published; 0: there are no
+ * more. */
+int publisher_take_parked(struct publisher *p, struct held **h);
+
 /* publish_watch.c: what does not confirm. Not for the hand-over publisher. */
 /* Called again and again: asks the broker whether it still answers, and looks at what is unconfirmed. -1: the
  * connection is of no use any more. */
 int publisher_watch(struct publisher *p, struct err *e);
 /* Careful, patient: has the broker dealt with the last publish, so that the next one may go? */
 bool publisher_was_answered(struct publisher *p);
+/* Has something been unconfirmed for long? */
+bool publisher_lags(const struct publisher *p, int64_t now_ms);
 /* h is among the confirms now. */
 void publisher_sent(struct publisher *p, struct held *h);
 /* Sends a ping. */
 int publisher_ping(struct publisher *p, struct err *e);
-/* A publish to the address is not in flight any more; confirmed: the broker answered. */
-void publisher_left(struct publisher *p, uint64_t address, bool confirmed);
+/* h is not in flight any more; confirmed: the broker answered. */
+void publisher_left(struct publisher *p, struct held *h, bool confirmed);
 /* Something came from the broker. */
 void publisher_heard(struct publisher *p, const struct broker_event *ev);
 /* h's address stands still: it waits in the database, until then (database ms). */

@@ -33,7 +33,7 @@ static int claim(struct gateway *g, struct broker *b, struct err *e)
 
 int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e)
 {
-    return g->owner_refused ? 0 : claim(g, b, e);
+    return claim(g, b, e);
 }
 
 int startup_take_vhost(struct gateway *g, struct broker *b, struct pg *pg, struct err *e)

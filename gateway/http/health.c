@@ -36,8 +36,9 @@ static void print_rest(struct http *h, struct buf *out)
     struct gateway *g = h->gateway;
     int64_t handed = atomic_load(&g->metrics.handed);
     struct locked_days locked;
-    print_gauge(out, "postdate_database_up", "1 while the database answers and its schema fits.",
-                desk_is_ready(h->desk));
+    print_gauge(out, "postdate_database_up",
+                "1 while the database answers, takes writes, and its schema fits.",
+                desk_why_not_ready(h->desk) == NULL);
     locks_shown(g, &locked);
     print_gauge(out, "postdate_locked_days",
                 "Days whose messages wait because somebody has locked their partition.",
@@ -49,6 +50,10 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
     print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
                 (double)atomic_load(&h->body_bytes));
+    if (g->transport != NULL)
+        print_gauge(out, "postdate_policy_in_the_way",
+                    "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
+                    atomic_load(&g->policy) == POLICY_IN_THE_WAY);
     if (handed >= 0 && g->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
@@ -81,6 +86,7 @@ static void answer_ready(struct http_request *r)
 void http_health_answer(struct http_request *r)
 {
     struct api_answer *a = &r->api.answer;
+    const char *why_not;
     if (r->api.param_count > 0) {
         api_fail(a, API_INVALID_REQUEST, "there are no parameters here");
         return;
@@ -91,12 +97,12 @@ void http_health_answer(struct http_request *r)
         buf_put_str(&a->body, "{\"status\":\"alive\"}\n");
         break;
     case HTTP_READY:
-        if (desk_is_ready(r->http->desk) && !atomic_load(&r->http->draining))
+        why_not =
+            atomic_load(&r->http->draining) ? "the gateway is stopping" : desk_why_not_ready(r->http->desk);
+        if (why_not == NULL)
             answer_ready(r);
         else
-            api_fail(a, API_NOT_READY,
-                     "the database does not answer, its schema does not fit, or the gateway is "
-                     "starting or stopping");
+            api_fail(a, API_NOT_READY, "%s", why_not);
         break;
     case HTTP_METRICS:
         answer_metrics(r);

@@ -75,7 +75,7 @@ void http_front_join(struct http *h);
 /* route.c */
 enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI };
 struct http_route {
-    const char *method, *path; /* "{id}" at the end matches one segment */
+    const char *method, *path; /* "{id}" matches a segment, or what is before a colon */
     enum http_handler handler;
     enum api_op op;
     int number; /* for metrics */

@@ -128,7 +128,7 @@ static int take_key(struct http_request *r, const char *value)
 static bool is_port(const char *text)
 {
     size_t n = strspn(text, "0123456789");
-    return text[n] == '\0' && n <= 5 && strtoul(text, NULL, 10) <= 65535;
+    return n <= 5 && text[n] == '\0' && strtoul(text, NULL, 10) <= 65535;
 }
 
 /* An address, or localhost; a port may follow. */

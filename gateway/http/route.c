@@ -2,7 +2,21 @@
 
 #include <string.h>
 
-enum { LIVEZ, READYZ, METRICS, OPENAPI, MESSAGES, MESSAGE, CANCEL, RESCHEDULE, RETRY, STATS, OTHER };
+enum {
+    LIVEZ,
+    READYZ,
+    METRICS,
+    OPENAPI,
+    MESSAGES,
+    MESSAGE,
+    CANCEL,
+    RESCHEDULE,
+    RETRY,
+    FAIL,
+    MESSAGE_FAIL,
+    STATS,
+    OTHER
+};
 
 const char *const http_route_names[METRICS_ROUTES] = {
     [LIVEZ] = "/livez",
@@ -14,6 +28,8 @@ const char *const http_route_names[METRICS_ROUTES] = {
     [CANCEL] = "/v1/messages:cancel",
     [RESCHEDULE] = "/v1/messages:reschedule",
     [RETRY] = "/v1/messages:retry",
+    [FAIL] = "/v1/messages:fail",
+    [MESSAGE_FAIL] = "/v1/messages/{id}:fail",
     [STATS] = "/v1/stats",
     [OTHER] = "other",
 };
@@ -26,12 +42,14 @@ static const struct http_route routes[] = {
     {"POST", "/v1/messages", HTTP_API, API_SCHEDULE, MESSAGES},
     {"GET", "/v1/messages", HTTP_API, API_LIST, MESSAGES},
     {"DELETE", "/v1/messages", HTTP_API, API_CANCEL, MESSAGES},
+    {"POST", "/v1/messages/{id}:fail", HTTP_API, API_FAIL, MESSAGE_FAIL},
     {"GET", "/v1/messages/{id}", HTTP_API, API_SHOW, MESSAGE},
     {"DELETE", "/v1/messages/{id}", HTTP_API, API_CANCEL, MESSAGE},
     {"PATCH", "/v1/messages/{id}", HTTP_API, API_RESCHEDULE, MESSAGE},
     {"POST", "/v1/messages:cancel", HTTP_API, API_BULK_CANCEL, CANCEL},
     {"POST", "/v1/messages:reschedule", HTTP_API, API_BULK_RESCHEDULE, RESCHEDULE},
     {"POST", "/v1/messages:retry", HTTP_API, API_BULK_RETRY, RETRY},
+    {"POST", "/v1/messages:fail", HTTP_API, API_BULK_FAIL, FAIL},
     {"GET", "/v1/stats", HTTP_API, API_STATS, STATS},
 };
 
@@ -47,6 +65,8 @@ static const char *const allows[] = {
     [CANCEL] = "POST",
     [RESCHEDULE] = "POST",
     [RETRY] = "POST",
+    [FAIL] = "POST",
+    [MESSAGE_FAIL] = "POST",
 };
 
 static bool path_matches(const struct http_route *route, const char *path, struct bytes *id)
@@ -57,8 +77,12 @@ static bool path_matches(const struct http_route *route, const char *path, struc
     size_t fixed = (size_t)(hole - route->path);
     if (strncmp(route->path, path, fixed) != 0 || path[fixed] == '\0' || strchr(path + fixed, '/') != NULL)
         return false;
-    *id = bytes_of_str(path + fixed);
-    return true;
+    /* What comes after the id, ":fail", is no part of one. */
+    const char *after = hole + strlen("{id}"), *end = strchr(path + fixed, ':');
+    if (strcmp(end != NULL ? end : "", after) != 0)
+        return false;
+    *id = bytes_of(path + fixed, end != NULL ? (size_t)(end - path) - fixed : strlen(path + fixed));
+    return id->len > 0;
 }
 
 const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,

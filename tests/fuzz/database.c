@@ -137,6 +137,14 @@ int operate_retry(struct pg *c, const struct operate_scope *scope, struct messag
     return answer(out, out_id, e);
 }
 
+int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                 enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    (void)c, (void)id;
+    check_scope(scope);
+    return answer(out, out_id, e);
+}
+
 int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
                  struct message_record *out, struct err *e)
 {

@@ -9,7 +9,10 @@
 
 static const struct bytes exchanges[] = {{(const uint8_t *)"orders", 6}, {NULL, 0}};
 static const struct api_scope scopes[] = {
-    {"some", {exchanges, 2}}, {"one", {exchanges, 1}}, {"none", {exchanges, 0}}};
+    {"some", {.exchanges = exchanges, .count = 2}},
+    {"one", {.exchanges = exchanges, .count = 1}},
+    {"none", {.exchanges = exchanges}},
+};
 
 static void check_route(const struct http_route *route, const char *method, const char *path, struct bytes id,
                         const char *allow)

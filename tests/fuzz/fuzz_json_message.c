@@ -24,7 +24,8 @@ static void check_message(const struct message *m)
     struct wire_properties p;
     struct err e = {0};
     struct buf out;
-    FUZZ_HOLDS(m->due_ms >= FUZZ_NOW_MS && m->due_ms <= FUZZ_NOW_MS + rules.max_delay_ms);
+    FUZZ_HOLDS(m->due_ms >= (m->counted_from_ms ? FUZZ_NOW_MS : TIMESTAMP_MIN_MS) &&
+               m->due_ms <= FUZZ_NOW_MS + rules.max_delay_ms);
     FUZZ_HOLDS(m->exchange.len <= MESSAGE_NAME_MAX && bytes_is_text(m->exchange));
     FUZZ_HOLDS(m->routing_key.len <= MESSAGE_NAME_MAX && bytes_is_text(m->routing_key));
     FUZZ_HOLDS(m->key.len <= MESSAGE_NAME_MAX && bytes_is_text(m->key));

@@ -72,7 +72,7 @@ class Commands(CliTest):
         p = self.place()
         at = now_ms()
         message_id = self.runs(p, 'schedule', '-k', 'order.cancel', '--delay', '90m', '--key', 'order-42', '--header',
-                               'n=1', '--header', 'who=me', '--body', 'grüße').strip()
+                               'n=1', '--header', 'who=me', '--header', 'zero=-0', '--header', 'none=0', '--body', 'grüße').strip()
         self.assertEqual(uuid.UUID(message_id).version, 8)
         row = json.loads(self.runs(p, 'show', message_id, '--json'))
         wanted = {'id': message_id, 'key': 'order-42', 'exchange': 'postdate.delivery', 'routing_key': 'order.cancel',
@@ -80,6 +80,7 @@ class Commands(CliTest):
                   'body': 'grüße'}
         self.assertEqual({k: row.get(k, 'absent') for k in wanted}, wanted)
         self.assertEqual(row['headers']['who'], 'me')
+        self.assertEqual((row['headers']['zero'], row['headers']['none']), ('-0', 0), 'what no integer keeps is text')
         self.assertRegex(row['due_at'], r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
         self.assertAlmostEqual(uuid.UUID(message_id).int >> 80, at + 90 * 60_000, delta=5000 * harness.SLOWNESS)
         self.assertIn(message_id, self.runs(p, 'show', '--key', 'order-42'))

@@ -4,6 +4,7 @@ import time
 
 import harness
 from harness import LiveTest, Stack, wait_until
+from web import Web
 
 
 class OwnPostgres(Stack):
@@ -15,6 +16,31 @@ class OwnPostgres(Stack):
         self.command('start-postgres')
         self.vhosts = harness.stack().vhosts
         return self.load()
+
+
+class Standby(LiveTest):
+    """The gateway's server comes back as a standby, and is promoted."""
+    weight = 20
+
+    def test_a_standby_is_not_ready_until_it_is_promoted(self):
+        servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-standby'))
+        self.addCleanup(servers.command, 'clean', check=False)
+        servers.start()
+        p = harness.Place(servers)
+        self.addCleanup(p.close, drop=False)
+        web = lambda path: Web(address).get(path)
+        address = p.gateway().http()
+        wait_until(lambda: web('/readyz').status == 200, 10, '/readyz')
+        folder = os.path.join(servers.directory, 'postgres')
+        servers.command('stop-postgres')
+        data = next(d for d, _, files in os.walk(folder) if 'PG_VERSION' in files and 'postgresql.conf' in files)
+        with open(os.path.join(data, 'standby.signal'), 'w', encoding='utf-8') as f:
+            os.chown(f.fileno(), os.stat(data).st_uid, os.stat(data).st_gid)
+        servers.command('start-postgres', check=False)
+        wait_until(lambda: 'is a standby' in web('/readyz').json.get('detail', ''), 30, '/readyz to say why not')
+        self.assertEqual((web('/readyz').status, web('/livez').status), (503, 200))
+        servers.psql('select pg_promote()')
+        wait_until(lambda: web('/readyz').status == 200, 30, '/readyz after the promotion')
 
 
 class PostgresFaults(LiveTest):

@@ -381,3 +381,16 @@ class DatabaseAway(LiveTest):
         wait_until(lambda: web.post('/v1/messages', dict(DUE, routing_key='r')).status == 201, 15, 'it to store again')
         wait_until(lambda: web.get('/readyz').status == 200, 10, '/readyz')
         self.assertEqual(p.value('select count(*) from postdate.message'), '3')
+
+    def test_a_database_that_takes_no_writes_is_not_ready(self):
+        p = self.place()
+        web = Web(p.gateway().http())
+        wait_until(lambda: web.get('/readyz').status == 200, 10, '/readyz')
+        p.stack.psql(f'alter database {p.database} set default_transaction_read_only = on')
+        p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
+        wait_until(lambda: web.get('/readyz').status == 503, 10, '/readyz to say no')
+        wait_until(lambda: 'default_transaction_read_only' in web.get('/readyz').json['detail'], 10, 'the reason')
+        self.assertEqual(web.post('/v1/messages', dict(DUE, routing_key='r')).status, 503)
+        p.stack.psql(f'alter database {p.database} reset default_transaction_read_only')
+        p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
+        wait_until(lambda: web.get('/readyz').status == 200, 15, '/readyz')

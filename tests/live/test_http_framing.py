@@ -114,7 +114,7 @@ class Framing(HttpTest):
         self.refused(GET + many * 2 + b'\r\n', '32768', status=431, problem='head-too-large')
         self.refused(GET + b'Authorization: Bearer ' + b'x' * 5000 + b'\r\n\r\n', 'Authorization', '4096', status=431, problem='head-too-large')
         self.refused(b'GET /livez?' + b'x' * 9000 + b' HTTP/1.1\r\n' + HOST + b'\r\n', '8192', status=414, problem='target-too-long')
-        answer = self.raw().send(b'GET /v1/messages?key=' + b'&' * 8000 + b' HTTP/1.1\r\n' + HOST + b'\r\n').answer()
+        answer = self.raw().send(b'GET /v1/messages?page_size=1' + b'&' * 8000 + b' HTTP/1.1\r\n' + HOST + b'\r\n').answer()
         self.assertEqual(answer.status, 200, 'nothing of that is a parameter')
 
     def test_answers_go_out_in_their_turn(self):

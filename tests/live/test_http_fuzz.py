@@ -23,7 +23,7 @@ TIMEOUT_S = 2
 SERVER_ERRORS = (503, 505)  # 505: libmicrohttpd's answer to another major version than HTTP/1
 GOOD = json.dumps(dict(DUE, routing_key='fuzz')).encode()
 JSON_HEADER = b'Content-Type: application/json\r\n'
-TARGETS = [b'/v1/messages', b'/v1/messages/x', b'/v1/messages:cancel', b'/v1/messages:reschedule', b'/v1/messages:retry', b'/v1/stats',
+TARGETS = [b'/v1/messages', b'/v1/messages/x', b'/v1/messages:cancel', b'/v1/messages:reschedule', b'/v1/messages:retry', b'/v1/messages:fail', b'/v1/messages/x:fail', b'/v1/stats',
            b'/livez', b'/readyz', b'/metrics', b'/openapi.json', b'/', b'*', b'//', b'http://h/livez', b'/v1/messages?key=%00',
            b'/v1/messages?page_size=99999999999999999999', b'/v1/messages?' + b'&' * 5000, b'/v1/messages/' + b'%' * 300,
            b'/v1/messages?key=' + b'k' * 20_000, b'/v1/messages?' + b'a=b&' * 2000, b'/v1/messages/\xff\xfe', b'/\x00', b'/livez#x', b'livez']

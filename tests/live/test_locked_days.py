@@ -170,8 +170,8 @@ class LockedDays(Days):
         c.queue('q', 'k')
         self.assert_flows(p, c, 'meanwhile', delays=(0, 100))
         held.close()
-        self.assertEqual(p.cli('migrate')[0], 0)
-        self.assertEqual(p.value(f"select to_regclass('postdate.{last}') is not null"), 't')
+        wait_until(lambda: p.cli('migrate')[0] == 0 and p.value(f"select to_regclass('postdate.{last}') is not null") == 't', 10,
+                   'the server to have ended that session, and the last day to be made')
         self.assertEqual(g.term(), 0)
 
 

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 
 import harness
 from harness import LiveTest, SharedTest, wait_until
 from examples import installed
 from test_tokens import make_token
-from web import Raw, Web, check, operation_of, resolve
+from web import Raw, Web, check, mismatches, operation_of, resolve
 
 NOBODY = '00000000-0000-8000-8000-000000000000'
 HOUR = {'routing_key': 'walk', 'delay': '1h', 'body': 'x'}
@@ -22,18 +23,26 @@ CALLS = {
     ('get', '/v1/messages'): None,
     ('delete', '/v1/messages'): None,
     ('get', '/v1/messages/{id}'): None,
+    ('post', '/v1/messages/{id}:fail'): {},
     ('delete', '/v1/messages/{id}'): None,
     ('patch', '/v1/messages/{id}'): {'delay': '2h'},
     ('post', '/v1/messages:cancel'): FILTER,
     ('post', '/v1/messages:reschedule'): dict(FILTER, shift_ms=1000),
     ('post', '/v1/messages:retry'): FILTER,
+    ('post', '/v1/messages:fail'): FILTER,
     ('get', '/v1/stats'): None,
     ('get', '/livez'): None,
     ('get', '/readyz'): None,
     ('get', '/metrics'): None,
     ('get', '/openapi.json'): None,
 }
-BULK = [path for _, path in CALLS if ':' in path]
+BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
+SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
+ODD = [None, True, 0, 1, -1, 2, 3, 255, 256, 1.5, 10 ** 8, '', 'x', '0', '1h', '1h1h', 'PT', 'PT1H', 'P1Y', '5', '-5', 'keep', 'broker', 'a' * 255,
+       'a' * 256, 'a\0b', 'YQ==', 'YQ', 'Y===', SOON, SOON[:-1], '2026-13' + SOON[7:], SOON[:10],
+       [], ['x'], [1], {}, {'x': 1}, {'x-delay': 1}, {'x-postdate-key': 'k'}, {'CC': ['a']}, {'CC': 'a'}, {'a' * 256: 1}, {'priority': 256},
+       {'priority': 255}, {'delivery_mode': 0}, {'delivery_mode': 2}, {'timestamp': -1}, {'timestamp': SOON}, {'expiration': '1'},
+       {'expiration': 'x'}, {'expiration': 315360000001}, {'app_id': None}, {'app_id': 'a' * 256}, {'type': 5}, {'user_id': 'x'}]
 UNPROVOKED = {'internal'}  # a mistake of ours: nothing that a client or a server does leads there
 
 
@@ -77,6 +86,61 @@ class Walker:
                      for method, operation in item.items() if method != 'parameters' for status in operation['responses']}
         types = self.root['components']['schemas']['Problem']['properties']['type']['enum']
         return described - self.statuses, {t.rsplit(':', 1)[-1] for t in types} - self.problems - UNPROVOKED
+
+
+class Agreement(SharedTest):
+    """What the schema of a request allows is accepted, and what it does not allow is refused."""
+    def setUp(self):
+        super().setUp()
+        wait_until(lambda: Web(self.gw.http()).get('/readyz').status == 200, 10, '/readyz')
+        self.web = Web(self.gw.http())
+        self.addCleanup(self.web.close)
+        self.root = self.web.get('/openapi.json').json
+
+    def agree(self, method, path, body, accepted=(200, 201)):
+        schema = operation_of(self.root, method, path)['requestBody']['content']['application/json']['schema']
+        why = list(mismatches(self.root, schema, body, ''))
+        answer = self.web.ask(method, path, json.dumps(body))
+        self.assertEqual(answer.status in accepted, not why, (method, path, str(body)[:300], why, answer))
+        self.assertIn(answer.status, (*accepted, 400, 422), (body, answer))
+
+    def test_messages(self):
+        good = {'routing_key': 'agree', 'delay': '1h', 'body': 'x'}
+        fields = ['routing_key', 'exchange', 'delay_ms', 'delay', 'due_at', 'body', 'body_base64', 'json', 'headers', 'properties', 'key',
+                  'on_conflict', 'hold', 'nonsense']
+        bare = {'routing_key': 'agree'}
+        for field in fields:
+            self.agree('POST', '/v1/messages', {k: v for k, v in good.items() if k != field})
+            for n, value in enumerate(ODD):
+                if field == 'key' and isinstance(value, str):  # each of its own, lest they be one message
+                    value = value[:252] + f'{n:03}' if 0 < len(value) <= 255 else value
+                self.agree('POST', '/v1/messages', good | {field: value})
+                for rest in (bare | {'delay': '1h'}, bare | {'body': 'x'}):  # it is the one that was missing, or not
+                    self.agree('POST', '/v1/messages', rest | {field: value})
+        for pair in ({'delay': None, 'delay_ms': 5}, {'delay': None, 'due_at': None}, {'body': None, 'json': None}, {'body': None}, {'json': 1},
+                     {'body': None, 'body_base64': 'YQ=='}, {'delay_ms': 5, 'due_at': SOON}):
+            self.agree('POST', '/v1/messages', good | pair)
+        for batch in ([], [good], [good] * 1000, [good] * 1001, {}, None):
+            self.agree('POST', '/v1/messages', {'messages': batch})
+        self.agree('POST', '/v1/messages', {'messages': [good], 'routing_key': 'x'})
+
+    def test_other_requests(self):
+        message_id = self.web.post('/v1/messages', HOUR).json['id']
+        for field in ('due_at', 'delay_ms', 'delay', 'nonsense'):
+            for value in ODD:
+                self.agree('PATCH', '/v1/messages/' + message_id, {field: value}, (200, 409))  # 409: it is being delivered
+        for body in ({}, {'delay': '1h', 'delay_ms': 1}, {'delay': '1h', 'due_at': None}):
+            self.agree('PATCH', '/v1/messages/' + message_id, body)
+        for path in BULK:
+            shift = {'shift_ms': 0} if path.endswith('reschedule') else {}
+            for field in ('key', 'state', 'exchange', 'routing_key', 'due_after', 'due_before', 'nonsense'):
+                for value in ODD:
+                    self.agree('POST', path, shift | {'filter': {'routing_key': 'nobody'} | {field: value}, 'dry_run': True})
+            for field in ('filter', 'dry_run', 'nonsense'):
+                for value in ODD:
+                    self.agree('POST', path, shift | {'filter': {'routing_key': 'nobody'}, 'dry_run': True} | {field: value})
+        for value in (*ODD, 315576000000, 315576000001, -315576000001):
+            self.agree('POST', BULK[1], {'filter': {'routing_key': 'nobody'}, 'shift_ms': value})
 
 
 class EveryStatus(LiveTest):
@@ -142,6 +206,7 @@ class EveryStatus(LiveTest):
             self.expect(self.walker.announce(self.address, method, where, 10 ** 9), 413, 'too-large')
         for method, body in (('GET', None), ('DELETE', None), ('PATCH', {'delay': '1h'})):
             self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
+        self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:fail', {}), 404, 'not-found')
         self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
         self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
         self.expect(self.ask('PUT', '/v1/messages'), 405, 'method-not-allowed')
@@ -151,10 +216,17 @@ class EveryStatus(LiveTest):
     def conflicts(self, p):
         self.schedule(key='taken')
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='taken', on_conflict='reject')), 409, 'key-taken')
+        owned = self.schedule()['id']
+        p.psql(f"update postdate.message set state = 'claimed', owner = (select id from postdate.instance limit 1) where id = '{owned}'")
+        self.expect(self.ask('POST', f'/v1/messages/{owned}:fail', {}), 409, 'busy')
         s = p.session()
         s.run('begin')
         s.run("select postdate.schedule('k', 'x', '1 hour', key => 'locked')")
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='locked')), 503, 'key-locked')
+        s.run('rollback')
+        s.run('begin')
+        s.run("lock table postdate.message_" + p.value("select to_char((now() at time zone 'utc') + interval '2 days', 'YYYYMMDD')"))
+        self.expect(self.ask('POST', '/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '2d'}), 503, 'day-locked')
         s.run('rollback')
         for path in BULK:
             self.in_progress(p, s, path)
@@ -189,6 +261,8 @@ class EveryStatus(LiveTest):
         s.run('lock table postdate.message in access exclusive mode')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR), 503, 'unknown-outcome')
 
+        s.run('lock table postdate.instance in access exclusive mode')  # days that are locked are left out of the count
+
         def too_late():  # what was counted before the lock is good for a while
             answer = self.walker.ask(address, 'GET', '/v1/stats')
             return answer if answer.status != 200 else None
@@ -196,6 +270,8 @@ class EveryStatus(LiveTest):
         s.run('rollback')
         s.close()
         self.expect(self.noted(raw), 408, 'request-timeout')
+        for line, status, problem in ((b'GET /' + b'x' * 9000, 414, 'target-too-long'), (b'GET /livez HTTP/1.1\r\nX: ' + b'x' * 40_000, 431, 'head-too-large')):
+            self.expect(self.noted(Raw(address).send(line + b' HTTP/1.1\r\nHost: localhost\r\n\r\n')), status, problem)
 
     def noted(self, raw):
         """A request that never got so far as to be one of those described."""

@@ -100,7 +100,7 @@ class Owner(LiveTest):
 
     def test_another_broker_is_refused(self):
         p = self.place()
-        p.client().channel.exchange_delete('postdate.owner')  # the migrate was on another broker, so nothing is here
+        p.client().channel.exchange_delete('postdate.owner')  # another broker knows nothing of this database
         p.psql("update postdate.meta set broker = 'rabbit@elsewhere'")
         g = p.gateway(wait=False)
         self.assertEqual(g.wait(), 78, g.log())

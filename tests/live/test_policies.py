@@ -1,5 +1,6 @@
 """Policies that operators set on all queues: what waits in RabbitMQ's queues is neither lost nor early, and somebody says why."""
 import json
+import urllib.request
 
 from harness import LiveTest, now_ms, wait_until
 
@@ -37,6 +38,7 @@ class Policies(Policy):
         said = g.lines_with(SAID)
         self.assertEqual(len(said), 1, g.log())
         self.assertIn('another routing key', said[0])
+        self.assertIn('postdate_policy_in_the_way 1\n', urllib.request.urlopen('http://%s:%d/metrics' % g.http()).read().decode())
         self.assertIn(f"set_policy -p '{p.vhost}' --apply-to queues --priority 1000000 postdate '^postdate\\.' '{{\"overflow\"", said[0])
 
     def test_a_time_to_live_shorter_than_the_wait(self):
@@ -92,7 +94,7 @@ class Policies(Policy):
                 p = self.place(transport=who)
                 self.policy(p, {'overflow': 'drop-head', 'max-length': 100000})
                 g = p.gateway()
-                self.assertEqual(len(g.lines_with("sets overflow on quorum queues.*'postdate.intake' too.*set_policy")), 1, g.log())
+                g.wait_log("sets overflow on quorum queues.*'postdate.intake' too.*set_policy")
     test_what_would_drop_accepted_messages_is_said.vhosts = 2
 
 

@@ -13,7 +13,7 @@ import servers  # noqa: E402
 
 
 @harness.not_san
-class Hosts(LiveTest):
+class PostgresHosts(LiveTest):
     weight = 2
 
     def postgres(self):

@@ -38,44 +38,84 @@ class Stalled(LiveTest):
         count = rate * seconds
         inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', count,
                        '--timeout-s', seconds + 40, '--idle-s', 0.5).wait_consuming()
-        p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'1000,{1000 + 1000 * seconds}').result()
+        p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'5000,{5000 + 1000 * seconds}').result()
         return inbox, what, count
 
-    def late_ms(self, stream):
+    def late_ms(self, stream, doubted=0):
         inbox, what, count = stream
         r = inbox.result()
-        print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms',
+        print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms, p50 {r["p50_ms"]:.1f} ms',
               flush=True)
-        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
+        self.assertEqual((r['missing'], r['early']), (0, 0), r)
+        self.assertLessEqual(r['duplicates'], doubted, r)
         return r['max_ms']
 
-    def stall(self, stalled, seconds, limit_ms):
+    def place_with(self, warm=True):
+        """A place, and a queue that stands still. warm: the gateway's channel has published to it before."""
         p = self.place()
-        g = p.gateway()
         dead = Queue(p, 'dead')
-        # It has confirmed something on the gateway's channel before: the first publish to it is another matter, below.
+        if not warm:
+            dead.suspend()
+            return p, p.gateway(POSTDATE_LOG_LEVEL='debug'), dead
+        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
         p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
         self.assertEqual(dead.client.wait_get('dead').body, b'first')
         wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')
+        p.psql('delete from postdate.message')
         dead.suspend()
-        p.psql(f"select postdate.schedule('dead', i::text, '2 s', exchange => '') from generate_series(1, {stalled}) i")
-        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still', seconds))
-        self.assertEqual(p.value("select count(*) from postdate.message where routing_key = 'dead' and state = 'delivered'"), '1')
+        return p, g, dead
+
+    def goes_on(self, p, dead, bodies, others, doubted=0):
+        """It does, and all are there, once."""
         dead.resume()
         at = now_ms()
-        wait_until(lambda: p.counts() == {'delivered': 1 + stalled + 300 * seconds}, 15, 'the rest to be delivered')
-        print(f'note stalled: the {stalled} were delivered {now_ms() - at} ms after it went on', flush=True)
+        wait_until(lambda: p.counts() == {'delivered': len(bodies) + others}, 15, 'the rest to be delivered')
+        print(f'note stalled: the {len(bodies)} were delivered {now_ms() - at} ms after it went on', flush=True)
         self.assertLess(now_ms() - at, 3000 * harness.SLOWNESS)
-        self.assertEqual(sorted(dead.bodies()), sorted(str(i + 1).encode() for i in range(stalled)))
-        self.assertLess(late, limit_ms * harness.SLOWNESS)
+        there = dead.bodies()
+        self.assertEqual(sorted(set(there)), sorted(bodies))
+        self.assertLessEqual(len(there) - len(bodies), doubted, there)
+
+    def stall(self, stalled, seconds, what='', warm=True, key="'dead'", doubted=0):
+        p, g, dead = self.place_with(warm)
+        dead.client.channel.queue_bind('dead', 'postdate.delivery', 'dead.#')
+        exchange = "''" if key == "'dead'" else 'null'
+        p.psql(f"select postdate.schedule({key}, i::text, '6 s', exchange => {exchange}) from generate_series(1, {stalled}) i")
+        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still{what}', seconds), doubted)
+        self.goes_on(p, dead, [str(i + 1).encode() for i in range(stalled)], 300 * seconds, doubted)
+        self.assertLess(late, 1000 * harness.SLOWNESS)
         return g
 
     def test_one_message_to_a_queue_that_stands_still_delays_no_other(self):
         """Confirm tags ran on until 4,096 lay between the first unconfirmed one and the next."""
-        self.stall(1, 18, 400)
+        self.stall(1, 16)
 
     def test_a_hundred_messages_to_a_queue_that_stands_still_delay_no_other(self):
         """RabbitMQ reads nothing more from a channel that has 32 unconfirmed publishes to one quorum queue."""
-        g = self.stall(100, 5, 400)
+        g = self.stall(100, 5)
         self.assertEqual(len(g.lines_with('confirms nothing')), 1, g.log())
         g.wait_log('confirms everything again')
+
+    def test_a_hundred_routing_keys_to_a_queue_that_stands_still_delay_no_other(self):
+        self.stall(100, 5, ', each with a routing key of its own', key="'dead.' || i")
+
+    def test_the_first_publish_of_a_channel_to_a_queue_that_stands_still_delays_no_other(self):
+        """RabbitMQ holds up the whole channel then, for a minute."""
+        self.stall(100, 5, ' since before the start', warm=False, doubted=40)  # what the channel had in flight
+
+    def test_what_waits_for_its_confirm_does_not_fill_the_memory(self):
+        """Its row is given back, in doubt; the confirm that comes later settles it all the same."""
+        p, g, dead = self.place_with()
+        bodies = [bytes([65 + i]) * 2_000_000 for i in range(6)]
+        for i in range(6):
+            p.psql(f"select postdate.schedule('dead', repeat(chr({65 + i}), 2000000), '0 s', exchange => '')")
+        given_back = "select count(*) from postdate.message where owner is null and state = 'claimed' and error like 'RabbitMQ has not confirmed%'"
+        try:
+            wait_until(lambda: int(p.value(given_back)) > 0, 10, 'some to be given back')
+        except AssertionError:
+            print(p.psql("select state, owner, error, length(body), due, next_at, now() from postdate.message"))
+            raise
+        p.psql("select postdate.schedule('other', 'x', '0 s', exchange => '')")
+        p.client().queue('other')
+        wait_until(lambda: p.value("select state from postdate.message where routing_key = 'other'") == 'delivered', 10, 'another to be delivered')
+        self.goes_on(p, dead, bodies, 1)

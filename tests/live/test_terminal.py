@@ -113,6 +113,21 @@ class Tables(LiveTest):
         token = json.loads(p.cli('token', 'list', '--json')[1])
         self.assertEqual(token['exchanges'], [wide, 'b' * 80])
 
+    def test_words_do_not_steer_the_terminal(self):
+        """A name in every kind of mistake: unknown, refused, not found, of the database, of a file."""
+        p = self.place()
+        evil = 'a\x1b]0;x\x07\n\udc9b31m\x9b1m\u202e\x7fü'  # also as bytes that are no UTF-8
+        commands = [(evil,), ('--' + evil,), ('-c', evil, 'list'), ('list', evil), ('list', '--' + evil), ('list', '--due-before', evil),
+                    ('show', evil), ('show', '--key', evil), ('cancel', '--key', evil), ('schedule', '-k', 'k', '--delay', evil, '--body', 'x'),
+                    ('schedule', '-k', 'k', '--delay', '1h', '--file', evil), ('schedule', '--batch', evil), ('token', evil),
+                    ('schedule', '-k', 'k', '--delay', '1h', '--header', evil, '--body', 'x'), ('token', 'revoke', evil),
+                    ('schedule', '-k', 'k', '--delay', '1h', '--property', evil + '=1', '--body', 'x'),
+                    ('schedule', '-k', 'k', '--delay', '1h', '--exchange', evil, '--on-conflict', evil, '--body', 'x')]
+        for command in commands:
+            rc, out, err = p.cli(*command)
+            self.assertGreater(rc, 0, command)
+            self.assertNotRegex(out + err, r'[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]', command)
+            self.assertEqual(err.count('\n'), 1, (command, err))
 
     def test_text_is_shown_as_the_terminal_can(self):
         """Letters stay letters; what would steer the terminal never gets there raw."""

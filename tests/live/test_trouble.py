@@ -17,7 +17,7 @@ from web import Raw, Web
 GATE = """
 create function {schema}.gate() returns trigger language plpgsql as $$
 begin
-    if new.routing_key like 'gate%' then perform pg_advisory_xact_lock_shared(4711); end if;
+    if new.routing_key like 'gate%' then perform set_config('lock_timeout', '0', true), pg_advisory_xact_lock_shared(4711); end if;
     return null;
 end $$;
 create constraint trigger gate after insert on {schema}.message {deferred} for each row execute function {schema}.gate()

@@ -64,7 +64,7 @@ def resolve(root, node):
 def operation_of(root, method, path):
     path = path.split('?')[0]
     for pattern, item in root['paths'].items():
-        if re.fullmatch(re.sub(r'\{[^}]*\}', '[^/]+', pattern), path):
+        if re.fullmatch(re.sub(r'\{[^}]*\}', '[^/:]+', pattern), path):
             return item.get('get' if method == 'HEAD' else method.lower())
     return None
 
@@ -93,27 +93,62 @@ def has_type(value, name):
     return isinstance(value, TYPES[name])
 
 
+def fits(root, schema, value):
+    return not any(True for _ in mismatches(root, schema, value, ''))
+
+
+def combined(root, schema, value, where):
+    for part in schema.get('allOf', []):
+        yield from mismatches(root, part, value, where)
+    if 'anyOf' in schema and not any(fits(root, s, value) for s in schema['anyOf']):
+        yield f'{where}: fits none of anyOf'
+    if 'oneOf' in schema and sum(fits(root, s, value) for s in schema['oneOf']) != 1:
+        yield f'{where}: fits none of oneOf, or several'
+    if 'not' in schema and fits(root, schema['not'], value):
+        yield f'{where}: fits what it may not'
+
+
+def out_of_range(schema, value, where):
+    size = {str: 'Length', list: 'Items', dict: 'Properties'}.get(type(value))
+    if size and not schema.get('min' + size, 0) <= len(value) <= schema.get('max' + size, len(value)):
+        yield f'{where}: {len(value)} {size} are too few or too many'
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and \
+            not schema.get('minimum', value) <= value <= schema.get('maximum', value):
+        yield f'{where}: {value} is out of range'
+    if isinstance(value, str) and 'pattern' in schema and not re.search(schema['pattern'].replace('$', '\\Z'), value):
+        yield f'{where}: {value!r} does not match {schema["pattern"]}'
+
+
+def members(root, schema, value, where):
+    known, more = schema.get('properties', {}), schema.get('additionalProperties')
+    if more is None:  # answers: what is not described should be
+        more = 'properties' not in schema or schema.get('type') != 'object'
+    for name in schema.get('required', []):
+        if name not in value:
+            yield f'{where}: {name} is missing'
+    for name, part in value.items():
+        if 'propertyNames' in schema:
+            yield from mismatches(root, schema['propertyNames'], name, f'{where}: the name {name}')
+        if name in known:
+            yield from mismatches(root, known[name], part, f'{where}.{name}')
+        elif more is False:
+            yield f'{where}: {name} is not described'
+        elif isinstance(more, dict):
+            yield from mismatches(root, more, part, f'{where}.{name}')
+
+
 def mismatches(root, schema, value, where):
     schema = resolve(root, schema)
-    for word in ('anyOf', 'oneOf'):
-        if word in schema and not any(not list(mismatches(root, s, value, where)) for s in schema[word]):
-            yield f'{where}: fits none of {word}'
+    yield from combined(root, schema, value, where)
     wanted = schema.get('type')
     if wanted and not any(has_type(value, t) for t in ([wanted] if isinstance(wanted, str) else wanted)):
         yield f'{where}: {value!r} is not of type {wanted}'
         return
     if 'enum' in schema and value not in schema['enum']:
         yield f'{where}: {value!r} is not among {schema["enum"]}'
+    yield from out_of_range(schema, value, where)
     if isinstance(value, dict):
-        for name in schema.get('required', []):
-            if name not in value:
-                yield f'{where}: {name} is missing'
-        for name, part in value.items():
-            known = schema.get('properties')
-            if known is not None and name in known:
-                yield from mismatches(root, known[name], part, f'{where}.{name}')
-            elif known is not None and 'additionalProperties' not in schema:
-                yield f'{where}: {name} is not described'
+        yield from members(root, schema, value, where)
     if isinstance(value, list) and 'items' in schema:
         for i, part in enumerate(value):
             yield from mismatches(root, schema['items'], part, f'{where}[{i}]')

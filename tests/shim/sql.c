@@ -76,9 +76,11 @@ static const struct query **slot_of(struct connection *c, const char *name)
 static const char *topic_of(const char *query, bool handed)
 {
     static const char *const topics[][2] = {
-        {"settle_delivered", "settle"},    {"receipts", "receipt"},      {"receipts_free", "receipt"},
-        {"receipts_doubt", "doubt"},       {"op_cancel", "operate"},     {"op_reschedule", "operate"},
-        {"op_retry", "operate"},           {"bulk_apply", "operate"},    {"instance_heartbeat", "heartbeat"},
+        {"settle_delivered", "settle"},    {"receipts", "receipt"},
+        {"receipts_free", "receipt"},      {"receipts_doubt", "doubt"},
+        {"op_cancel", "operate"},          {"op_reschedule", "operate"},
+        {"op_retry", "operate"},           {"op_fail", "operate"},
+        {"bulk_apply", "operate"},         {"instance_heartbeat", "heartbeat"},
         {"instance_register", "register"}, {"op_cancel_key", "operate"},
     };
     if (strcmp(query, "settle_other") == 0)

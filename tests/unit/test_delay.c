@@ -177,7 +177,7 @@ static void test_absolute(void **state)
     struct err e = {0};
     struct kind_case seconds = {.kind = 'T', .raw = "\0\0\0\0\x6b\x02\xa4\x85", .len = 8};
     assert_int_equal(read_one("x-opt-delivery-time", &seconds, &d, &e), 0);
-    assert_true(d.due_ms == INT64_C(0x6b02a485) * 1000);
+    assert_true(d.due_ms == INT64_C(0x6b02a485) * 1000 + 999); /* never early, whatever was cut off */
     struct kind_case far = {.kind = 'T', .raw = "\xff\xff\xff\xff\xff\xff\xff\xff", .len = 8};
     assert_int_equal(read_one("x-opt-delivery-time", &far, &d, &e), -1);
     struct kind_case text = {.kind = 'S', .raw = "tomorrow", .len = 8};

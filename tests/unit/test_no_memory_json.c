@@ -8,6 +8,8 @@
 
 static const char *const allow[] = {"*"};
 static const struct accept_rules rules = {
+    .intake_exchange = "postdate",
+    .intake_queue = "postdate.intake",
     .delivery_exchange = "postdate.delivery",
     .allow = allow,
     .allow_count = 1,
