@@ -32,6 +32,7 @@ class Promises:
     together = 'cluster'
     vhosts = 0
     weight = 250
+    time_limit_s = 300  # a node may take a minute to boot where much else runs
     gateways = 2
 
     @classmethod
@@ -124,9 +125,11 @@ class Promises:
     def test_rolling_restart(self):
         traffic = self.traffic()
         messages = traffic.schedule(150, 1, 15)
+        late = traffic.schedule(50, 20, 60, prefix='late')
         for node in range(3):
             self.cluster.restart_app(node)
-        traffic.cancel(dict(list(messages.items())[::5]))
+            traffic.cancel(dict(list(messages.items())[node::7]))
+            traffic.cancel(dict(list(late.items())[node::3]))
         self.finish(traffic)
 
 
