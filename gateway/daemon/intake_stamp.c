@@ -5,7 +5,7 @@
  * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as
  * if it had waited may as well be new, and a clock have been set, or a machine have stood still, since the
  * last probe. So before such a stamp is believed the broker is asked again, by a connection made for that:
- * after the message came, and not more than once a second. */
+ * after the message came, and not more than ten times a second. */
 #include "core/clock.h"
 #include "core/stamp.h"
 #include "core/wire.h"
@@ -19,7 +19,7 @@
 #define PROBE_WAIT_MS 2000
 #define PROBE_ARENA (256u * 1024)
 #define READ_LATE_MS 100
-#define PROBE_VALID_MS 1000
+#define PROBE_VALID_MS 100
 
 /* The database's clock, rounded down, or up. */
 static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *e)

@@ -56,8 +56,8 @@ class Stalled(LiveTest):
         dead = Queue(p, 'dead')
         if not warm:
             dead.suspend()
-            return p, p.gateway(POSTDATE_LOG_LEVEL='debug'), dead
-        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
+            return p, p.gateway(), dead
+        g = p.gateway()
         p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
         self.assertEqual(dead.client.wait_get('dead').body, b'first')
         wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')
@@ -74,7 +74,7 @@ class Stalled(LiveTest):
         self.assertLess(now_ms() - at, 3000 * harness.SLOWNESS)
         there = dead.bodies()
         self.assertEqual(sorted(set(there)), sorted(bodies))
-        self.assertLessEqual(len(there) - len(bodies), doubted, there)
+        self.assertLessEqual(len(there) - len(bodies), doubted, [b[:20] for b in there])
 
     def stall(self, stalled, seconds, what='', warm=True, key="'dead'", doubted=0):
         p, g, dead = self.place_with(warm)
@@ -96,9 +96,6 @@ class Stalled(LiveTest):
         self.assertEqual(len(g.lines_with('confirms nothing')), 1, g.log())
         g.wait_log('confirms everything again')
 
-    def test_a_hundred_routing_keys_to_a_queue_that_stands_still_delay_no_other(self):
-        self.stall(100, 5, ', each with a routing key of its own', key="'dead.' || i")
-
     def test_the_first_publish_of_a_channel_to_a_queue_that_stands_still_delays_no_other(self):
         """RabbitMQ holds up the whole channel then, for a minute."""
         self.stall(100, 5, ' since before the start', warm=False, doubted=40)  # what the channel had in flight
@@ -110,12 +107,8 @@ class Stalled(LiveTest):
         for i in range(6):
             p.psql(f"select postdate.schedule('dead', repeat(chr({65 + i}), 2000000), '0 s', exchange => '')")
         given_back = "select count(*) from postdate.message where owner is null and state = 'claimed' and error like 'RabbitMQ has not confirmed%'"
-        try:
-            wait_until(lambda: int(p.value(given_back)) > 0, 10, 'some to be given back')
-        except AssertionError:
-            print(p.psql("select state, owner, error, length(body), due, next_at, now() from postdate.message"))
-            raise
+        wait_until(lambda: int(p.value(given_back)) > 0, 10, 'some to be given back')
         p.psql("select postdate.schedule('other', 'x', '0 s', exchange => '')")
         p.client().queue('other')
         wait_until(lambda: p.value("select state from postdate.message where routing_key = 'other'") == 'delivered', 10, 'another to be delivered')
-        self.goes_on(p, dead, bodies, 1)
+        self.goes_on(p, dead, bodies, 1, doubted=1)  # the one that found out whether it still stands still

@@ -64,5 +64,5 @@ class OrdinaryUser(LiveTest):
             shutil.copy(os.path.join(harness.BIN_DIR, name), os.path.join(home, 'build'))
         for name in ('tools', 'plugins-config'):
             shutil.copytree(os.path.join(harness.ROOT, name), os.path.join(home, name))
-        for name in ('live', 'chaos'):  # run.py loads all tests to find one, and some use the chaos suite's parts
+        for name in ('live', 'chaos', 'clocks'):  # run.py loads all tests to find one, and some use the chaos suite's parts
             shutil.copytree(os.path.join(harness.ROOT, 'tests', name), os.path.join(home, 'tests', name))
