@@ -102,7 +102,8 @@ int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, str
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e);
-/* Several at once (1 or more), with that prefetch each. Of more than one, a refusal comes with the next event. */
+/* Several at once (1 or more), with that prefetch each. Of more than one, a refusal comes with the next
+ * event. */
 struct broker_consumer {
     const char *queue, *tag;
 };

@@ -248,9 +248,9 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
 }
 
 /* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to
- * deliver to the first, for that may keep it busy for seconds. Of several none is confirmed: deliveries to the
- * first would come before the answer for the last, and fill the memory while it is waited for. What is wrong
- * with one of them closes the channel, and broker_next_event says so. */
+ * deliver to the first, for that may keep it busy for seconds. Of several none is confirmed: deliveries to
+ * the first would come before the answer for the last, and fill the memory while it is waited for. What is
+ * wrong with one of them closes the channel, and broker_next_event says so. */
 static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
                           uint16_t prefetch, struct err *e)
 {

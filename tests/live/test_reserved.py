@@ -39,4 +39,4 @@ class Reserved(LiveTest):
         for exchange in ('orders', 'postdate.delivery'):
             c.publish('k', b'fine', {'x-postdate-exchange': exchange})
         self.assertEqual(c.wait_get('q').body, b'fine')
-        self.assertEqual(p.value('select count(*) from postdate.messages'), '3')
+        wait_until(lambda: p.value('select count(*) from postdate.messages') == '3', 10, 'both of them to be stored')
