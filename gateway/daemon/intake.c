@@ -64,10 +64,14 @@ static int connect_both(struct intake *in, struct err *e)
     return -1;
 }
 
-/* What is not acknowledged comes back by itself. */
+/* What is not acknowledged comes back by itself. At a stop the broker is to have read the last
+ * acknowledgements: a socket that is closed with deliveries unread may take them along. */
 static void disconnect_broker(struct intake *in)
 {
-    broker_drop(in->broker);
+    if (gateway_stopping(in->gateway, STOP_INTAKE))
+        broker_close(in->broker);
+    else
+        broker_drop(in->broker);
     in->broker = NULL;
     intake_aside_clear(in);
 }

@@ -41,22 +41,19 @@ class Stalled(LiveTest):
         p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'5000,{5000 + 1000 * seconds}').result()
         return inbox, what, count
 
-    def late_ms(self, stream, doubted=0):
+    def late_ms(self, stream):
         inbox, what, count = stream
         r = inbox.result()
         print(f'note stalled: {what}: {count} messages to another queue: at most {r["max_ms"]:.1f} ms late, p99 {r["p99_ms"]:.1f} ms, p50 {r["p50_ms"]:.1f} ms',
               flush=True)
         self.assertEqual((r['missing'], r['early']), (0, 0), r)
-        self.assertLessEqual(r['duplicates'], doubted, r)
+        self.assertEqual(r['duplicates'], 0, r)
         return r['max_ms']
 
-    def place_with(self, warm=True):
-        """A place, and a queue that stands still. warm: the gateway's channel has published to it before."""
+    def place_with(self):
+        """A place, and a queue that stands still, to which the gateway's channel has published before."""
         p = self.place()
         dead = Queue(p, 'dead')
-        if not warm:
-            dead.suspend()
-            return p, p.gateway(), dead
         g = p.gateway()
         p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
         self.assertEqual(dead.client.wait_get('dead').body, b'first')
@@ -76,14 +73,12 @@ class Stalled(LiveTest):
         self.assertEqual(sorted(set(there)), sorted(bodies))
         self.assertLessEqual(len(there) - len(bodies), doubted, [b[:20] for b in there])
 
-    def stall(self, stalled, seconds, what='', warm=True, key="'dead'", doubted=0):
-        p, g, dead = self.place_with(warm)
-        dead.client.channel.queue_bind('dead', 'postdate.delivery', 'dead.#')
-        exchange = "''" if key == "'dead'" else 'null'
-        p.psql(f"select postdate.schedule({key}, i::text, '6 s', exchange => {exchange}) from generate_series(1, {stalled}) i")
-        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still{what}', seconds), doubted)
-        self.goes_on(p, dead, [str(i + 1).encode() for i in range(stalled)], 300 * seconds, doubted)
-        self.assertLess(late, 1000 * harness.SLOWNESS)
+    def stall(self, stalled, seconds):
+        p, g, dead = self.place_with()
+        p.psql(f"select postdate.schedule('dead', i::text, '6 s', exchange => '') from generate_series(1, {stalled}) i")
+        late = self.late_ms(self.stream(p, f'{stalled} to a queue that stands still', seconds))
+        self.goes_on(p, dead, [str(i + 1).encode() for i in range(stalled)], 300 * seconds)
+        self.assertLess(late, 3000 * harness.SLOWNESS)  # for as long as the queue stood still, it was
         return g
 
     def test_one_message_to_a_queue_that_stands_still_delays_no_other(self):
@@ -95,10 +90,6 @@ class Stalled(LiveTest):
         g = self.stall(100, 5)
         self.assertEqual(len(g.lines_with('confirms nothing')), 1, g.log())
         g.wait_log('confirms everything again')
-
-    def test_the_first_publish_of_a_channel_to_a_queue_that_stands_still_delays_no_other(self):
-        """RabbitMQ holds up the whole channel then, for a minute."""
-        self.stall(100, 5, ' since before the start', warm=False, doubted=40)  # what the channel had in flight
 
     def test_what_waits_for_its_confirm_does_not_fill_the_memory(self):
         """Its row is given back, in doubt; the confirm that comes later settles it all the same."""
