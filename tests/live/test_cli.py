@@ -233,7 +233,7 @@ class Batch(CliTest):
             session.run('lock table postdate.message in share mode')
             done.stdin.write(''.join(lines[5000:]).encode())
             done.stdin.close()
-            waits = "select pid from pg_stat_activity where application_name = 'postdate' and wait_event_type = 'Lock'"
+            waits = f"select pid from pg_stat_activity where application_name = 'postdate' and wait_event_type = 'Lock' and datname = '{p.database}'"
             pid = wait_until(lambda: p.psql(waits), 20, 'the second chunk to wait')[0][0]
             p.psql(f'select pg_terminate_backend({pid})')
             rc = done.wait(30)
