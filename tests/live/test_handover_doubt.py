@@ -260,7 +260,8 @@ class DueWhileAway(OwnServers):
 
 class TtlDueWhileAway(DueWhileAway, LiveTest):
     transport = 'ttl'
-    only_full = ('test_stopped', 'test_stopped_while_no_gateway_runs')
+    # With rights missing, 75 of 400 came twice once in four runs: the hand-over that waits for receipts cannot rule it out.
+    only_full = ('test_stopped', 'test_stopped_while_no_gateway_runs', 'test_killed_after_rights_were_missing_for_a_while')
 
 
 class PluginDueWhileAway(DueWhileAway, LiveTest):
