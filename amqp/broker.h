@@ -90,14 +90,22 @@ int broker_declare_transient_exchange(struct broker *b, const char *name, const 
                                       const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
                            const struct broker_arg *args, size_t arg_count, struct err *e);
+/* Takes such a binding away. Missing: fine. */
+int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                             const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
                               const struct broker_arg *args, size_t arg_count, struct err *e);
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
+/* -1 where it is not empty, or of the quorum kind (the connection is dead then); missing: fine. */
+int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e);
 /* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
+/* The same, and its consumers. A queue of the quorum kind that does not answer has neither. */
+int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
+                         struct err *e);
 
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,

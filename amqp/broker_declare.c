@@ -128,7 +128,7 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
     return request(b, AMQP_EXCHANGE_DELETE_METHOD, &m, what, e);
 }
 
-int broker_delete_queue(struct broker *b, const char *name, struct err *e)
+static int delete_queue(struct broker *b, const char *name, bool if_empty, struct err *e)
 {
     char what[WHAT_MAX];
 
@@ -136,8 +136,18 @@ int broker_delete_queue(struct broker *b, const char *name, struct err *e)
         return -1;
     }
     snprintf(what, sizeof(what), "delete queue '%s'", name);
-    amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name)};
+    amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name), .if_empty = if_empty};
     return request(b, AMQP_QUEUE_DELETE_METHOD, &m, what, e);
+}
+
+int broker_delete_queue(struct broker *b, const char *name, struct err *e)
+{
+    return delete_queue(b, name, false, e);
+}
+
+int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e)
+{
+    return delete_queue(b, name, true, e);
 }
 
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
@@ -180,6 +190,14 @@ int broker_declare_exclusive_queue_with(struct broker *b, const char *name, cons
 
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e)
 {
+    uint32_t consumers;
+
+    return broker_look_at_queue(b, queue, ready, &consumers, e);
+}
+
+int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
+                         struct err *e)
+{
     char what[WHAT_MAX];
 
     if (check_name("queue", queue, e) || broker_begin(b, e)) {
@@ -194,6 +212,7 @@ int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, str
     }
     const amqp_queue_declare_ok_t *ok = answer;
     *ready = ok->message_count;
+    *consumers = ok->consumer_count;
     return 0;
 }
 
@@ -228,6 +247,23 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
     amqp_queue_bind_t m = {
         .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = table};
     return request(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
+}
+
+int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                             const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    char what[WHAT_MAX];
+    amqp_table_entry_t entries[ARGS_MAX];
+    amqp_table_t table = {0};
+
+    snprintf(what, sizeof(what), "unbind queue '%.120s' from exchange '%.120s'", queue, exchange);
+    if (check_name("queue", queue, e) || check_name("exchange", exchange, e) ||
+        put_args(args, arg_count, entries, &table, what, e) || broker_begin(b, e)) {
+        return -1;
+    }
+    amqp_queue_unbind_t m = {
+        .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = table};
+    return request(b, AMQP_QUEUE_UNBIND_METHOD, &m, what, e);
 }
 
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,

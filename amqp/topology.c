@@ -23,6 +23,7 @@
 
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
+#define DELIVERY_LIMIT_EXIT 2000000000
 
 /* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
  * `older` of them are what it had before. */
@@ -48,16 +49,6 @@ static int declare_plan(struct broker *b, const struct plan *q, struct err *e)
     }
     err_clear(e);
     return 1;
-}
-
-static int declare_quorum_queue(struct broker *b, const char *name, struct err *e)
-{
-    const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-    };
-
-    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
 }
 
 static int declare_intake_queue(struct broker *b, const char *name, const char *expired_queue, struct err *e)
@@ -137,31 +128,15 @@ int topology_declare_queue(struct broker *b, const struct topology *t, const cha
     return declare_rejected_queue(b, name, e);
 }
 
-int topology_declare_unrouted(struct broker *b, struct err *e)
+int topology_declare_exit(struct broker *b, struct err *e)
 {
-    static const struct broker_arg early[] = {{.name = "x-queue-type", .text = "classic"}};
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "quorum"},
+        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_EXIT},
+        {.name = "x-overflow", .text = "reject-publish"},
+    };
 
-    return declare_quorum_queue(b, TOPOLOGY_UNROUTED, e) ||
-                   broker_declare_queue(b, TOPOLOGY_UNROUTED_EARLY, early, 1, e) ||
-                   broker_declare_exchange(b, TOPOLOGY_UNROUTED, "fanout", e) ||
-                   broker_bind_queue(b, TOPOLOGY_UNROUTED_EARLY, TOPOLOGY_UNROUTED, "", e) ||
-                   broker_bind_queue(b, TOPOLOGY_UNROUTED, TOPOLOGY_UNROUTED, "", e)
-               ? -1
-               : 0;
-}
-
-int topology_declare_receipts(struct broker *b, struct err *e)
-{
-    static const struct broker_arg args[] = {{.name = "x-single-active-consumer", .flag = true}};
-
-    if (broker_declare_queue(b, TOPOLOGY_RECEIPT_QUEUE, args, 1, e) == 0) {
-        return 0;
-    }
-    if (e->kind != ERR_CONFIG) {
-        return -1;
-    }
-    err_clear(e);
-    return broker_reopen(b, e) || broker_declare_queue(b, TOPOLOGY_RECEIPT_QUEUE, NULL, 0, e) ? -1 : 0;
+    return broker_declare_queue(b, TOPOLOGY_EXIT_QUEUE, args, sizeof(args) / sizeof(args[0]), e);
 }
 
 /* -1, or 0 with its name noted where it is an older one. */

@@ -9,9 +9,12 @@
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
-#define TOPOLOGY_RECEIPT_QUEUE "postdate.receipts"
-#define TOPOLOGY_UNROUTED "postdate.unrouted" /* a fanout exchange, and a queue that is bound to it */
-#define TOPOLOGY_UNROUTED_EARLY "postdate.unrouted.early" /* another queue that is bound to it */
+#define TOPOLOGY_EXIT_QUEUE "postdate.exit"
+/* What earlier releases declared. */
+#define TOPOLOGY_OLD_RECEIPT_QUEUE "postdate.receipts" /* copies of what RabbitMQ delivered itself */
+#define TOPOLOGY_OLD_UNROUTED                                                                                \
+    "postdate.unrouted" /* an exchange, and a queue with what it could not deliver */
+#define TOPOLOGY_OLD_UNROUTED_EARLY "postdate.unrouted.early" /* another such queue */
 
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
@@ -36,14 +39,7 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
  * thread that reads it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
 
-/* TOPOLOGY_RECEIPT_QUEUE. One of its consumers gets all of it, the others wait for their turn
- * (https://www.rabbitmq.com/docs/consumers#single-active-consumer, RabbitMQ 3.8):
- * gateway/daemon/receipt_mark.h says why. A queue that was declared otherwise is used as it is. */
-int topology_declare_receipts(struct broker *b, struct err *e);
-
-/* What the broker waited with and found no way for goes to that exchange (transport.h) and is read by the
- * gateway. Two queues get it: a quorum queue, which is safe as soon as it has taken something, and a classic
- * one, which takes something as soon as a broker starts, while quorum queues have no leader yet. */
-int topology_declare_unrouted(struct broker *b, struct err *e);
+/* TOPOLOGY_EXIT_QUEUE: what RabbitMQ waited with, until a gateway takes it. */
+int topology_declare_exit(struct broker *b, struct err *e);
 
 #endif

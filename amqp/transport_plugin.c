@@ -13,25 +13,15 @@ static int plugin_declare(struct broker *b, const struct transport_options *o, s
 
     return transport_check_window(&transport_plugin, o, e) ||
                    broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e) ||
-                   transport_declare_route(b, o, e)
+                   transport_bind_exit(b, EXCHANGE, e)
                ? -1
                : 0;
 }
 
-static int plugin_bind_receipts(struct broker *b, const struct transport_options *o, struct err *e)
+static int plugin_address(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
+                          struct buf *headers, struct err *e)
 {
-    return transport_bind_receipts(b, EXCHANGE, o, e);
-}
-
-static int plugin_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
-{
-    return transport_bind_exit(b, delivery_exchange, e);
-}
-
-static int plugin_address(const struct transport_options *o, int64_t delay_ms, struct bytes delivery_exchange,
-                          struct bytes *exchange, struct buf *headers, struct err *e)
-{
-    if (transport_put_target(&transport_plugin, o, delay_ms, delivery_exchange, headers, e)) {
+    if (transport_check_delay(&transport_plugin, o, delay_ms, e)) {
         return -1;
     }
     wire_put_int64(headers, bytes_of_str("x-delay"), delay_ms);
@@ -44,8 +34,6 @@ const struct transport transport_plugin = {
     .max_delay_ms = MAX_DELAY_MS,
     .grain_ms = 1,
     .declare = plugin_declare,
-    .bind_receipts = plugin_bind_receipts,
-    .bind_target = plugin_bind_target,
     .address = plugin_address,
     .count = NULL,
 };

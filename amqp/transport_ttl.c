@@ -1,19 +1,17 @@
 /* The broker waits on a ladder of TTL queues (core/ladder.h): any RabbitMQ from 3.10 on, no plugin.
  *
- *   level 4 ──▶ rung d=1..15 ─┐ expired                     x-postdate-exchange ┌─▶ delivery exchange
- *      │ d=0                  ▼                                                 │
- *      └────────────────▶ level 3 ──▶ … level 0 ──▶ rung ──▶ postdate.ttl.exit ─┼─▶ …
- *                                                                               └─▶ receipt queue
- * (everything), postdate.route (transport_exit.c)
+ *   level 4 ──▶ rung d=1..15 ─┐ expired
+ *      │ d=0                  ▼
+ *      └────────────────▶ level 3 ──▶ … level 0 ──▶ rung ──▶ postdate.ttl.exit ──▶ postdate.exit
  *
  * Levels are headers exchanges: level k looks at the header x-postdate-l<k> only, so that routing key, CC and
  * body travel untouched (dead-lettering keeps them as long as x-dead-letter-routing-key is not set). A
  * message enters at its highest digit that is not 0.
  *
  * A digit 0 passes on by a binding, not by an alternate exchange: if somebody deletes a rung, its messages
- * get lost here, which the missing receipt brings to light, instead of being delivered early, which nothing
- * could repair. For the same reason rungs have x-overflow=reject-publish: under a policy with max-length the
- * default would push the oldest message out, early, through the dead-letter exchange. */
+ * get lost here, and are claimed again when they do not come out, instead of coming out early. For the same
+ * reason rungs have x-overflow=reject-publish: under a policy with max-length the default would push the
+ * oldest message out, early, through the dead-letter exchange. */
 #include "amqp/transport_internal.h"
 #include "core/ladder.h"
 #include "core/wire.h"
@@ -76,7 +74,7 @@ static int declare_level(struct broker *b, int level, struct err *e)
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_declare_route(b, o, e)) {
+        transport_bind_exit(b, EXIT, e)) {
         return -1;
     }
     /* From below: nothing that comes down ever finds its next step missing. */
@@ -88,22 +86,12 @@ static int ttl_declare(struct broker *b, const struct transport_options *o, stru
     return 0;
 }
 
-static int ttl_bind_receipts(struct broker *b, const struct transport_options *o, struct err *e)
-{
-    return transport_bind_receipts(b, EXIT, o, e);
-}
-
-static int ttl_bind_target(struct broker *b, struct bytes delivery_exchange, struct err *e)
-{
-    return transport_bind_exit(b, delivery_exchange, e);
-}
-
-static int ttl_address(const struct transport_options *o, int64_t delay_ms, struct bytes delivery_exchange,
-                       struct bytes *exchange, struct buf *headers, struct err *e)
+static int ttl_address(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
+                       struct buf *headers, struct err *e)
 {
     int digits[LADDER_LEVELS_MAX];
 
-    if (transport_put_target(&transport_ttl, o, delay_ms, delivery_exchange, headers, e)) {
+    if (transport_check_delay(&transport_ttl, o, delay_ms, e)) {
         return -1;
     }
     int used = ladder_digits(delay_ms, digits);
@@ -136,8 +124,6 @@ const struct transport transport_ttl = {
     .max_delay_ms = LADDER_MAX_DELAY_MS,
     .grain_ms = LADDER_GRAIN_MS,
     .declare = ttl_declare,
-    .bind_receipts = ttl_bind_receipts,
-    .bind_target = ttl_bind_target,
     .address = ttl_address,
     .count = ttl_count,
 };

@@ -202,3 +202,9 @@ struct accept_rules config_accept_rules(const struct config *c)
         .broker_stamps = false, /* the intake finds out */
     };
 }
+
+int64_t config_least_ahead_ms(const struct config *c)
+{
+    int64_t least_ms = 2 * c->delivery.lead_ms;
+    return c->handover.min_ahead_ms > least_ms ? c->handover.min_ahead_ms : least_ms;
+}

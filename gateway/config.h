@@ -43,7 +43,6 @@ struct config {
         enum config_what what;
         int64_t min_ahead_ms, window_ms, max_messages, grace_ms;
         enum config_feeder feeder;
-        bool receipts;
     } handover;
     struct {
         int64_t attempts, first_ms, max_ms;
@@ -87,5 +86,8 @@ void config_print_sample(FILE *out);
 
 /* The rules for accept_message, pointing into c. */
 struct accept_rules config_accept_rules(const struct config *c);
+/* What is due sooner than so many ms from now is not handed to the broker: handover.min_ahead, and at least
+ * twice delivery.lead, because the broker lets go that long before due. */
+int64_t config_least_ahead_ms(const struct config *c);
 
 #endif

@@ -114,10 +114,8 @@ const struct option option_table[] = {
      .help = "the broker holds at most this many at once"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
      .help = "who moves the window on: the gateway, or cron with `postdate feed`"},
-    {"handover", "receipts", OPTION_FLAG, "on", .choices = off_on, AT(handover.receipts),
-     .help = "check that the broker let go of what it held, and deliver what it lost"},
     {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
-     .help = "how long after the due time a missing receipt counts as lost"},
+     .help = "how long after its due time a message that the broker held and did not let go counts as lost"},
 
     {"retry", "attempts", OPTION_INTEGER, "20", 1, 1000000, AT(retry.attempts),
      .help = "a message that can't be routed is failed after this many attempts"},

@@ -1,7 +1,7 @@
 #include "sql/claim.h"
 
 #include "core/timestamp.h"
-#include "sql/pg_internal.h"
+#include "sql/settle_internal.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
@@ -26,6 +26,19 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     out->clock_us = pg_time_us(r, row, 13);
 }
 
+int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e)
+{
+    int n = PQntuples(r);
+    for (int i = 0; i < n; i++) {
+        struct claimed_row row;
+        read_row(r, i, &row);
+        if (!fn(ctx, &row))
+            return err_set(e, ERR_BUG, "out of memory for claimed messages");
+    }
+    return n;
+}
+
 int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
@@ -43,15 +56,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
     PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
     if (!r)
         return -1;
-    int n = PQntuples(r);
-    for (int i = 0; i < n; i++) {
-        struct claimed_row row;
-        read_row(r, i, &row);
-        if (!fn(ctx, &row)) {
-            n = err_set(e, ERR_BUG, "out of memory for claimed messages");
-            break;
-        }
-    }
+    int n = claim_rows(r, fn, ctx, e);
     PQclear(r);
     return n;
 }
@@ -60,40 +65,6 @@ int claim_due(struct pg *c, const struct claim_request *q,
 static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
 {
     return (struct due_range){now_ms - 2 * DAY_MS, now_ms + window_ms + DAY_MS};
-}
-
-static int handed_exchanges(struct pg *c, const struct due_range *days, int64_t most,
-                            void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
-{
-    struct pg_params p = {0};
-    pg_add_time(&p, days->from_ms);
-    pg_add_time(&p, days->to_ms - 1);
-    pg_add_int8(&p, most);
-    PGresult *r = pg_query(c, sql_query_handed_exchanges, &p, e);
-    int n = r ? PQntuples(r) : -1;
-    for (int i = 0; i < n; i++)
-        fn(ctx, pg_bytes(r, i, 0));
-    PQclear(r);
-    return n;
-}
-
-int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
-                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e)
-{
-    struct due_range left = handed_days(now_ms, window_ms), piece;
-    struct locked_days locked;
-    int n = handed_exchanges(c, &left, most, fn, ctx, e);
-    if (n >= 0 || !pg_is_locked_out(c))
-        return n;
-    if (locked_days_read(c, &locked, e) != 0)
-        return -1;
-    err_clear(e);
-    for (n = 0;
-         n >= 0 && locked_days_piece(&locked, &left, &piece);) { /* an exchange may come more than once */
-        int some = handed_exchanges(c, &piece, most, fn, ctx, e);
-        n = some < 0 ? -1 : n + some;
-    }
-    return n;
 }
 
 static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)

@@ -47,8 +47,7 @@ enum settle_kind {
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, for next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed, published again from next_at_ms on */
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
-    SETTLE_HANDED,   /* the broker waits with it; without a receipt it is claimed again from next_at_ms on */
-    SETTLE_HANDED_FINAL, /* the same without receipts: nothing more will be known of it */
+    SETTLE_HANDED,   /* the broker waits with it; what it loses is claimed again from next_at_ms on */
     SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
                         waiting room */
     SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
@@ -63,47 +62,23 @@ struct settle_item {
     const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
 };
 
-/* Settles items that `instance` owns (0: those that were in doubt and that nobody owns any more); others
- * (taken over meanwhile) are left alone without an error. One statement for what was delivered and one for
- * the rest. ERR_BUSY: somebody's lock was in the way; nothing was settled. Needs settle_setup. */
-int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e);
+/* Whose items they are. */
+struct settle_owner {
+    int32_t instance; /* 0: those that were in doubt and that nobody owns any more */
+    bool relayed; /* also those that the broker held: a gateway took them from the exit queue. Saying so twice
+                     does no harm, whatever became of them */
+};
+
+/* Settles those items that are the owner's still; others (taken over meanwhile) are left alone without an
+ * error. One statement for what was delivered and one for the rest. Returns how many were, or -1. ERR_BUSY:
+ * somebody's lock was in the way; nothing was settled. Needs settle_setup. */
+int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+               struct err *e);
 
 /* The same, for a batch in which somebody holds a row: settles those that are free, and tells which
- * (done[i]). The others are locked, or not this instance's any more. Never waits. */
-int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
-                struct err *e);
-
-/* Receipts: the broker let these go. Settles those that it held, with a synchronous commit. locked[i]:
- * somebody has that row locked, it is not settled yet. Waits for no lock longer than 50 ms. Needs
- * settle_receipts_setup. */
-int settle_receipts(struct pg *c, const struct message_id *ids, size_t count, bool *locked, struct err *e);
-/* The broker died without a proper stop: what it let go just before may be lost, though the receipt is here.
- * Those that it held (delivered: and those that a receipt settled) wait again, from now on, as in doubt;
- * what a gateway is publishing is left alone. why is kept as the error; *doubted: how many. locked[i]:
- * somebody has that row locked, it is as it was. Waits for no lock, and commits synchronously. */
-struct settle_doubt {
-    const struct message_id *ids;
-    size_t count;
-    bool delivered;
-    bool unrouted; /* instead: it said that there was no way for them. Whatever their receipts settled or will
-                      settle, they are scheduled again, from now on, and never handed over again; those that a
-                      gateway may have published as well are in doubt */
-    const char *why;
-};
-int settle_doubt(struct pg *c, const struct settle_doubt *q, bool *locked, size_t *doubted, struct err *e);
-
-/* Which of those due from from_due_ms to to_due_ms did receipts settle since since_ms (database ms), whoever
- * read them? At most most of them into out. Returns how many, or -1. */
-int settle_by_receipts(struct pg *c, int64_t from_due_ms, int64_t to_due_ms, int64_t since_ms,
-                       struct message_id *out, size_t most, struct err *e);
-/* A short lock_timeout, for the session of the receipts. Commits stay synchronous: a receipt is acknowledged
- * after them, and does not come again. */
-int settle_receipts_setup(struct pg *c, struct err *e);
-
-/* The delivery exchanges of what the broker holds now: calls fn for each, most of them at most. The name is
- * valid during the call. Returns how many, or -1. */
-int claim_handed_exchanges(struct pg *c, int64_t now_ms, int64_t window_ms, int64_t most,
-                           void (*fn)(void *ctx, struct bytes exchange), void *ctx, struct err *e);
+ * (done[i]). The others are locked, or not the owner's any more. Never waits. */
+int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+                bool *done, struct err *e);
 
 /* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked.
  */

@@ -184,6 +184,6 @@ int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_ha
         return -1;
     const struct due_range ahead = {now_ms + 2000, days.to_ms}, past = {days.from_ms, now_ms - grace_ms};
     return count_handed(c, &locked, ahead, most, &out->waiting, e) == 0
-               ? count_handed(c, &locked, past, most, &out->without_receipt, e)
+               ? count_handed(c, &locked, past, most, &out->overdue, e)
                : -1;
 }

@@ -77,7 +77,7 @@ int health_oldest_transaction(struct pg *c, struct health_open_transaction *out,
 /* How many messages the broker should hold (due later than in two seconds), and how many have had no receipt
  * for grace_ms; each counted up to most. */
 struct health_handed {
-    int64_t waiting, without_receipt;
+    int64_t waiting, overdue;
 };
 int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_handed *out, struct err *e);
 

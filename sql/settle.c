@@ -40,7 +40,7 @@ int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
     return 0;
 }
 
-static void add_owner(struct pg_params *p, int32_t instance)
+void pg_add_owner(struct pg_params *p, int32_t instance)
 {
     if (instance)
         pg_add_int4(p, instance);
@@ -74,7 +74,6 @@ static const char *state_of(const struct settle_item *item)
     case SETTLE_IN_DOUBT:
         return "claimed";
     case SETTLE_HANDED:
-    case SETTLE_HANDED_FINAL:
         return "handed";
     case SETTLE_WAIT:
     case SETTLE_PUT_BACK:
@@ -102,9 +101,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_null(&b->column[ERROR]);
     bool untried = item->kind == SETTLE_PUT_BACK || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
-    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HANDED_FINAL ? "f"
-                                                   : item->kind == SETTLE_HOLD       ? "h"
-                                                                                     : ""));
+    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : ""));
 }
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
@@ -122,41 +119,44 @@ static void batch_fill(struct batch *b, const struct settle_item *items, size_t 
             put_item(b, &items[i]);
 }
 
-static int batch_run(struct pg *c, const struct batch *b, int32_t instance, bool delivered, struct err *e)
+static int64_t batch_run(struct pg *c, const struct batch *b, const struct settle_owner *o, bool delivered,
+                         struct err *e)
 {
     struct pg_params p = {0};
     if (id_set_params(&b->ids, &p, e) != 0)
         return -1;
-    add_owner(&p, instance);
+    pg_add_owner(&p, o->instance);
     for (int i = 0; i < COLUMNS && !delivered; i++)
         pg_add_bytes(&p, buf_bytes(&b->column[i]));
+    pg_add_bool(&p, o->relayed);
     for (int i = 0; i < COLUMNS; i++)
         if (b->column[i].failed)
             return err_set(e, ERR_BUG, "out of memory while settling");
-    return pg_run(c, delivered ? sql_query_settle_delivered : sql_query_settle_other, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, delivered ? sql_query_settle_delivered : sql_query_settle_other, &p, e);
 }
 
-int settle(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, struct err *e)
+int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+               struct err *e)
 {
     struct batch b;
-    int rc = 0;
+    int64_t changed = 0;
     buf_init(&b.ids.array, SETTLE_ARRAY_MAX);
     for (int i = 0; i < COLUMNS; i++)
         buf_init(&b.column[i], SETTLE_ARRAY_MAX);
-    for (int delivered = 1; delivered >= 0 && rc == 0; delivered--) {
+    for (int delivered = 1; delivered >= 0 && changed >= 0; delivered--) {
         batch_fill(&b, items, count, delivered);
-        if (b.count > 0)
-            rc = batch_run(c, &b, instance, delivered, e);
+        int64_t n = b.count > 0 ? batch_run(c, &b, o, delivered, e) : 0;
+        changed = n < 0 ? -1 : changed + n;
     }
     buf_free(&b.ids.array);
     for (int i = 0; i < COLUMNS; i++)
         buf_free(&b.column[i]);
-    return rc;
+    return changed;
 }
 
 /* Locks what is free and marks it in done[]. */
-static int lock_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
-                     bool *done, struct err *e)
+static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                     size_t count, bool *done, struct err *e)
 {
     struct id_set set;
     struct pg_params p = {0};
@@ -167,7 +167,8 @@ static int lock_free(struct pg *c, int32_t instance, const struct settle_item *i
         id_set_add(&set, items[i].id);
     if (id_set_params(&set, &p, e) != 0)
         goto out;
-    add_owner(&p, instance);
+    pg_add_owner(&p, o->instance);
+    pg_add_bool(&p, o->relayed);
     r = pg_query(c, sql_query_settle_lock, &p, e);
     for (size_t i = 0; r && i < count; i++)
         done[i] = is_among(r, items[i].id);
@@ -177,19 +178,19 @@ out:
     return r ? 0 : -1;
 }
 
-static int settle_free_once(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
-                            bool *done, struct err *e)
+static int settle_free_once(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                            size_t count, bool *done, struct err *e)
 {
     struct settle_item *free_items = calloc(count, sizeof *free_items);
     size_t n = 0;
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
-    if (pg_begin(c, e) != 0 || lock_free(c, instance, items, count, done, e) != 0)
+    if (pg_begin(c, e) != 0 || lock_free(c, o, items, count, done, e) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++)
         if (done[i])
             free_items[n++] = items[i];
-    if (settle(c, instance, free_items, n, e) != 0 || pg_commit(c, e) != 0)
+    if (settle(c, o, free_items, n, e) < 0 || pg_commit(c, e) != 0)
         goto fail;
     free(free_items);
     return 0;
@@ -201,8 +202,8 @@ fail:
 }
 
 /* Those that are due in the piece. What is locked out there by now is left alone. */
-static int settle_piece(struct pg *c, int32_t instance, const struct settle_item *items, size_t count,
-                        const struct due_range *piece, bool *done, struct err *e)
+static int settle_piece(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                        size_t count, const struct due_range *piece, bool *done, struct err *e)
 {
     struct settle_item *some = calloc(count, sizeof *some);
     bool *some_done = calloc(count, sizeof *some_done);
@@ -212,7 +213,7 @@ static int settle_piece(struct pg *c, int32_t instance, const struct settle_item
         if (due_range_has(piece, message_id_due_ms(items[i].id)))
             some[n++] = items[i];
     if (rc == 0 && n > 0)
-        rc = settle_free_once(c, instance, some, n, some_done, e);
+        rc = settle_free_once(c, o, some, n, some_done, e);
     if (rc != 0 && pg_is_locked_out(c)) {
         err_clear(e);
         rc = 0;
@@ -226,12 +227,12 @@ static int settle_piece(struct pg *c, int32_t instance, const struct settle_item
     return rc;
 }
 
-int settle_free(struct pg *c, int32_t instance, const struct settle_item *items, size_t count, bool *done,
-                struct err *e)
+int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+                bool *done, struct err *e)
 {
     struct locked_days locked;
     struct due_range left = {INT64_MAX, INT64_MIN}, piece;
-    if (settle_free_once(c, instance, items, count, done, e) == 0)
+    if (settle_free_once(c, o, items, count, done, e) == 0)
         return 0;
     if (!pg_is_locked_out(c) || locked_days_read(c, &locked, e) != 0)
         return -1;
@@ -239,7 +240,7 @@ int settle_free(struct pg *c, int32_t instance, const struct settle_item *items,
     for (size_t i = 0; i < count; i++)
         due_range_add(&left, message_id_due_ms(items[i].id));
     while (locked_days_piece(&locked, &left, &piece))
-        if (settle_piece(c, instance, items, count, &piece, done, e) != 0)
+        if (settle_piece(c, o, items, count, &piece, done, e) != 0)
             return -1;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Shared by sql/settle.c and sql/settle_receipts.c. */
+/* Shared by claim.c, settle.c and relay.c. */
 #ifndef POSTDATE_SQL_SETTLE_INTERNAL_H
 #define POSTDATE_SQL_SETTLE_INTERNAL_H
 
@@ -23,7 +23,13 @@ int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e);
 /* Of these, as the first three parameters. The caller frees the array, also when it fails. */
 int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
                 struct err *e);
+/* 0: nobody. */
+void pg_add_owner(struct pg_params *p, int32_t instance);
 /* Is the id among the rows of r? */
 bool is_among(const PGresult *r, struct message_id id);
+
+/* Calls fn for each row of a claim. Returns how many, or -1 (ERR_BUG) when fn could not keep one. */
+int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e);
 
 #endif

@@ -33,7 +33,7 @@ static int count(struct feed *f)
     if (code != 0)
         return code;
     struct claim_waiting q = {.horizon_ms = f->horizon_ms,
-                              .floor_ms = f->now_ms + c->handover.min_ahead_ms,
+                              .floor_ms = f->now_ms + config_least_ahead_ms(c),
                               .accepted_ms = f->started_ms,
                               .most = c->handover.max_messages};
     f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;

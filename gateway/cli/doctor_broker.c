@@ -176,16 +176,11 @@ static void try_all(struct refusals *r)
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
     }
+    try_queue(r, TOPOLOGY_EXIT_QUEUE, true);
     if (c->handover.transport == TRANSPORT_TIMER)
         return;
-    try_queue(r, TOPOLOGY_RECEIPT_QUEUE, true);
     try_exchange(r, "postdate.delayed");
     try_exchange(r, "postdate.ttl.exit");
-    try_exchange(r, "postdate.route");
-    try_exchange(r, "postdate.open");
-    try_exchange(r, TOPOLOGY_UNROUTED);
-    try_queue(r, TOPOLOGY_UNROUTED, true);
-    try_queue(r, TOPOLOGY_UNROUTED_EARLY, true);
 }
 
 void doctor_check_permissions(struct doctor *d)
@@ -336,10 +331,10 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, TOPOLOGY_CONTROL_QUEUE, TOPOLOGY_RECEIPT_QUEUE,
-                                 TOPOLOGY_UNROUTED, TOPOLOGY_REJECTED_QUEUE};
-    static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.receipts",
-                                                  "broker.unrouted", "broker.rejected"};
+    const char *const names[] = {d->config->intake.queue, TOPOLOGY_CONTROL_QUEUE, TOPOLOGY_EXIT_QUEUE,
+                                 TOPOLOGY_REJECTED_QUEUE};
+    static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.exit",
+                                                  "broker.rejected"};
     const int count = sizeof names / sizeof names[0];
     for (int i = 0; i < count; i++) {
         struct inspect_queue q;
@@ -349,7 +344,7 @@ void doctor_check_queues(struct doctor *d)
             return;
         }
         if (!q.exists)
-            continue; /* broker.topology has told; receipts are only declared where they are wanted */
+            continue; /* broker.topology has told */
         if (i == count - 1)
             report_rejected(d, &q);
         else

@@ -181,15 +181,13 @@ void doctor_check_transport(struct doctor *d)
     }
 }
 
-static void report_without_receipt(struct doctor *d, int64_t count)
+static void report_handed_overdue(struct doctor *d, int64_t count)
 {
-    doctor_report(d, FINDING_WARN, "handover.receipts",
-                  "%" PRId64 " handed messages have no receipt %" PRId64
+    doctor_report(d, FINDING_WARN, "handover.overdue",
+                  "%" PRId64 " handed messages have not come out %" PRId64
                   " s after their time and a grace of as much",
                   count, d->config->handover.grace_ms / 1000);
-    doctor_remedy(d, d->config->handover.receipts
-                         ? "a running gateway publishes them; if it does not, see its log"
-                         : "handover.receipts = on");
+    doctor_remedy(d, "a running gateway publishes them; if it does not, see its log");
 }
 
 /* Held by the broker by our books, and by its own: less there means that it lost some. */
@@ -216,9 +214,8 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
         doctor_report(d, FINDING_WARN, "handover.messages",
                       "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
                       waiting);
-        doctor_remedy(
-            d, "the missing ones are published by a gateway when they are due (receipts); look for who "
-               "purged or deleted queues postdate.ttl.*");
+        doctor_remedy(d, "the missing ones are published by a gateway when they are overdue; look for who "
+                         "purged or deleted queues postdate.ttl.*");
         return;
     }
     doctor_report(d, FINDING_OK, "handover.messages",
@@ -235,8 +232,8 @@ void doctor_check_handed(struct doctor *d)
         return;
     }
     compare_ladder(d, &h);
-    if (h.without_receipt > 0)
-        report_without_receipt(d, h.without_receipt);
+    if (h.overdue > 0)
+        report_handed_overdue(d, h.overdue);
     if (c->handover.transport != TRANSPORT_TIMER && c->handover.feeder == FEEDER_CRON) {
         int64_t fed_ms;
         if (claim_fed_until(d->pg, &fed_ms, &e) == 0 && (!d->has_status || fed_ms < d->status.now_ms)) {

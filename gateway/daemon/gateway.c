@@ -1,6 +1,5 @@
 #include "gateway/daemon/gateway.h"
 
-#include "amqp/topology.h"
 #include "core/backoff.h"
 #include "core/random.h"
 #include "gateway/log.h"
@@ -26,12 +25,20 @@ bool gateway_now_ms(struct gateway *g, int64_t *out_ms)
     return ready;
 }
 
+/* How long this machine has been suspended, ever. */
+static int64_t suspended_ms(void)
+{
+    return clock_boottime_ms() - clock_monotonic_ms();
+}
+
 #define SAID_JUMP_NS INT64_C(1000000000)
 
 void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind)
 {
     pthread_mutex_lock(&g->clock_lock);
     int64_t jump_ns = kind == CLOCK_ASKED ? db_clock_sample(&g->clock, a) : db_clock_check(&g->clock, a);
+    if (kind == CLOCK_ASKED)
+        g->suspended_ms = suspended_ms();
     pthread_mutex_unlock(&g->clock_lock);
     if (jump_ns > 0) /* perhaps it was us who stood still: then the lease ran on without us */
         tenure_shorten(&g->tenure, jump_ns / 1000000 + 1);
@@ -45,6 +52,17 @@ void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum
             jump_ns / 1000000);
     else if (jump_ns <= -SAID_JUMP_NS)
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
+}
+
+int64_t gateway_latest_ms(struct gateway *g)
+{
+    int64_t now_ms = INT64_MAX;
+    pthread_mutex_lock(&g->clock_lock);
+    if (db_clock_ready(&g->clock))
+        now_ms =
+            db_clock_now_ns(&g->clock, clock_monotonic_ns()) / 1000000 + suspended_ms() - g->suspended_ms;
+    pthread_mutex_unlock(&g->clock_lock);
+    return now_ms;
 }
 
 static void count_lateness(struct gateway *g, const struct held *h)
@@ -61,19 +79,31 @@ void gateway_end_instance(struct gateway *g)
     wake_ring(&g->housekeeper_wake);
 }
 
+/* The row's next attempt is when it would be rescued. And what is delivered may wait long for the database,
+ * without its content. */
+static struct held *settle_relayed(struct gateway *g, struct held *h)
+{
+    relay_book_settling(&g->relay.book, h->message.id);
+    if (h->outcome == SETTLE_PUT_BACK) {
+        h->outcome = SETTLE_WAIT;
+        h->next_at_ms = h->at_ms;
+    }
+    return h->outcome == SETTLE_DELIVERED ? held_without_content(h) : h;
+}
+
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
 {
-    static const int counted[] = {
-        [SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
-        [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
-        [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HANDED_FINAL] = METRIC_HANDED,
-        [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_WAIT] = METRIC_COUNT,
-        [SETTLE_PUT_BACK] = METRIC_COUNT};
+    static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
+                                  [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
+                                  [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HOLD] = METRIC_COUNT,
+                                  [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_PUT_BACK] = METRIC_COUNT};
     if (counted[outcome] != METRIC_COUNT)
         metrics_add(&g->metrics, (enum metric)counted[outcome], 1);
     if (outcome == SETTLE_DELIVERED)
         count_lateness(g, h);
     h->outcome = outcome;
+    if (h->relayed)
+        h = settle_relayed(g, h);
     outcomes_put(&g->outcomes, h);
 }
 
@@ -83,15 +113,14 @@ int64_t gateway_retry_ms(const struct gateway *g, int attempts)
                             g->config->retry.max_ms, random_u32());
 }
 
-#define MARK_VALID_MS 5000
+#define MARK_VALID_MS 10000
 
 int64_t gateway_rescue_before_ms(struct gateway *g)
 {
-    int64_t grace_ms = g->config->handover.grace_ms;
-    int64_t marked_ms = atomic_load(&g->receipts_marked_ms);
-    if (marked_ms == 0 || clock_monotonic_ms() - marked_ms > MARK_VALID_MS)
+    int64_t known_ms = atomic_load(&g->relay.rescue_known_ms);
+    if (known_ms == 0 || clock_monotonic_ms() - known_ms > MARK_VALID_MS)
         return 0;
-    return atomic_load(&g->receipts_mark_ms) - grace_ms;
+    return atomic_load(&g->relay.rescue_before_ms) - g->config->handover.grace_ms;
 }
 
 const char *gateway_transport_name(const struct gateway *g)
@@ -104,7 +133,5 @@ struct transport_options gateway_transport_options(const struct gateway *g)
 {
     /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.
      */
-    return (struct transport_options){.receipt_queue =
-                                          g->config->handover.receipts ? TOPOLOGY_RECEIPT_QUEUE : NULL,
-                                      .window_ms = g->config->handover.window_ms + 1000};
+    return (struct transport_options){.window_ms = g->config->handover.window_ms + 1000};
 }

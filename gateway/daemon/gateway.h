@@ -5,6 +5,7 @@
  *                              │            │ ▼                          │
  *                              │        careful lane ─▶ publisher ───────┤
  *                              │        patient lane ─▶ publisher ───────┘
+ *   exit queue ──▶ relay ──▶ fast lane
  *   housekeeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
  */
 #ifndef POSTDATE_GATEWAY_GATEWAY_H
@@ -21,6 +22,7 @@
 #include "gateway/daemon/lane.h"
 #include "gateway/daemon/metrics.h"
 #include "gateway/daemon/outcomes.h"
+#include "gateway/daemon/relay.h"
 #include "gateway/daemon/tenure.h"
 #include "gateway/daemon/watch.h"
 #include "sql/locked.h"
@@ -36,6 +38,7 @@ enum stop_stage {
     STOP_INTAKE,     /* accept and claim nothing more */
     STOP_PUBLISHERS, /* put back what was not begun, wait for confirms */
     STOP_SETTLER,
+    STOP_RELAY, /* acknowledge what is settled */
     STOP_HOUSEKEEPER,
 };
 
@@ -47,7 +50,7 @@ enum up_bit {
     UP_HOUSEKEEPER = 16,
     UP_HANDOVER = 32, /* this and the next only with a transport */
     UP_HANDER = 64,
-    UP_RECEIPTS = 128,
+    UP_RELAY = 128,
     UP_CONTROL = 256,
     UP_PATIENT = 512,
     UP_PROBER = 1024,
@@ -70,12 +73,10 @@ struct gateway {
     atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
     atomic_int waiting_room; /* counts the connections after which something of it may be missing */
     atomic_bool rescued;     /* the broker lost something: perhaps a part of the waiting room */
-    atomic_int_fast64_t
-        receipts_mark_ms; /* database time: what was due before this has its receipt read, if there is one */
-    atomic_int_fast64_t receipts_marked_ms; /* monotonic: when that was found out; 0: never */
-    atomic_bool publishing; /* the fast lane is connected and not blocked: claiming makes sense */
+    atomic_bool publishing;  /* the fast lane is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
-    struct db_clock clock; /* guarded by clock_lock */
+    struct db_clock clock; /* guarded by clock_lock, as … */
+    int64_t suspended_ms;  /* … how long this machine had been suspended at the last sample, ever */
     pthread_mutex_t locked_lock;
     struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
     struct tenure tenure;
@@ -86,9 +87,10 @@ struct gateway {
     struct held_budget budget;
     struct lane fast, careful, patient, handover;
     struct outcomes outcomes;
+    struct relay relay;
     struct exchange_book exchanges;
     struct address_book addresses;
-    struct wake hander_wake, receipts_wake, control_wake, prober_wake;
+    struct wake hander_wake, control_wake, prober_wake;
     struct wake claimer_wake; /* rung by intake when something is due within the lead */
     struct wake intake_wake;
     struct wake housekeeper_wake, janitor_wake;
@@ -106,7 +108,6 @@ void *settler_thread(void *gateway);
 void *housekeeper_thread(void *gateway);
 void *janitor_thread(void *gateway);
 void *hander_thread(void *gateway);
-void *receipts_thread(void *gateway);
 void *prober_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
@@ -122,8 +123,10 @@ enum clock_answer {
     CLOCK_CAME_ALONG, /* with a statement's result */
 };
 void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind);
-/* What the broker holds and was due before this (database ms) may be rescued; 0: nothing, for its receipts
- * may only be late. */
+/* The same, as late as it may be: with the time that this machine was suspended since the last sample.
+ * INT64_MAX before the first sample. */
+int64_t gateway_latest_ms(struct gateway *g);
+/* What the broker holds and was due before this (database ms) is lost; 0: perhaps it is only late. */
 int64_t gateway_rescue_before_ms(struct gateway *g);
 /* Who waits: "timer", "plugin", "ttl". */
 const char *gateway_transport_name(const struct gateway *g);

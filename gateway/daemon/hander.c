@@ -4,8 +4,7 @@
  * The same loop as the claimer's, with another horizon (the window) and another target (the broker's waiting
  * room). What it misses, for whatever reason, is held by the gateway: the claimer takes everything that comes
  * within its lead. */
-#include "core/outgoing.h"
-#include "gateway/daemon/bindings.h"
+#include "core/envelope.h"
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/locks.h"
 #include "gateway/log.h"
@@ -25,10 +24,8 @@ struct hander {
     int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
     int64_t look_sent_ns;     /* claimed_hear_clock */
     size_t look_bytes;
-    int put_back;     /* of this look, because their exchange could not be asked for now */
     int64_t noted_ms; /* up to when the database knows that this gateway claims */
     struct locks locks;
-    struct bindings bindings;
 };
 
 static bool keep_row(struct hander *k, const struct claimed_row *row)
@@ -43,12 +40,9 @@ static bool keep_row(struct hander *k, const struct claimed_row *row)
         gateway_settle(k->gateway, h, SETTLE_FAILED);
         return true;
     }
-    enum target_verdict v = outgoing_may_wait_in_broker(&h->message)
-                                ? bindings_reach(&k->bindings, h->message.exchange)
-                                : TARGET_BAD;
-    if (v != TARGET_GOOD) {
-        k->put_back += v == TARGET_LATER;
-        gateway_settle(k->gateway, h, v == TARGET_BAD ? SETTLE_HOLD : SETTLE_PUT_BACK);
+    const struct message *m = &h->message;
+    if (m->exchange.len + m->routing_key.len + m->properties.len > ENVELOPE_CONTENT_MAX) {
+        gateway_settle(k->gateway, h, SETTLE_HOLD);
         return true;
     }
     k->room--;
@@ -137,12 +131,9 @@ static int64_t look(struct hander *k, struct err *e)
     if (locks_look(&k->locks, k->pg, e) != 0)
         return -1;
     if (!gateway_now_ms(g, &db_now_ms))
-        return NAP_MS / 20; /* soon: until the first look nobody knows whether the broker can wait */
-    int bound = bindings_refresh(&k->bindings, k->pg, db_now_ms, e);
-    if (bound < 0)
-        return -1;
+        return NAP_MS / 20;
     gateway_set_up(g, UP_HANDER);
-    if (!bound || !k->instance || !atomic_load(&g->handing) || atomic_load(&g->policy) != POLICY_NONE)
+    if (!k->instance || !atomic_load(&g->handing) || atomic_load(&g->policy) != POLICY_NONE)
         return NAP_MS;
     /* Half of the memory at most: deliveries come first. */
     size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);
@@ -150,7 +141,7 @@ static int64_t look(struct hander *k, struct err *e)
         return FULL_NAP_MS;
     if (count_room(k, db_now_ms, e) != 0 || horizon_ms(k, db_now_ms, &until_ms, e) != 0)
         return -1;
-    int64_t floor_ms = db_now_ms + g->config->handover.min_ahead_ms;
+    int64_t floor_ms = db_now_ms + config_least_ahead_ms(g->config);
     if (k->room <= 0 || until_ms <= floor_ms)
         return NAP_MS;
     if (note_horizon(k, until_ms, e) != 0)
@@ -163,16 +154,11 @@ static int64_t look(struct hander *k, struct err *e)
                               .bytes_max = CLAIM_BYTES};
     k->look_bytes = 0;
     k->look_sent_ns = clock_monotonic_ns();
-    k->put_back = 0;
     int n = claim_around(k, &q, e);
-    bool stuck = k->put_back > 0 && k->put_back == n;
-    bindings_end_look(&k->bindings);
     if (n < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         gateway_end_instance(g);
     if (n < 0)
         return -1;
-    if (stuck)
-        return NAP_MS;
     return n == q.rows_max || k->look_bytes > CLAIM_BYTES / 2 ? 0 : NAP_MS;
 }
 
@@ -194,7 +180,7 @@ void *hander_thread(void *arg)
     static struct hander k;
     struct err e = {0};
     unsigned attempt = 0;
-    k.gateway = k.bindings.gateway = k.locks.gateway = g;
+    k.gateway = k.locks.gateway = g;
     while (!gateway_stopping(g, STOP_INTAKE)) {
         k.pg = pg_open(g->config->postgres.url, "postdate hander", &e);
         if (!k.pg || claim_setup(k.pg, LOCK_TIMEOUT_MS, &e) != 0) {
@@ -212,6 +198,5 @@ void *hander_thread(void *arg)
             log_debug("hander: %s", e.text);
         pg_close(k.pg);
     }
-    bindings_close(&k.bindings);
     return NULL;
 }

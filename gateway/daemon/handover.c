@@ -1,12 +1,15 @@
 /* The hand-over publisher's part: what makes the broker wait. */
-#include "core/outgoing.h"
+#include "core/envelope.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/log.h"
+
+#define REFRESH_MS 60000
+#define RESCUED_MS 10000 /* not more often because of what got lost */
 
 /* Nearer than this it is not handed over: a detour would only make it later. */
 static int64_t near_ms(const struct gateway *g, int64_t now_ms)
 {
-    return now_ms + g->config->handover.min_ahead_ms / 2;
+    return now_ms + config_least_ahead_ms(g->config) / 2;
 }
 
 void handover_put_back_near(struct publisher *p)
@@ -19,22 +22,50 @@ void handover_put_back_near(struct publisher *p)
         gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
 }
 
+int handover_declare(struct publisher *p, struct broker *b, struct err *e)
+{
+    struct transport_options o = gateway_transport_options(p->gateway);
+    p->declared_epoch = atomic_load(&p->gateway->waiting_room);
+    p->declared_ms = clock_monotonic_ms();
+    if (p->transport->declare(b, &o, e) == 0) {
+        if (p->warned)
+            log_info("RabbitMQ can wait with messages again");
+        p->warned = false;
+        return 0;
+    }
+    if (!err_is_transient(e) && !p->warned) {
+        log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
+        p->warned = true;
+    }
+    return -1;
+}
+
+int handover_keep_declared(struct publisher *p, struct err *e)
+{
+    struct gateway *g = p->gateway;
+    int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
+    bool due = atomic_load(&g->waiting_room) != p->declared_epoch || ago_ms >= REFRESH_MS ||
+               (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
+    return due ? handover_declare(p, p->broker, e) : 0;
+}
+
 int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
 {
     struct transport_options o = gateway_transport_options(p->gateway);
     struct gateway *g = p->gateway;
     int64_t now_ms;
-    /* The clock's estimate is never ahead, so the wait is never too short. */
+    /* The clock's estimate is never ahead, so the wait is never too short. It ends `lead` before due: from
+     * there on the gateway waits, to the millisecond. */
     if (!gateway_now_ms(g, &now_ms) || h->message.due_ms <= near_ms(g, now_ms)) {
         gateway_settle(g, h, SETTLE_PUT_BACK);
         return 0;
     }
     struct buf extra;
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
-    int64_t delay_ms = h->message.due_ms - now_ms + 1;
-    int rc = p->transport->address(&o, delay_ms, h->message.exchange, exchange, &extra, e);
+    int64_t delay_ms = h->message.due_ms - g->config->delivery.lead_ms - now_ms;
+    int rc = p->transport->address(&o, delay_ms, exchange, &extra, e);
     if (rc == 0)
-        rc = outgoing_properties_with(&h->message, buf_bytes(&extra), &p->properties, e);
+        rc = envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
     buf_free(&extra);
     if (rc == 0)
         return 1;
@@ -46,26 +77,20 @@ void handover_acked(struct publisher *p, struct held *h)
 {
     p->refused = false;
     h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
-    gateway_settle(p->gateway, h,
-                   p->gateway->config->handover.receipts ? SETTLE_HANDED : SETTLE_HANDED_FINAL);
+    gateway_settle(p->gateway, h, SETTLE_HANDED);
 }
 
 /* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
- * the gateway does not wait for a receipt. */
+ * the gateway publishes it when it is due. */
 void handover_refused(struct publisher *p, struct held *h)
 {
     h->next_at_ms = h->message.due_ms;
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
 }
 
-/* The broker may hold it, or not. With receipts it counts as held: none means that it is published at due +
- * grace. Without, the gateway publishes it when it is due, perhaps a second time. */
+/* The broker may hold it, or not. It counts as held: if it does not come out, it is rescued. */
 static void unknown(struct publisher *p, struct held *h)
 {
-    if (!p->gateway->config->handover.receipts) {
-        handover_refused(p, h);
-        return;
-    }
     h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
     gateway_settle(p->gateway, h, SETTLE_HANDED);
 }

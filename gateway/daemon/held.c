@@ -17,7 +17,7 @@ static struct bytes put(uint8_t **at, struct bytes v)
 static bool is_refusal(struct bytes error)
 {
     return error.len > 0 && !bytes_start_with_str(error, HELD_UNROUTABLE) &&
-           !bytes_start_with_str(error, HELD_MAYBE_LOST) && !bytes_start_with_str(error, HELD_UNCONFIRMED);
+           !bytes_start_with_str(error, HELD_UNCONFIRMED);
 }
 
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget)
@@ -64,6 +64,18 @@ struct held *held_ghost(const struct held *h)
     atomic_fetch_add(&g->budget->count, 1);
     atomic_fetch_add(&g->budget->bytes, g->size);
     return g;
+}
+
+struct held *held_without_content(struct held *h)
+{
+    struct message *m = &h->message;
+    m->exchange = m->routing_key = m->key = m->properties = m->body = bytes_of("", 0);
+    struct held *smaller = realloc(h, sizeof *h);
+    if (!smaller)
+        return h;
+    atomic_fetch_sub(&smaller->budget->bytes, smaller->size - sizeof *smaller);
+    smaller->size = sizeof *smaller;
+    return smaller;
 }
 
 void held_free(struct held *h)

@@ -19,8 +19,6 @@ struct held_budget {
 /* And that of one whose publish, or that of another to the same exchange and routing key, waits for its
  * confirm: the queue stands still. */
 #define HELD_UNCONFIRMED "RabbitMQ has not confirmed"
-/* And that of one that was let go just before the broker ended. */
-#define HELD_MAYBE_LOST "RabbitMQ ended"
 
 struct held {
     struct held *next;         /* in the outcome queue, among the confirms, or parked */
@@ -29,6 +27,7 @@ struct held {
     struct held_budget *budget;
     int32_t instance; /* under which it was claimed; settling is guarded by it */
     int attempts;     /* made before this claim */
+    bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool suspect;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
@@ -53,6 +52,8 @@ struct held {
 struct held *held_new(const struct claimed_row *row, int32_t instance, struct held_budget *budget);
 /* What is left of h when its row is given back: it has no content. NULL: out of memory. */
 struct held *held_ghost(const struct held *h);
+/* The same h, perhaps elsewhere in memory, without names, properties and body. */
+struct held *held_without_content(struct held *h);
 void held_free(struct held *h);
 void held_set_error(struct held *h, const char *text); /* keeps a copy */
 

@@ -53,7 +53,7 @@ struct daemon {
     struct http *http; /* NULL: no HTTP */
     struct control *control;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, patient_thread, settler, housekeeper,
-        janitor, prober, hander, receipts, handover_thread;
+        janitor, prober, hander, relay, relay_lookup, handover_thread;
 };
 
 static void say(void *ctx, const char *text)
@@ -74,7 +74,8 @@ static void raise_stage(struct gateway *g, enum stop_stage stage)
     wake_ring(&g->janitor_wake);
     wake_ring(&g->handover.wake);
     wake_ring(&g->hander_wake);
-    wake_ring(&g->receipts_wake);
+    wake_ring(&g->relay.wake);
+    wake_ring(&g->relay.lookup_wake);
     wake_ring(&g->control_wake);
     wake_ring(&g->prober_wake);
 }
@@ -155,7 +156,7 @@ static int gateway_open(struct daemon *d, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->patient, e) != 0 ||
         lane_open(&g->handover, e) != 0 || wake_open(&g->hander_wake, e) != 0 ||
-        wake_open(&g->receipts_wake, e) != 0 || wake_open(&g->control_wake, e) != 0 ||
+        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || wake_open(&g->control_wake, e) != 0 ||
         wake_open(&g->prober_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
         wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
         wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
@@ -178,10 +179,10 @@ static void gateway_close(struct daemon *d)
     lane_close(&g->patient);
     lane_close(&g->handover);
     wake_close(&g->hander_wake);
-    wake_close(&g->receipts_wake);
     wake_close(&g->control_wake);
     wake_close(&g->prober_wake);
     outcomes_close(&g->outcomes);
+    relay_close(&g->relay);
     exchange_book_close(&g->exchanges);
     address_book_close(&g->addresses);
     wake_close(&g->claimer_wake);
@@ -221,13 +222,12 @@ static void start_threads(struct daemon *d)
         log_error("%s", e.text);
         exit(1);
     }
-    g->up_wanted =
-        UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL | UP_PROBER;
-    /* Without a transport, and with receipts off, too: messages may be with the broker that were handed over
-     * under other settings, and a queue that is still bound must not fill up. */
-    start(&d->receipts, receipts_thread, g);
-    if (d->config.handover.receipts)
-        g->up_wanted |= UP_RECEIPTS;
+    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL |
+                   UP_PROBER | UP_RELAY;
+    /* Without a transport, too: messages may be with the broker that were handed over under other settings.
+     */
+    start(&d->relay, relay_thread, g);
+    start(&d->relay_lookup, relay_lookup_thread, g);
     if (!g->transport)
         return;
     g->up_wanted |= UP_HANDOVER | UP_HANDER;
@@ -285,6 +285,7 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->claimer, NULL);
     pthread_join(d->janitor, NULL);
     pthread_join(d->prober, NULL);
+    pthread_join(d->relay_lookup, NULL);
     if (g->transport)
         pthread_join(d->hander, NULL);
     raise_stage(g, STOP_PUBLISHERS);
@@ -293,9 +294,10 @@ static void stop_threads(struct daemon *d)
     join_publisher(d, d->patient_thread, &d->patient);
     if (g->transport)
         join_publisher(d, d->handover_thread, &d->handover);
-    pthread_join(d->receipts, NULL);
     raise_stage(g, STOP_SETTLER);
     pthread_join(d->settler, NULL);
+    raise_stage(g, STOP_RELAY);
+    pthread_join(d->relay, NULL);
     raise_stage(g, STOP_HOUSEKEEPER);
     pthread_join(d->housekeeper, NULL);
 }

@@ -88,9 +88,8 @@ static void print_counters(struct metrics *m, struct buf *out)
                               "Messages published, routed and confirmed by RabbitMQ."},
         [METRIC_HANDED] = {"postdate_messages_handed_total", "",
                            "Messages handed to RabbitMQ to wait there."},
-        [METRIC_RECEIPTS] = {"postdate_receipts_total", "", "Receipts read: messages RabbitMQ let go."},
-        [METRIC_UNROUTED] = {"postdate_unrouted_total", "",
-                             "Messages RabbitMQ let go but found no delivery exchange for."},
+        [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
+                            "Messages taken from the exit queue, where RabbitMQ's waiting ends."},
         [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
                             "Publishes that are tried again, by reason."},
         [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
@@ -103,7 +102,7 @@ static void print_counters(struct metrics *m, struct buf *out)
     static const enum metric order[METRIC_COUNT] = {
         METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
         METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,          METRIC_DELIVERED,         METRIC_HANDED,
-        METRIC_RECEIPTS,         METRIC_UNROUTED,         METRIC_RETRIES,           METRIC_IN_DOUBT,
+        METRIC_RELAYED,          METRIC_RETRIES,          METRIC_IN_DOUBT,
         METRIC_FAILED,           METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {

@@ -17,8 +17,7 @@ enum metric {
     METRIC_COMMITS, /* transactions that stored messages which came over HTTP */
     METRIC_DELIVERED,
     METRIC_HANDED,
-    METRIC_RECEIPTS,
-    METRIC_UNROUTED, /* let go by the broker, which found no way for them: published again */
+    METRIC_RELAYED,  /* taken from the exit queue */
     METRIC_RETRIES,  /* certainly not delivered: tried again later */
     METRIC_IN_DOUBT, /* nack, or no answer: published again */
     METRIC_FAILED,

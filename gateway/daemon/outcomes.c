@@ -31,7 +31,7 @@ void outcomes_close(struct outcomes *q)
 
 static bool was_taken_by_the_broker(const struct held *h)
 {
-    return h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED || h->outcome == SETTLE_HANDED_FINAL;
+    return !h->relayed && (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED);
 }
 
 void outcomes_put(struct outcomes *q, struct held *h)

@@ -55,6 +55,8 @@ static bool is_ours(struct publisher *p, const struct held *h)
 /* False: it was not ours any more. */
 static bool keep_ours(struct publisher *p, struct held *h)
 {
+    if (h->relayed)
+        return relay_may_publish(p->gateway, h);
     bool ours = is_ours(p, h);
     if (!ours)
         gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
@@ -87,9 +89,11 @@ int publisher_take_parked(struct publisher *p, struct held **h)
     struct address_book *b = &p->gateway->addresses;
     while (p->role == PUBLISHER_FAST &&
            (*h = address_book_unpark(b, publisher_lags(p, now_ms), now_ms, &v)) != NULL) {
-        if (v == ADDRESS_GOOD && !is_ours(p, *h))
-            publisher_left(p, *h, false);
-        if (keep_ours(p, *h) && send_to(p, *h, lane_for(p, *h, v, false)))
+        struct held left = {.address = (*h)->address, .unproven = (*h)->unproven};
+        bool ours = keep_ours(p, *h);
+        if (v == ADDRESS_GOOD && !ours)
+            publisher_left(p, &left, false);
+        if (ours && send_to(p, *h, lane_for(p, *h, v, false)))
             return 1;
     }
     return 0;

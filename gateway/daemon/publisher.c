@@ -96,14 +96,27 @@ static void set_publishing(struct publisher *p, bool on)
         wake_ring(&p->gateway->claimer_wake);
 }
 
-/* Not a byte of these was sent: they may be cancelled again, or published by another gateway. */
+/* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
+ * relayed stays: it needs no claim. At the stop it goes back with the relay's connection. */
 static void put_back_all(struct publisher *p)
 {
+    struct held *relayed = NULL;
+    bool stopping = gateway_stopping(p->gateway, STOP_PUBLISHERS);
     publisher_put_back_parked(p);
     for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;) {
+        if (h->relayed && !h->in_doubt) {
+            h->next = relayed;
+            relayed = h;
+            continue;
+        }
         if (p->role == PUBLISHER_PATIENT) /* the next one is to find out */
             address_book_stalled(&p->gateway->addresses, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
         gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+    }
+    for (struct held *next; relayed; relayed = next) {
+        next = relayed->next;
+        if (stopping || lane_push(p->lane, relayed) != 0)
+            held_free(relayed);
     }
 }
 
@@ -161,9 +174,11 @@ static int connect(struct publisher *p, struct err *e)
     struct broker *b = publisher_dial(p, e);
     if (!b)
         return -1;
+    if (p->transport && handover_declare(p, b, e) != 0) {
+        broker_drop(b);
+        return -1;
+    }
     publisher_set_broker(p, b);
-    if (p->transport)
-        atomic_fetch_add(&p->gateway->waiting_room, 1);
     watch_succeeded(&p->gateway->rabbitmq);
     gateway_set_up(p->gateway, (enum up_bit)up[p->role]);
     set_publishing(p, true);
@@ -214,7 +229,8 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
     if (!compose(p, h, &exchange, e))
         return 0;
     publisher_set_busy(p, true);
-    int rc = broker_publish(p->broker, exchange, m->routing_key, buf_bytes(&p->properties), m->body,
+    struct bytes routing_key = p->transport ? bytes_of("", 0) : m->routing_key;
+    int rc = broker_publish(p->broker, exchange, routing_key, buf_bytes(&p->properties), m->body,
                             !p->transport, &tag, e);
     publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
@@ -224,6 +240,8 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
             refuse(p, h, e->text);
         return 0;
     }
+    if (h->relayed)
+        relay_book_sent(&p->gateway->relay.book, h->message.id);
     h->published_ms = clock_monotonic_ms();
     flight_sent(&p->flight, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
@@ -358,7 +376,8 @@ static enum err_kind run_connected(struct publisher *p)
             put_back_all(p);
         if (p->transport)
             handover_put_back_near(p);
-        if (publish_due(p, &e) != 0 || read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
+        if ((p->transport && handover_keep_declared(p, &e) != 0) || publish_due(p, &e) != 0 ||
+            read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             if (go_on(p, &e)) {
                 err_clear(&e);
                 continue;

@@ -44,6 +44,9 @@ struct publisher {
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
     int64_t parked_ms;     /* monotonic: the last look at all that is parked */
     int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
+    int declared_epoch;    /* the hand-over publisher: of gateway.waiting_room … */
+    int64_t declared_ms;   /* … monotonic: when */
+    bool warned;           /* … said that RabbitMQ refuses it */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
     struct confirms confirms;
@@ -60,6 +63,10 @@ void *publisher_thread(void *publisher);
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
 
 /* handover.c: the hand-over publisher's part. */
+/* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
+ * be missing. */
+int handover_declare(struct publisher *p, struct broker *b, struct err *e);
+int handover_keep_declared(struct publisher *p, struct err *e);
 /* What could not be handed over in time is the gateway's to deliver. */
 void handover_put_back_near(struct publisher *p);
 /* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */

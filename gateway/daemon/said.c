@@ -4,16 +4,16 @@
  * outcome is unclear nobody claims it, for it is claimed again after due + grace only. */
 bool said_may_repeat(enum settle_kind kind)
 {
-    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED ||
-           kind == SETTLE_HANDED_FINAL;
+    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED;
 }
 
-void said_add(struct said *s, const struct settle_item *item, int32_t instance, int64_t now_ms)
+void said_add(struct said *s, const struct settle_item *item, const struct settle_owner *owner,
+              int64_t now_ms)
 {
     if (!said_may_repeat(item->kind) || item->kind == SETTLE_FAILED)
         return; /* a failed one is tried once more: its error text is gone */
     struct said_item *to = &s->ring[s->count++ % SAID_MAX];
-    *to = (struct said_item){.item = *item, .instance = instance, .said_ms = now_ms};
+    *to = (struct said_item){.item = *item, .owner = *owner, .said_ms = now_ms};
     to->item.error = NULL;
 }
 
@@ -27,13 +27,13 @@ static const struct said_item *item_at(const struct said *s, uint64_t at)
 }
 
 size_t said_next(const struct said *s, uint64_t *at, struct settle_item *out, size_t max,
-                 int32_t *out_instance)
+                 struct settle_owner *out_owner)
 {
     size_t n = 0;
     for (const struct said_item *i; n < max && (i = item_at(s, *at)) != NULL; (*at)++) {
-        if (n > 0 && i->instance != *out_instance)
+        if (n > 0 && (i->owner.instance != out_owner->instance || i->owner.relayed != out_owner->relayed))
             break;
-        *out_instance = i->instance;
+        *out_owner = i->owner;
         out[n++] = i->item;
     }
     return n;

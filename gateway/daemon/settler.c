@@ -6,6 +6,7 @@
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/said.h"
 #include "gateway/log.h"
+#include "sql/relay.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -29,11 +30,23 @@ struct settler {
     struct said said;
 };
 
+static bool same_owner(const struct held *a, const struct held *b)
+{
+    return a->relayed == b->relayed && a->instance == b->instance;
+}
+
+/* Of the whole batch. */
+static struct settle_owner owner_of(const struct settler *s, size_t i)
+{
+    const struct held *h = s->batch[i];
+    int32_t instance = h->relayed ? tenure_instance(&s->gateway->tenure) : h->instance;
+    return (struct settle_owner){.instance = instance, .relayed = h->relayed};
+}
+
 static void fill_batch(struct settler *s)
 {
     s->count = 0;
-    while (s->backlog && s->count < BATCH_MAX &&
-           (!s->count || s->batch[0]->instance == s->backlog->instance)) {
+    while (s->backlog && s->count < BATCH_MAX && (!s->count || same_owner(s->batch[0], s->backlog))) {
         struct held *h = s->backlog;
         s->backlog = h->next;
         s->items[s->count] = (struct settle_item){.id = h->message.id,
@@ -57,7 +70,10 @@ static void keep_for_later(struct settler *s, size_t i)
 
 static void done_with(struct settler *s, size_t i)
 {
-    said_add(&s->said, &s->items[i], s->batch[i]->instance, clock_monotonic_ms());
+    const struct settle_owner o = owner_of(s, i);
+    said_add(&s->said, &s->items[i], &o, clock_monotonic_ms());
+    if (o.relayed)
+        relay_settled(s->gateway, s->batch[i]);
     outcomes_free(&s->gateway->outcomes, s->batch[i]);
     s->batch[i] = NULL;
 }
@@ -66,7 +82,8 @@ static void done_with(struct settler *s, size_t i)
 static int settle_around_locks(struct settler *s, struct err *e)
 {
     bool done[BATCH_MAX];
-    if (settle_free(s->pg, s->batch[0]->instance, s->items, s->count, done, e) != 0)
+    const struct settle_owner o = owner_of(s, 0);
+    if (settle_free(s->pg, &o, s->items, s->count, done, e) != 0)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         if (done[i])
@@ -82,7 +99,8 @@ static int settle_around_locks(struct settler *s, struct err *e)
 static int settle_singly(struct settler *s, struct err *e)
 {
     for (size_t i = 0; i < s->count; i++) {
-        if (settle(s->pg, s->batch[i]->instance, &s->items[i], 1, e) == 0) {
+        const struct settle_owner o = owner_of(s, i);
+        if (settle(s->pg, &o, &s->items[i], 1, e) >= 0) {
             done_with(s, i);
             continue;
         }
@@ -95,9 +113,32 @@ static int settle_singly(struct settler *s, struct err *e)
     return 0;
 }
 
+/* Some of what was relayed was not as it should be: settled by somebody else, most likely, but the gateway
+ * that handed it over may not have written that down yet. -1: nothing is known. */
+static int done_with_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
+{
+    struct message_id ids[BATCH_MAX];
+    bool pending[BATCH_MAX];
+    for (size_t i = 0; i < s->count; i++)
+        ids[i] = s->items[i].id;
+    if (relay_pending(s->pg, o->instance, ids, s->count, pending, e) != 0)
+        return -1;
+    for (size_t i = 0; i < s->count; i++) {
+        if (pending[i])
+            keep_for_later(s, i);
+        else
+            done_with(s, i);
+    }
+    return 0;
+}
+
 static int settle_batch(struct settler *s, struct err *e)
 {
-    if (settle(s->pg, s->batch[0]->instance, s->items, s->count, e) == 0) {
+    const struct settle_owner o = owner_of(s, 0);
+    int64_t changed = settle(s->pg, &o, s->items, s->count, e);
+    if (o.relayed && changed >= 0 && changed < (int64_t)s->count)
+        return done_with_relayed(s, &o, e);
+    if (changed >= 0) {
         for (size_t i = 0; i < s->count; i++)
             done_with(s, i);
         return 0;
@@ -110,15 +151,16 @@ static int settle_batch(struct settler *s, struct err *e)
 }
 
 /* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
- * `handed` twice does no harm. Putting a message back twice could: this gateway may have claimed it again in
- * between. Such a message is left to the end of the instance, which lets it wait again as one in doubt. */
+ * `handed` twice does no harm, nor does anything about what was relayed. Putting a message back twice could:
+ * this gateway may have claimed it again in between. Such a message is left to the end of the instance, which
+ * lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
 {
     for (size_t i = s->count; i-- > 0;) {
         struct held *h = s->batch[i];
         if (!h)
             continue;
-        if (said_may_repeat(h->outcome)) {
+        if (h->relayed || said_may_repeat(h->outcome)) {
             h->next = s->backlog;
             s->backlog = h;
             continue;
@@ -177,10 +219,10 @@ static void free_list(struct held *h)
 static int say_again(struct settler *s, struct err *e)
 {
     bool done[BATCH_MAX];
-    int32_t instance = 0;
+    struct settle_owner owner = {0};
     uint64_t at = 0;
-    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &instance)) > 0;)
-        if (settle_free(s->pg, instance, s->items, n, done, e) != 0) {
+    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &owner)) > 0;)
+        if (settle_free(s->pg, &owner, s->items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;
             log_debug("settler: %s", e->text);

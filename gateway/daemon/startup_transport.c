@@ -15,9 +15,7 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
     struct broker *b = startup_open_broker(g, "postdate startup", e);
     if (!b)
         return -1;
-    int rc = o.receipt_queue ? topology_declare_receipts(b, e) : 0;
-    if (rc == 0)
-        rc = t->declare(b, &o, e);
+    int rc = t->declare(b, &o, e);
     broker_close(b);
     return rc;
 }

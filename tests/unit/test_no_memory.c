@@ -2,8 +2,8 @@
 
 #include "core/accept.h"
 #include "core/due_heap.h"
+#include "core/envelope.h"
 #include "core/outgoing.h"
-#include "core/recent.h"
 #include "core/timestamp.h"
 #include "core/wire.h"
 #include "gateway/base64.h"
@@ -148,12 +148,10 @@ static void test_parked(void **state)
     no_memory_sweep(run_parked);
 }
 
-static int run_memory(struct no_memory_result *out, struct err *e)
+static int run_heap(struct no_memory_result *out, struct err *e)
 {
     static int numbers[1000];
     struct due_heap heap;
-    struct recent recent;
-    struct message_id ids[3], id = {{0}};
     int rc = 0;
     due_heap_init(&heap);
     for (int i = 0; i < 1000 && rc == 0; i++)
@@ -168,21 +166,32 @@ static int run_memory(struct no_memory_result *out, struct err *e)
     }
     if (rc == 0)
         assert_int_equal(popped, 1000);
+    no_memory_note(out, bytes_of((const uint8_t *)&popped, sizeof popped));
     due_heap_free(&heap);
-    if (recent_open(&recent, 10) != 0)
-        rc = err_set(e, ERR_BUG, "out of memory");
-    else {
-        recent_add(&recent, id, NOW);
-        no_memory_note(out, bytes_of((const uint8_t *)ids, recent_since(&recent, 0, ids, 3)));
-    }
-    recent_close(&recent);
     return rc;
 }
 
-static void test_heap_and_recent(void **state)
+static int run_envelope(struct no_memory_result *out, struct err *e)
+{
+    struct message m = {.exchange = bytes_of_str("orders"), .properties = stored_properties};
+    struct buf envelope;
+    buf_init(&envelope, 1 << 17);
+    int rc = envelope_write(&m, bytes_of("", 0), &envelope, e);
+    no_memory_note(out, buf_bytes(&envelope));
+    buf_free(&envelope);
+    return rc;
+}
+
+static void test_envelope(void **state)
 {
     (void)state;
-    no_memory_sweep(run_memory);
+    no_memory_sweep(run_envelope);
+}
+
+static void test_heap(void **state)
+{
+    (void)state;
+    no_memory_sweep(run_heap);
 }
 
 static int run_base64(struct no_memory_result *out, struct err *e)
@@ -256,9 +265,9 @@ static void test_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accept), cmocka_unit_test(test_outgoing),
-        cmocka_unit_test(test_parked), cmocka_unit_test(test_heap_and_recent),
-        cmocka_unit_test(test_base64), cmocka_unit_test(test_config),
+        cmocka_unit_test(test_accept), cmocka_unit_test(test_outgoing), cmocka_unit_test(test_parked),
+        cmocka_unit_test(test_heap),   cmocka_unit_test(test_envelope), cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, make_stored, NULL);
 }

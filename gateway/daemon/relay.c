@@ -1,0 +1,443 @@
+/* Consumes the exit queue.
+ *
+ * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. One is enough as long as outcomes
+ * find their way into the database; while it is away, what was delivered stays unacknowledged, and another
+ * consumer, with twice the prefetch, joins in when most of that sum is used. What is taken and not published
+ * yet is bounded by bytes, too: beyond that reading stops, and when that takes long, content is dropped and
+ * read from the database later. */
+#include "gateway/daemon/relay.h"
+
+#include "amqp/topology.h"
+#include "core/envelope.h"
+#include "core/outgoing.h"
+#include "core/wire.h"
+#include "gateway/daemon/gateway.h"
+#include "gateway/daemon/startup.h"
+#include "gateway/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PREFETCH 1000
+#define CONSUMERS_MAX 8   /* 255,000 together */
+#define WINDOW (1u << 18) /* tags between the oldest that is not acknowledged and the newest */
+#define EVENTS_MAX 500    /* read between two acknowledgements */
+#define TICK_NS INT64_C(100000000)
+#define PING_MS 1000
+#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
+#define FULL_MS 3000   /* so long reading stops for want of memory */
+#define EARLY_MS 2000  /* before lead: something has shortened the wait */
+#define BODY_MAX (64u << 20)
+#define HEADER_PING "x-postdate-ping"
+
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
+
+struct reader {
+    struct gateway *gateway;
+    struct relay *relay;
+    struct broker *broker;
+    struct arena arena;
+    uint8_t *tags;      /* enum tag_state, at tag % WINDOW */
+    uint64_t low, high; /* all below low are acknowledged; high: the newest */
+    int64_t low_ms;     /* monotonic: when low moved last */
+    int consumers, prefetch_sum;
+    bool draining;              /* at the stop: nothing new */
+    int64_t pinged_ms, full_ms; /* monotonic; 0: not */
+    bool said_foreign;
+};
+
+/* --- acknowledgements */
+static void note_tag(struct reader *r, uint64_t tag, enum tag_state state)
+{
+    r->tags[tag % WINDOW] = (uint8_t)state;
+    if (tag > r->high)
+        r->high = tag;
+}
+
+/* Those that are done and have undone ones before them, one by one. */
+static int acknowledge_singles(struct reader *r, struct err *e)
+{
+    for (uint64_t tag = r->low; tag <= r->high; tag++) {
+        if (r->tags[tag % WINDOW] != TAG_DONE)
+            continue;
+        if (broker_ack(r->broker, tag, false, e) != 0)
+            return -1;
+        r->tags[tag % WINDOW] = TAG_ACKED;
+    }
+    return 0;
+}
+
+static int acknowledge(struct reader *r, struct err *e)
+{
+    uint64_t done[1000], last = 0;
+    size_t n;
+    int64_t now_ms = clock_monotonic_ms();
+    while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
+        for (size_t i = 0; i < n; i++)
+            note_tag(r, done[i], TAG_DONE);
+    for (; r->low <= r->high && r->tags[r->low % WINDOW] >= TAG_DONE; r->low++) {
+        if (r->tags[r->low % WINDOW] == TAG_DONE)
+            last = r->low;
+        r->tags[r->low % WINDOW] = TAG_NONE;
+        r->low_ms = now_ms;
+    }
+    if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
+        return -1;
+    if (r->low > r->high)
+        r->low_ms = now_ms;
+    if (now_ms - r->low_ms < SINGLES_MS)
+        return 0;
+    r->low_ms = now_ms;
+    return acknowledge_singles(r, e);
+}
+
+/* --- what comes */
+static struct held *hold(struct reader *r, const struct message *m)
+{
+    const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
+    struct held *h = held_new(&row, 0, &r->relay->budget);
+    if (h)
+        h->relayed = true;
+    return h;
+}
+
+/* An earlier release had RabbitMQ deliver this one, and this is the proof. */
+static void settle_old_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
+{
+    struct held *h = NULL;
+    if (relay_book_take(&r->relay->book, m->id, ev->tag, false) == RELAY_FRESH)
+        h = hold(r, m);
+    if (h)
+        gateway_settle(r->gateway, h, SETTLE_DELIVERED);
+    else
+        note_tag(r, ev->tag, TAG_DONE);
+}
+
+/* Came too early, too late, for the second time, or without its content. */
+static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
+                          enum envelope_kind kind)
+{
+    const struct config *c = r->gateway->config;
+    int64_t now_ms;
+    if (ev->redelivered || kind != ENVELOPE_WHOLE || ev->body.data == NULL || r->full_ms ||
+        !gateway_now_ms(r->gateway, &now_ms))
+        return true;
+    return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
+           now_ms > m->due_ms + c->handover.grace_ms / 2;
+}
+
+static void take(struct reader *r, const struct broker_event *ev, struct message *m, enum envelope_kind kind)
+{
+    struct relay_book *book = &r->relay->book;
+    struct held *h;
+    m->body = ev->body;
+    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
+    metrics_add(&r->gateway->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
+    switch (taken) {
+    case RELAY_FRESH:
+        h = hold(r, m);
+        if (h && lane_push(&r->gateway->fast, h) == 0)
+            break;
+        held_free(h);
+        relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
+        wake_ring(&r->relay->lookup_wake);
+        break;
+    case RELAY_LOOKS_UP:
+    case RELAY_KNOWN:
+        wake_ring(&r->relay->lookup_wake);
+        break;
+    case RELAY_COPY:
+        note_tag(r, ev->tag, TAG_DONE);
+        break;
+    case RELAY_NO_ROOM:
+        log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
+        _exit(1); /* as a crash: nothing is lost */
+    }
+}
+
+static bool is_ping(struct reader *r, struct bytes properties)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t sent_ms;
+    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, HEADER_PING, &f) ||
+        !wire_field_int(&f, &sent_ms))
+        return false;
+    if (sent_ms > atomic_load(&r->relay->ping_ms))
+        atomic_store(&r->relay->ping_ms, sent_ms);
+    return true;
+}
+
+static void on_delivery(struct reader *r, const struct broker_event *ev)
+{
+    struct message m = {0};
+    note_tag(r, ev->tag, TAG_TAKEN);
+    enum envelope_kind kind = envelope_read(ev->properties, &m);
+    if (kind == ENVELOPE_FOREIGN) {
+        if (!is_ping(r, ev->properties) && !r->said_foreign) {
+            r->said_foreign = true;
+            log_warning(
+                "something else publishes to %s: messages that are not the gateway's are removed there",
+                TOPOLOGY_EXIT_QUEUE);
+        }
+        note_tag(r, ev->tag, TAG_DONE);
+        return;
+    }
+    if (bytes_equal_str(ev->text, TOPOLOGY_OLD_RECEIPT_QUEUE))
+        settle_old_receipt(r, ev, &m);
+    else
+        take(r, ev, &m, bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
+}
+
+/* Is there memory for more? After a while without, content is dropped instead. */
+static bool has_room(struct reader *r)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (r->high - r->low + 1 >= WINDOW - EVENTS_MAX)
+        return false;
+    if (atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX) {
+        r->full_ms = 0;
+        return true;
+    }
+    if (r->full_ms == 0)
+        r->full_ms = now_ms;
+    return now_ms - r->full_ms > FULL_MS;
+}
+
+static int read_events(struct reader *r, struct err *e)
+{
+    struct broker_event ev;
+    for (int i = 0; i < EVENTS_MAX && has_room(r); i++) {
+        arena_reset(&r->arena);
+        if (broker_next_event(r->broker, &r->arena, BODY_MAX, 0, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_NONE)
+            return 0;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
+        if (ev.kind == BROKER_EVENT_DELIVERY)
+            on_delivery(r, &ev);
+    }
+    return 0;
+}
+
+/* --- consumers */
+static int add_consumer(struct reader *r, struct err *e)
+{
+    char tag[64];
+    snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers);
+    int prefetch = PREFETCH << r->consumers;
+    if (prefetch > UINT16_MAX)
+        prefetch = UINT16_MAX;
+    if (broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, (uint16_t)prefetch, e) != 0)
+        return -1;
+    r->consumers++;
+    r->prefetch_sum += prefetch;
+    atomic_store(&r->relay->consumers, r->consumers);
+    return 0;
+}
+
+static int cancel_consumers(struct reader *r, struct err *e)
+{
+    char tag[64];
+    for (; r->consumers > 0; r->consumers--) {
+        snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers - 1);
+        if (broker_cancel_consume(r->broker, tag, e) != 0)
+            return -1;
+    }
+    atomic_store(&r->relay->consumers, 0);
+    return 0;
+}
+
+/* The more of what was sent ahead is unacknowledged, the more is to be sent. */
+static int adapt(struct reader *r, struct err *e)
+{
+    size_t settling, count = relay_book_count(&r->relay->book, &settling);
+    bool small = atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX / 4;
+    if (r->draining || r->consumers == CONSUMERS_MAX || !small ||
+        count < (size_t)(r->prefetch_sum - r->prefetch_sum / 4))
+        return 0;
+    return add_consumer(r, e);
+}
+
+static int ping(struct reader *r, struct err *e)
+{
+    struct buf headers, properties;
+    uint64_t tag;
+    uint32_t ready, consumers;
+    int64_t now_ms, clock_ms = clock_monotonic_ms();
+    if (r->draining || clock_ms - r->pinged_ms < PING_MS || !gateway_now_ms(r->gateway, &now_ms))
+        return 0;
+    r->pinged_ms = clock_ms;
+    buf_init(&headers, 100);
+    buf_init(&properties, 200);
+    wire_put_int64(&headers, bytes_of_str(HEADER_PING), now_ms);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
+                          &properties);
+    int rc = broker_publish(r->broker, bytes_of("", 0), bytes_of_str(TOPOLOGY_EXIT_QUEUE),
+                            buf_bytes(&properties), bytes_of("", 0), false, &tag, e);
+    if (rc == 0)
+        rc = broker_look_at_queue(r->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, e);
+    if (rc == 0)
+        atomic_store(&r->relay->all_consumers, (int)consumers);
+    buf_free(&headers);
+    buf_free(&properties);
+    return rc;
+}
+
+/* What earlier releases left: receipts of what RabbitMQ delivered itself, and what it could not deliver. A
+ * queue that is empty goes. Those that are not there are asked for in a way that RabbitMQ takes no offence at
+ * (deleting what is missing), for on most systems there are none. */
+static int take_over_old_queues(struct reader *r, struct err *e)
+{
+    static const char *const queues[] = {TOPOLOGY_OLD_RECEIPT_QUEUE, TOPOLOGY_OLD_UNROUTED,
+                                         TOPOLOGY_OLD_UNROUTED_EARLY};
+    bool there[3] = {false};
+    uint32_t ready, consumers;
+    for (size_t i = 0; i < 3; i++) {
+        if (broker_delete_empty_queue(r->broker, queues[i], e) == 0)
+            continue;
+        err_clear(e);
+        there[i] = true; /* not empty, or of the quorum kind, which does not take this */
+        broker_drop(r->broker);
+        r->broker = startup_open_broker(r->gateway, "postdate relay", e);
+        if (!r->broker)
+            return -1;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        if (!there[i])
+            continue;
+        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
+            return -1;
+        int rc = ready == 0 && consumers == 0 ? broker_delete_queue(r->broker, queues[i], e)
+                                              : broker_consume(r->broker, queues[i], queues[i], PREFETCH, e);
+        if (rc != 0)
+            return -1;
+    }
+    return there[1] || there[2] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
+}
+
+static int connect(struct reader *r, struct err *e)
+{
+    struct gateway *g = r->gateway;
+    for (uint64_t tag = r->low; tag <= r->high; tag++)
+        r->tags[tag % WINDOW] = TAG_NONE;
+    r->low = 1;
+    r->high = 0;
+    r->consumers = r->prefetch_sum = 0;
+    r->pinged_ms = r->full_ms = 0;
+    r->low_ms = clock_monotonic_ms();
+    relay_book_connected(&r->relay->book);
+    r->broker = startup_open_broker(g, "postdate relay", e);
+    if (!r->broker || take_over_old_queues(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
+        return -1;
+    if (add_consumer(r, e) != 0)
+        return -1;
+    watch_succeeded(&g->rabbitmq);
+    gateway_set_up(g, UP_RELAY);
+    atomic_fetch_add(&g->waiting_room, 1); /* the exit queue may be a new one, to which nothing is bound */
+    wake_ring(&g->handover.wake);
+    return 0;
+}
+
+static int run_connected(struct reader *r, struct err *e)
+{
+    struct gateway *g = r->gateway;
+    while (!gateway_stopping(g, STOP_RELAY)) {
+        if (gateway_stopping(g, STOP_INTAKE) && !r->draining) {
+            r->draining = true;
+            if (cancel_consumers(r, e) != 0)
+                return -1;
+        }
+        if (ping(r, e) != 0 || read_events(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
+            return -1;
+        bool full = !has_room(r);
+        if (full || !broker_has_pending(r->broker))
+            wake_wait(&r->relay->wake, full ? -1 : broker_fd(r->broker), full ? TICK_NS / 10 : TICK_NS);
+    }
+    return acknowledge(r, e) != 0 || acknowledge_singles(r, e) != 0 ? -1 : 0;
+}
+
+static void disconnect(struct reader *r, bool politely)
+{
+    if (politely)
+        broker_close(r->broker);
+    else
+        broker_drop(r->broker);
+    r->broker = NULL;
+    atomic_store(&r->relay->consumers, 0);
+    atomic_store(&r->relay->all_consumers, -1);
+}
+
+void *relay_thread(void *arg)
+{
+    struct gateway *g = arg;
+    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1};
+    struct err e = {0};
+    unsigned attempt = 0;
+    r.tags = calloc(WINDOW, 1);
+    if (!r.tags) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
+    arena_init(&r.arena, BODY_MAX + (1u << 20));
+    while (!gateway_stopping(g, STOP_RELAY)) {
+        err_clear(&e);
+        if (connect(&r, &e) == 0) {
+            attempt = 0;
+            if (run_connected(&r, &e) == 0)
+                break;
+            log_debug("relay: %s", e.text);
+        } else {
+            watch_failed(&g->rabbitmq, &e);
+        }
+        disconnect(&r, false);
+        if (gateway_stopping(g, STOP_INTAKE))
+            break; /* what is unacknowledged comes to the next gateway */
+        wake_wait(&g->relay.wake, -1, watch_pause_ms(&attempt) * 1000000);
+    }
+    disconnect(&r, true);
+    arena_free(&r.arena);
+    free(r.tags);
+    return NULL;
+}
+
+/* --- for the other threads */
+int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
+{
+    atomic_store(&r->all_consumers, -1);
+    if (relay_book_open(&r->book, grace_ms) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    return wake_open(&r->wake, e) != 0 || wake_open(&r->lookup_wake, e) != 0 ? -1 : 0;
+}
+
+void relay_close(struct relay *r)
+{
+    wake_close(&r->wake);
+    wake_close(&r->lookup_wake);
+    relay_book_close(&r->book);
+}
+
+bool relay_may_publish(struct gateway *g, struct held *h)
+{
+    int64_t now_ms = gateway_latest_ms(g);
+    switch (relay_book_ask(&g->relay.book, h->message.id, now_ms)) {
+    case RELAY_PUBLISH:
+        return true;
+    case RELAY_RETURN:
+        gateway_settle(g, h, SETTLE_PUT_BACK);
+        return false;
+    case RELAY_FORGET:
+        break;
+    }
+    held_free(h);
+    wake_ring(&g->relay.lookup_wake);
+    return false;
+}
+
+void relay_settled(struct gateway *g, const struct held *h)
+{
+    relay_book_done(&g->relay.book, h->message.id);
+    wake_ring(&g->relay.wake);
+}

@@ -1,0 +1,46 @@
+/* The relay takes from the exit queue what RabbitMQ waited with, and delivers it as what the gateway held.
+ *
+ *   postdate.exit ──▶ relay.c ──▶ fast lane ──▶ publisher ──▶ settler ──▶ relay.c: acknowledged
+ *                        │                                       ▲
+ *                        └── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
+ *
+ * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
+ * once its outcome is in the database; publishing needs no database, so deliveries go on while Postgres is
+ * away. relay_book.h says what is looked up before it is published. */
+#ifndef POSTDATE_GATEWAY_RELAY_H
+#define POSTDATE_GATEWAY_RELAY_H
+
+#include "gateway/daemon/held.h"
+#include "gateway/daemon/relay_book.h"
+#include "gateway/daemon/wake.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of content that waits for its millisecond or its confirm */
+
+/* What relay, look-up, publishers and settler share. */
+struct relay {
+    struct relay_book book;
+    struct held_budget budget; /* of relayed messages */
+    struct wake wake, lookup_wake;
+    atomic_int consumers;        /* of this gateway */
+    atomic_int all_consumers;    /* of the exit queue, as RabbitMQ said last; -1: unknown */
+    atomic_int_fast64_t ping_ms; /* when the latest ping that came was sent; database time; 0: none */
+    atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */
+    atomic_int_fast64_t rescue_known_ms;  /* when that was found out; monotonic */
+};
+
+struct gateway;
+
+int relay_open(struct relay *r, int64_t grace_ms, struct err *e);
+void relay_close(struct relay *r);
+
+/* For publishers: may h, a relayed message, be published now? False: it has been dealt with. */
+bool relay_may_publish(struct gateway *g, struct held *h);
+/* For the settler: h's outcome is in the database. */
+void relay_settled(struct gateway *g, const struct held *h);
+
+void *relay_thread(void *gateway);
+void *relay_lookup_thread(void *gateway);
+
+#endif
