@@ -1,0 +1,184 @@
+"""What RabbitMQ waited with is delivered by a gateway: with nothing but RabbitMQ, to targets that refuse, by whichever gateway
+lives, once, and not early."""
+import json
+import time
+
+import harness
+from handover_kit import Checks, OwnServers, handover
+from harness import LiveTest, now_ms, wait_until
+
+AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
+TARGETS = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
+
+
+class Relay(Checks):
+    def due_together(self, p, count, ahead_ms, key='k'):
+        """Hands over so many that are due within a second; when the first is."""
+        first_ms = now_ms() + ahead_ms
+        p.load('publish', '--routing-key', key, '--count', count, '--due-at-ms', first_ms, '--due-rate', count).result()
+        wait_until(lambda: p.counts().get('handed', 0) == count, ahead_ms / 1000 - 1, f'{count} to be handed over')
+        return first_ms
+
+    def expect(self, p, count, key='k', timeout_s=60):
+        return p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', count,
+                      '--timeout-s', timeout_s, '--idle-s', 1, '--retry').wait_consuming()
+
+    def all_there(self, inbox, what):
+        r = inbox.result()
+        print(f'note relay, {self.transport}: {what}: {r["missing"]} missing, {r["early"]} early, {r["duplicates"]} twice, '
+              f'lateness p50 {r["p50_ms"]:.1f}, p99 {r["p99_ms"]:.1f}, at most {r["max_ms"]:.1f} ms', flush=True)
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        return r
+
+
+class Gateways(Relay):
+    weight = 30
+
+    def test_another_gateway_delivers_what_a_dead_one_had_taken(self):
+        p = self.place()
+        options = {**handover(self.transport, min_ahead='1s'), 'POSTDATE_DELIVERY_LEAD': '4s'}
+        first = p.gateway(**options)
+        inbox = self.expect(p, 500)
+        due_ms = self.due_together(p, 500, 13_000)
+        wait_until(lambda: p.client().depth('postdate.exit') == 0 and now_ms() > due_ms - 2000, 15, 'the first to have taken them')
+        p.gateway(**options)
+        first.kill9()
+        r = self.all_there(inbox, 'the gateway that had taken them was killed')
+        self.assertEqual(r['duplicates'], 0)
+        self.wait_delivered(p, 500)
+
+    def test_one_that_is_paused_past_grace_publishes_nothing_twice(self):
+        p = self.place()
+        options = {**handover(self.transport, min_ahead='1s', grace='3s'), 'POSTDATE_DELIVERY_LEAD': '4s',
+                   'POSTDATE_AMQP_HEARTBEAT': '2s'}
+        first = p.gateway(**options)
+        inbox = self.expect(p, 300)
+        due_ms = self.due_together(p, 300, 13_000)
+        wait_until(lambda: p.client().depth('postdate.exit') == 0 and now_ms() > due_ms - 3000, 15, 'the first to have taken them')
+        p.gateway(**options)
+        first.pause()
+        try:
+            self.wait_delivered(p, 300, 60)
+        finally:
+            first.resume()
+        time.sleep(2)
+        r = self.all_there(inbox, 'the gateway that had taken them stood still')
+        self.assertEqual(r['duplicates'], 0)
+        self.assertEqual(p.client().depth('k'), 0)
+
+    def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
+        p = self.place()
+        options = {**handover(self.transport, grace='1s')}
+        g = p.gateway(**options)
+        due_ms = self.due_together(p, 50, 6_000)
+        inbox = self.expect(p, 50)
+        self.assertEqual(g.term(), 0)
+        c = p.client()
+        wait_until(lambda: c.depth('postdate.exit') == 50, 15, 'all to come out')
+        c.channel.queue_purge('postdate.exit')
+        self.assertGreater(now_ms(), due_ms - 1000)
+        p.gateway(**options)
+        self.assertEqual(self.all_there(inbox, 'the exit queue was purged')['duplicates'], 0)
+        self.wait_delivered(p, 50)
+
+    def test_a_deleted_exit_queue_is_there_again(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='2s'))
+        inbox = self.expect(p, 40)
+        self.due_together(p, 20, 6_000)
+        p.client().channel.queue_delete('postdate.exit')
+        wait_until(lambda: p.client().depth('postdate.exit') is not None, 10, 'it to be there again')
+        p.load('publish', '--routing-key', 'k', '--count', 20, '--start', 20, '--delay-ms', 4000).result()
+        self.assertEqual(self.all_there(inbox, 'the exit queue was deleted')['duplicates'], 0)
+        self.wait_delivered(p, 40)
+
+
+class Targets(Relay):
+    def test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other(self):
+        for kind, arguments in TARGETS.items():
+            with self.subTest(kind):
+                p = self.place()
+                p.gateway(**handover(self.transport))
+                c = p.client()
+                c.queue('full', 'full', arguments={'x-max-length': 5, 'x-overflow': 'reject-publish', **arguments})
+                inbox = self.expect(p, 200)
+                at = now_ms()
+                for i in range(60):
+                    c.publish('full', b'%d' % i, {'x-delay': 4000})
+                p.load('publish', '--routing-key', 'k', '--count', 200, '--due-at-ms', at + 5000, '--due-rate', 100).result()
+                r = self.all_there(inbox, 'another target refuses')
+                self.assertLess(r['p99_ms'], 2000 * harness.SLOWNESS)
+                got = set()
+
+                def drain():
+                    while (m := c.get('full')) is not None:
+                        self.assertGreaterEqual(m.at_ms, at + 4000)
+                        got.add(m.body)
+                    return len(got) == 60
+                wait_until(drain, 60, 'all 60 to arrive')
+                self.wait_delivered(p, 260)
+    test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other.vhosts = 2
+
+
+class Away(Relay, OwnServers):
+    weight = 60
+    time_limit_s = 300
+
+    def test_deliveries_go_on_while_postgres_is_away(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='5s'))
+        count = AWAY_S * AWAY_RATE
+        inbox = self.expect(p, count, timeout_s=2 * AWAY_S + 60)
+        first_ms = now_ms() + 8000 + count // 4
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', AWAY_RATE).result()
+        wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
+        self.servers.command('stop-postgres')
+        r = self.all_there(inbox, f'{count} at {AWAY_RATE}/s while Postgres is away')
+        self.assertEqual(r['duplicates'], 0)
+        self.assertLess(r['max_ms'], 3000 * harness.SLOWNESS)
+        self.servers.command('start-postgres')
+        self.wait_delivered(p, count, 60)
+        time.sleep(6)  # past grace
+        self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
+        self.assertEqual(g.term(), 0)
+
+
+class TtlGateways(Gateways, LiveTest):
+    transport = 'ttl'
+
+    def test_what_comes_out_too_early_waits(self):
+        """By an operator policy that is set while messages wait, which only what comes into a queue afterwards notices."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport))
+        inbox = self.expect(p, 30)
+        self.due_together(p, 30, 12_000)
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', 'short', r'^postdate\.ttl', json.dumps({'message-ttl': 50}))
+        r = self.all_there(inbox, 'a policy shortens the waiting')
+        self.assertEqual(r['duplicates'], 0)
+        self.wait_delivered(p, 30)
+        self.assertEqual(g.term(), 0)
+
+
+@harness.only_full  # the relay is the same
+class PluginGateways(Gateways, LiveTest):
+    transport = 'plugin'
+
+
+class TtlTargets(Targets, LiveTest):
+    transport = 'ttl'
+
+
+@harness.only_full
+class PluginTargets(Targets, LiveTest):
+    transport = 'plugin'
+
+
+@harness.not_san
+class TtlAway(Away, LiveTest):
+    transport = 'ttl'
+
+
+@harness.not_san
+@harness.only_full
+class PluginAway(Away, LiveTest):
+    transport = 'plugin'
