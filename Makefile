@@ -134,6 +134,8 @@ $(BUILD)/tests/test_broker_url $(BUILD)/tests/test_broker_hosts: $(AMQP_URL) $(c
 $(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
+$(BUILD)/tests/test_relay_book: UNIT_LIBS = $(call object,gateway/daemon/relay_book.c) $(call LIB,core)
+$(BUILD)/tests/test_relay_book: $(call object,gateway/daemon/relay_book.c)
 $(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
 $(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
 $(BUILD)/tests/test_tenure: UNIT_LIBS = $(call object,gateway/daemon/tenure.c) $(call LIB,core)

@@ -1,7 +1,6 @@
 """A cluster of three nodes, and what happens to them: nothing is lost, early, or delivered after a cancel that said yes.
 
-The promises are made for a transport, by a class for each. Where the broker does the last hop by itself (the other
-transports), not all of them hold."""
+The promises are made for every transport, by a class for each; the short form has all of them with the timer."""
 import itertools
 import time
 
@@ -50,7 +49,8 @@ class Promises:
         alone has a second target."""
         for node in nodes or [None] * self.gateways:
             self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, node), POSTDATE_RETRY_FIRST='200ms',
-                           POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000')
+                           POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000', POSTDATE_HANDOVER_WINDOW='6m',
+                           POSTDATE_HANDOVER_MIN_AHEAD='1s')
         for g in self.p.gateways:
             g.wait_ready(60)
         channel = cluster_kit.Link(servers, self.p.vhost, solo or 0).open()
@@ -132,7 +132,51 @@ class Promises:
             traffic.cancel(dict(list(late.items())[node::3]))
         self.finish(traffic)
 
+    def test_the_node_of_the_targets_is_killed_while_thousands_fall_due(self):
+        """It leads a quorum queue, and has a classic one; the gateway is on another. All arrive once it is back."""
+        victim, count, key_of = 1, 3000, {'quorum': cluster_kit.QUORUM, 'classic': {}}
+        g = self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, 0), POSTDATE_RETRY_FIRST='200ms',
+                           POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000', POSTDATE_HANDOVER_WINDOW='6m')
+        g.wait_ready(60)
+        channel = cluster_kit.Link(servers, self.p.vhost, victim).open()
+        for key, arguments in key_of.items():
+            channel.queue_declare(key, durable=True, arguments=arguments)
+            channel.queue_bind(key, 'postdate.delivery', key)
+        channel.connection.close()
+        self.cluster.wait_led_by(self.p.vhost, 'quorum', victim)
+        first_ms = harness.now_ms() + 20_000
+        for key in key_of:
+            self.p.load('publish', '--routing-key', key, '--count', count, '--due-at-ms', first_ms, '--due-rate', 200).result()
+        waiting = {'scheduled': 2 * count} if self.who_waits == 'timer' else {'handed': 2 * count}
+        wait_until(lambda: self.p.counts() == waiting or harness.now_ms() > first_ms - 500, 20, 'all to wait')
+        self.assertEqual(self.p.counts(), waiting)
+        self.cluster.kill(victim)
+        time.sleep(20)
+        self.cluster.start(victim)
+        self.cluster.wait_whole()
+        wait_until(lambda: self.p.counts() == {'delivered': 2 * count}, 90, 'all to be delivered')
+        for key in key_of:
+            inbox = self.p.load('consume', '--queue', key, *(['--quorum'] if key == 'quorum' else []), '--expect', count,
+                                '--timeout-s', 60, '--idle-s', 2)
+            r = inbox.result()
+            print(f'note cluster, {self.who_waits}: {key}: {r["distinct"]} of {count}, {r["duplicates"]} twice, {r["early"]} early', flush=True)
+            self.assertEqual((r['missing'], r['early']), (0, 0), r)
+
 
 @harness.not_san
 class ClusterTimer(Promises, LiveTest):
     who_waits = 'timer'
+    only_full = ('test_the_node_of_the_targets_is_killed_while_thousands_fall_due',)
+
+
+@harness.not_san
+class ClusterTtl(Promises, LiveTest):
+    who_waits = 'ttl'
+    only_full = ('test_gateways_on_different_nodes', 'test_leaders_move', 'test_a_minority_is_cut_off', 'test_rolling_restart',
+                 'test_a_node_is_lost_with_all_leaders_and_comes_back')
+
+
+@harness.not_san
+@harness.only_full
+class ClusterPlugin(Promises, LiveTest):
+    who_waits = 'plugin'

@@ -1,0 +1,163 @@
+#include "gateway/daemon/relay_book.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#define GRACE 10000
+#define NOW INT64_C(1795334400000)
+
+static struct relay_book book;
+
+static int setup(void **state)
+{
+    (void)state;
+    return relay_book_open(&book, GRACE);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    relay_book_close(&book);
+    return 0;
+}
+
+static struct message_id id_of(int n, int64_t due_ms)
+{
+    uint8_t random[10] = {0};
+    memcpy(random + 6, &n, sizeof n);
+    return message_id_make(due_ms, random);
+}
+
+static size_t done_tags(uint64_t *tag)
+{
+    uint64_t tags[10];
+    size_t n = relay_book_take_done(&book, tags, 10);
+    *tag = n > 0 ? tags[0] : 0;
+    return n;
+}
+
+static void test_the_ordinary_way(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW);
+    struct relay_question q;
+    uint64_t tag;
+    size_t settling;
+    assert_int_equal(relay_book_take(&book, id, 7, false), RELAY_FRESH);
+    assert_int_equal(relay_book_low_ms(&book), NOW);
+    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
+    relay_book_sent(&book, id);
+    assert_int_equal(relay_book_questions(&book, NOW + GRACE / 2, 1, &q, 1), 0);
+    relay_book_settling(&book, id);
+    assert_int_equal(relay_book_count(&book, &settling), 1);
+    assert_int_equal(settling, 1);
+    assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, &q, 1),
+                     0); /* it only waits for the database */
+    assert_int_equal(done_tags(&tag), 0);
+    relay_book_done(&book, id);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 7);
+    assert_int_equal(relay_book_count(&book, &settling), 0);
+    assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
+    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_FORGET);
+}
+
+static void test_what_is_late_is_looked_up(void **state)
+{
+    (void)state;
+    struct message_id asked = id_of(1, NOW), noticed = id_of(2, NOW), sent = id_of(3, NOW);
+    struct relay_question q[4];
+    relay_book_take(&book, asked, 1, false);
+    relay_book_take(&book, noticed, 2, false);
+    relay_book_take(&book, sent, 3, false);
+    relay_book_sent(&book, sent);
+    assert_int_equal(relay_book_ask(&book, asked, NOW + GRACE / 2 + 1), RELAY_FORGET);
+    size_t n = relay_book_questions(&book, NOW + GRACE / 2 + 1, 1, q, 4);
+    assert_int_equal(n, 3);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(q[i].sent, message_id_equal(q[i].id, sent));
+    assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, q, 4), 0); /* they are being asked about */
+    assert_int_equal(relay_book_ask(&book, noticed, NOW), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
+}
+
+static void test_without_an_answer_it_is_asked_again(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW);
+    struct relay_question q;
+    assert_int_equal(relay_book_take(&book, id, 1, true), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_questions(&book, NOW - 1, 100, &q, 1), 1);
+    relay_book_again(&book, &q, 200);
+    assert_int_equal(relay_book_questions(&book, NOW - 1, 199, &q, 1), 0);
+    assert_int_equal(relay_book_questions(&book, NOW - 1, 200, &q, 1), 1);
+}
+
+static void test_a_new_connection(void **state)
+{
+    (void)state;
+    struct message_id here = id_of(1, NOW), sent = id_of(2, NOW), elsewhere = id_of(3, NOW);
+    struct relay_question q[3];
+    uint64_t tag;
+    relay_book_take(&book, here, 5, false);
+    relay_book_take(&book, sent, 6, false);
+    relay_book_take(&book, elsewhere, 7, false);
+    relay_book_sent(&book, sent);
+    relay_book_connected(&book);
+    /* It comes back to this gateway: somebody may have had it meanwhile. */
+    assert_int_equal(relay_book_take(&book, here, 1, true), RELAY_KNOWN);
+    assert_int_equal(relay_book_ask(&book, here, NOW), RELAY_FORGET);
+    /* It was sent before: its outcome is awaited. */
+    assert_int_equal(relay_book_take(&book, sent, 2, true), RELAY_KNOWN);
+    assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_PUBLISH);
+    /* It did not come back, so another gateway has it. */
+    assert_int_equal(relay_book_ask(&book, elsewhere, NOW), RELAY_FORGET);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, q, 3), 2);
+    relay_book_done(&book, elsewhere);
+    assert_int_equal(done_tags(&tag), 0); /* 7 was a tag of the connection before */
+    relay_book_done(&book, sent);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 2);
+}
+
+static void test_a_second_copy(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW);
+    relay_book_take(&book, id, 1, false);
+    assert_int_equal(relay_book_take(&book, id, 2, false), RELAY_COPY);
+    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
+}
+
+static void test_thousands(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    uint64_t tags[COUNT];
+    size_t settling, done = 0;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++)
+            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, false), RELAY_FRESH);
+        assert_int_equal(relay_book_low_ms(&book), NOW);
+        for (int i = COUNT - 1; i >= 0; i--)
+            relay_book_done(&book, id_of(i, NOW + i));
+        assert_int_equal(relay_book_count(&book, &settling), 0);
+        while (done < COUNT)
+            done += relay_book_take_done(&book, tags, 1000);
+        assert_int_equal(done, COUNT);
+        done = 0;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_the_ordinary_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_second_copy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_thousands, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
