@@ -9,6 +9,7 @@ from servers import wait_until
 
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
 DELAYED = 'postdate.delayed'
+EXIT = 'postdate.exit'
 
 
 def start_rabbit(arena):
@@ -99,6 +100,27 @@ def queue_deleted(x):
     else:
         x.begin(f'exchange {DELAYED} deleted, with all it held')
         on_channel(x, lambda channel: channel.exchange_delete(DELAYED))
+
+
+@fault('queue.exit_deleted', weight=2, only=lambda cell: cell.transport != 'timer')
+def exit_queue_deleted(x):
+    """What had come out and was not delivered is lost, and rescued; until the queue is there again nothing comes out."""
+    x.begin(f'queue {EXIT} deleted, with all that had come out')
+    on_channel(x, lambda channel: channel.queue_delete(EXIT))
+
+
+@fault('target.full', weight=2)
+def target_full(x):
+    """The consumer's queue refuses what is more than one; all of it has to come later."""
+    vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
+    x.begin(f'queue {OUT_QUEUE} takes one message at a time')
+    retry(lambda: x.cell.rabbit.erlang(
+        f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 1}}, '
+        '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>).'))
+    try:
+        x.wait(1, 4)
+    finally:
+        retry(lambda: x.cell.rabbit.erlang(f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), ok.'))
 
 
 @fault('exchange.deleted', weight=2)
