@@ -135,7 +135,6 @@ class BrokerDiesUnread(Doubts, OwnServers):
         self.assertLess(r['duplicates'], COUNT * 0.85, r)
 
 
-@harness.not_san  # as test_killed_while_they_fall_due to our code
 def keeps_transient_exchanges(client):
     """Why postdate.open is still there after a start of this broker, or nothing."""
     version = client.connection._impl.server_properties['version']  # pika tells it nowhere else
@@ -144,6 +143,7 @@ def keeps_transient_exchanges(client):
     return f'RabbitMQ {version} keeps its metadata in Khepri, where a non-durable exchange outlives a start' if khepri_only else None
 
 
+@harness.not_san  # as test_killed_while_they_fall_due to our code
 class DueWhileAway(OwnServers):
     """What falls due while RabbitMQ is away is let go as soon as it starts. Quorum queues that have no leader yet take
     nothing then, nobody hears of it, and the receipt, for a classic queue, is there. So it finds no way and comes back."""
