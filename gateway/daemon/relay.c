@@ -332,12 +332,11 @@ static int take_over_old_queues(struct reader *r, struct err *e)
             return -1;
     }
     for (size_t i = 0; i < 3; i++) {
-        if (!there[i])
-            continue;
-        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
+        if (there[i] && broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
             return -1;
-        int rc = ready == 0 && consumers == 0 ? broker_delete_queue(r->broker, queues[i], e)
-                                              : broker_consume(r->broker, queues[i], queues[i], PREFETCH, e);
+        there[i] = there[i] && ready + consumers > 0;
+        int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], PREFETCH, e)
+                          : broker_delete_queue(r->broker, queues[i], e);
         if (rc != 0)
             return -1;
     }
