@@ -1,9 +1,9 @@
 """What a chaos run happens in: one Postgres (and a spare node), one RabbitMQ and a cluster of three, the proxy, and the
 cells.
 
-A cell is a database, a vhost, a transport with receipts on or off, a few gateways behind links of the proxy, a workload
-that schedules, cancels and moves messages, and a witness that writes down what arrives. The servers' faults hit all
-cells, a gateway's or a link's only one.
+A cell is a database, a vhost, a transport, a few gateways behind links of the proxy, a workload that schedules, cancels
+and moves messages, and a witness that writes down what arrives. The servers' faults hit all cells, a gateway's or a
+link's only one.
 """
 import json
 import os
@@ -28,22 +28,21 @@ GRACE = '2s'
 NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
                          'newest_delivered_attempt_us'), 0)
 
-# name: (transport, receipts, gateways, the consumer's queue)
+# name: (transport, gateways, the consumer's queue)
 CELLS = {
-    'timer': ('timer', 'on', 3, 'quorum'),
-    'ttl': ('ttl', 'on', 2, 'classic'),
-    'plugin': ('plugin', 'on', 2, 'quorum'),
-    'ttl-bare': ('ttl', 'off', 2, 'quorum'),
-    'plugin-bare': ('plugin', 'off', 1, 'classic'),
-    'cluster-timer': ('timer', 'on', 3, 'quorum'),
-    'cluster-ttl': ('ttl', 'on', 2, 'quorum'),
+    'timer': ('timer', 3, 'quorum'),
+    'ttl': ('ttl', 2, 'classic'),
+    'plugin': ('plugin', 2, 'quorum'),
+    'plugin-alone': ('plugin', 1, 'classic'),
+    'cluster-timer': ('timer', 3, 'quorum'),
+    'cluster-ttl': ('ttl', 2, 'quorum'),
 }
 
 
 class Cell:
     def __init__(self, arena, name, seed, rate):
         self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
-        self.transport, self.receipts, count, self.queue_type = CELLS[name]
+        self.transport, count, self.queue_type = CELLS[name]
         self.on_cluster = name.startswith('cluster-')
         self.rabbit = arena.cluster if self.on_cluster else arena.rabbit
         self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
@@ -80,8 +79,7 @@ class Cell:
                                      f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
             'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
             'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
-            'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_RECEIPTS': self.receipts,
-            'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
+            'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
             'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000',
         }
         return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,

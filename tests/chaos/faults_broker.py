@@ -89,7 +89,7 @@ def on_channel(x, act):
     retry(run)
 
 
-@fault('queue.deleted', weight=2, only=lambda cell: cell.transport != 'timer' and cell.receipts == 'on')
+@fault('queue.deleted', weight=2, only=lambda cell: cell.transport != 'timer')
 def queue_deleted(x):
     """One in which messages wait for their due time; what it held has to come another way."""
     if x.cell.transport == 'ttl':
@@ -114,7 +114,7 @@ def exchange_deleted(x):
     on_channel(x, again)
 
 
-@fault('broker.messages_lost', weight=1, only=lambda cell: cell.transport == 'ttl' and cell.receipts == 'on')
+@fault('broker.messages_lost', weight=1, only=lambda cell: cell.transport == 'ttl')
 def broker_messages_lost(x):
     """The ladder's queues are emptied."""
     x.begin('all rungs of the ladder purged')
@@ -144,7 +144,7 @@ def rabbitmq_wiped(x):
     try:
         settle_down(cells, 0, 90)
         now_ms = int(time.time() * 1000)
-        keepers = [c for c in cells if c.receipts == 'on' and c.transport != 'timer']
+        keepers = [c for c in cells if c.transport != 'timer']
         for cell in keepers:
             cell.tell(handed=500, from_ms=now_ms + 8000, to_ms=now_ms + 14000)
         for cell in keepers:
@@ -165,9 +165,8 @@ def rabbitmq_wiped(x):
 def settle_down(cells, left, limit_s):
     """No more than so many in any cell wait to be delivered."""
     def waiting(cell):
-        states = "'scheduled', 'claimed'" + (", 'handed'" if cell.receipts == 'on' else '')
         return int(cell.arena.postgres.primary.psql(
-            f'select count(*) from postdate.message where state in ({states})', cell.database)[0][0])
+            "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
     for cell in cells:
         wait_until(lambda c=cell: waiting(c) <= left, limit_s, f'{cell.name}: all but {left} delivered', 0.3)
 

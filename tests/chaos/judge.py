@@ -6,12 +6,9 @@ from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
 
-# What a fault leaves may come to light later than something has arrived again: a message that was handed over twice waits twice. And
-# after RabbitMQ's start a gateway doubts what falls due until five seconds (RESTART_ELECTIONS_MS) after its own return.
+# What a fault leaves may come to light later than something has arrived again: what was published, and whose confirm got lost, is
+# published again when its turn comes.
 AFTERMATH_US = 5_000_000
-START_AFTERMATH_US = 8_000_000
-STARTS = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.node_killed', 'cluster.node_stopped', 'cluster.node_cut',
-          'cluster.node_hung', 'cluster.rolling_restart', 'cluster.target_leader_killed', 'cluster.intake_leader_killed')
 CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
@@ -186,7 +183,7 @@ class Judge:
         """Put down to the latest fault that had begun. Without one between its attempt (or shortly
         before) and now, nothing excuses it."""
         first = f'at {t_us}, first at {table.seen_us[n]}'
-        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us) and not self.is_doubted(table, n, t_us):
+        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us):
             verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
         while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):
@@ -252,12 +249,6 @@ class Judge:
         at = bisect_right(starts, to_us) - 1  # the last one that began before the arrival
         return at >= 0 and ends[at] >= from_us
 
-    def is_doubted(self, table, n, t_us):
-        """May it have been published again because RabbitMQ had started?"""
-        since_us = table.sent_us[n] - START_AFTERMATH_US
-        return any(f['kind'] in STARTS and f['cell'] in ('*', table.cell) and f['start_us'] <= t_us and recovered_us(f) >= since_us
-                   for f in self.faults)
-
     # --- all of it -------------------------------------------------------------------------------------------------
     def kinds(self):
         kinds = {}
@@ -289,8 +280,8 @@ def add_up(parts):
     return total
 
 
-def judge(directory, may_lose=()):
-    """The verdict as plain data (what --json prints). may_lose: cells in which a loss is counted and breaks no promise."""
+def judge(directory):
+    """The verdict as plain data (what --json prints)."""
     book, torn = read(directory)
     j = Judge(book).run()
     cells = {name: {**v.counts, **v.numbers} for name, v in sorted(j.cells.items())}
@@ -300,14 +291,12 @@ def judge(directory, may_lose=()):
             'lateness_ms': {k: percentiles_ms(v) for k, v in j.lateness.items()},
             'faults': len(j.faults), 'kinds': j.kinds(), 'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
             'torn_lines': torn, 'unreadable_lines': [f'{where}: {line}' for where, line in book.unreadable[:SHOWN]],
-            'unreadable': len(book.unreadable), 'tolerated_losses': sum(cells[name]['lost'] for name in may_lose if name in cells),
-            'broken': broken(cells, total, book, may_lose)}
+            'unreadable': len(book.unreadable), 'broken': broken(total, book)}
 
 
-def broken(cells, total, book, may_lose):
+def broken(total, book):
     """What makes the verdict bad: {word: count}."""
-    counts = {name: sum(c[name] for cell, c in cells.items() if name != 'lost' or cell not in may_lose) for name in FORBIDDEN}
-    found = {name: n for name, n in counts.items() if n}
+    found = {name: total[name] for name in FORBIDDEN if total[name]}
     if book.unreadable:
         found['unreadable'] = len(book.unreadable)
     if not total['accepted']:

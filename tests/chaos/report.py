@@ -72,7 +72,5 @@ def text_of(verdict):
     if findings:
         parts.append(findings)
     broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
-    lost = verdict['tolerated_losses']
-    aside = f' ({lost:,} lost in cells without receipts, where that is not promised)' if lost else ''
-    parts.append([(f'verdict: BROKEN: {broken}' if broken else 'verdict: kept') + aside])
+    parts.append([f'verdict: BROKEN: {broken}' if broken else 'verdict: kept'])
     return '\n\n'.join('\n'.join(part) for part in parts)

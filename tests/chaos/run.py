@@ -3,7 +3,7 @@
   SEED=n       everything random comes from it; without, one is drawn and printed
   FAULTS=n     how many (default 1000; at least one of each kind)
   ONLY=word    only kinds with this word in their name
-  CELLS=a,b    only these cells (timer, ttl, plugin, ttl-bare, plugin-bare; cluster-timer, cluster-ttl on three nodes of RabbitMQ)
+  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone; cluster-timer, cluster-ttl on three nodes of RabbitMQ)
   RATE=n       messages a second for each cell (default 60)
   MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)
   STACK_PLUGINS_DIR=dir   the real delayed-message plugin, instead of its test double
@@ -166,9 +166,7 @@ class Run:
 
         def waiting(cell):
             return int(self.arena.postgres.primary.psql(
-                # Without receipts `handed` is the last that is known.
-                "select count(*) from postdate.message where state in ('scheduled', 'claimed'"
-                + (", 'handed')" if cell.receipts == 'on' else ')'), cell.database)[0][0])
+                "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
         until = time.monotonic() + DRAIN_LIMIT_S
         while time.monotonic() < until:
             left = {c.name: waiting(c) for c in self.arena.cells.values()}
@@ -258,10 +256,7 @@ def keep_rows(arena):
 
 
 def report(run, codes, evidence, seconds):
-    # Without receipts nobody notices what RabbitMQ loses: there it is counted, not promised.
-    # Nor what a node of a cluster loses in the broker's own last hop, whatever was said before: counted, too.
-    verdict = judge(evidence, may_lose=[name for name, cell in CELLS.items()
-                                        if cell[1] == 'off' or name.startswith('cluster-') and cell[0] != 'timer'])
+    verdict = judge(evidence)
     print(text_of(verdict))
     print()
     for name, why in sorted(run.skipped.items()):

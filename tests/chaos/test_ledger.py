@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import ledger  # noqa: E402
 import record  # noqa: E402
-from judge import AFTERMATH_US, START_AFTERMATH_US  # noqa: E402
+from judge import AFTERMATH_US  # noqa: E402
 
 T0_US = 1_800_000_000_000_000
 T0_MS = T0_US // 1000
@@ -84,14 +84,6 @@ class Ledger(unittest.TestCase):
         self.assertIn(b'lost: c1-h1-1: accepted at', done.stdout)
         self.assertTrue(max(len(x) for x in done.stdout.splitlines()) <= 80, done.stdout)
 
-    def test_a_loss_where_none_is_promised_to_be_noticed(self):
-        self.accept(0)
-        verdict = ledger.judge(self.directory, may_lose=['c1', 'other'])
-        self.assertEqual((verdict['total']['lost'], verdict['tolerated_losses'], verdict['broken']), (1, 1, {}))
-        self.assertTrue(ledger.text_of(verdict).endswith(
-            'verdict: kept (1 lost in cells without receipts, where that is not promised)'))
-        self.assertEqual(ledger.judge(self.directory, may_lose=['other'])['broken'], {'lost': 1})
-
     def test_an_empty_ledger_proves_nothing(self):
         self.assertEqual(self.judge()['broken'], {'nothing_accepted': 1})
 
@@ -154,23 +146,6 @@ class Ledger(unittest.TestCase):
             self.deliver(n, sent_us + 2000)
             self.deliver(n, sent_us + 3000)
         self.judge(duplicated=['c1-h1-1', 'c1-h1-2', 'c1-h1-3'], unprovoked=['c1-h1-3'])
-
-    def duplicates_long_after(self, kind, unprovoked):
-        """Of the two, one was sent as late as a start of RabbitMQ excuses it, the other a microsecond later."""
-        self.add_fault(T0_US - 9000, T0_US - 8000, kind, 'c1')
-        self.accept(0, T0_MS, T0_US - 7000)
-        self.deliver(0, T0_US + 1000)  # recovered from
-        for n, sent_us in ((1, T0_US + 1000 + START_AFTERMATH_US), (2, T0_US + 1001 + START_AFTERMATH_US)):
-            self.accept(n, T0_MS, sent_us)
-            self.deliver(n, sent_us + 2000)
-            self.deliver(n, sent_us + 3000)
-        self.judge(duplicated=['c1-h1-1', 'c1-h1-2'], unprovoked=unprovoked)
-
-    def test_a_start_of_rabbitmq_excuses_duplicates_for_longer(self):
-        self.duplicates_long_after('rabbitmq.stop_app', ['c1-h1-2'])
-
-    def test_lost_connections_do_not(self):
-        self.duplicates_long_after('rabbitmq.close_connections', ['c1-h1-1', 'c1-h1-2'])
 
     def test_what_the_queue_delivers_again_is_no_duplicate(self):
         for n in range(4):
@@ -272,10 +247,10 @@ class Ledger(unittest.TestCase):
         self.deliver(1, verdict='bad')
         self.deliver(2, key='other')
         self.deliver(3, exchange='elsewhere')
-        self.deliver(4, exchange='postdate.ttl.r16g100.l0')  # the broker held it
+        self.deliver(4, exchange='postdate.ttl.exit')  # where the broker's waiting ends is no way to consumers
         self.deliver('c1-h1-555')
         self.deliver('nonsense')
-        verdict = self.judge(mangled=['c1-h1-1', 'c1-h1-2', 'c1-h1-3', 'c1-h1-555', 'nonsense'], lost=['c1-h1-1'])
+        verdict = self.judge(mangled=['c1-h1-1', 'c1-h1-2', 'c1-h1-3', 'c1-h1-4', 'c1-h1-555', 'nonsense'], lost=['c1-h1-1'])
         self.assertIn('lost', verdict['broken'])
 
     def test_a_torn_last_line(self):

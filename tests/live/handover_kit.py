@@ -5,10 +5,13 @@ The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named t
 import functools
 import os
 import random
+import re
 
 import harness
 from harness import Stack, now_ms, wait_until
+from web import Web
 
+EXIT = 'postdate.exit'
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in (4, 3, 2, 1, 0) for digit in range(15, 0, -1)]
 TTL_EXIT = 'postdate.ttl.exit'
 DELAYED = 'postdate.delayed'
@@ -19,17 +22,33 @@ RESCUE_GRACE_MS = 1000
 NEVER = '1h'  # as a grace: what the broker does not deliver fails the test
 
 
-def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', **more):
-    """The settings of a gateway; a short window makes a low ladder, which is quicker to declare."""
+def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', lead='150ms', **more):
+    """The settings of a gateway; a short window makes a low ladder, which is quicker to declare. What is nearer than twice the
+    lead is not handed over: a short one lets tests do with short delays."""
     env = {'transport': transport, 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
-    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
+    return {'POSTDATE_DELIVERY_LEAD': lead, **{'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}}
 
 
-def who_held(message):
-    """Which transport a message comes from, by the exchange that its consumer sees: that of its last publish. In the ladder
-    this is the last level that a rung led to; the exit itself for most."""
-    exchange = message.exchange
-    return 'ttl' if exchange.startswith('postdate.ttl.') else 'plugin' if exchange == DELAYED else 'timer'
+def who_held(p, messages):
+    """{body: 'broker' or 'timer'}. Consumers can't see it. A row that was handed over is to be rescued after its grace, and keeps
+    that time when it is delivered."""
+    ids = ', '.join(f"'{m.id}'" for m in messages)
+    rows = dict(p.psql(f"select id, case when next_at > due then 'broker' else 'timer' end from postdate.message where id in ({ids})"))
+    return {m.body: rows[m.id] for m in messages}
+
+
+def metric(g, name):
+    """A counter of that gateway."""
+    web = Web(g.http())
+    try:
+        return int(re.search(rf'^{name} (\d+)', web.get('/metrics').body.decode(), re.M)[1])
+    finally:
+        web.close()
+
+
+def relayed(g):
+    """How many messages that gateway has taken from the exit queue."""
+    return metric(g, 'postdate_messages_relayed_total')
 
 
 def held_by_broker(p, transport):
@@ -54,6 +73,11 @@ class Checks:
     @property
     def broker_waits(self):
         return self.transport != 'timer'
+
+    def assert_held_by(self, p, messages, holder=None):
+        """All of them; by default by the one that the transport says."""
+        holder = holder or ('broker' if self.broker_waits else 'timer')
+        self.assertEqual(who_held(p, messages), {m.body: holder for m in messages})
 
     def wait_held(self, p, count, deadline_s=15):
         """Until so many messages wait: handed, if the broker is to wait, else with the gateway."""

@@ -40,7 +40,7 @@ class Refused(LiveTest):
 
     def test_a_login_that_may_declare_nothing_for_it_leaves_waiting_to_the_gateway(self):
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|receipts))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit))?$')
         g = p.gateway(POSTDATE_AMQP_URL=url)
         self.assertTrue(g.lines_with(r'ready\b.*transport timer'), g.log())
         self.assertEqual(len(g.lines_with('auto: the gateway itself waits.*refused')), 1, g.log())
@@ -53,7 +53,7 @@ class Refused(LiveTest):
 
     def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|receipts|delayed|probe))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe))?$')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
         self.assertEqual(len(g.lines_with('handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())

@@ -74,7 +74,7 @@ class DoctorBasics(Doctor):
                        'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.partitions',
                        'database.locks', 'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
                        'broker.connection', 'broker.tls', 'broker.vhost', 'broker.owner', 'broker.permissions', 'broker.topology',
-                       'broker.intake', 'broker.control', 'broker.rejected', 'broker.publish', 'handover.transport',
+                       'broker.intake', 'broker.control', 'broker.exit', 'broker.rejected', 'broker.publish', 'handover.transport',
                        'handover.messages', 'rabbitmqctl', 'broker.policies', 'broker.bindings', 'broker.patterns',
                        'clock.broker')
         self.assertEqual(self.doctor(p)['broker.topology'][0]['status'], 'ok', 'it disturbed what is there')
@@ -458,14 +458,14 @@ class DoctorHandover(Doctor):
         wait_until(lambda: p.counts() == {'handed': 150}, 15, '150 messages handed over')
         found = self.doctor(p, **env)
         self.assert_finding(found, 'handover.messages', 'ok', '150')
-        self.assertNotIn('handover.receipts', found)
-        self.assert_finding(found, 'broker.receipts', 'ok')
+        self.assertNotIn('handover.overdue', found)
+        self.assert_finding(found, 'broker.exit', 'ok')
         self.assertEqual(g.term(), 0)
         for name in self.RUNGS:
             c.channel.queue_purge(name)
         self.assert_finding(self.doctor(p, **env), 'handover.messages', 'warn', 'hold only 0', 'postdate.ttl')
-        wait_until(lambda: 'handover.receipts' in self.doctor(p, **env), 20, 'the first to miss its receipt')
-        self.assert_finding(self.doctor(p, **env), 'handover.receipts', 'warn', '1 handed', 'gateway publishes')
+        wait_until(lambda: 'handover.overdue' in self.doctor(p, **env), 20, 'the first to be overdue')
+        self.assert_finding(self.doctor(p, **env), 'handover.overdue', 'warn', '1 handed', 'gateway publishes')
 
     def test_transports_and_feeder(self):
         p = self.place()

@@ -138,7 +138,7 @@ class HandingGateways(LiveTest):
     weight = 20
 
     def test_four_hand_over_and_one_is_killed_and_one_is_paused(self):
-        """Its claims, its receipts and its part of the ladder are the others'."""
+        """Its claims, what it had taken from the exit queue, and its part of the ladder are the others'."""
         p = self.p = self.place(transport='ttl')
         env = {'POSTDATE_HANDOVER_WINDOW': '6m', 'POSTDATE_HANDOVER_MIN_AHEAD': '300ms'}
         gateways = [p.gateway(**env) for _ in range(4)]

@@ -1,17 +1,14 @@
-"""What may go wrong while RabbitMQ waits: locks, deleted exchanges and queues, switched settings."""
+"""What may go wrong while RabbitMQ waits: locks, deleted exchanges and queues, missing rights, messages of enormous size."""
 import time
 import urllib.parse
 
 import harness
+from handover_kit import EXIT, TTL_EXIT, handover, relayed, who_held
 from harness import LiveTest, now_ms, wait_until
 
-TTL_EXIT = 'postdate.ttl.exit'
-RECEIPTS = 'postdate.receipts'
 
-
-def ttl(grace='1s', min_ahead='300ms', window='6m', **more):
-    env = {'transport': 'ttl', 'grace': grace, 'min_ahead': min_ahead, 'window': window, **more}
-    return {'POSTDATE_HANDOVER_' + k.upper(): v for k, v in env.items()}
+def ttl(grace='1s', **more):
+    return handover('ttl', grace, **more)
 
 
 class Handover(LiveTest):
@@ -34,7 +31,7 @@ class Handover(LiveTest):
         for m in inbox.all():
             self.assertGreaterEqual(m.at_ms, m.due_ms)
 
-    def test_a_locked_row_does_not_hold_up_the_receipts_of_others(self):
+    def test_a_locked_row_holds_up_no_other_and_not_its_own_delivery(self):
         p = self.place()
         p.gateway(**ttl())
         inbox = p.consumer('q', bind='#')
@@ -54,7 +51,6 @@ class Handover(LiveTest):
         s.run('commit')
         s.close()
         self.assert_each_once(p, inbox, [b'locked', *others])
-        wait_until(lambda: c.depth(RECEIPTS) == 0, 5, 'the receipts to be read')
 
     def test_a_message_that_is_tried_again_later_is_not_handed_over(self):
         p = self.place()
@@ -72,81 +68,62 @@ class Handover(LiveTest):
         wait_until(second_is_near, 10, 'the second attempt to come near')
         self.assertEqual(len(seen), 1, 'somebody claimed it and put it back meanwhile')
 
-    def arrives_through_the_exit(self, p, c, inbox):
-        """Messages go until one has been let go by the broker again; how many it took."""
-        sent = []
+    def arrives_through_the_exit(self, c, g):
+        """Messages go until the broker has let one go again; all that it took."""
+        sent, before = [], relayed(g)
 
         def through():
             sent.append(b'try %d' % len(sent))
             c.publish('k', sent[-1], {'x-delay': 1500})
             time.sleep(0.5)  # the pace of the messages
-            return [m for m in inbox.all() if m.body in sent and m.exchange == TTL_EXIT]
+            return relayed(g) > before
         wait_until(through, 40, 'a message to come through the ladder')
         return sent
 
     def test_a_deleted_exit_is_made_again_with_its_bindings(self):
         p = self.place()
-        p.gateway(**ttl())
+        g = p.gateway(**ttl())
         inbox = p.consumer('q', bind='k')
         c = self.hand_over(p, b'a', b'b')
         c.channel.exchange_delete(TTL_EXIT)
         self.assert_each_once(p, inbox, [b'a', b'b'])  # lost, rescued
-        sent = self.arrives_through_the_exit(p, c, inbox)
+        sent = self.arrives_through_the_exit(c, g)
         self.assert_each_once(p, inbox, [b'a', b'b', *sent])
 
     @harness.not_san
     def test_a_deleted_rung_is_made_again(self):
         p = self.place()
-        p.gateway(**ttl())
+        g = p.gateway(**ttl())
         inbox = p.consumer('q', bind='k')
         c = self.hand_over(p, b'a')
         for digit in range(1, 16):
             c.channel.queue_delete(f'postdate.ttl.r16g100.l0.d{digit}')
             c.channel.queue_delete(f'postdate.ttl.r16g100.l1.d{digit}')
-        sent = self.arrives_through_the_exit(p, c, inbox)
+        sent = self.arrives_through_the_exit(c, g)
         self.assert_each_once(p, inbox, [b'a', *sent])
 
-    def test_a_deleted_receipt_queue_is_made_and_bound_again(self):
-        p = self.place()
-        p.gateway(**ttl(grace='2s'))
-        inbox = p.consumer('q', bind='k')
-        c = p.client()
-        c.publish('k', b'first', {'x-delay': 1000})
-        wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'the first to be settled')
-        c.channel.queue_delete(RECEIPTS)
-        vhost = ['-p', p.vhost, '--silent']
-
-        def bound():
-            rows = p.stack.rabbitmqctl('list_bindings', *vhost, 'source_name', 'destination_name').splitlines()
-            return [TTL_EXIT, RECEIPTS] in [r.split('\t') for r in rows]
-        wait_until(bound, 15, 'the queue to be bound again')
-        bodies = [b'%d' % i for i in range(20)]
-        self.hand_over(p, *bodies, delay=2500)
-        self.assert_each_once(p, inbox, [b'first', *bodies], 2000)
-
-    def test_an_exchange_that_is_made_again_gets_what_was_handed_over_before(self):
-        p = self.place()
-        p.gateway(**ttl())
-        c = p.client()
-        c.channel.exchange_declare('orders', 'topic', durable=True)
-        self.hand_over(p, b'a', b'b', delay=9000, **{'x-postdate-exchange': 'orders'})
-        c.channel.exchange_delete('orders')
-        c.channel.exchange_declare('orders', 'topic', durable=True)
-        c.queue('q', 'k', 'orders')
-        p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'as a restart of RabbitMQ would')
-        inbox = p.consumer('q')
-        self.assert_each_once(p, inbox, [b'a', b'b'])
-
-    def test_receipts_switched_off_while_the_broker_holds_messages(self):
+    def test_what_others_put_into_the_exit_queue_is_removed_and_nothing_comes_twice(self):
+        """A copy of an envelope, at once and when its message was delivered long ago; and something else."""
         p = self.place()
         g = p.gateway(**ttl())
         inbox = p.consumer('q', bind='k')
-        bodies = [b'%d' % i for i in range(20)]
-        c = self.hand_over(p, *bodies)
-        self.assertEqual(g.term(), 0)
-        p.gateway(**ttl(receipts='off'))
-        self.assert_each_once(p, inbox, bodies)
-        wait_until(lambda: c.depth(RECEIPTS) == 0, 5, 'the receipts not to pile up')
+        c = p.client()
+        c.channel.queue_declare('copies')
+        c.channel.queue_bind('copies', TTL_EXIT, '', {'x-match': 'all'})
+        self.hand_over(p, b'a', b'b')
+        wait_until(lambda: c.depth('copies') == 2, 10, 'both to come out')
+        copies = [c.wait_get('copies') for _ in range(2)]
+        self.publish_again(c, copies)
+        self.assert_each_once(p, inbox, [b'a', b'b'])
+        self.publish_again(c, copies)
+        c.publish(EXIT, b'foreign', exchange='')
+        wait_until(lambda: g.lines_with('something else publishes'), 10, 'the foreign one to be noticed')
+        self.arrives_through_the_exit(c, g)
+        self.assertEqual([m for m in inbox.all() if m.body in (b'a', b'b', b'foreign')][2:], [])
+
+    def publish_again(self, c, messages):
+        for m in messages:
+            c.channel.basic_publish('', EXIT, m.body, m.properties)
 
     def test_rungs_that_refuse_messages_make_nothing_late(self):
         p = self.place()
@@ -171,7 +148,7 @@ class Handover(LiveTest):
         c.publish('k', b'held', {'x-delay': 1500})
         self.assert_on_time(inbox.wait(1)[0], at, 1500)
         self.assertEqual(len(g.lines_with("can't wait with messages.*" + TTL_EXIT)), 1, g.log())
-        self.assertEqual(inbox.all()[0].exchange, 'postdate.delivery')
+        self.assertEqual(who_held(p, inbox.all()), {b'held': 'timer'})
 
     def test_an_exchange_that_may_not_be_written_to_makes_nothing_late(self):
         p = self.place()
@@ -189,14 +166,16 @@ class Handover(LiveTest):
         self.assertEqual(len(g.lines_with('does not take the messages.*403')), 1, g.log())
 
     @harness.not_san
-    def test_many_headers_and_a_large_cc_stay_with_the_gateway(self):
-        """On the ladder x-death would grow beyond what a frame can carry."""
+    def test_many_headers_and_a_large_cc_wait_in_rabbitmq_and_enormous_ones_with_the_gateway(self):
+        """Nothing is added to them on the way; what would not fit into a frame there is delivered all the same."""
         p = self.place()
         p.gateway(**ttl())
         inbox = p.consumer('q', bind='k')
         cc = ['cc.%d.' % i + 'x' * 200 for i in range(150)]
-        headers = {'x-delay': 1700, 'CC': cc, **{'h%d' % i: 'v' * 40 for i in range(200)}}
-        p.client().publish('k', b'large', headers)
-        m = inbox.wait(1)[0]
-        self.assertEqual((m.headers['CC'], m.exchange), (cc, 'postdate.delivery'))
-        wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'it to be settled')
+        bodies = {b'large': {'CC': cc, **{'h%d' % i: 'v' * 40 for i in range(200)}}, b'enormous': {'h': 'v' * 110_000}}
+        for body, headers in bodies.items():
+            p.client().publish('k', body, {'x-delay': 1700, **headers})
+        for m in inbox.wait(2):
+            self.assertEqual({k: m.headers[k] for k in bodies[m.body]}, bodies[m.body])
+        wait_until(lambda: p.counts() == {'delivered': 2}, 5, 'them to be settled')
+        self.assertEqual(who_held(p, inbox.all()), {b'large': 'broker', b'enormous': 'timer'})

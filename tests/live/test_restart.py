@@ -140,7 +140,7 @@ class ServersDie(LiveTest):
             self.kill('rabbitmq')
             self.revive('rabbitmq')
         flow.check(self)
-        # A receipt that died with the broker is waited for until handover.grace is over.
+        # What the broker has lost is waited for until handover.grace is over.
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 60, 'all to be settled')
 
     @harness.only_full

@@ -108,7 +108,7 @@ class Tokens(SharedTest):
 
     def test_the_default_exchange_does_not_lead_to_the_gateways_queues(self):
         self.schedule(self.all, '', routing_key='work')
-        for queue in ('postdate.control', 'postdate.intake', 'postdate.intake.expired', 'postdate.receipts'):
+        for queue in ('postdate.control', 'postdate.intake', 'postdate.intake.expired', 'postdate.exit'):
             self.problem(self.all.post('/v1/messages', dict(HOUR, exchange='', routing_key=queue)),
                          403, 'exchange-not-allowed')
             for name in ('CC', 'BCC'):

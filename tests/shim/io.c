@@ -31,10 +31,10 @@ static const char *publish_point(enum shim_role role)
 
 static const char *ack_point(enum shim_role role)
 {
-    return role == SHIM_INTAKE     ? "ack"
-           : role == SHIM_RECEIPTS ? "receipt_ack"
-           : role == SHIM_CONTROL  ? "control_ack"
-                                   : NULL;
+    return role == SHIM_INTAKE    ? "ack"
+           : role == SHIM_RELAY   ? "relay_ack"
+           : role == SHIM_CONTROL ? "control_ack"
+                                  : NULL;
 }
 
 static const char *confirm_point(enum shim_role role)
@@ -47,10 +47,7 @@ static const char *confirm_point(enum shim_role role)
 
 static const char *deliver_point(enum shim_role role)
 {
-    return role == SHIM_INTAKE     ? "delivery"
-           : role == SHIM_RECEIPTS ? "receipt_read"
-           : role == SHIM_CONTROL  ? "control_read"
-                                   : NULL;
+    return role == SHIM_INTAKE ? "delivery" : role == SHIM_CONTROL ? "control_read" : NULL;
 }
 
 /* Both sides see it, as they would: nobody waits for an answer that can't come. */
@@ -100,15 +97,20 @@ SHIM_EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
     }
     struct shim_seen seen = shim_stream_peek(fd, data, len, true);
     const char *publish = publish_point(role);
+    bool relayed = seen.relayed && role == SHIM_PUBLISHER;
     point_if(seen.publish, fd, publish, "before");
+    point_if(relayed, fd, "relay_publish", "before");
     point_if(seen.ack, fd, ack_point(role), "before");
     if (seen.publish && publish && shim_reach(publish, "half"))
         end_in_the_middle(next, fd, data, len, publish);
+    if (relayed && shim_reach("relay_publish", "half"))
+        end_in_the_middle(next, fd, data, len, "relay_publish");
     ssize_t n = next(fd, data, len, flags);
     int saved = errno;
     if (n > 0) {
         shim_stream_pass(fd, data, (size_t)n, true);
         point_if(seen.publish, fd, publish, "after");
+        point_if(relayed, fd, "relay_publish", "after");
         point_if(seen.ack, fd, ack_point(role), "after");
     }
     errno = saved;
@@ -135,7 +137,9 @@ SHIM_EXPORT ssize_t recv(int fd, void *data, size_t len, int flags)
     if (n > 0) {
         struct shim_seen seen = shim_stream_peek(fd, data, (size_t)n, false);
         bool cut = point_if(seen.ack, fd, confirm_point(role), "before");
+        cut |= point_if(seen.ack && seen.relayed && role == SHIM_PUBLISHER, fd, "relay_confirm", "before");
         cut |= point_if(seen.deliver, fd, deliver_point(role), "before");
+        cut |= point_if(seen.relayed && role == SHIM_RELAY, fd, "relay_take", "before");
         cut |= point_if(seen.returned && role == SHIM_PUBLISHER, fd, "return", "before");
         shim_stream_pass(fd, data, (size_t)n, false);
         if (cut)

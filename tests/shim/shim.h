@@ -17,7 +17,7 @@ enum shim_role {
     SHIM_PUBLISHER,
     SHIM_HANDOVER,
     SHIM_INTAKE,
-    SHIM_RECEIPTS,
+    SHIM_RELAY,
     SHIM_PARKER,
     SHIM_CONTROL,
 };
@@ -50,6 +50,7 @@ enum shim_role shim_stream_role(int fd);
 /* Which methods begin in some bytes of a stream. */
 struct shim_seen {
     bool publish, ack, deliver, returned;
+    bool relayed; /* an id that came out of the exit queue is in them; there: any id */
 };
 
 /* Looks at bytes that are about to be sent or were received, without counting them as gone. */

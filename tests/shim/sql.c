@@ -71,31 +71,47 @@ static const struct query **slot_of(struct connection *c, const char *name)
     return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
 }
 
-/* The name that points.txt has for what a query is about, or NULL. `state`: the states that settle_other
- * writes. */
-static const char *topic_of(const char *query, bool handed)
+/* Who writes it: what the fifth parameter of settle_delivered and of settle_other tells. */
+enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
+
+/* The name that points.txt has for what a query is about, or NULL. */
+static const char *topic_of(const char *query, enum about about)
 {
     static const char *const topics[][2] = {
-        {"settle_delivered", "settle"},    {"receipts", "receipt"},
-        {"receipts_free", "receipt"},      {"receipts_doubt", "doubt"},
-        {"op_cancel", "operate"},          {"op_reschedule", "operate"},
-        {"op_retry", "operate"},           {"op_fail", "operate"},
-        {"bulk_apply", "operate"},         {"instance_heartbeat", "heartbeat"},
-        {"instance_register", "register"}, {"op_cancel_key", "operate"},
+        {"settle_delivered", "settle"},
+        {"op_cancel", "operate"},
+        {"op_reschedule", "operate"},
+        {"op_retry", "operate"},
+        {"op_fail", "operate"},
+        {"op_cancel_key", "operate"},
+        {"bulk_apply", "operate"},
+        {"instance_heartbeat", "heartbeat"},
+        {"instance_register", "register"},
     };
     if (strcmp(query, "settle_other") == 0)
-        return handed ? "handed" : "put_back";
+        return about == ABOUT_HANDED ? "handed" : "put_back";
+    if (strcmp(query, "settle_delivered") == 0 && about == ABOUT_RELAYED)
+        return "relay_settle";
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
         if (strcmp(topics[i][0], query) == 0)
             return topics[i][1];
     return NULL;
 }
 
-static bool query_point(const struct query *q, bool handed, const char *side)
+static enum about about_of(const char *const *values, const int *lengths, int count)
+{
+    if (count <= 4 || !values[4])
+        return ABOUT_OTHERS;
+    if (lengths[4] == 1 && values[4][0] == 1)
+        return ABOUT_RELAYED;
+    return memmem(values[4], (size_t)lengths[4], "handed", 6) ? ABOUT_HANDED : ABOUT_OTHERS;
+}
+
+static bool query_point(const struct query *q, enum about about, const char *side)
 {
     if (!q)
         return false;
-    const char *topic = topic_of(q->name, handed);
+    const char *topic = topic_of(q->name, about);
     bool cut = shim_point(q->name, side);
     if (topic)
         cut |= shim_point(topic, side);
@@ -142,15 +158,15 @@ SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *n
     int (*rows_of)(const struct pg_result *) = shim_next("PQntuples");
     const struct query **slot = slot_of(connection_of(conn), name);
     const struct query *q = slot ? *slot : NULL;
-    bool handed = count > 4 && values[4] && memmem(values[4], (size_t)lengths[4], "handed", 6);
-    if (query_point(q, handed, "before"))
+    enum about about = about_of(values, lengths, count);
+    if (query_point(q, about, "before"))
         cut_connection(conn);
     shim_statement = q ? q->name : NULL;
     struct pg_result *r = next(conn, name, count, values, lengths, formats, result_format);
     shim_statement = NULL;
     /* A look that finds nothing is no claim. */
     bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
-    return (!claims || rows_of(r) > 0) && query_point(q, handed, "after") ? lose(conn, r) : r;
+    return (!claims || rows_of(r) > 0) && query_point(q, about, "after") ? lose(conn, r) : r;
 }
 
 static bool exec_point(const struct connection *c, const char *text, const char *side)

@@ -2,7 +2,9 @@
  * only.
  *
  * Connections are known by the inode of the socket: the program writes through a duplicate of the library's
- * descriptor. */
+ * descriptor.
+ *
+ * What a message's id is shows in its header; an id that lies across two reads is not seen. */
 #include "tests/shim/shim.h"
 
 #include <pthread.h>
@@ -25,8 +27,14 @@ struct track {
 struct stream {
     ino_t inode; /* 0: free */
     enum shim_role role;
+    bool relayed; /* a message that came out of the exit queue has been published here */
     struct track in, out;
 };
+
+#define TAKEN_MAX 256
+#define ID_TEXT 36                     /* of a UUID */
+static char taken[TAKEN_MAX][ID_TEXT]; /* ids that came out of the exit queue, the latest ones */
+static size_t taken_count;
 
 static struct stream streams[STREAMS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,7 +89,7 @@ static enum shim_role role_of(const char *data, size_t len)
     } roles[] = {
         {"postdate publisher", SHIM_PUBLISHER}, {"postdate publisher (careful)", SHIM_PUBLISHER},
         {"postdate handover", SHIM_HANDOVER},   {"postdate intake", SHIM_INTAKE},
-        {"postdate receipts", SHIM_RECEIPTS},   {"postdate rejected", SHIM_PARKER},
+        {"postdate relay", SHIM_RELAY},         {"postdate rejected", SHIM_PARKER},
         {"postdate control", SHIM_CONTROL},
     };
     static const char key[] = "connection_nameS";
@@ -134,6 +142,41 @@ static void follow(struct track *t, const uint8_t *data, size_t len, struct shim
     }
 }
 
+/* The text of the next message id from at on; NULL: there is none. */
+static const char *next_id(const char *at, const char *end)
+{
+    static const char key[] = "x-postdate-idS";
+    at = memmem(at, (size_t)(end - at), key, sizeof key - 1);
+    if (!at || end - at < (ptrdiff_t)sizeof key - 1 + 4 + ID_TEXT)
+        return NULL;
+    return at + sizeof key - 1 + 4; /* behind its length */
+}
+
+static bool is_taken(const char *id)
+{
+    for (size_t i = 0; i < TAKEN_MAX; i++)
+        if (memcmp(taken[i], id, ID_TEXT) == 0)
+            return true;
+    return false;
+}
+
+static bool has_relayed(const struct stream *s, const char *data, size_t len, bool out)
+{
+    const char *end = data + len;
+    bool found = s->role == SHIM_PUBLISHER && !out && s->relayed;
+    if (out ? s->role == SHIM_PUBLISHER : s->role == SHIM_RELAY)
+        for (const char *id = data; !found && (id = next_id(id, end)) != NULL;)
+            found = s->role == SHIM_RELAY || is_taken(id);
+    return found;
+}
+
+static void note_taken(const char *data, size_t len)
+{
+    const char *end = data + len;
+    for (const char *id = data; (id = next_id(id, end)) != NULL;)
+        memcpy(taken[taken_count++ % TAKEN_MAX], id, ID_TEXT);
+}
+
 struct shim_seen shim_stream_peek(int fd, const void *data, size_t len, bool out)
 {
     struct shim_seen seen = {0};
@@ -144,6 +187,7 @@ struct shim_seen shim_stream_peek(int fd, const void *data, size_t len, bool out
     if (s && s->role >= SHIM_AMQP) {
         struct track copy = out ? s->out : s->in;
         follow(&copy, data, len, &seen, &start_ok);
+        seen.relayed = has_relayed(s, data, len, out);
     }
     pthread_mutex_unlock(&lock);
     return seen;
@@ -159,6 +203,10 @@ void shim_stream_pass(int fd, const void *data, size_t len, bool out)
     if (s && out && s->role == SHIM_POSTGRES && len >= 4 && memcmp(data, "AMQP", 4) == 0)
         s->role = SHIM_AMQP;
     if (s && s->role >= SHIM_AMQP) {
+        if (out)
+            s->relayed |= has_relayed(s, data, len, out);
+        else if (s->role == SHIM_RELAY)
+            note_taken(data, len);
         follow(out ? &s->out : &s->in, data, len, &seen, &start_ok);
         if (out && start_ok)
             s->role = role_of(data, len);

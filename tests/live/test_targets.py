@@ -1,0 +1,139 @@
+"""RabbitMQ waits with messages, and when they fall due their delivery exchange is gone, or the binding to it. That is noticed as it
+is with what the gateway held: they are tried again, fail visibly, and arrive when the target is back. Rescue is out of the
+question here (its grace is an hour): what is not noticed is lost."""
+import pika
+
+import harness
+from handover_kit import EXIT, TTL_EXIT, Checks, handover
+from harness import LiveTest, wait_until
+
+COUNT = 500 if harness.SAN else 2000
+TARGET = 'orders'
+TO_TARGET = {'x-match': 'all-with-x', 'x-postdate-exchange': TARGET}
+EVERYTHING = {'x-match': 'all'}
+QUICK = {'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '500ms'}
+
+
+class Targets(Checks):
+    weight = 15
+
+    def begin(self, **settings):
+        self.p = self.place()
+        self.g = self.p.gateway(**{**handover(self.transport), **QUICK, **settings})
+        self.c = self.p.client()
+        self.make_target()
+        return self.p
+
+    def make_target(self):
+        self.c.channel.exchange_declare(TARGET, 'topic', durable=True)
+        self.c.queue('q', '#', TARGET)
+
+    def hand_over(self, count, spread='2500,4500'):
+        """count messages for TARGET; returns their consumer."""
+        inbox = self.p.load('consume', '--queue', 'q', '--exchange', TARGET, '--bind', '#', '--expect', count,
+                            '--timeout-s', 60, '--idle-s', 1).wait_consuming()
+        self.p.load('publish', '--routing-key', 'k', '--target', TARGET, '--count', count,
+                    '--delay-spread-ms', spread).result()
+        return inbox
+
+    def count(self, where):
+        return int(self.p.value(f'select count(*) from postdate.message where {where}'))
+
+    def wait_count(self, where, count, deadline_s=20):
+        wait_until(lambda: self.count(where) >= count, deadline_s, f'{count} messages {where}', 0.05)
+
+    def assert_all_arrive(self, inbox, count, duplicates=0):
+        r = inbox.result()
+        self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
+        self.assertLessEqual(r['duplicates'], duplicates, r)
+        wait_until(lambda: self.p.counts() == {'delivered': count}, 20, 'all to be delivered')
+        self.assertEqual(self.c.depth(EXIT), 0)
+
+    def test_an_exchange_deleted_while_they_fall_due_and_made_again(self):
+        self.begin()
+        inbox = self.hand_over(COUNT)
+        self.wait_count("state = 'handed'", COUNT // 2)
+        self.wait_count("state = 'delivered'", COUNT // 10)
+        self.c.channel.exchange_delete(TARGET)
+        self.wait_count("state = 'scheduled' and attempts > 0", COUNT // 10)
+        self.make_target()
+        # The deletion closes the publisher's channel; what was unconfirmed there is in doubt.
+        self.assert_all_arrive(inbox, COUNT, duplicates=COUNT // 4)
+
+    def test_what_stays_unroutable_fails_visibly_and_can_be_cancelled(self):
+        """One whose exchange is gone, and one whose binding is: the broker took that silently when it did the last hop."""
+        # Slower than the gateway forgets that an exchange was missing (a second).
+        p = self.begin(POSTDATE_RETRY_ATTEMPTS='3', POSTDATE_RETRY_FIRST='1s', POSTDATE_RETRY_MAX='1s')
+        self.c.channel.exchange_declare('bound.to.nothing', 'topic', durable=True)
+        for key, exchange in (('fails', TARGET), ('cancelled', 'bound.to.nothing')):
+            self.c.publish(key, key.encode(), {'x-delay': 1500, 'x-postdate-exchange': exchange})
+        wait_until(lambda: p.counts() == {'handed': 2}, 10, 'both to be handed over')
+        self.c.channel.exchange_delete(TARGET)
+        wait_until(lambda: p.counts() == {'failed': 2}, 20, 'both to fail')
+        said = {'fails': f"no exchange '{TARGET}'", 'cancelled': 'NO_ROUTE'}
+        for attempts, key, error in p.psql('select attempts, routing_key, error from postdate.message'):
+            self.assertEqual(attempts, '3')
+            self.assertIn(said[key], error)
+        self.assertEqual(p.value("select postdate.cancel(id) from postdate.message where routing_key = 'cancelled'"),
+                         'cancelled')
+        self.make_target()
+        failed = p.value("select id from postdate.message where state = 'failed'")
+        self.assertEqual(p.cli('retry', failed)[0], 0)
+        self.assertEqual(self.c.wait_get('q').body, b'fails')
+        wait_until(lambda: p.counts() == {'delivered': 1, 'cancelled': 1}, 10, 'the other to be delivered')
+        self.assertIsNone(self.c.get('q'))
+
+
+class TtlTargets(Targets, LiveTest):
+    transport = 'ttl'
+
+    def test_a_ladder_that_an_older_release_declared_and_filled(self):
+        """It had RabbitMQ do the last hop: by exchanges bound to each other, with a queue of receipts, and one of what found no
+        way. Each comes once: what it left there, and what goes through such a ladder now."""
+        self.p = self.place()
+        self.c = c = self.p.client()
+        self.make_target()
+        for name in (TTL_EXIT, 'postdate.route', 'postdate.open'):
+            c.channel.exchange_declare(name, 'headers', durable=True)
+        c.channel.exchange_declare('postdate.unrouted', 'fanout', durable=True)
+        c.channel.queue_declare('postdate.receipts', durable=True, arguments={'x-single-active-consumer': True})
+        c.channel.queue_declare('postdate.unrouted', durable=True, arguments={'x-queue-type': 'quorum'})
+        c.channel.queue_declare('postdate.unrouted.early', durable=True)
+        c.channel.exchange_bind('postdate.route', TTL_EXIT, '', EVERYTHING)
+        c.channel.exchange_bind('postdate.open', 'postdate.route', '', EVERYTHING)
+        c.channel.exchange_bind(TARGET, 'postdate.open', '', TO_TARGET)
+        c.channel.queue_bind('postdate.receipts', TTL_EXIT, '', EVERYTHING)
+        for queue in ('postdate.unrouted', 'postdate.unrouted.early'):
+            c.channel.queue_bind(queue, 'postdate.unrouted')
+        done = [self.left('postdate.receipts') for _ in range(2)]
+        lost = [self.left('postdate.unrouted'), self.left('postdate.unrouted.early')]
+        self.p.gateway(**handover('ttl'), **QUICK)
+        wait_until(lambda: self.p.counts() == {'delivered': 4}, 15, 'what it left to be settled')
+        self.assertEqual(sorted(c.wait_get('q').id for _ in lost), sorted(lost))
+        self.assertIsNone(c.get('q'), f'the receipts of {done} say that these were delivered')
+        inbox = self.hand_over(100, '2000,2500')
+        self.assert_all_arrive(inbox, 104)
+        for name in ('postdate.route', 'postdate.open'):
+            self.assertFalse(self.exists(name))
+
+    def left(self, queue):
+        """A message that waited in RabbitMQ and came out into that queue; its id."""
+        message_id = self.p.value(f"select postdate.schedule('left', 'left', '10 ms', exchange => '{TARGET}')")
+        self.p.psql(f"update postdate.message set state = 'handed', next_at = due + interval '1 h' where id = '{message_id}'")
+        self.c.publish(queue, b'left', {'x-postdate-id': message_id, 'x-postdate-exchange': TARGET}, exchange='')
+        return message_id
+
+    def exists(self, exchange):
+        channel = self.c.connection.channel()
+        try:
+            channel.exchange_declare(exchange, passive=True)
+            channel.close()
+            return True
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+
+
+@harness.not_san  # as ttl, but for the broker
+@harness.only_full
+class PluginTargets(Targets, LiveTest):
+    transport = 'plugin'
