@@ -50,9 +50,6 @@ void broker_drop(struct broker *b);
 void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
-/* True once the server has said that it shuts down. What its queues have taken is written to disk then, but
- * not what was still on its way to them. */
-bool broker_was_shut_down(const struct broker *b);
 int broker_fd(const struct broker *b);              /* for poll(2) */
 const char *broker_address(const struct broker *b); /* "host:port" */
 /* True when events can be read without waiting for the socket: ask before poll(2). */

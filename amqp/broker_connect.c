@@ -214,11 +214,6 @@ bool broker_is_dead(const struct broker *b)
     return b->dead;
 }
 
-bool broker_was_shut_down(const struct broker *b)
-{
-    return b->shut_down;
-}
-
 int broker_fd(const struct broker *b)
 {
     return b->fd;

@@ -166,8 +166,6 @@ int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broke
     mark_dead(b);
     b->gone = !channel;
     b->can_reopen = channel && answered;
-    /* Not with every forced closing: an administrator's, or that of a vhost that crashed, is no stop. */
-    b->shut_down = !channel && code == AMQP_CONNECTION_FORCED && text_contains(text, "shutdown");
     if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
         return err_set(
             e, kind,

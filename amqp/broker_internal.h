@@ -61,7 +61,6 @@ struct broker {
     bool dead;          /* the channel or connection is gone: every further call fails */
     bool gone;          /* the connection is: there is nobody to say goodbye to */
     bool can_reopen;    /* only the channel is gone, and its closing is answered */
-    bool shut_down;     /* it said that it shuts down */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
     struct buf out;    /* whole frames that are not sent yet */

@@ -17,39 +17,20 @@ static void put_due(struct buf *out, int64_t due_ms)
     buf_put_u64(out, (uint64_t)due_ms);
 }
 
-static bool has_entry(struct bytes entries, struct bytes name)
-{
-    struct wire_cursor c = wire_table(entries);
-    struct wire_field f;
-    while (wire_next(&c, &f) == 1)
-        if (bytes_equal(f.name, name))
-            return true;
-    return false;
-}
-
-/* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
- * then ours. */
-static void put_headers(struct buf *out, struct bytes stored, struct bytes extra, struct bytes id,
-                        int64_t due_ms)
+/* The stored headers without what an earlier life may have left there, then ours. */
+static void put_headers(struct buf *out, struct bytes stored, struct bytes id, int64_t due_ms)
 {
     struct wire_cursor c = wire_table(stored);
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
-        if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE) &&
-            !has_entry(extra, f.name))
+        if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE))
             buf_put_bytes(out, f.entry);
     }
-    buf_put_bytes(out, extra);
     wire_put_string(out, bytes_of_str(HEADER_ID), id);
     put_due(out, due_ms);
 }
 
 int outgoing_properties(const struct message *m, struct buf *out, struct err *e)
-{
-    return outgoing_properties_with(m, bytes_of("", 0), out, e);
-}
-
-int outgoing_properties_with(const struct message *m, struct bytes extra, struct buf *out, struct err *e)
 {
     struct wire_properties p;
     struct err why;
@@ -59,8 +40,8 @@ int outgoing_properties_with(const struct message *m, struct bytes extra, struct
     char id_text[MESSAGE_ID_TEXT_SIZE];
     struct bytes id = bytes_of_str(message_id_format(m->id, id_text));
     struct buf headers;
-    buf_init(&headers, p.headers.len + extra.len + ADDED_MAX);
-    put_headers(&headers, p.headers, extra, id, m->due_ms);
+    buf_init(&headers, p.headers.len + ADDED_MAX);
+    put_headers(&headers, p.headers, id, m->due_ms);
     p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;
     if (p.message_id.len == 0) {
@@ -75,24 +56,6 @@ int outgoing_properties_with(const struct message *m, struct bytes extra, struct
         return err_set(e, ERR_BUG, "message %s: no room for its properties (%zu bytes)", id_text,
                        m->properties.len);
     return 0;
-}
-
-bool outgoing_may_wait_in_broker(const struct message *m)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    if (m->properties.len > OUTGOING_WAIT_MAX || wire_properties_read(m->properties, &p, NULL) != 0)
-        return false;
-    return !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
-}
-
-struct bytes outgoing_exchange(struct bytes properties)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    bool found = wire_properties_read(properties, &p, NULL) == 0 &&
-                 wire_find(p.headers, "x-postdate-exchange", &f) && f.kind == 'S';
-    return found ? f.value : bytes_of("", 0);
 }
 
 bool outgoing_id(struct bytes properties, struct message_id *out)

@@ -100,10 +100,10 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
-        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,          METRIC_DELIVERED,         METRIC_HANDED,
-        METRIC_RELAYED,          METRIC_RETRIES,          METRIC_IN_DOUBT,
-        METRIC_FAILED,           METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
+        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
+        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,           METRIC_DELIVERED,         METRIC_HANDED,
+        METRIC_RELAYED,          METRIC_RETRIES,           METRIC_IN_DOUBT,          METRIC_FAILED,
+        METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

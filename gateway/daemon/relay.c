@@ -24,6 +24,7 @@
 #define WINDOW (1u << 18) /* tags between the oldest that is not acknowledged and the newest */
 #define EVENTS_MAX 500    /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
+#define HEARTBEAT_S 5 /* what a machine that vanishes has taken comes to another one after two of these */
 #define PING_MS 1000
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
 #define FULL_MS 3000   /* so long reading stops for want of memory */
@@ -205,6 +206,7 @@ static bool has_room(struct reader *r)
     return now_ms - r->full_ms > FULL_MS;
 }
 
+/* 1: there is no more for now; 0: there may be; -1. */
 static int read_events(struct reader *r, struct err *e)
 {
     struct broker_event ev;
@@ -213,12 +215,31 @@ static int read_events(struct reader *r, struct err *e)
         if (broker_next_event(r->broker, &r->arena, BODY_MAX, 0, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_NONE)
-            return 0;
+            return 1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
     }
+    return 0;
+}
+
+/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats. So
+ * a gateway that stood still for longer than one must hear first that it has not lost them. */
+static bool is_in_touch(const struct relay *r)
+{
+    return clock_boottime_ms() - atomic_load(&r->heard_ms) < HEARTBEAT_S * 1000;
+}
+
+static int read_and_note(struct reader *r, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    bool was_in_touch = is_in_touch(r->relay);
+    int all = read_events(r, e);
+    if (all < 0)
+        return -1;
+    if (was_in_touch || all)
+        atomic_store(&r->relay->heard_ms, now_ms);
     return 0;
 }
 
@@ -286,6 +307,11 @@ static int ping(struct reader *r, struct err *e)
     return rc;
 }
 
+static struct broker *open_broker(struct reader *r, struct err *e)
+{
+    return startup_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
+}
+
 /* What earlier releases left: receipts of what RabbitMQ delivered itself, and what it could not deliver. A
  * queue that is empty goes. Those that are not there are asked for in a way that RabbitMQ takes no offence at
  * (deleting what is missing), for on most systems there are none. */
@@ -301,17 +327,16 @@ static int take_over_old_queues(struct reader *r, struct err *e)
         err_clear(e);
         there[i] = true; /* not empty, or of the quorum kind, which does not take this */
         broker_drop(r->broker);
-        r->broker = startup_open_broker(r->gateway, "postdate relay", e);
+        r->broker = open_broker(r, e);
         if (!r->broker)
             return -1;
     }
     for (size_t i = 0; i < 3; i++) {
-        if (!there[i])
-            continue;
-        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
+        if (there[i] && broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
             return -1;
-        int rc = ready == 0 && consumers == 0 ? broker_delete_queue(r->broker, queues[i], e)
-                                              : broker_consume(r->broker, queues[i], queues[i], PREFETCH, e);
+        there[i] = there[i] && ready + consumers > 0;
+        int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], PREFETCH, e)
+                          : broker_delete_queue(r->broker, queues[i], e);
         if (rc != 0)
             return -1;
     }
@@ -329,11 +354,12 @@ static int connect(struct reader *r, struct err *e)
     r->pinged_ms = r->full_ms = 0;
     r->low_ms = clock_monotonic_ms();
     relay_book_connected(&r->relay->book);
-    r->broker = startup_open_broker(g, "postdate relay", e);
+    r->broker = open_broker(r, e);
     if (!r->broker || take_over_old_queues(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
         return -1;
     if (add_consumer(r, e) != 0)
         return -1;
+    atomic_store(&r->relay->heard_ms, clock_boottime_ms());
     watch_succeeded(&g->rabbitmq);
     gateway_set_up(g, UP_RELAY);
     atomic_fetch_add(&g->waiting_room, 1); /* the exit queue may be a new one, to which nothing is bound */
@@ -350,7 +376,7 @@ static int run_connected(struct reader *r, struct err *e)
             if (cancel_consumers(r, e) != 0)
                 return -1;
         }
-        if (ping(r, e) != 0 || read_events(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
+        if (ping(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
@@ -421,7 +447,7 @@ void relay_close(struct relay *r)
 
 bool relay_may_publish(struct gateway *g, struct held *h)
 {
-    int64_t now_ms = gateway_latest_ms(g);
+    int64_t now_ms = is_in_touch(&g->relay) ? gateway_latest_ms(g) : INT64_MAX;
     switch (relay_book_ask(&g->relay.book, h->message.id, now_ms)) {
     case RELAY_PUBLISH:
         return true;

@@ -55,7 +55,15 @@ static void say_hosts(const struct gateway *g, const char *name, const struct br
 
 struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e)
 {
+    return startup_open_broker_with(g, name, INT32_MAX, e);
+}
+
+struct broker *startup_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+                                        struct err *e)
+{
     struct broker_options o = startup_broker_options(g, name);
+    if (o.heartbeat_s > heartbeat_s)
+        o.heartbeat_s = heartbeat_s;
     struct broker *b = broker_open(&o, e);
     say_hosts(g, name, b);
     return b;

@@ -120,6 +120,48 @@ class Targets(Relay):
     test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other.vhosts = 2
 
 
+class Upgrade(Relay, LiveTest):
+    """From a release in which RabbitMQ did the last hop."""
+    transport = 'ttl'
+
+    def handed_row(self, p, key):
+        message = p.value(f"select postdate.schedule('{key}', '{key}', '1 h')")
+        p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '1 h' where id = '{message}'")
+        return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
+
+    def test_what_it_left_in_rabbitmq_is_taken_over(self):
+        p = self.place()
+        c = p.client()
+        ch = c.channel
+        ch.queue_declare('postdate.receipts', durable=True, arguments={'x-single-active-consumer': True})
+        ch.queue_declare('postdate.unrouted', durable=True, arguments={'x-queue-type': 'quorum', 'x-delivery-limit': 1000000000})
+        ch.queue_declare('postdate.unrouted.early', durable=True, arguments={'x-queue-type': 'classic'})
+        ch.exchange_declare('postdate.unrouted', 'fanout', durable=True)
+        ch.exchange_declare('postdate.route', 'headers', durable=True)
+        ch.exchange_declare('postdate.open', 'headers')
+        ch.exchange_declare('postdate.delivery', 'topic', durable=True)
+        ch.exchange_declare('postdate.ttl.exit', 'headers', durable=True)
+        ch.exchange_bind('postdate.route', 'postdate.ttl.exit', arguments={'x-match': 'all'})
+        ch.queue_bind('postdate.receipts', 'postdate.ttl.exit', '', {'x-match': 'all'})
+        ch.queue_bind('postdate.unrouted', 'postdate.unrouted')
+        inbox = p.consumer('q', bind='#')
+        c.publish('postdate.receipts', b'receipt', self.handed_row(p, 'receipt'), exchange='')
+        c.publish('unrouted', b'unrouted', self.handed_row(p, 'unrouted'), exchange='postdate.unrouted')
+        first = p.gateway(**handover('ttl'))
+        c.publish('waited', b'waited', self.handed_row(p, 'waited'), exchange='postdate.ttl.exit')
+        wait_until(lambda: p.value("select state from postdate.message where routing_key = 'receipt' and state = 'delivered'") == 'delivered', 10,
+                   'the receipt to be believed')
+        # The others are due in an hour: the gateway holds them, and their copies are gone.
+        wait_until(lambda: p.counts().get('scheduled') == 2, 10, 'the others to be held')
+        self.assertEqual(inbox.all(), [])
+        self.assertEqual(first.term(), 0)
+        p.gateway(**handover('ttl'))
+        for queue in ('postdate.receipts', 'postdate.unrouted', 'postdate.unrouted.early'):
+            wait_until(lambda q=queue: p.client().depth(q) is None, 10, f'{queue} to be removed')
+        listed = p.stack.rabbitmqctl('list_exchanges', '-p', p.vhost, 'name', '--silent').split()
+        self.assertEqual([x for x in listed if x in ('postdate.route', 'postdate.open', 'postdate.unrouted')], [])
+
+
 class Away(Relay, OwnServers):
     weight = 60
     time_limit_s = 300

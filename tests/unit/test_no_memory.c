@@ -102,23 +102,13 @@ static int run_outgoing(struct no_memory_result *out, struct err *e)
 {
     static const uint8_t random[10] = {1, 2, 3};
     struct message m = {.id = message_id_make(NOW, random), .due_ms = NOW, .properties = stored_properties};
-    struct buf plain, steered, extra;
+    struct buf plain;
     buf_init(&plain, 1 << 17);
-    buf_init(&steered, 1 << 17);
-    buf_init(&extra, 1000);
-    sample_put_text(&extra, "x-postdate-l0", "7");
-    int rc = extra.failed ? err_set(e, ERR_BUG, "out of memory") : 0;
-    if (rc == 0)
-        rc = outgoing_properties(&m, &plain, e);
-    if (rc == 0)
-        rc = outgoing_properties_with(&m, buf_bytes(&extra), &steered, e);
-    if (rc == 0 && (plain.failed || steered.failed)) /* as those who call it ask */
+    int rc = outgoing_properties(&m, &plain, e);
+    if (rc == 0 && plain.failed) /* as those who call it ask */
         rc = err_set(e, ERR_BUG, "out of memory");
     no_memory_note(out, buf_bytes(&plain));
-    no_memory_note(out, buf_bytes(&steered));
     buf_free(&plain);
-    buf_free(&steered);
-    buf_free(&extra);
     return rc;
 }
 

@@ -94,46 +94,12 @@ static void test_failures(void **state)
     buf_free(&out);
 }
 
-/* Whether a broker may wait with a message of these properties and one header. */
-static bool may_wait(struct wire_properties p, const char *header, struct bytes value)
-{
-    struct buf headers, properties;
-    buf_init(&headers, 100000);
-    buf_init(&properties, 100000);
-    wire_put_string(&headers, bytes_of_str(header), value);
-    p.headers = buf_bytes(&headers);
-    p.flags |= WIRE_HEADERS;
-    wire_properties_write(&p, &properties);
-    struct message m = make_message(buf_bytes(&properties));
-    bool may = outgoing_may_wait_in_broker(&m);
-    buf_free(&headers);
-    buf_free(&properties);
-    return may;
-}
-
-static void test_what_a_broker_may_wait_with(void **state)
-{
-    (void)state;
-    static uint8_t large[OUTGOING_WAIT_MAX];
-    const struct wire_properties plain = {0};
-    const struct wire_properties expiring = {.flags = WIRE_EXPIRATION, .expiration = bytes_of_str("1000")};
-    struct message broken = make_message(bytes_of("\xff", 1)), empty = make_message((struct bytes){0});
-    assert_true(outgoing_may_wait_in_broker(&empty));
-    assert_true(may_wait(plain, "mine", bytes_of_str("1")));
-    assert_true(may_wait(plain, "mine", bytes_of(large, sizeof large - 100)));
-    assert_false(may_wait(plain, "mine", bytes_of(large, sizeof large)));
-    assert_false(may_wait(plain, "x-death", bytes_of_str("1")));
-    assert_false(may_wait(expiring, "mine", bytes_of_str("1")));
-    assert_false(outgoing_may_wait_in_broker(&broken));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adds_what_is_missing),
         cmocka_unit_test(test_replaces_what_is_ours),
         cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_what_a_broker_may_wait_with),
     };
     return cmocka_run_group_tests_name("outgoing", tests, NULL, NULL);
 }
