@@ -319,28 +319,33 @@ static int take_over_old_queues(struct reader *r, struct err *e)
 {
     static const char *const queues[] = {TOPOLOGY_OLD_RECEIPT_QUEUE, TOPOLOGY_OLD_UNROUTED,
                                          TOPOLOGY_OLD_UNROUTED_EARLY};
-    bool there[3] = {false};
+    bool there[3] = {false}, refused = false;
     uint32_t ready, consumers;
     for (size_t i = 0; i < 3; i++) {
         if (broker_delete_empty_queue(r->broker, queues[i], e) == 0)
             continue;
+        /* Not empty, or of the quorum kind, which does not take this; or not for this login, whether there is
+         * such a queue or not: then no gateway with this login declared it. */
+        there[i] = e->kind != ERR_PERMISSION;
+        refused = refused || !there[i];
         err_clear(e);
-        there[i] = true; /* not empty, or of the quorum kind, which does not take this */
         broker_drop(r->broker);
         r->broker = open_broker(r, e);
         if (!r->broker)
             return -1;
     }
     for (size_t i = 0; i < 3; i++) {
-        if (there[i] && broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
+        if (!there[i])
+            continue;
+        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
             return -1;
-        there[i] = there[i] && ready + consumers > 0;
+        there[i] = ready + consumers > 0;
         int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], PREFETCH, e)
                           : broker_delete_queue(r->broker, queues[i], e);
         if (rc != 0)
             return -1;
     }
-    return there[1] || there[2] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
+    return refused || there[1] || there[2] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
 }
 
 static int connect(struct reader *r, struct err *e)
