@@ -454,7 +454,7 @@ class DoctorHandover(Doctor):
         g = p.gateway(**env)
         c = p.client()
         for i in range(150):
-            c.publish('k', b'', {'x-delay': 60000 if i else 3000})
+            c.publish('k', b'', {'x-delay': 60000 if i else 5000})
         wait_until(lambda: p.counts() == {'handed': 150}, 15, '150 messages handed over')
         found = self.doctor(p, **env)
         self.assert_finding(found, 'handover.messages', 'ok', '150')
