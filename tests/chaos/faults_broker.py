@@ -109,13 +109,13 @@ def exit_queue_deleted(x):
     on_channel(x, lambda channel: channel.queue_delete(EXIT))
 
 
-@fault('target.full', weight=2)
+@fault('target.full', weight=2, only=lambda cell: cell.queue_type == 'classic')
 def target_full(x):
-    """The consumer's queue refuses what is more than one; all of it has to come later."""
+    """The consumer's queue refuses what comes; all of it has to arrive later. (One of the quorum kind takes what is read at once.)"""
     vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
-    x.begin(f'queue {OUT_QUEUE} takes one message at a time')
+    x.begin(f'queue {OUT_QUEUE} takes nothing')
     retry(lambda: x.cell.rabbit.erlang(
-        f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 1}}, '
+        f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 0}}, '
         '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>).'))
     try:
         x.wait(1, 4)
