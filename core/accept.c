@@ -67,13 +67,6 @@ static void restore_original(const struct accept_rules *rules, const struct acce
         death->cc = (struct bytes){0};
 }
 
-static bool has_died(struct bytes properties)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    return wire_properties_read(properties, &p, NULL) == 0 && wire_find(p.headers, "x-death", &f);
-}
-
 static int check_routing_key(struct bytes key, struct err *e)
 {
     char shown[120];
@@ -205,10 +198,5 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         return -1;
     if (d.controls.has_hold)
         out->hold = d.controls.hold;
-    if (has_died(
-            properties)) /* the ladder's dead-lettering could make a cycle of it, which the broker drops */
-        out->hold = HOLD_GATEWAY;
-    if (d.properties.flags & WIRE_EXPIRATION) /* a queue in the broker would apply it to the wait */
-        out->hold = HOLD_GATEWAY;
     return 0;
 }

@@ -282,9 +282,6 @@ static int read_object(struct json_parser *p, const json_t *object, struct arena
     if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],
                               fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0)
         return -1;
-    /* In the broker, an expiration would count against the wait. */
-    if (p->properties.data[0] & (WIRE_EXPIRATION >> 8))
-        out->hold = HOLD_GATEWAY;
     return copy_names(p, fields[FIELD_EXCHANGE] != NULL, a, out, e);
 }
 

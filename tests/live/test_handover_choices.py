@@ -72,6 +72,7 @@ class WhatAll(Checks):
         self.assert_each_once_and_not_early(
             inbox, {b: at + 2000 for b in (b'expiration', b'wish', b'both', b'batch')})
         self.assert_held_by(self.p, [m for m in inbox.all() if m.body == b'wish'], 'timer')
+        self.assert_held_by(self.p, [m for m in inbox.all() if m.body != b'wish'])
         self.assertEqual({m.properties.expiration for m in inbox.all()}, {'1500'})
 
 

@@ -171,7 +171,7 @@ static void test_names(void **state)
     assert_int_equal(m.hold, HOLD_BROKER);
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"hold\":\"broker\",\"properties\":{"
                  "\"expiration\":5}}");
-    assert_int_equal(m.hold, HOLD_GATEWAY);
+    assert_int_equal(m.hold, HOLD_BROKER);
     parser.rules.broker_holds_all = true; /* handover.what = all */
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"key\":\"o-1\"}");
     assert_int_equal(m.hold, HOLD_BROKER);
