@@ -110,6 +110,6 @@ def measure_transports(bench):
                 bare = bench.report.row(SHAPE, f'{bench.lane_name("bare")}, {rate:,}/s')
                 row.aim('p50_ms', '≤', bare, 'the bare plugin').aim('p99_ms', '≤', bare, 'the bare plugin')
             elif transport == 'ttl' and rate == 500:
-                row.aim('p99_ms', '≤', 250)
+                row.aim('p50_ms', '≤', 2).aim('p99_ms', '≤', 10)  # as the timer: a gateway does the last step
         with rows[rates[0]].trying(bench.say), Lane(bench, transport) as lane:
             measure_lane(bench, lane, rates, bench.sizes.transport_s, rows.get)
