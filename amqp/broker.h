@@ -114,6 +114,9 @@ struct broker_consumer {
 };
 int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
                        uint16_t prefetch, struct err *e);
+/* One more of the same queue; a refusal comes with the next event. Deliveries go on meanwhile. */
+int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                        struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);

@@ -288,7 +288,7 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
  * the first would come before the answer for the last, and fill the memory while it is waited for. What is
  * wrong with one of them closes the channel, and broker_next_event says so. */
 static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
-                          uint16_t prefetch, struct err *e)
+                          uint16_t prefetch, bool nowait, struct err *e)
 {
     amqp_basic_qos_t qos = {.prefetch_count = prefetch};
     const struct broker_call limit = call_of(AMQP_BASIC_QOS_METHOD, &qos, 0, "set the prefetch");
@@ -299,7 +299,7 @@ static int send_consumers(struct broker *b, const struct broker_consumer *consum
     for (size_t i = 0; i < count; i++) {
         amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(consumers[i].queue),
                                   .consumer_tag = amqp_cstring_bytes(consumers[i].tag),
-                                  .nowait = count > 1};
+                                  .nowait = nowait};
         const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, 0, "consume");
         if (broker_put_method(b, &c, e)) {
             return -1;
@@ -315,19 +315,19 @@ static int await(struct broker *b, amqp_method_number_t reply, const char *what,
     return broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e);
 }
 
-int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
-                       uint16_t prefetch, struct err *e)
+static int consume(struct broker *b, const struct broker_consumer *consumers, size_t count, uint16_t prefetch,
+                   bool nowait, struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         if (check_name("queue", consumers[i].queue, e) || check_name("consumer tag", consumers[i].tag, e)) {
             return -1;
         }
     }
-    if (broker_begin(b, e) || send_consumers(b, consumers, count, prefetch, e) ||
+    if (broker_begin(b, e) || send_consumers(b, consumers, count, prefetch, nowait, e) ||
         await(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e)) {
         return -1;
     }
-    if (count > 1) {
+    if (nowait) {
         return 0;
     }
     char what[WHAT_MAX];
@@ -335,12 +335,26 @@ int broker_consume_all(struct broker *b, const struct broker_consumer *consumers
     return await(b, AMQP_BASIC_CONSUME_OK_METHOD, what, e);
 }
 
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e)
+{
+    return consume(b, consumers, count, prefetch, count > 1, e);
+}
+
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e)
 {
     const struct broker_consumer one = {queue, consumer_tag};
 
-    return broker_consume_all(b, &one, 1, prefetch, e);
+    return consume(b, &one, 1, prefetch, false, e);
+}
+
+int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                        struct err *e)
+{
+    const struct broker_consumer one = {queue, consumer_tag};
+
+    return consume(b, &one, 1, prefetch, true, e);
 }
 
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e)

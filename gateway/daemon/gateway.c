@@ -79,6 +79,24 @@ void gateway_end_instance(struct gateway *g)
     wake_ring(&g->housekeeper_wake);
 }
 
+/* What was relayed and is not published needs no database to be tried again: not until it is so late that it
+ * is looked up. */
+static bool keep_relayed(struct gateway *g, struct held *h, enum settle_kind outcome)
+{
+    bool again = outcome == SETTLE_PUT_BACK || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
+    bool late = gateway_latest_ms(g) > h->message.due_ms + g->config->handover.grace_ms / 2;
+    if (!h->relayed || !again || late || gateway_stopping(g, STOP_PUBLISHERS))
+        return false;
+    int64_t at_ms = h->at_ms;
+    if (outcome != SETTLE_PUT_BACK)
+        h->at_ms = h->next_at_ms;
+    if (lane_push(&g->fast, h) != 0) {
+        h->at_ms = at_ms;
+        return false;
+    }
+    return true;
+}
+
 /* The row's next attempt is when it would be rescued. And what is delivered may wait long for the database,
  * without its content. */
 static struct held *settle_relayed(struct gateway *g, struct held *h)
@@ -92,6 +110,16 @@ static struct held *settle_relayed(struct gateway *g, struct held *h)
 }
 
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
+{
+    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
+        h->in_doubt = true;
+        h->attempts++;
+    }
+    if (!keep_relayed(g, h, outcome))
+        gateway_settle_now(g, h, outcome);
+}
+
+void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outcome)
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
                                   [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,

@@ -52,6 +52,7 @@ struct held *held_ghost(const struct held *h)
     if (!g)
         return NULL;
     *g = (struct held){.budget = h->budget,
+                       .relayed = h->relayed,
                        .in_doubt = true,
                        .released = true,
                        .at_ms = h->at_ms,

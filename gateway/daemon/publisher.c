@@ -104,7 +104,7 @@ static void put_back_all(struct publisher *p)
     bool stopping = gateway_stopping(p->gateway, STOP_PUBLISHERS);
     publisher_put_back_parked(p);
     for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;) {
-        if (h->relayed && !h->in_doubt) {
+        if (h->relayed) {
             h->next = relayed;
             relayed = h;
             continue;

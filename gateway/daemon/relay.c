@@ -1,10 +1,12 @@
 /* Consumes the exit queue.
  *
- * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. One is enough as long as outcomes
- * find their way into the database; while it is away, what was delivered stays unacknowledged, and another
- * consumer, with twice the prefetch, joins in when most of that sum is used. What is taken and not published
- * yet is bounded by bytes, too: beyond that reading stops, and when that takes long, content is dropped and
- * read from the database later. */
+ * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. The first consumer's is small, for
+ * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
+ * small ones come, a second joins. While the database is away, what was delivered stays unacknowledged, and
+ * further ones join when most of the sum is used by that. What is taken and not published yet is bounded by
+ * bytes, too: beyond that reading stops, and when that takes long, content is dropped and read from the
+ * database later.
+ */
 #include "gateway/daemon/relay.h"
 
 #include "amqp/topology.h"
@@ -19,16 +21,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define PREFETCH 1000
-#define CONSUMERS_MAX 8   /* 255,000 together */
+#define PREFETCH 500
+#define CONSUMERS_MAX 6 /* 500, 4,000, 16,000, 32,000 and twice 64,000 */
+#define SMALL_BYTES 8192
 #define WINDOW (1u << 18) /* tags between the oldest that is not acknowledged and the newest */
 #define EVENTS_MAX 500    /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
 #define HEARTBEAT_S 5 /* what a machine that vanishes has taken comes to another one after two of these */
 #define PING_MS 1000
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
-#define FULL_MS 3000   /* so long reading stops for want of memory */
-#define EARLY_MS 2000  /* before lead: something has shortened the wait */
+#define REFUSED_RETRY_MS 30000
+#define FULL_MS 3000  /* so long reading stops for want of memory */
+#define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
 #define HEADER_PING "x-postdate-ping"
 
@@ -45,7 +49,7 @@ struct reader {
     int consumers, prefetch_sum;
     bool draining;              /* at the stop: nothing new */
     int64_t pinged_ms, full_ms; /* monotonic; 0: not */
-    bool said_foreign;
+    bool said_foreign, said_refused;
 };
 
 /* --- acknowledgements */
@@ -246,12 +250,13 @@ static int read_and_note(struct reader *r, struct err *e)
 /* --- consumers */
 static int add_consumer(struct reader *r, struct err *e)
 {
+    static const uint16_t prefetches[CONSUMERS_MAX] = {PREFETCH, 4000, 16000, 32000, 64000, 64000};
     char tag[64];
+    uint16_t prefetch = prefetches[r->consumers];
     snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers);
-    int prefetch = PREFETCH << r->consumers;
-    if (prefetch > UINT16_MAX)
-        prefetch = UINT16_MAX;
-    if (broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, (uint16_t)prefetch, e) != 0)
+    int rc = r->consumers == 0 ? broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e)
+                               : broker_consume_more(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e);
+    if (rc != 0)
         return -1;
     r->consumers++;
     r->prefetch_sum += prefetch;
@@ -271,22 +276,20 @@ static int cancel_consumers(struct reader *r, struct err *e)
     return 0;
 }
 
-/* The more of what was sent ahead is unacknowledged, the more is to be sent. */
 static int adapt(struct reader *r, struct err *e)
 {
     size_t settling, count = relay_book_count(&r->relay->book, &settling);
-    bool small = atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX / 4;
-    if (r->draining || r->consumers == CONSUMERS_MAX || !small ||
-        count < (size_t)(r->prefetch_sum - r->prefetch_sum / 4))
+    size_t bytes = atomic_load(&r->relay->budget.bytes), held = atomic_load(&r->relay->budget.count);
+    if (r->draining || r->consumers == CONSUMERS_MAX)
         return 0;
-    return add_consumer(r, e);
+    bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
+    return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
 static int ping(struct reader *r, struct err *e)
 {
     struct buf headers, properties;
     uint64_t tag;
-    uint32_t ready, consumers;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
     if (r->draining || clock_ms - r->pinged_ms < PING_MS || !gateway_now_ms(r->gateway, &now_ms))
         return 0;
@@ -299,9 +302,7 @@ static int ping(struct reader *r, struct err *e)
     int rc = broker_publish(r->broker, bytes_of("", 0), bytes_of_str(TOPOLOGY_EXIT_QUEUE),
                             buf_bytes(&properties), bytes_of("", 0), false, &tag, e);
     if (rc == 0)
-        rc = broker_look_at_queue(r->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, e);
-    if (rc == 0)
-        atomic_store(&r->relay->all_consumers, (int)consumers);
+        rc = broker_flush(r->broker, e);
     buf_free(&headers);
     buf_free(&properties);
     return rc;
@@ -366,6 +367,9 @@ static int connect(struct reader *r, struct err *e)
         return -1;
     atomic_store(&r->relay->heard_ms, clock_boottime_ms());
     watch_succeeded(&g->rabbitmq);
+    if (r->said_refused)
+        log_info("what waits in RabbitMQ is taken from there again");
+    r->said_refused = false;
     gateway_set_up(g, UP_RELAY);
     atomic_fetch_add(&g->waiting_room, 1); /* the exit queue may be a new one, to which nothing is bound */
     wake_ring(&g->handover.wake);
@@ -398,7 +402,18 @@ static void disconnect(struct reader *r, bool politely)
         broker_drop(r->broker);
     r->broker = NULL;
     atomic_store(&r->relay->consumers, 0);
-    atomic_store(&r->relay->all_consumers, -1);
+}
+
+/* A login that may not use the exit queue delivers what the gateway holds all the same. */
+static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
+{
+    if (err_is_transient(e))
+        return watch_pause_ms(attempt);
+    if (!r->said_refused)
+        log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
+    r->said_refused = true;
+    gateway_set_up(r->gateway, UP_RELAY);
+    return REFUSED_RETRY_MS;
 }
 
 void *relay_thread(void *arg)
@@ -420,13 +435,13 @@ void *relay_thread(void *arg)
             if (run_connected(&r, &e) == 0)
                 break;
             log_debug("relay: %s", e.text);
-        } else {
+        } else if (err_is_transient(&e)) {
             watch_failed(&g->rabbitmq, &e);
         }
         disconnect(&r, false);
         if (gateway_stopping(g, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
-        wake_wait(&g->relay.wake, -1, watch_pause_ms(&attempt) * 1000000);
+        wake_wait(&g->relay.wake, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     disconnect(&r, true);
     arena_free(&r.arena);
@@ -437,7 +452,6 @@ void *relay_thread(void *arg)
 /* --- for the other threads */
 int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
 {
-    atomic_store(&r->all_consumers, -1);
     if (relay_book_open(&r->book, grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return wake_open(&r->wake, e) != 0 || wake_open(&r->lookup_wake, e) != 0 ? -1 : 0;
@@ -457,10 +471,14 @@ bool relay_may_publish(struct gateway *g, struct held *h)
     case RELAY_PUBLISH:
         return true;
     case RELAY_RETURN:
-        gateway_settle(g, h, SETTLE_PUT_BACK);
+        gateway_settle_now(g, h, SETTLE_PUT_BACK);
         return false;
     case RELAY_FORGET:
         break;
+    }
+    if (h->in_doubt) { /* its row was claimed while it was published */
+        gateway_settle_now(g, h, SETTLE_PUT_BACK);
+        return false;
     }
     held_free(h);
     wake_ring(&g->relay.lookup_wake);

@@ -24,7 +24,6 @@ struct relay {
     struct held_budget budget; /* of relayed messages */
     struct wake wake, lookup_wake;
     atomic_int consumers;         /* of this gateway */
-    atomic_int all_consumers;     /* of the exit queue, as RabbitMQ said last; -1: unknown */
     atomic_int_fast64_t heard_ms; /* boottime: when this gateway read last what RabbitMQ had to say */
     atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */

@@ -8,9 +8,10 @@
  *   notes in the database up to which due time all that it took is settled. A gateway without a database
  *   notes nothing, but its consumers are still on the queue: while there are more than the notes tell of,
  *   nothing is rescued. */
-#include "core/timestamp.h"
+#include "amqp/topology.h"
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 #include "sql/relay.h"
 
@@ -25,6 +26,7 @@
 struct lookup {
     struct gateway *gateway;
     struct pg *pg;
+    struct broker *broker; /* only to look at the exit queue, which may take it a while to answer */
     int32_t instance;
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
@@ -154,6 +156,21 @@ static int64_t look_up(struct lookup *k, struct err *e)
     return k->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
+/* Of the exit queue, whoever they are; -1: it does not say. */
+static int count_consumers(struct lookup *k)
+{
+    uint32_t ready, consumers;
+    struct err e = {0};
+    if (!k->broker)
+        k->broker = startup_open_broker(k->gateway, "postdate relay look-up", &e);
+    if (k->broker && broker_look_at_queue(k->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
+        return (int)consumers;
+    log_debug("relay look-up: %s", e.text);
+    broker_drop(k->broker);
+    k->broker = NULL;
+    return -1;
+}
+
 /* Notes what this gateway took, and learns from all notes what is lost. */
 static int note(struct lookup *k, struct err *e)
 {
@@ -170,8 +187,8 @@ static int note(struct lookup *k, struct err *e)
                                  .consumers = atomic_load(&r->consumers)};
     if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0 || relay_marks(k->pg, &m, e) != 0)
         return -1;
-    bool all_known = atomic_load(&r->all_consumers) == m.consumers && m.consumers > 0;
-    if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && all_known) {
+    if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
+        count_consumers(k) == m.consumers) {
         atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);
         atomic_store(&r->rescue_known_ms, clock_ms);
         k->ping_seen_ms = 0;
@@ -223,5 +240,6 @@ void *relay_lookup_thread(void *arg)
             log_debug("relay look-up: %s", e.text);
         pg_close(k.pg);
     }
+    broker_close(k.broker);
     return NULL;
 }

@@ -224,3 +224,8 @@ class TtlAway(Away, LiveTest):
 @harness.only_full
 class PluginAway(Away, LiveTest):
     transport = 'plugin'
+
+
+@harness.only_full
+class TimerTargets(Targets, LiveTest):
+    transport = 'timer'
