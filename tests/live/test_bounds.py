@@ -17,6 +17,7 @@ SLACK_MIB = 12
 class Memory(LiveTest):
     """What waits is many times as large as what may be held."""
     weight = 12
+    time_limit_s = 400 if harness.FULL else 200
     who_waits = 'timer'
 
     def fill(self, p, count, body, properties_json='null'):
@@ -30,7 +31,7 @@ class Memory(LiveTest):
 
     def drain(self, p, g, count, what):
         size = Size(g)
-        wait_until(lambda: p.counts().get('delivered') == count, 300 if harness.FULL else 60, f'{count} messages to be delivered', 0.2)
+        wait_until(lambda: p.counts().get('delivered') == count, 300 if harness.FULL else 120, f'{count} messages to be delivered', 0.2)
         self.assertEqual(p.client().depth('q'), count)
         size.stop(what)
         self.assertLess(size.grown_mib(), HELD_MIB + RESULT_MIB)
