@@ -35,7 +35,7 @@ class Memory(LiveTest):
         self.assertEqual(p.client().depth('q'), count)
         size.stop(what)
         self.assertLess(size.grown_mib(), HELD_MIB + RESULT_MIB)
-        self.assertLess(size.descriptors, size.descriptors_before + 4)
+        self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again
 
     def headers_that_compress_well(self, compressed):
         count = 500
@@ -136,7 +136,7 @@ class Targets(LiveTest):
         self.assertLess(now_ms() - began_ms, 8000 * harness.SLOWNESS)
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
-        self.assertLess(size.descriptors, size.descriptors_before + 4)
+        self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again
         if not harness.SAN:
             self.assertLess(size.grown_mib(), HELD_MIB + SLACK_MIB)
 
