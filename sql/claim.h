@@ -58,7 +58,7 @@ struct settle_item {
     struct message_id id;
     enum settle_kind kind;
     bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
-    int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT */
+    int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
 };
 

@@ -89,7 +89,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
     if (item->kind == SETTLE_DELIVERED)
         return;
     bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED ||
-                 item->kind == SETTLE_WAIT;
+                 item->kind == SETTLE_WAIT || (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
     pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
     if (again)
         pg_array_time(&b->column[NEXT_AT], item->next_at_ms);

@@ -84,17 +84,13 @@ provide_devices() { # root
     for name in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${name%:*}" "$root/dev/${name#*:}"; done
 }
 
-# The checkout as it is, with what is not committed yet. What was built before stays; what differs from the last copy
-# is new as of now, so that it is built again whatever time the checkout gives it.
+# The checkout as it is, with what is not committed yet, and nothing of an earlier build: a stale object of another
+# version would be tested instead.
 copy_source() { # root
-    local to=$1$source_in new=$1$source_in.new
-    rm -rf "$new"
-    mkdir -p "$to" "$new"
-    tar -C "$top" --exclude=./build --exclude=./.git --exclude=__pycache__ -cf - . | tar -C "$new" --no-same-owner -xmf - || return
-    # shellcheck disable=SC2016
-    (cd "$new" && find . -type f -exec sh -c 'for f; do ! cmp -s "$f" "$0/$f" || touch -r "$0/$f" "$f"; done' "$to" {} +)
-    find "$to" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
-    cp -a "$new/." "$to/" && rm -rf "$new"
+    local to=$1$source_in
+    rm -rf "$to"
+    mkdir -p "$to"
+    tar -C "$top" --exclude=./build --exclude=./.git --exclude=__pycache__ -cf - . | tar -C "$to" --no-same-owner -xmf -
 }
 
 # --- a run, in namespaces of its own --------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
     }
     if (!keep_relayed(g, h, outcome))
         gateway_settle_now(g, h, outcome);
+    else if (outcome == SETTLE_IN_DOUBT)
+        metrics_add(&g->metrics, METRIC_IN_DOUBT, 1);
 }
 
 void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outcome)

@@ -135,7 +135,8 @@ struct transport_options gateway_transport_options(const struct gateway *g);
 /* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
  * housekeeper ends it and books a new one, so that all of its rows wait again. */
 void gateway_end_instance(struct gateway *g);
-/* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again stays. */
+/* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
+ * stays. */
 void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
 /* The same for a relayed one that has to go back to the database now. */
 void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outcome);

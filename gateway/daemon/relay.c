@@ -24,7 +24,7 @@
 #define PREFETCH 500
 #define CONSUMERS_MAX 6 /* 500, 4,000, 16,000, 32,000 and twice 64,000 */
 #define SMALL_BYTES 8192
-#define WINDOW (1u << 18) /* tags between the oldest that is not acknowledged and the newest */
+#define WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
 #define EVENTS_MAX 500    /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
 #define HEARTBEAT_S 5 /* what a machine that vanishes has taken comes to another one after two of these */
@@ -55,6 +55,8 @@ struct reader {
 /* --- acknowledgements */
 static void note_tag(struct reader *r, uint64_t tag, enum tag_state state)
 {
+    if (tag < r->low)
+        return; /* given up */
     r->tags[tag % WINDOW] = (uint8_t)state;
     if (tag > r->high)
         r->high = tag;
@@ -91,6 +93,11 @@ static int acknowledge(struct reader *r, struct err *e)
         return -1;
     if (r->low > r->high)
         r->low_ms = now_ms;
+    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
+     * when the lock is gone. */
+    for (uint64_t tag = r->low; r->high - r->low > WINDOW / 2 && tag < r->low + WINDOW / 4; tag++)
+        if (r->tags[tag % WINDOW] == TAG_TAKEN)
+            r->tags[tag % WINDOW] = TAG_DONE;
     if (now_ms - r->low_ms < SINGLES_MS)
         return 0;
     r->low_ms = now_ms;

@@ -5,6 +5,7 @@
 
 #define NOWHERE UINT32_MAX
 #define FIRST_CAPACITY 1024u
+#define SCAN_MS 500 /* between two looks for what has become late */
 
 enum state { WAITS, SENT, SETTLING, LOOK_UP };
 
@@ -21,7 +22,7 @@ struct relay_entry {
 
 int relay_book_open(struct relay_book *b, int64_t grace_ms)
 {
-    *b = (struct relay_book){.free = NOWHERE, .session = 1, .grace_ms = grace_ms};
+    *b = (struct relay_book){.free = NOWHERE, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
     pthread_mutex_init(&b->lock, NULL);
     return 0;
 }
@@ -101,6 +102,8 @@ static void set_state(struct relay_book *b, struct relay_entry *e, enum state st
 {
     b->settling += state == SETTLING;
     b->settling -= e->state == SETTLING;
+    b->look_ups += state == LOOK_UP;
+    b->look_ups -= e->state == LOOK_UP;
     e->state = (uint8_t)state;
 }
 
@@ -223,7 +226,10 @@ size_t relay_book_questions(struct relay_book *b, int64_t now_ms, int64_t clock_
 {
     size_t n = 0;
     pthread_mutex_lock(&b->lock);
-    for (uint32_t i = 0; i < b->capacity && n < max && b->count > b->settling; i++) {
+    bool scan = b->look_ups > 0 || (b->count > b->settling && clock_ms - b->scanned_ms >= SCAN_MS);
+    if (scan)
+        b->scanned_ms = clock_ms;
+    for (uint32_t i = 0; scan && i < b->capacity && n < max; i++) {
         struct relay_entry *e = &b->entries[i];
         if (!e->used || e->asked || e->state == SETTLING || e->again_ms > clock_ms)
             continue;

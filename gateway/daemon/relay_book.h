@@ -25,9 +25,10 @@ struct relay_book {
     pthread_mutex_t lock; /* guards everything below */
     struct relay_entry *entries;
     uint32_t *buckets;
-    uint32_t capacity, free, count, settling;
-    uint32_t session; /* counts connections: a delivery tag is of one of them */
-    uint64_t *done;   /* tags to acknowledge */
+    uint32_t capacity, free, count, settling, look_ups;
+    int64_t scanned_ms; /* monotonic: when it was looked at last what has become late */
+    uint32_t session;   /* counts connections: a delivery tag is of one of them */
+    uint64_t *done;     /* tags to acknowledge */
     size_t done_count, done_capacity;
     int64_t grace_ms;
 };

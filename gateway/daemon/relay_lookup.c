@@ -60,6 +60,7 @@ static bool keep_row(struct lookup *k, const struct claimed_row *row)
     } else if (gateway_now_ms(g, &now_ms) &&
                row->message.due_ms > now_ms + 2 * g->config->delivery.lead_ms + 1000) {
         h->in_doubt = false; /* it came much too early: not a byte was sent by anybody */
+        h->next_at_ms = h->message.due_ms;
         gateway_settle(g, h, SETTLE_HOLD);
     } else if (lane_push(&g->fast, h) != 0) {
         held_free(h);

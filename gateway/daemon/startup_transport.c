@@ -70,8 +70,7 @@ static int choose_auto(struct gateway *g, const struct broker_options *o, int ha
     }
     if (err_is_transient(e))
         return -1;
-    log_warning("handover.transport auto: the gateway itself waits, nothing arrives while none runs: %s",
-                e->text);
+    log_warning("handover.transport auto: the gateway itself waits: %s", e->text);
     err_clear(e);
     g->transport = NULL;
     return 0;

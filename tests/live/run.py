@@ -7,7 +7,7 @@ POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
 POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 6; most wait most of the time)
-POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 5,000; more with the plugin that also
+POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 3,000 or 4,000; more with the plugin that also
                         runs with TTL queues (words run those, too)
 
 Tests run in worker processes, one class (SharedTest) or one test at a time; what they start dies with them.
@@ -319,6 +319,7 @@ def main(words):
         return 64
     count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
     run.vhosts = Vhosts(stack, run.jobs)
+    os.environ['POSTDATE_TEST_TEMPLATE'] = stack.make_template()
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
     workers = [Worker() for _ in range(count)]
     try:

@@ -55,6 +55,7 @@ class Bench(LiveTest):
         self.assertIn(table, out)
         self.assert_servers_gone()
 
+    @harness.only_full  # the same start and the same end
     def test_an_interrupted_one_stops_its_servers_and_says_what_it_has(self):
         process = self.start('-benchstop', ONLY='million-herd')
         lines = []

@@ -17,6 +17,7 @@ SLACK_MIB = 12
 class Memory(LiveTest):
     """What waits is many times as large as what may be held."""
     weight = 12
+    time_limit_s = 400 if harness.FULL else 200
     who_waits = 'timer'
 
     def fill(self, p, count, body, properties_json='null'):
@@ -30,11 +31,11 @@ class Memory(LiveTest):
 
     def drain(self, p, g, count, what):
         size = Size(g)
-        wait_until(lambda: p.counts().get('delivered') == count, 300 if harness.FULL else 60, f'{count} messages to be delivered', 0.2)
+        wait_until(lambda: p.counts().get('delivered') == count, 300 if harness.FULL else 120, f'{count} messages to be delivered', 0.2)
         self.assertEqual(p.client().depth('q'), count)
         size.stop(what)
         self.assertLess(size.grown_mib(), HELD_MIB + RESULT_MIB)
-        self.assertLess(size.descriptors, size.descriptors_before + 4)
+        self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again
 
     def headers_that_compress_well(self, compressed):
         count = 500
@@ -135,7 +136,7 @@ class Targets(LiveTest):
         self.assertLess(now_ms() - began_ms, 8000 * harness.SLOWNESS)
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
-        self.assertLess(size.descriptors, size.descriptors_before + 4)
+        self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again
         if not harness.SAN:
             self.assertLess(size.grown_mib(), HELD_MIB + SLACK_MIB)
 

@@ -53,8 +53,7 @@ class Scene:
         p.gateways[0].kill9()
 
     def gateway(self, **env):
-        """A ready one; a busy machine takes its time to declare the ladder's queues."""
-        return self.p.gateway(wait=False, **env, **self.settings).wait_ready(60)
+        return self.p.gateway(**env, **self.settings)
 
     def ask(self, request):
         self.client.publish('postdate.control', json.dumps(request).encode(), exchange='', reply_to='answers',

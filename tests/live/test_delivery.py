@@ -39,7 +39,7 @@ class Delays(SharedTest):
         self.p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', spread).result()
         r = consumer.result()
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
-        self.assertLess(r['p50_ms'], 3000 * harness.SLOWNESS, r)
+        self.assertLess(r['p50_ms'], 20_000, r)  # whoever only looks from time to time is later
 
     @harness.not_san
     def test_a_message_due_in_ten_seconds_does_not_hold_one_due_in_three(self):

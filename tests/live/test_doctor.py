@@ -453,8 +453,8 @@ class DoctorHandover(Doctor):
                dict(TRANSPORT='ttl', WINDOW='6m', MIN_AHEAD='300ms', GRACE='1s').items()}
         g = p.gateway(**env)
         c = p.client()
-        for i in range(150):
-            c.publish('k', b'', {'x-delay': 60000 if i else 5000})
+        for i in range(150):  # the last is due soon
+            c.publish('k', b'', {'x-delay': 60_000 if i < 149 else 6000})
         wait_until(lambda: p.counts() == {'handed': 150}, 15, '150 messages handed over')
         found = self.doctor(p, **env)
         self.assert_finding(found, 'handover.messages', 'ok', '150')

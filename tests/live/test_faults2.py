@@ -114,8 +114,12 @@ class PostgresFaults(LiveTest):
         self.assertEqual(c.wait_get('q', 15).body, b'doubtful')
         wait_until(lambda: p.counts() == {'delivered': 1}, 15, 'it to be settled')
         g.wait_ready()  # the row may have been delivered before its redelivery was looked at
-        wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the redelivery to be taken')
-        self.assertEqual(g.term(), 0)
+        for _ in range(5):  # what it has not acknowledged when it ends is there again
+            wait_until(lambda: c.depth('postdate.intake') == 0, 15, 'the redelivery to be taken')
+            self.assertEqual(g.term(), 0)
+            if c.depth('postdate.intake') == 0:
+                break
+            g = p.gateway()
         self.assertEqual([c.depth(q) for q in ('postdate.intake', 'q', 'postdate.rejected')], [0, 0, 0])
         self.assertEqual(self.stored(p), 1)
 

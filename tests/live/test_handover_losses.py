@@ -5,7 +5,7 @@ import harness
 from handover_kit import EXIT, LOSE_DELAYED, RESCUE_GRACE_MS, RUNGS, Checks, OwnServers, handover, held_by_broker
 from harness import LiveTest, now_ms, wait_until
 
-COUNT = 20_000 if harness.FULL else 5000
+COUNT = 20_000 if harness.FULL else 3000
 # How far ahead messages are due. Handing over 20,000 takes 2-4 s on an idle machine; one that is too busy gets another try.
 AHEAD_MS = (12_000, 25_000, 50_000) if harness.FULL else (10_000, 20_000, 40_000)
 SPREAD_MS = 7000 if harness.FULL else 3000  # no more at once than a ladder on a busy machine can let go

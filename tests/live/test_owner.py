@@ -39,7 +39,7 @@ class Owner(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': count}, 10, 'all to be settled')
 
     def test_a_second_database_is_refused_whoever_waits(self):
-        p = self.place()
+        p = self.place(copied=False)
         p.gateway()
         other = self.second(p)
         for transport in ('timer', 'ttl'):
@@ -57,7 +57,7 @@ class Owner(LiveTest):
         self.all_arrive(p)
 
     def test_who_takes_a_vhost_over_says_so(self):
-        p = self.place()
+        p = self.place(copied=False)
         g = p.gateway()
         other = self.second(p)
         rc, _, err = other.cli('migrate', '--rebind')
@@ -70,7 +70,7 @@ class Owner(LiveTest):
         self.all_arrive(other)
 
     def test_a_broker_that_comes_back_empty_is_the_same(self):
-        p = self.place()
+        p = self.place(copied=False)
         self.assertEqual(p.gateway().term(), 0)
         name = f'<<"{p.vhost}">>'
         p.stack.rabbitmqctl('eval', f'rabbit_vhost:delete({name}, <<"test">>), rabbit_vhost:add({name}, <<"test">>), '
@@ -82,7 +82,7 @@ class Owner(LiveTest):
 
     def test_nodes_of_a_cluster_have_different_names(self):
         """By default each calls the cluster after itself."""
-        p = self.place()
+        p = self.place(copied=False)
         self.assertEqual(p.gateway().term(), 0)
         name = p.value('select broker from postdate.meta')
         p.psql("update postdate.meta set broker = 'rabbit@another-node'")
@@ -92,14 +92,14 @@ class Owner(LiveTest):
 
     def test_the_first_migrate_on_one_node_and_all_else_on_others(self):
         """The gateway's start, and a migrate at each start as the systemd unit does, both on a node of another name."""
-        p = self.place()
+        p = self.place(copied=False)
         p.psql("update postdate.meta set broker = 'rabbit@another-node'")
         rc, out, err = p.cli('migrate')
         self.assertEqual(rc, 0, out + err)
         p.gateway()
 
     def test_another_broker_is_refused(self):
-        p = self.place()
+        p = self.place(copied=False)
         p.client().channel.exchange_delete('postdate.owner')  # another broker knows nothing of this database
         p.psql("update postdate.meta set broker = 'rabbit@elsewhere'")
         g = p.gateway(wait=False)

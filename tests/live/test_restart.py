@@ -5,7 +5,7 @@ import time
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
 
-COUNT = 20_000 if harness.FULL else 4000 if harness.SAN else 6000
+COUNT = 20_000 if harness.FULL else 4000
 
 
 def delivered_at_least(p, count):
@@ -86,7 +86,7 @@ class GatewayDies(LiveTest):
         p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         first.kill9()
         r = flow.check(self, duplicates_at_most=0)
-        self.assertLess(r['max_ms'], 2000 * harness.SLOWNESS, r)
+        self.assertLess(r['max_ms'], 6000, r)  # a lease would have been waited for longer
 
     def test_two_gateways_share_the_work_without_duplicates(self):
         p = self.place()
