@@ -46,7 +46,7 @@ class Targets(Checks):
         r = inbox.result()
         self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
         self.assertLessEqual(r['duplicates'], duplicates, r)
-        wait_until(lambda: self.p.counts() == {'delivered': count}, 20, 'all to be delivered')
+        wait_until(lambda: self.p.counts() == {'delivered': count}, 40, 'all to be delivered')
         self.assertEqual(self.c.depth(EXIT), 0)
 
     def test_an_exchange_deleted_while_they_fall_due_and_made_again(self):
