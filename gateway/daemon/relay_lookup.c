@@ -235,6 +235,7 @@ void *relay_lookup_thread(void *arg)
         watch_succeeded(&g->postgres);
         attempt = 0;
         k.noted_ms = k.ping_seen_ms = 0;
+        count_consumers(&k); /* connects */
         err_clear(&e);
         run_connected(&k, &e);
         if (e.kind != ERR_NONE)
