@@ -27,14 +27,12 @@
 #define WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
 #define EVENTS_MAX 500    /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
-#define HEARTBEAT_S 5 /* what a machine that vanishes has taken comes to another one after two of these */
-#define PING_MS 1000
+#define HEARTBEAT_S 5  /* what a machine that vanishes has taken comes to another one after two of these */
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
 #define REFUSED_RETRY_MS 30000
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
-#define HEADER_PING "x-postdate-ping"
 
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
 
@@ -47,8 +45,8 @@ struct reader {
     uint64_t low, high; /* all below low are acknowledged; high: the newest */
     int64_t low_ms;     /* monotonic: when low moved last */
     int consumers, prefetch_sum;
-    bool draining;              /* at the stop: nothing new */
-    int64_t pinged_ms, full_ms; /* monotonic; 0: not */
+    bool draining;   /* at the stop: nothing new */
+    int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
 };
 
@@ -173,7 +171,7 @@ static bool is_ping(struct reader *r, struct bytes properties)
     struct wire_properties p;
     struct wire_field f;
     int64_t sent_ms;
-    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, HEADER_PING, &f) ||
+    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, RELAY_PING_HEADER, &f) ||
         !wire_field_int(&f, &sent_ms))
         return false;
     if (sent_ms > atomic_load(&r->relay->ping_ms))
@@ -293,28 +291,6 @@ static int adapt(struct reader *r, struct err *e)
     return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
-static int ping(struct reader *r, struct err *e)
-{
-    struct buf headers, properties;
-    uint64_t tag;
-    int64_t now_ms, clock_ms = clock_monotonic_ms();
-    if (r->draining || clock_ms - r->pinged_ms < PING_MS || !gateway_now_ms(r->gateway, &now_ms))
-        return 0;
-    r->pinged_ms = clock_ms;
-    buf_init(&headers, 100);
-    buf_init(&properties, 200);
-    wire_put_int64(&headers, bytes_of_str(HEADER_PING), now_ms);
-    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
-                          &properties);
-    int rc = broker_publish(r->broker, bytes_of("", 0), bytes_of_str(TOPOLOGY_EXIT_QUEUE),
-                            buf_bytes(&properties), bytes_of("", 0), false, &tag, e);
-    if (rc == 0)
-        rc = broker_flush(r->broker, e);
-    buf_free(&headers);
-    buf_free(&properties);
-    return rc;
-}
-
 static struct broker *open_broker(struct reader *r, struct err *e)
 {
     return startup_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
@@ -364,7 +340,7 @@ static int connect(struct reader *r, struct err *e)
     r->low = 1;
     r->high = 0;
     r->consumers = r->prefetch_sum = 0;
-    r->pinged_ms = r->full_ms = 0;
+    r->full_ms = 0;
     r->low_ms = clock_monotonic_ms();
     relay_book_connected(&r->relay->book);
     r->broker = open_broker(r, e);
@@ -392,7 +368,7 @@ static int run_connected(struct reader *r, struct err *e)
             if (cancel_consumers(r, e) != 0)
                 return -1;
         }
-        if (ping(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
+        if (read_and_note(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))

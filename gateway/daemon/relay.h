@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define RELAY_PING_HEADER "x-postdate-ping" /* when it was sent; database time in ms */
 #define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of content that waits for its millisecond or its confirm */
 
 /* What relay, look-up, publishers and settler share. */

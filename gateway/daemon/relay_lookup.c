@@ -9,6 +9,7 @@
  *   notes nothing, but its consumers are still on the queue: while there are more than the notes tell of,
  *   nothing is rescued. */
 #include "amqp/topology.h"
+#include "core/wire.h"
 #include "gateway/daemon/claimed.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/startup.h"
@@ -26,7 +27,9 @@
 struct lookup {
     struct gateway *gateway;
     struct pg *pg;
-    struct broker *broker; /* only to look at the exit queue, which may take it a while to answer */
+    struct broker *broker; /* for pings, and to look at the exit queue, which may take it a while to answer */
+    bool blocked;          /* an alarm */
+    struct arena arena;
     int32_t instance;
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
@@ -157,18 +160,64 @@ static int64_t look_up(struct lookup *k, struct err *e)
     return k->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
+/* A connection that has published is not read from during an alarm, so nothing is asked of it then. It is not
+ * the relay's, which goes on acknowledging. 0: it may be used. */
+static int open_broker(struct lookup *k, struct err *e)
+{
+    struct broker_event ev = {0};
+    if (!k->broker) {
+        k->broker = startup_open_broker(k->gateway, "postdate relay look-up", e);
+        k->blocked = false;
+    }
+    if (!k->broker)
+        return -1;
+    do {
+        arena_reset(&k->arena);
+        if (broker_next_event(k->broker, &k->arena, 0, 0, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
+            k->blocked = ev.kind == BROKER_EVENT_BLOCKED;
+    } while (ev.kind != BROKER_EVENT_NONE);
+    return k->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
+}
+
+static void check_broker(struct lookup *k, const struct err *e)
+{
+    log_debug("relay look-up: %s", e->text);
+    if (!k->broker || !broker_is_dead(k->broker))
+        return;
+    broker_drop(k->broker);
+    k->broker = NULL;
+}
+
+static void send_ping(struct lookup *k, int64_t now_ms)
+{
+    struct buf headers, properties;
+    struct err e = {0};
+    uint64_t tag;
+    buf_init(&headers, 100);
+    buf_init(&properties, 200);
+    wire_put_int64(&headers, bytes_of_str(RELAY_PING_HEADER), now_ms);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
+                          &properties);
+    if (open_broker(k, &e) != 0 ||
+        broker_publish(k->broker, bytes_of("", 0), bytes_of_str(TOPOLOGY_EXIT_QUEUE), buf_bytes(&properties),
+                       bytes_of("", 0), false, &tag, &e) != 0 ||
+        broker_flush(k->broker, &e) != 0)
+        check_broker(k, &e);
+    buf_free(&headers);
+    buf_free(&properties);
+}
+
 /* Of the exit queue, whoever they are; -1: it does not say. */
 static int count_consumers(struct lookup *k)
 {
     uint32_t ready, consumers;
     struct err e = {0};
-    if (!k->broker)
-        k->broker = startup_open_broker(k->gateway, "postdate relay look-up", &e);
-    if (k->broker && broker_look_at_queue(k->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
+    if (open_broker(k, &e) == 0 &&
+        broker_look_at_queue(k->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
         return (int)consumers;
-    log_debug("relay look-up: %s", e.text);
-    broker_drop(k->broker);
-    k->broker = NULL;
+    check_broker(k, &e);
     return -1;
 }
 
@@ -182,6 +231,7 @@ static int note(struct lookup *k, struct err *e)
     if (clock_ms - k->noted_ms < NOTE_MS || !tenure_instance(&g->tenure) || !gateway_now_ms(g, &now_ms))
         return 0;
     k->noted_ms = clock_ms;
+    send_ping(k, now_ms);
     int64_t low_ms = relay_book_low_ms(&r->book);
     const struct relay_note n = {.low_ms = low_ms < now_ms ? low_ms : now_ms,
                                  .ping_ms = atomic_load(&r->ping_ms),
@@ -224,6 +274,7 @@ void *relay_lookup_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     k.gateway = g;
+    arena_init(&k.arena, 1 << 16);
     while (!gateway_stopping(g, STOP_INTAKE)) {
         k.pg = pg_open(g->config->postgres.url, "postdate relay", &e);
         if (!k.pg || claim_setup(k.pg, LOCK_TIMEOUT_MS, &e) != 0) {
@@ -235,7 +286,6 @@ void *relay_lookup_thread(void *arg)
         watch_succeeded(&g->postgres);
         attempt = 0;
         k.noted_ms = k.ping_seen_ms = 0;
-        count_consumers(&k); /* connects */
         err_clear(&e);
         run_connected(&k, &e);
         if (e.kind != ERR_NONE)
@@ -243,5 +293,6 @@ void *relay_lookup_thread(void *arg)
         pg_close(k.pg);
     }
     broker_close(k.broker);
+    arena_free(&k.arena);
     return NULL;
 }
