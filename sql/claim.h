@@ -70,8 +70,9 @@ struct settle_owner {
 };
 
 /* Settles those items that are the owner's still; others (taken over meanwhile) are left alone without an
- * error. One statement for what was delivered and one for the rest. Returns how many were, or -1. ERR_BUSY:
- * somebody's lock was in the way; nothing was settled. Needs settle_setup. */
+ * error. Commits of relayed ones are synchronous, for they are acknowledged then. One statement for what was
+ * delivered and one for the rest. Returns how many were, or -1. ERR_BUSY: somebody's lock was in the way;
+ * nothing was settled. Needs settle_setup. */
 int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
                struct err *e);
 

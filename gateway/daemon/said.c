@@ -7,13 +7,12 @@ bool said_may_repeat(enum settle_kind kind)
     return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED;
 }
 
-void said_add(struct said *s, const struct settle_item *item, const struct settle_owner *owner,
-              int64_t now_ms)
+void said_add(struct said *s, const struct settle_item *item, int32_t instance, int64_t now_ms)
 {
     if (!said_may_repeat(item->kind) || item->kind == SETTLE_FAILED)
         return; /* a failed one is tried once more: its error text is gone */
     struct said_item *to = &s->ring[s->count++ % SAID_MAX];
-    *to = (struct said_item){.item = *item, .owner = *owner, .said_ms = now_ms};
+    *to = (struct said_item){.item = *item, .instance = instance, .said_ms = now_ms};
     to->item.error = NULL;
 }
 
@@ -27,13 +26,13 @@ static const struct said_item *item_at(const struct said *s, uint64_t at)
 }
 
 size_t said_next(const struct said *s, uint64_t *at, struct settle_item *out, size_t max,
-                 struct settle_owner *out_owner)
+                 int32_t *out_instance)
 {
     size_t n = 0;
     for (const struct said_item *i; n < max && (i = item_at(s, *at)) != NULL; (*at)++) {
-        if (n > 0 && (i->owner.instance != out_owner->instance || i->owner.relayed != out_owner->relayed))
+        if (n > 0 && i->instance != *out_instance)
             break;
-        *out_owner = i->owner;
+        *out_instance = i->instance;
         out[n++] = i->item;
     }
     return n;

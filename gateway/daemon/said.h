@@ -16,7 +16,7 @@
 
 struct said_item {
     struct settle_item item; /* without error text */
-    struct settle_owner owner;
+    int32_t instance;
     int64_t said_ms; /* monotonic */
 };
 
@@ -28,12 +28,11 @@ struct said {
 /* May it be said twice without harm? */
 bool said_may_repeat(enum settle_kind kind);
 /* Keeps an outcome that was committed, if it is one to be repeated. now_ms: monotonic. */
-void said_add(struct said *s, const struct settle_item *item, const struct settle_owner *owner,
-              int64_t now_ms);
-/* The next outcomes to say again, those of one owner, the newest first: at most max of them into out, all
+void said_add(struct said *s, const struct settle_item *item, int32_t instance, int64_t now_ms);
+/* The next outcomes to say again, those of one instance, the newest first: at most max of them into out, all
  * said within SAID_RECENT_MS before the newest one. *at: 0 at first, how many were passed; returns 0 when
  * there are no more. */
 size_t said_next(const struct said *s, uint64_t *at, struct settle_item *out, size_t max,
-                 struct settle_owner *out_owner);
+                 int32_t *out_instance);
 
 #endif

@@ -1,8 +1,9 @@
 /* Writes outcomes into the database, a batch at a time.
  *
  * Commits are asynchronous: what a crash of the database swallows is said again (said.h), or else published
- * again, never lost. A row that somebody's open transaction has locked does not hold up the others: it is
- * left out and tried again later. */
+ * again, never lost. Those of relayed messages are not, for these are acknowledged afterwards. A row that
+ * somebody's open transaction has locked does not hold up the others: it is left out and tried again later.
+ */
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/said.h"
 #include "gateway/log.h"
@@ -71,9 +72,10 @@ static void keep_for_later(struct settler *s, size_t i)
 static void done_with(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
-    said_add(&s->said, &s->items[i], &o, clock_monotonic_ms());
     if (o.relayed)
         relay_settled(s->gateway, s->batch[i]);
+    else
+        said_add(&s->said, &s->items[i], o.instance, clock_monotonic_ms());
     outcomes_free(&s->gateway->outcomes, s->batch[i]);
     s->batch[i] = NULL;
 }
@@ -221,7 +223,7 @@ static int say_again(struct settler *s, struct err *e)
     bool done[BATCH_MAX];
     struct settle_owner owner = {0};
     uint64_t at = 0;
-    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &owner)) > 0;)
+    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &owner.instance)) > 0;)
         if (settle_free(s->pg, &owner, s->items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;

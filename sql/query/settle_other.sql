@@ -8,3 +8,4 @@ update postdate.message m
  where m.id = any ($1::uuid[]) and m.id = t.id
    and m.due >= $2::timestamptz and m.due <= $3::timestamptz and (m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')
         or $10::bool and m.owner is null and m.state in ('handed', 'claimed') and m.settled_at is null)
+   and (not $10::bool or (select set_config('synchronous_commit', 'on', true)) = 'on')

@@ -9,7 +9,7 @@ static void add(uint8_t number, enum settle_kind kind, int32_t instance, int64_t
 {
     struct settle_item item = {.kind = kind, .error = kind == SETTLE_FAILED ? "why" : NULL};
     item.id.b[0] = number;
-    said_add(&said, &item, &(struct settle_owner){.instance = instance}, now_ms);
+    said_add(&said, &item, instance, now_ms);
 }
 
 static int setup(void **state)
@@ -24,8 +24,8 @@ static void test_nothing_said(void **state)
     (void)state;
     struct settle_item out[2];
     uint64_t at = 0;
-    struct settle_owner owner;
-    assert_int_equal(said_next(&said, &at, out, 2, &owner), 0);
+    int32_t instance;
+    assert_int_equal(said_next(&said, &at, out, 2, &instance), 0);
 }
 
 static void test_the_newest_first_one_instance_at_a_time(void **state)
@@ -33,20 +33,20 @@ static void test_the_newest_first_one_instance_at_a_time(void **state)
     (void)state;
     struct settle_item out[10];
     uint64_t at = 0;
-    struct settle_owner owner = {0};
+    int32_t instance = 0;
     add(1, SETTLE_DELIVERED, 7, 1000);
     add(2, SETTLE_HANDED, 8, 1001);
     add(3, SETTLE_HANDED, 8, 1002);
     add(4, SETTLE_DELIVERED, 8, 1003);
-    assert_int_equal(said_next(&said, &at, out, 2, &owner), 2);
-    assert_int_equal(owner.instance, 8);
+    assert_int_equal(said_next(&said, &at, out, 2, &instance), 2);
+    assert_int_equal(instance, 8);
     assert_int_equal(out[0].id.b[0], 4);
     assert_int_equal(out[1].id.b[0], 3);
-    assert_int_equal(said_next(&said, &at, out, 10, &owner), 1);
+    assert_int_equal(said_next(&said, &at, out, 10, &instance), 1);
     assert_int_equal(out[0].kind, SETTLE_HANDED);
-    assert_int_equal(said_next(&said, &at, out, 10, &owner), 1);
-    assert_int_equal(owner.instance, 7);
-    assert_int_equal(said_next(&said, &at, out, 10, &owner), 0);
+    assert_int_equal(said_next(&said, &at, out, 10, &instance), 1);
+    assert_int_equal(instance, 7);
+    assert_int_equal(said_next(&said, &at, out, 10, &instance), 0);
 }
 
 static void test_what_may_not_be_said_twice_is_not_kept(void **state)
@@ -67,11 +67,11 @@ static void test_only_the_seconds_before_the_last_word(void **state)
     (void)state;
     struct settle_item out[10];
     uint64_t at = 0;
-    struct settle_owner owner;
+    int32_t instance;
     add(1, SETTLE_DELIVERED, 7, 1000);
     add(2, SETTLE_DELIVERED, 7, 1001);
     add(3, SETTLE_DELIVERED, 7, 1001 + SAID_RECENT_MS);
-    assert_int_equal(said_next(&said, &at, out, 10, &owner), 2);
+    assert_int_equal(said_next(&said, &at, out, 10, &instance), 2);
     assert_int_equal(out[1].id.b[0], 2);
 }
 
@@ -80,13 +80,13 @@ static void test_more_than_it_holds_pushes_out_the_oldest(void **state)
     (void)state;
     static struct settle_item out[SAID_MAX + 10];
     uint64_t at = 0;
-    struct settle_owner owner;
+    int32_t instance;
     for (int i = 0; i < SAID_MAX + 5; i++)
         add((uint8_t)i, SETTLE_DELIVERED, 7, 1000);
-    assert_int_equal(said_next(&said, &at, out, SAID_MAX + 10, &owner), SAID_MAX);
+    assert_int_equal(said_next(&said, &at, out, SAID_MAX + 10, &instance), SAID_MAX);
     assert_int_equal(out[0].id.b[0], (uint8_t)(SAID_MAX + 4));
     assert_int_equal(out[SAID_MAX - 1].id.b[0], 5);
-    assert_int_equal(said_next(&said, &at, out, 10, &owner), 0);
+    assert_int_equal(said_next(&said, &at, out, 10, &instance), 0);
 }
 
 int main(void)
