@@ -52,14 +52,11 @@ static void check_stored(const struct accept_rules *rules, const struct accept_i
     FUZZ_HOLDS(wire_properties_read(m->properties, &p, NULL) == 0);
     FUZZ_HOLDS(m->properties.len <= in->properties.len + 512);
     FUZZ_HOLDS(!(p.flags & WIRE_USER_ID));
-    bool died = false;
     for (struct wire_cursor c = wire_table(p.headers); wire_next(&c, &f) == 1;) {
         FUZZ_HOLDS(!bytes_start_with_str(f.name, "x-opt-delivery-"));
         FUZZ_HOLDS(!bytes_start_with_str(f.name, "x-postdate-") ||
                    bytes_equal_str(f.name, "x-postdate-user-id"));
-        died = died || bytes_equal_str(f.name, "x-death");
     }
-    FUZZ_HOLDS(m->hold == HOLD_GATEWAY || (!died && !(p.flags & WIRE_EXPIRATION)));
 }
 
 static void check_shown(const struct message *m)
