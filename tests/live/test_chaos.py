@@ -16,7 +16,7 @@ class Chaos(LiveTest):
     """Its servers are its own, and end with it."""
     vhosts = 0
     weight = 200
-    time_limit_s = 450  # half of that where nothing else runs
+    time_limit_s = 480
 
     def test_short_form(self):
         env = dict(os.environ, SEED='1', FAULTS=str(FAULTS), RATE='20', CELLS='timer,ttl,plugin-alone', POSTDATE_BIN_DIR=harness.BIN_DIR)

@@ -57,7 +57,7 @@ class Handover(LiveTest):
         p.gateway(**ttl(), POSTDATE_RETRY_ATTEMPTS=2, POSTDATE_RETRY_FIRST='6s')
         p.client().publish('nobody.listens', b'', {'x-delay': 100})
         row = 'select attempts, state, xmin from postdate.message'
-        wait_until(lambda: p.psql(row)[0][:2] == ['1', 'scheduled'], 10, 'the first attempt')
+        wait_until(lambda: [r[:2] for r in p.psql(row)] == [['1', 'scheduled']], 10, 'the first attempt')
         seen = set()
         early = row + " where next_at >= now() + interval '700 ms'"
 
