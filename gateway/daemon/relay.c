@@ -29,7 +29,7 @@
 #define TICK_NS INT64_C(100000000)
 #define HEARTBEAT_S 5  /* what a machine that vanishes has taken comes to another one after two of these */
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
-#define REFUSED_RETRY_MS 30000
+#define REFUSED_RETRY_MS 5000
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
@@ -390,7 +390,7 @@ static void disconnect(struct reader *r, bool politely)
 /* A login that may not use the exit queue delivers what the gateway holds all the same. */
 static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
 {
-    if (err_is_transient(e))
+    if (e->kind != ERR_PERMISSION && e->kind != ERR_CONFIG)
         return watch_pause_ms(attempt);
     if (!r->said_refused)
         log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
@@ -418,7 +418,7 @@ void *relay_thread(void *arg)
             if (run_connected(&r, &e) == 0)
                 break;
             log_debug("relay: %s", e.text);
-        } else if (err_is_transient(&e)) {
+        } else if (e.kind != ERR_PERMISSION && e.kind != ERR_CONFIG) {
             watch_failed(&g->rabbitmq, &e);
         }
         disconnect(&r, false);

@@ -133,7 +133,7 @@ class Targets(LiveTest):
         began_ms = now_ms()
         self.assertEqual(c.wait_get('fresh', 60).body, b'first')
         print(f'note bounds: the first one to a new exchange came after {now_ms() - began_ms} ms, due after 1 s', flush=True)
-        self.assertLess(now_ms() - began_ms, 8000 * harness.SLOWNESS)
+        self.assertLess(now_ms() - began_ms, 20_000 * harness.SLOWNESS)  # two round trips for each that is missing
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
         self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again
