@@ -68,10 +68,14 @@ class Cluster(Rabbit):
 
     # --- quorum queues
     def leader(self, vhost, queue, ask=0):
-        """The number of the node that leads it; None: nobody, or that queue has no leader."""
-        found = self.erlang(f'case rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)) of '
-                            '{ok, Q} -> case amqqueue:get_pid(Q) of {_, N} -> N; P when is_pid(P) -> node(P); _ -> none end; '
-                            '_ -> none end.', ask).strip("'")
+        """The number of the node that leads it; None: nobody, that queue has no leader, or the node asked can't say while
+        others leave it."""
+        try:
+            found = self.erlang(f'case rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)) of '
+                                '{ok, Q} -> case amqqueue:get_pid(Q) of {_, N} -> N; P when is_pid(P) -> node(P); _ -> none end; '
+                                '_ -> none end.', ask).strip("'")
+        except RuntimeError:
+            return None
         return self.nodes.index(found) if found in self.nodes else None
 
     def lead(self, vhost, queue, node, ask=0):
