@@ -6,7 +6,7 @@
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
-POSTDATE_TEST_WORKERS   how many heavy tests run at the same time (default: 6; most wait most of the time); of light ones half as many more
+POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 6; most wait most of the time)
 POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 3,000 or 4,000; more with the plugin that also
                         runs with TTL queues (words run those, too)
 
@@ -32,8 +32,6 @@ sys.dont_write_bytecode = True
 import harness  # noqa: E402
 
 TEST_LIMIT_S = 120
-HEAVY = 50  # from this weight on: with servers of its own, or thousands of messages
-HEAVY_ROOM, LIGHT_ROOM = 3, 2
 
 
 def load_modules():
@@ -56,7 +54,6 @@ class Job:
         self.names = full
         self.weight = getattr(one, 'weight', case.weight)
         self.vhosts_wanted = getattr(one, 'vhosts', case.vhosts)
-        self.room = HEAVY_ROOM if self.weight >= HEAVY else LIGHT_ROOM
         self.vhosts = []
         self.vhosts_before = 0  # how many have been made when the last of them is
 
@@ -210,10 +207,8 @@ class Worker:
         self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), '--worker'], text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self.left = []
-        self.job = None
 
     def give(self, job):
-        self.job = job
         self.left = list(job.names)
         self.process.stdin.write(json.dumps({'names': job.names, 'vhosts': job.vhosts}) + '\n')
         self.process.stdin.flush()
@@ -227,9 +222,8 @@ class Worker:
 
 
 class Run:
-    def __init__(self, jobs, room):
+    def __init__(self, jobs):
         self.jobs = jobs
-        self.room = room  # what is left of it
         self.vhosts = None
         self.total = sum(len(job.names) for job in jobs)
         self.counts = {'ok': 0, 'fail': 0, 'skip': 0}
@@ -246,23 +240,24 @@ class Run:
             self.failures.append(r['name'])
             print('    ' + r['text'].replace('\n', '\n    '), flush=True)
 
-    def give_jobs(self, resting):
-        """To workers that rest, as long as there is room: a heavy job that comes next is waited for."""
-        while resting and self.jobs and self.jobs[0].room <= self.room:
-            w, job = resting.pop(), self.jobs.pop(0)
+    def next_job(self, w):
+        if self.jobs:
+            job = self.jobs.pop(0)
             self.vhosts.wait_for(job)
-            self.room -= job.room
             w.give(job)
+            return True
+        w.process.stdin.close()
+        return False
 
     def take_line(self, w, line):
-        """False when the worker's job has ended, or the worker itself."""
+        """False when the worker has nothing more to do."""
         if not line:
             for name in w.left:
                 self.report({'name': name, 'state': 'fail', 'seconds': 0, 'text': 'the test process died'})
             return False
         r = json.loads(line)
         if 'done' in r:
-            return False
+            return self.next_job(w)
         if r['name'] in w.left:
             w.left.remove(r['name'])
         elif r['state'] != 'ok' and w.left:  # a class's set-up: counts for all of its tests
@@ -274,24 +269,18 @@ class Run:
 
     def drive(self, workers):
         selector = selectors.DefaultSelector()
+        busy = 0
         for w in workers:
-            selector.register(w.process.stdout, selectors.EVENT_READ, w)
-        resting = list(workers)
-        self.give_jobs(resting)
-        while any(w.job for w in workers):
+            if self.next_job(w):
+                selector.register(w.process.stdout, selectors.EVENT_READ, w)
+                busy += 1
+        while busy:
             for key, _ in selector.select():
                 w = key.data
                 line = os_readline(w)
                 if not self.take_line(w, line):
-                    self.room += w.job.room if w.job else 0
-                    w.job = None
-                    if line:
-                        resting.append(w)
-                    else:
-                        selector.unregister(w.process.stdout)
-            self.give_jobs(resting)
-        if self.jobs:
-            raise SystemExit('every test process died')
+                    selector.unregister(w.process.stdout)
+                    busy -= 1
 
 
 def os_readline(w):
@@ -324,12 +313,11 @@ def main(words):
         print(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
         return 69
     os.environ['STACK_DIR'] = stack.directory
-    room = int(os.environ.get('POSTDATE_TEST_WORKERS', '6')) * HEAVY_ROOM
-    run = Run(find_jobs(words), room)
+    run = Run(find_jobs(words))
     if not run.total:
         print('no test has that name')
         return 64
-    count = min(room // LIGHT_ROOM, len(run.jobs))
+    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
     run.vhosts = Vhosts(stack, run.jobs)
     os.environ['POSTDATE_TEST_TEMPLATE'] = stack.make_template()
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
