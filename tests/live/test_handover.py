@@ -14,7 +14,7 @@ def ttl(grace='1s', **more):
 class Handover(LiveTest):
     weight = 10
 
-    def hand_over(self, p, *bodies, delay=3000, key='k', **headers):
+    def hand_over(self, p, *bodies, delay=5000, key='k', **headers):
         c = p.client()
         for body in bodies:
             c.publish(key, body, {'x-delay': delay, **headers})

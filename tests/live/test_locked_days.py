@@ -170,7 +170,7 @@ class LockedDays(Days):
         c.queue('q', 'k')
         self.assert_flows(p, c, 'meanwhile', delays=(0, 100))
         held.close()
-        wait_until(lambda: p.cli('migrate')[0] == 0 and p.value(f"select to_regclass('postdate.{last}') is not null") == 't', 10,
+        wait_until(lambda: p.cli('migrate')[0] == 0 and p.value(f"select to_regclass('postdate.{last}') is not null") == 't', 30,
                    'the server to have ended that session, and the last day to be made')
         self.assertEqual(g.term(), 0)
 

@@ -181,7 +181,8 @@ class LeastPrivilege(LiveTest):
         self.assertIn('x-postdate-error', admin.wait_get('postdate.rejected').headers)
         wait_until(lambda: set(p.counts()) == {'delivered'}, 10, 'all to be settled')
         self.assertGreaterEqual(int(run_psql(self.login('report'), 'select count(*) from postdate.messages')[0][0]), 6)
-        self.assertEqual(relayed(g), 0 if transport == 'timer' else 1)
+        through = relayed(g)  # the plain one, and a busy gateway or not, that by the default exchange
+        self.assertIn(through, (0,) if transport == 'timer' else (1, 2))
         self.assertEqual(g.lines_with('refused|cannot|not asked|denied'), [], g.log())
         self.assertEqual(g.term(), 0)
         return inbox
