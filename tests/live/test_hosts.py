@@ -128,7 +128,11 @@ class Hosts(LiveTest):
 
     def test_none_of_them(self):
         """The error names each; the gateway waits, as for a single one."""
-        a, b = free_ports(2)
+        taken = [socket.socket(), socket.socket()]  # bound, and nobody listens: the gateway's HTTP gets neither of them
+        for one in taken:
+            one.bind(('127.0.0.1', 0))
+            self.addCleanup(one.close)
+        a, b = (one.getsockname()[1] for one in taken)
         g = self.gateway(f'127.0.0.1:{a}', f'127.0.0.1:{b}', wait=False)
         line = g.wait_log('trying again until it works')[0]
         for port in (a, b):
