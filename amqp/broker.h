@@ -81,7 +81,7 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
  * binding key ""). */
 int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
                                  const struct broker_arg *args, size_t arg_count, struct err *e);
-/* One that a start of the broker does not survive, nor do its bindings (but see transport_exit.c).
+/* One that a start of the broker does not survive, nor do its bindings.
  * auto_delete: it goes with the last of its bindings, if it had one. */
 int broker_declare_transient_exchange(struct broker *b, const char *name, const char *type, bool auto_delete,
                                       const struct broker_arg *args, size_t arg_count, struct err *e);

@@ -1,6 +1,6 @@
 /* The broker waits by its plugin rabbitmq_delayed_message_exchange: one exchange, which looks like a headers
  * exchange once the wait is over. Its confirm means "in Mnesia, not on disk", it has one copy on one node,
- * and what does not route at due time it drops: receipts make up for all of that. */
+ * and what does not route at due time it drops: rescue makes up for all of that. */
 #include "amqp/transport_internal.h"
 #include "core/wire.h"
 

@@ -19,7 +19,7 @@
 #define EXIT "postdate.ttl.exit"
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Classic: cheaper than quorum per hop, and what it may lose is delivered anyway for want of a receipt.
+/* Classic: cheaper than quorum per hop, and what it may lose is rescued.
  * Named, because a vhost may have another default. Changing it needs other queue names: an existing queue
  * cannot change its type. */
 #ifndef RUNG_QUEUE_TYPE /* tests/bench measures quorum too */

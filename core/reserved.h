@@ -1,5 +1,5 @@
 /* Exchanges and queues that messages must not be delivered to: those through which the gateway takes
- * messages, orders and receipts, and those in which messages wait. It publishes with its own login, so a
+ * messages, orders, and those in which messages wait. It publishes with its own login, so a
  * publisher with few rights would speak to them with the gateway's: by their names, or through the default
  * exchange, which reaches every queue by its name. Pure. */
 #ifndef POSTDATE_CORE_RESERVED_H

@@ -74,7 +74,7 @@ struct health_open_transaction {
 };
 int health_oldest_transaction(struct pg *c, struct health_open_transaction *out, struct err *e);
 
-/* How many messages the broker should hold (due later than in two seconds), and how many have had no receipt
+/* How many messages the broker should hold (due later than in two seconds), and how many have not come out
  * for grace_ms; each counted up to most. */
 struct health_handed {
     int64_t waiting, overdue;

@@ -87,15 +87,6 @@ void exchange_book_refused(struct exchange_book *b, struct bytes exchange, const
     pthread_mutex_unlock(&b->lock);
 }
 
-void exchange_book_doubt(struct exchange_book *b, struct bytes exchange)
-{
-    pthread_mutex_lock(&b->lock);
-    struct exchange_entry *x = find(b, exchange);
-    if (x && x->verdict == EXCHANGE_GOOD)
-        x->verdict = EXCHANGE_UNKNOWN;
-    pthread_mutex_unlock(&b->lock);
-}
-
 void exchange_book_forget(struct exchange_book *b)
 {
     pthread_mutex_lock(&b->lock);

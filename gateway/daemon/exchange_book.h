@@ -34,8 +34,6 @@ enum exchange_verdict exchange_book_ask(struct exchange_book *b, struct bytes ex
                                         size_t reason_size);
 void exchange_book_good(struct exchange_book *b, struct bytes exchange);
 void exchange_book_refused(struct exchange_book *b, struct bytes exchange, const char *reason);
-/* The next message to it goes through the careful lane. */
-void exchange_book_doubt(struct exchange_book *b, struct bytes exchange);
 /* After a channel was closed on the fast lane: nothing is certain any more. */
 void exchange_book_forget(struct exchange_book *b);
 

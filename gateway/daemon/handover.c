@@ -73,11 +73,17 @@ int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange
     return 0;
 }
 
+/* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
+static void handed(struct publisher *p, struct held *h)
+{
+    h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
+    gateway_settle(p->gateway, h, SETTLE_HANDED);
+}
+
 void handover_acked(struct publisher *p, struct held *h)
 {
     p->refused = false;
-    h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
-    gateway_settle(p->gateway, h, SETTLE_HANDED);
+    handed(p, h);
 }
 
 /* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
@@ -86,13 +92,6 @@ void handover_refused(struct publisher *p, struct held *h)
 {
     h->next_at_ms = h->message.due_ms;
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
-}
-
-/* The broker may hold it, or not. It counts as held: if it does not come out, it is rescued. */
-static void unknown(struct publisher *p, struct held *h)
-{
-    h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
-    gateway_settle(p->gateway, h, SETTLE_HANDED);
 }
 
 void handover_lost(struct publisher *p, const struct err *refusal)
@@ -106,6 +105,6 @@ void handover_lost(struct publisher *p, const struct err *refusal)
         if (refusal)
             handover_refused(p, h);
         else
-            unknown(p, h);
+            handed(p, h);
     }
 }

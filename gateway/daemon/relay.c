@@ -387,10 +387,15 @@ static void disconnect(struct reader *r, bool politely)
     atomic_store(&r->relay->consumers, 0);
 }
 
+static bool is_refusal(const struct err *e)
+{
+    return e->kind == ERR_PERMISSION || e->kind == ERR_CONFIG;
+}
+
 /* A login that may not use the exit queue delivers what the gateway holds all the same. */
 static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
 {
-    if (e->kind != ERR_PERMISSION && e->kind != ERR_CONFIG)
+    if (!is_refusal(e))
         return watch_pause_ms(attempt);
     if (!r->said_refused)
         log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
@@ -418,7 +423,7 @@ void *relay_thread(void *arg)
             if (run_connected(&r, &e) == 0)
                 break;
             log_debug("relay: %s", e.text);
-        } else if (e.kind != ERR_PERMISSION && e.kind != ERR_CONFIG) {
+        } else if (!is_refusal(&e)) {
             watch_failed(&g->rabbitmq, &e);
         }
         disconnect(&r, false);
@@ -450,26 +455,14 @@ void relay_close(struct relay *r)
 bool relay_may_publish(struct gateway *g, struct held *h)
 {
     int64_t now_ms = is_in_touch(&g->relay) ? gateway_latest_ms(g) : INT64_MAX;
-    switch (relay_book_ask(&g->relay.book, h->message.id, now_ms)) {
-    case RELAY_PUBLISH:
+    enum relay_verdict v = relay_book_ask(&g->relay.book, h->message.id, now_ms);
+    if (v == RELAY_PUBLISH)
         return true;
-    case RELAY_RETURN:
-        gateway_settle_now(g, h, SETTLE_PUT_BACK);
-        return false;
-    case RELAY_FORGET:
-        break;
-    }
-    if (h->in_doubt) { /* its row was claimed while it was published */
+    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
         gateway_settle_now(g, h, SETTLE_PUT_BACK);
         return false;
     }
     held_free(h);
     wake_ring(&g->relay.lookup_wake);
     return false;
-}
-
-void relay_settled(struct gateway *g, const struct held *h)
-{
-    relay_book_done(&g->relay.book, h->message.id);
-    wake_ring(&g->relay.wake);
 }

@@ -38,8 +38,6 @@ void relay_close(struct relay *r);
 
 /* For publishers: may h, a relayed message, be published now? False: it has been dealt with. */
 bool relay_may_publish(struct gateway *g, struct held *h);
-/* For the settler: h's outcome is in the database. */
-void relay_settled(struct gateway *g, const struct held *h);
 
 void *relay_thread(void *gateway);
 void *relay_lookup_thread(void *gateway);

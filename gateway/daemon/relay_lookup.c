@@ -119,10 +119,9 @@ static int answer(struct lookup *k, bool progress, struct err *e)
     for (size_t i = 0, j = 0; i < k->count; i++) {
         const struct relay_question *q = &k->questions[i];
         bool wait = !k->claimed[i] && pending[j++];
-        if (wait && now_ms < message_id_due_ms(q->id) + k->gateway->config->handover.grace_ms)
+        bool overdue = now_ms >= message_id_due_ms(q->id) + k->gateway->config->handover.grace_ms;
+        if (wait && (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
-        else if (wait && progress)
-            relay_book_again(book, q, clock_ms); /* there was no room for its content */
         else
             relay_book_done(book, q->id);
     }

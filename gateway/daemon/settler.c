@@ -73,7 +73,7 @@ static void done_with(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
     if (o.relayed)
-        relay_settled(s->gateway, s->batch[i]);
+        relay_book_done(&s->gateway->relay.book, s->batch[i]->message.id);
     else
         said_add(&s->said, &s->items[i], o.instance, clock_monotonic_ms());
     outcomes_free(&s->gateway->outcomes, s->batch[i]);
@@ -243,10 +243,13 @@ static int run_once(struct settler *s, struct err *e)
     fill_batch(s);
     if (s->count == 0)
         return 0;
+    bool relayed = s->batch[0]->relayed;
     if (settle_batch(s, e) != 0) {
         on_unclear(s);
         return -1;
     }
+    if (relayed)
+        wake_ring(&s->gateway->relay.wake); /* once for all that it may acknowledge now */
     if (s->count < SMALL && !gateway_stopping(s->gateway, STOP_PUBLISHERS))
         nap(GATHER_MS);
     return 0;
