@@ -65,7 +65,8 @@ struct broker_arg {
     const char *name;
     const char *text; /* string value, or NULL for … */
     int64_t number;   /* … this integer … */
-    bool flag;        /* … or, if set, true */
+    bool flag;        /* … or, if set, true … */
+    bool present; /* … or, if set, no value: a headers exchange asks only whether there is such a header */
 };
 int broker_declare_exchange(struct broker *b, const char *name, const char *type,
                             struct err *e); /* durable */

@@ -48,6 +48,8 @@ static int put_args(const struct broker_arg *args, size_t arg_count, amqp_table_
         if (args[i].text) {
             entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
             entries[i].value.value.bytes = amqp_cstring_bytes(args[i].text);
+        } else if (args[i].present) {
+            entries[i].value.kind = AMQP_FIELD_KIND_VOID;
         } else if (args[i].flag) {
             entries[i].value.kind = AMQP_FIELD_KIND_BOOLEAN;
             entries[i].value.value.boolean = 1;

@@ -56,8 +56,9 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e);
  * neither; -1: the connection is dead; p->finding may be news then, too. */
 int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e);
 
-/* Is anything changed? */
-bool policy_found(const struct policy_finding *f);
+/* Is anything changed? last_hop: RabbitMQ delivers by itself; else messages wait in an envelope, which
+ * another routing key does no harm. */
+bool policy_found(const struct policy_finding *f, bool last_hop);
 /* "messages expire after 5 s, …" */
 const char *policy_describe(const struct policy_finding *f, char *out, size_t size);
 /* The command that exempts queues from all policies but operator policies. */

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-bool policy_found(const struct policy_finding *f)
+bool policy_found(const struct policy_finding *f, bool last_hop)
 {
-    return f->routing_key || f->length || f->expires || f->ttl_ms > 0;
+    return (f->routing_key && last_hop) || f->length || f->expires || f->ttl_ms > 0;
 }
 
 static void add(char *out, size_t size, const char *text)

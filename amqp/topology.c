@@ -23,7 +23,6 @@
 
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
-#define DELIVERY_LIMIT_EXIT 2000000000
 
 /* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
  * `older` of them are what it had before. */
@@ -132,7 +131,7 @@ int topology_declare_exit(struct broker *b, struct err *e)
 {
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_EXIT},
+        {.name = "x-delivery-limit", .number = TOPOLOGY_DELIVERY_LIMIT_EXIT},
         {.name = "x-overflow", .text = "reject-publish"},
     };
 

@@ -10,8 +10,8 @@
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
 #define TOPOLOGY_EXIT_QUEUE "postdate.exit"
+#define TOPOLOGY_DELIVERY_LIMIT_EXIT 2000000000 /* none; -1 means at the first return on 3.10 */
 /* What earlier releases declared. */
-#define TOPOLOGY_OLD_RECEIPT_QUEUE "postdate.receipts" /* copies of what RabbitMQ delivered itself */
 #define TOPOLOGY_OLD_UNROUTED                                                                                \
     "postdate.unrouted" /* an exchange, and a queue with what it could not deliver */
 #define TOPOLOGY_OLD_UNROUTED_EARLY "postdate.unrouted.early" /* another such queue */

@@ -2,8 +2,9 @@
  *
  * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Two
  * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
- * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it.
- * Nothing else of the message is looked at (core/envelope.h). Owned and used by one thread, that of the
+ * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it
+ * (core/envelope.h), or to one from which RabbitMQ delivers it (core/last_hop.h). Nothing else of the message
+ * is looked at. Owned and used by one thread, that of the
  * broker connection; address() by any. Never publish with `mandatory`: the plugin returns every delayed
  * message as unroutable. */
 #ifndef POSTDATE_AMQP_TRANSPORT_H
@@ -19,7 +20,9 @@
 #define TRANSPORT_HEADERS_MAX 512 /* bytes that address() appends, at most */
 
 struct transport_options {
-    int64_t window_ms; /* longest wait that will be asked for: 1..max_delay_ms */
+    int64_t window_ms;  /* longest wait that will be asked for: 1..max_delay_ms */
+    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/last_hop.h); 0: none does. It must be
+                           declared already */
 };
 
 struct transport {

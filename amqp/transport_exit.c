@@ -1,12 +1,15 @@
 /* The part that both transports have in common: where the wait ends.
  *
- *   postdate.delayed, or postdate.ttl.exit ── everything ─▶ postdate.exit ─▶ relay
+ *   postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
+ *                                           └─ as it is delivered ─▶ postdate.exit.broker (amqp/last_hop.h)
  *
  * Earlier releases let RabbitMQ do the last hop: the exit was bound to exchanges that led to the delivery
  * exchanges, and to a queue of receipts. Those go, after the exit queue is bound: a message that comes out in
  * between may arrive twice, and none gets lost. */
+#include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "amqp/transport_internal.h"
+#include "core/envelope.h"
 #include <inttypes.h>
 
 #define OLD_ROUTE "postdate.route"
@@ -35,17 +38,19 @@ int transport_check_delay(const struct transport *t, const struct transport_opti
     return 0;
 }
 
-int transport_bind_exit(struct broker *b, const char *exit, struct err *e)
+int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e)
 {
+    static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
+                                                  {.name = ENVELOPE_HEADER, .present = true}};
     /* "all" of no headers. */
     static const struct broker_arg everything[] = {{.name = "x-match", .text = "all"}};
 
-    return topology_declare_exit(b, e) ||
-                   broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, everything, COUNT_OF(everything),
-                                          e) ||
-                   broker_delete_exchange(b, OLD_ROUTE, e) || broker_delete_exchange(b, OLD_OPEN, e) ||
-                   broker_unbind_queue_with(b, TOPOLOGY_OLD_RECEIPT_QUEUE, exit, everything,
-                                            COUNT_OF(everything), e)
-               ? -1
-               : 0;
+    if (topology_declare_exit(b, e) ||
+        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e) ||
+        broker_unbind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, everything, COUNT_OF(everything), e) ||
+        broker_delete_exchange(b, OLD_ROUTE, e) || broker_delete_exchange(b, OLD_OPEN, e) ||
+        broker_unbind_queue_with(b, LAST_HOP_RECEIPTS, exit, everything, COUNT_OF(everything), e)) {
+        return -1;
+    }
+    return o->last_hop_queue ? last_hop_bind_exit(b, exit, o->last_hop_queue, e) : 0;
 }

@@ -1,5 +1,5 @@
-/* What the transports share: the exit, where the wait is over, is a headers exchange in both, and everything
- * that leaves it goes to the exit queue. */
+/* What the transports share: the exit, where the wait is over, is a headers exchange in both, and what leaves
+ * it goes to an exit queue. */
 #ifndef POSTDATE_AMQP_TRANSPORT_INTERNAL_H
 #define POSTDATE_AMQP_TRANSPORT_INTERNAL_H
 
@@ -13,7 +13,8 @@ int transport_check_window(const struct transport *t, const struct transport_opt
 /* ERR_BUG unless 1 <= delay_ms <= o->window_ms. */
 int transport_check_delay(const struct transport *t, const struct transport_options *o, int64_t delay_ms,
                           struct err *e);
-/* Declares the exit queue and binds it to this exchange; takes down what an earlier release bound there. */
-int transport_bind_exit(struct broker *b, const char *exit, struct err *e);
+/* Declares the exit queue and binds it to this exchange, and that of the broker's last hop if it is in use;
+ * takes down what an earlier release bound there. */
+int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e);
 
 #endif

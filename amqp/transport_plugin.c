@@ -13,7 +13,7 @@ static int plugin_declare(struct broker *b, const struct transport_options *o, s
 
     return transport_check_window(&transport_plugin, o, e) ||
                    broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e) ||
-                   transport_bind_exit(b, EXCHANGE, e)
+                   transport_bind_exit(b, EXCHANGE, o, e)
                ? -1
                : 0;
 }

@@ -74,7 +74,7 @@ static int declare_level(struct broker *b, int level, struct err *e)
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_bind_exit(b, EXIT, e)) {
+        transport_bind_exit(b, EXIT, o, e)) {
         return -1;
     }
     /* From below: nothing that comes down ever finds its next step missing. */

@@ -1,5 +1,6 @@
 #include "core/deadletter.h"
 #include "core/ladder.h"
+#include "core/last_hop.h"
 
 static bool string_in(struct bytes table, const char *name, struct bytes *out)
 {
@@ -16,10 +17,11 @@ static bool is_of_queue(const struct wire_field *death, const char *queue)
     return death->kind == 'F' && string_in(death->value, "queue", &name) && bytes_equal_str(name, queue);
 }
 
-/* Made by us: in the intake queue, or on the ladder where the broker waits. */
+/* Made by us: in the intake queue, or where the broker waits. */
 static bool is_ours(struct bytes queue_name, const char *queue)
 {
-    return bytes_equal_str(queue_name, queue) || ladder_owns_queue(queue_name);
+    return bytes_equal_str(queue_name, queue) || ladder_owns_queue(queue_name) ||
+           last_hop_owns_queue(queue_name);
 }
 
 static bool is_our_death(const struct wire_field *death, const char *queue)

@@ -6,7 +6,6 @@
 #define HEADER_ID "x-postdate-id"
 #define HEADER_EXCHANGE "x-postdate-exchange"
 #define HEADER_ROUTING_KEY "x-postdate-routing-key"
-#define HEADER_PROPERTIES "x-postdate-properties"
 
 enum {
     ADDED_MAX = 256 /* bytes that the names, the lengths and the id take, generously */
@@ -30,7 +29,7 @@ int envelope_write(const struct message *m, struct bytes steering, struct buf *o
     wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(m->id, id)));
     wire_put_string(&headers, bytes_of_str(HEADER_EXCHANGE), m->exchange);
     wire_put_string(&headers, bytes_of_str(HEADER_ROUTING_KEY), m->routing_key);
-    wire_put_string(&headers, bytes_of_str(HEADER_PROPERTIES), m->properties);
+    wire_put_string(&headers, bytes_of_str(ENVELOPE_HEADER), m->properties);
     p.headers = buf_bytes(&headers);
     p.flags |= original.flags & WIRE_DELIVERY_MODE; /* what is persistent waits on disk */
     p.delivery_mode = original.delivery_mode;
@@ -61,7 +60,7 @@ enum envelope_kind envelope_read(struct bytes properties, struct message *out)
     if (wire_properties_read(properties, &p, NULL) != 0 ||
         !find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
         !find_string(p.headers, HEADER_ROUTING_KEY, &routing_key) ||
-        !find_string(p.headers, HEADER_PROPERTIES, &stored) || exchange.len > MESSAGE_NAME_MAX ||
+        !find_string(p.headers, ENVELOPE_HEADER, &stored) || exchange.len > MESSAGE_NAME_MAX ||
         routing_key.len > MESSAGE_NAME_MAX || wire_properties_read(stored, &original, NULL) != 0)
         return ENVELOPE_ID_ONLY;
     out->exchange = exchange;

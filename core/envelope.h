@@ -13,6 +13,8 @@
 #include "core/err.h"
 #include "core/message.h"
 
+#define ENVELOPE_HEADER "x-postdate-properties" /* what waits in an envelope has this one */
+
 /* Exchange, routing key and properties together, in bytes. They have to fit into one frame, of 128 KiB by
  * default, with what RabbitMQ adds on the way. */
 #define ENVELOPE_CONTENT_MAX (96u * 1024)

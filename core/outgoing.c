@@ -17,20 +17,39 @@ static void put_due(struct buf *out, int64_t due_ms)
     buf_put_u64(out, (uint64_t)due_ms);
 }
 
-/* The stored headers without what an earlier life may have left there, then ours. */
-static void put_headers(struct buf *out, struct bytes stored, struct bytes id, int64_t due_ms)
+static bool has_entry(struct bytes entries, struct bytes name)
+{
+    struct wire_cursor c = wire_table(entries);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1)
+        if (bytes_equal(f.name, name))
+            return true;
+    return false;
+}
+
+/* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
+ * then ours. */
+static void put_headers(struct buf *out, struct bytes stored, struct bytes extra, struct bytes id,
+                        int64_t due_ms)
 {
     struct wire_cursor c = wire_table(stored);
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
-        if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE))
+        if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE) &&
+            !has_entry(extra, f.name))
             buf_put_bytes(out, f.entry);
     }
+    buf_put_bytes(out, extra);
     wire_put_string(out, bytes_of_str(HEADER_ID), id);
     put_due(out, due_ms);
 }
 
 int outgoing_properties(const struct message *m, struct buf *out, struct err *e)
+{
+    return outgoing_properties_with(m, bytes_of("", 0), out, e);
+}
+
+int outgoing_properties_with(const struct message *m, struct bytes extra, struct buf *out, struct err *e)
 {
     struct wire_properties p;
     struct err why;
@@ -40,8 +59,8 @@ int outgoing_properties(const struct message *m, struct buf *out, struct err *e)
     char id_text[MESSAGE_ID_TEXT_SIZE];
     struct bytes id = bytes_of_str(message_id_format(m->id, id_text));
     struct buf headers;
-    buf_init(&headers, p.headers.len + ADDED_MAX);
-    put_headers(&headers, p.headers, id, m->due_ms);
+    buf_init(&headers, p.headers.len + extra.len + ADDED_MAX);
+    put_headers(&headers, p.headers, extra, id, m->due_ms);
     p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;
     if (p.message_id.len == 0) {

@@ -10,6 +10,8 @@
  * x-postdate-due (ms, 'l'); message_id is set to the id where it was empty. ERR_BUG if the stored bytes are
  * malformed. */
 int outgoing_properties(const struct message *m, struct buf *out, struct err *e);
+/* The same with further headers: extra (table entries, each name once) replaces those of the same names. */
+int outgoing_properties_with(const struct message *m, struct bytes extra, struct buf *out, struct err *e);
 
 /* The id in a property list that outgoing_properties made (for matching returned messages); false if absent.
  */

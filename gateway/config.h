@@ -11,6 +11,7 @@
 
 enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
 enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
+enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -43,6 +44,7 @@ struct config {
         enum config_what what;
         int64_t min_ahead_ms, window_ms, max_messages, grace_ms;
         enum config_feeder feeder;
+        enum config_last_hop last_hop;
     } handover;
     struct {
         int64_t attempts, first_ms, max_ms;

@@ -22,6 +22,7 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const handover_whats[] = {"plain", "all", NULL};
 static const char *const feeders[] = {"internal", "cron", NULL};
+static const char *const last_hops[] = {"gateway", "broker", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
 
 static int check_postgres_url(const char *value, struct err *e)
@@ -114,6 +115,10 @@ const struct option option_table[] = {
      .help = "the broker holds at most this many at once"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
      .help = "who moves the window on: the gateway, or cron with `postdate feed`"},
+    {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
+     .help = "who delivers what the broker waited with: a gateway, confirmed, or the broker itself (see "
+             "docs/last-hop.md "
+             "for what that can lose)"},
     {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
      .help = "how long after its due time a message that the broker held and did not let go counts as lost"},
 

@@ -84,16 +84,23 @@ int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, 
     return r || locked ? 0 : -1;
 }
 
+static void add_time_or_null(struct pg_params *p, int64_t ms)
+{
+    if (ms)
+        pg_add_time(p, ms);
+    else
+        pg_add_null(p);
+}
+
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_int4(&p, instance);
     pg_add_time(&p, n->low_ms);
-    if (n->ping_ms)
-        pg_add_time(&p, n->ping_ms);
-    else
-        pg_add_null(&p);
+    add_time_or_null(&p, n->ping_ms);
     pg_add_int4(&p, n->consumers);
+    add_time_or_null(&p, n->last_hop_ping_ms[0]);
+    add_time_or_null(&p, n->last_hop_ping_ms[1]);
     return pg_run(c, sql_query_relay_note, &p, e) < 0 ? -1 : 0;
 }
 
@@ -112,7 +119,17 @@ int relay_marks(struct pg *c, struct relay_marks *out, struct err *e)
                                 .low_ms = time_or_0(r, 1),
                                 .ping_ms = time_or_0(r, 2),
                                 .consumers = pg_int4(r, 0, 3),
-                                .now_ms = time_or_0(r, 4)};
+                                .now_ms = time_or_0(r, 4),
+                                .last_hop_queue = pg_int4(r, 0, 5),
+                                .last_hop_ping_ms = {time_or_0(r, 6), time_or_0(r, 7)}};
     PQclear(r);
     return 0;
+}
+
+int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, from);
+    pg_add_int4(&p, to);
+    return pg_run(c, sql_query_last_hop_change, &p, e) < 0 ? -1 : 0;
 }

@@ -31,6 +31,7 @@ struct relay_note {
     int64_t low_ms;  /* the outcome of all that it took and that was due before is settled */
     int64_t ping_ms; /* when the latest ping that it took was sent; 0: none */
     int32_t consumers;
+    int64_t last_hop_ping_ms[2]; /* as ping_ms, of the pings that came back by RabbitMQ's last hop */
 };
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e);
 
@@ -41,7 +42,13 @@ struct relay_marks {
     int64_t ping_ms;   /* the latest; 0: none */
     int32_t consumers;
     int64_t now_ms;
+    int32_t last_hop_queue; /* from which RabbitMQ delivers by itself: 1 or 2; 0: it never did */
+    int64_t last_hop_ping_ms[2];
 };
 int relay_marks(struct pg *c, struct relay_marks *out, struct err *e);
+
+/* RabbitMQ is to deliver from exit queue `to` instead of `from`; nothing changes where it is another one by
+ * now. */
+int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e);
 
 #endif

@@ -32,6 +32,7 @@ static const struct check {
     {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
     {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
     {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
+    {"handover.last_hop", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_last_hop},
     {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
 };
 

@@ -79,6 +79,7 @@ void doctor_check_policies(struct doctor *d);
 
 void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);
+void doctor_check_last_hop(struct doctor *d);
 
 void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot tell */
 

@@ -129,7 +129,7 @@ void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outc
                                   [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_PUT_BACK] = METRIC_COUNT};
     if (counted[outcome] != METRIC_COUNT)
         metrics_add(&g->metrics, (enum metric)counted[outcome], 1);
-    if (outcome == SETTLE_DELIVERED)
+    if (outcome == SETTLE_DELIVERED && !h->receipt)
         count_lateness(g, h);
     h->outcome = outcome;
     if (h->relayed)
@@ -159,9 +159,11 @@ const char *gateway_transport_name(const struct gateway *g)
     return t ? t->name : "timer";
 }
 
-struct transport_options gateway_transport_options(const struct gateway *g)
+struct transport_options gateway_transport_options(struct gateway *g)
 {
     /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.
      */
-    return (struct transport_options){.window_ms = g->config->handover.window_ms + 1000};
+    int queue = atomic_load(&g->relay.last_hop_queue);
+    return (struct transport_options){.window_ms = g->config->handover.window_ms + 1000,
+                                      .last_hop_queue = queue > 0 ? queue : 0};
 }

@@ -131,7 +131,7 @@ int64_t gateway_rescue_before_ms(struct gateway *g);
 /* Who waits: "timer", "plugin", "ttl". */
 const char *gateway_transport_name(const struct gateway *g);
 /* How the transport is used. */
-struct transport_options gateway_transport_options(const struct gateway *g);
+struct transport_options gateway_transport_options(struct gateway *g);
 /* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
  * housekeeper ends it and books a new one, so that all of its rows wait again. */
 void gateway_end_instance(struct gateway *g);

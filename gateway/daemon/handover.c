@@ -1,9 +1,12 @@
 /* The hand-over publisher's part: what makes the broker wait. */
+#include "amqp/last_hop.h"
 #include "core/envelope.h"
+#include "core/last_hop.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/log.h"
 
 #define REFRESH_MS 60000
+#define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */
 #define RESCUED_MS 10000 /* not more often because of what got lost */
 
 /* Nearer than this it is not handed over: a detour would only make it later. */
@@ -22,15 +25,24 @@ void handover_put_back_near(struct publisher *p)
         gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
 }
 
+bool handover_is_ready(const struct publisher *p)
+{
+    return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue > 0;
+}
+
 int handover_declare(struct publisher *p, struct broker *b, struct err *e)
 {
     struct transport_options o = gateway_transport_options(p->gateway);
     p->declared_epoch = atomic_load(&p->gateway->waiting_room);
     p->declared_ms = clock_monotonic_ms();
-    if (p->transport->declare(b, &o, e) == 0) {
+    bool last_hop = o.last_hop_queue > 0;
+    if ((!last_hop || last_hop_declare(b, e) == 0) && p->transport->declare(b, &o, e) == 0) {
         if (p->warned)
             log_info("RabbitMQ can wait with messages again");
         p->warned = false;
+        p->last_hop_queue = o.last_hop_queue;
+        atomic_store(&p->gateway->handing, handover_is_ready(p));
+        wake_ring(&p->gateway->hander_wake);
         return 0;
     }
     if (!err_is_transient(e) && !p->warned) {
@@ -44,29 +56,51 @@ int handover_keep_declared(struct publisher *p, struct err *e)
 {
     struct gateway *g = p->gateway;
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
+    if (p->last_hop_queue > 0 && last_hop_keep(&p->ways, WAYS_MS, e) != 0)
+        return -1;
     bool due = atomic_load(&g->waiting_room) != p->declared_epoch || ago_ms >= REFRESH_MS ||
                (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
     return due ? handover_declare(p, p->broker, e) : 0;
 }
 
-int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
+/* Will RabbitMQ deliver it itself? -1: not known now. */
+static int goes_by_broker(struct publisher *p, const struct held *h, struct err *e)
+{
+    struct gateway *g = p->gateway;
+    if (g->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
+        !last_hop_takes(&h->message))
+        return 0;
+    return last_hop_leads_to(&p->ways, h->message.exchange, WAYS_MS, e);
+}
+
+int handover_compose(struct publisher *p, struct held *h, struct publish_to *to, struct err *e)
 {
     struct transport_options o = gateway_transport_options(p->gateway);
     struct gateway *g = p->gateway;
     int64_t now_ms;
     /* The clock's estimate is never ahead, so the wait is never too short. It ends `lead` before due: from
-     * there on the gateway waits, to the millisecond. */
+     * there on the gateway waits, to the millisecond; or at due, where RabbitMQ itself delivers. */
     if (!gateway_now_ms(g, &now_ms) || h->message.due_ms <= near_ms(g, now_ms)) {
+        gateway_settle(g, h, SETTLE_PUT_BACK);
+        return 0;
+    }
+    int by_broker = goes_by_broker(p, h, e);
+    if (by_broker < 0) {
+        log_debug("%s: %s", p->name, e->text);
+        err_clear(e);
         gateway_settle(g, h, SETTLE_PUT_BACK);
         return 0;
     }
     struct buf extra;
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
-    int64_t delay_ms = h->message.due_ms - g->config->delivery.lead_ms - now_ms;
-    int rc = p->transport->address(&o, delay_ms, exchange, &extra, e);
+    int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : g->config->delivery.lead_ms) - now_ms;
+    int rc = p->transport->address(&o, delay_ms, &to->exchange, &extra, e);
     if (rc == 0)
-        rc = envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
+        rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
+                       : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
     buf_free(&extra);
+    if (!by_broker)
+        to->routing_key = bytes_of("", 0); /* in the envelope */
     if (rc == 0)
         return 1;
     gateway_settle(g, h, SETTLE_HOLD); /* the gateway can do what the transport can't */

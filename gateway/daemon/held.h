@@ -28,6 +28,7 @@ struct held {
     int32_t instance; /* under which it was claimed; settling is guarded by it */
     int attempts;     /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
+    bool receipt;     /* relayed, and RabbitMQ delivered it itself: nobody knows when */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool suspect;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in

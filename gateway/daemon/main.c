@@ -311,6 +311,11 @@ static void watch_over(struct daemon *d)
             said_ready = true;
             log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
                      d->config.intake.exchange, d->config.delivery.exchange, gateway_transport_name(g));
+            if (g->transport && d->config.handover.last_hop == LAST_HOP_RABBITMQ)
+                log_warning(
+                    "handover.last_hop is broker: RabbitMQ delivers what it waited with, unconfirmed by "
+                    "its target: what finds no queue is lost, and 32 messages that are refused hold up "
+                    "all others");
         }
         if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS) ||
             publisher_unstick(&d->patient, STUCK_MS) ||

@@ -33,11 +33,16 @@ static const char *remedy(const struct prober *k, char *out, size_t size)
     return policy_remedy(vhost, c->intake.queue, out, size);
 }
 
+static bool is_in_the_way(const struct prober *k)
+{
+    return policy_found(&k->probe.finding, k->gateway->config->handover.last_hop == LAST_HOP_RABBITMQ);
+}
+
 static void tell(struct prober *k)
 {
     struct gateway *g = k->gateway;
     char what[400], how[700];
-    bool found = policy_found(&k->probe.finding);
+    bool found = is_in_the_way(k);
     int state = found ? POLICY_IN_THE_WAY : k->looked ? POLICY_NONE : POLICY_UNKNOWN;
     if (atomic_exchange(&g->policy, state) != state)
         wake_ring(&g->hander_wake);
@@ -134,7 +139,7 @@ void *prober_thread(void *arg)
     while (!gateway_stopping(g, STOP_INTAKE) && watch_queues(&k, &e) != 0) {
         log_debug("prober: %s", e.text);
         gateway_set_up(g, UP_PROBER);
-        if (policy_found(&k.probe.finding))
+        if (is_in_the_way(&k))
             tell(&k);
         int64_t pause_ms = watch_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
@@ -142,7 +147,7 @@ void *prober_thread(void *arg)
                 log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
             k.refused = true;
             pause_ms = REFUSED_RETRY_MS;
-            if (!policy_found(&k.probe.finding))
+            if (!is_in_the_way(&k))
                 allow(g);
         }
         wake_wait(&g->prober_wake, -1, pause_ms * 1000000);

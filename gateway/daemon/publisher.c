@@ -44,6 +44,7 @@ int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role r
                             .lane = lanes[role],
                             .name = names[role],
                             .role = role,
+                            .ways = {.gateway = g},
                             .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
     pthread_mutex_init(&p->broker_lock, NULL);
     begin_flight(p);
@@ -56,6 +57,7 @@ void publisher_close(struct publisher *p)
 {
     for (struct held *h; (h = confirms_take_any(&p->confirms)) != NULL;)
         held_free(h);
+    last_hop_ways_close(&p->ways);
     arena_free(&p->arena);
     buf_free(&p->properties);
     pthread_mutex_destroy(&p->broker_lock);
@@ -86,7 +88,7 @@ void publisher_set_broker(struct publisher *p, struct broker *b)
 static void set_publishing(struct publisher *p, bool on)
 {
     if (p->transport) {
-        atomic_store(&p->gateway->handing, on);
+        atomic_store(&p->gateway->handing, on && handover_is_ready(p));
         wake_ring(&p->gateway->hander_wake);
     }
     if (p->role != PUBLISHER_FAST)
@@ -198,8 +200,9 @@ static void refuse(struct publisher *p, struct held *h, const char *reason)
     publisher_refuse(p, h, reason);
 }
 
-/* Fills p->properties and the exchange to publish to. 0: the message has been dealt with. */
-static int compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e)
+/* Fills p->properties, and where to publish to where that is not the message's own. 0: the message has been
+ * dealt with. */
+static int compose(struct publisher *p, struct held *h, struct publish_to *to, struct err *e)
 {
     const struct accept_rules rules = config_accept_rules(p->gateway->config);
     buf_reset(&p->properties);
@@ -212,8 +215,7 @@ static int compose(struct publisher *p, struct held *h, struct bytes *exchange, 
         return 0;
     }
     if (p->transport)
-        return handover_compose(p, h, exchange, e);
-    *exchange = h->message.exchange;
+        return handover_compose(p, h, to, e);
     if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
     refuse(p, h, p->properties.failed ? "out of memory" : e->text);
@@ -224,13 +226,12 @@ static int compose(struct publisher *p, struct held *h, struct bytes *exchange, 
 static int publish(struct publisher *p, struct held *h, struct err *e)
 {
     const struct message *m = &h->message;
-    struct bytes exchange;
+    struct publish_to to = {.exchange = m->exchange, .routing_key = m->routing_key};
     uint64_t tag;
-    if (!compose(p, h, &exchange, e))
+    if (!compose(p, h, &to, e))
         return 0;
     publisher_set_busy(p, true);
-    struct bytes routing_key = p->transport ? bytes_of("", 0) : m->routing_key;
-    int rc = broker_publish(p->broker, exchange, routing_key, buf_bytes(&p->properties), m->body,
+    int rc = broker_publish(p->broker, to.exchange, to.routing_key, buf_bytes(&p->properties), m->body,
                             !p->transport, &tag, e);
     publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {

@@ -13,6 +13,7 @@
 #include "core/flight.h"
 #include "gateway/daemon/confirms.h"
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/last_hop.h"
 
 /* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
 #define PUBLISHER_CONFIRM_MS 30000
@@ -21,15 +22,21 @@
 
 enum publisher_role { PUBLISHER_FAST, PUBLISHER_CAREFUL, PUBLISHER_PATIENT, PUBLISHER_HANDOVER };
 
+struct publish_to {
+    struct bytes exchange, routing_key;
+};
+
 struct publisher {
     struct gateway *gateway;
     struct lane *lane;
     const char *name; /* as the broker shows it */
     enum publisher_role role;
     const struct transport
-        *transport;       /* the hand-over publisher: publishes at once, the broker waits; else NULL */
-    struct flight flight; /* how many may be unconfirmed */
-    int stalled;          /* of these, do not count: their queues are behind the others' */
+        *transport;            /* the hand-over publisher: publishes at once, the broker waits; else NULL */
+    struct last_hop_ways ways; /* of the hand-over publisher, as … */
+    int last_hop_queue;        /* … the exit queue that is bound for RabbitMQ's last hop; 0: none */
+    struct flight flight;      /* how many may be unconfirmed */
+    int stalled;               /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t
@@ -67,10 +74,12 @@ bool publisher_unstick(struct publisher *p, int64_t limit_ms);
  * be missing. */
 int handover_declare(struct publisher *p, struct broker *b, struct err *e);
 int handover_keep_declared(struct publisher *p, struct err *e);
+/* Is all there that handing over needs? With handover.last_hop = broker not until its exit queue is bound. */
+bool handover_is_ready(const struct publisher *p);
 /* What could not be handed over in time is the gateway's to deliver. */
 void handover_put_back_near(struct publisher *p);
 /* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */
-int handover_compose(struct publisher *p, struct held *h, struct bytes *exchange, struct err *e);
+int handover_compose(struct publisher *p, struct held *h, struct publish_to *to, struct err *e);
 void handover_acked(struct publisher *p, struct held *h);
 void handover_refused(struct publisher *p, struct held *h); /* nack */
 /* The connection is gone: all that is in flight. refusal: why the broker closed the channel over a publish;

@@ -7,13 +7,10 @@
  * bytes, too: beyond that reading stops, and when that takes long, content is dropped and read from the
  * database later.
  */
-#include "gateway/daemon/relay.h"
-
+#include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "core/envelope.h"
-#include "core/outgoing.h"
-#include "core/wire.h"
-#include "gateway/daemon/gateway.h"
+#include "gateway/daemon/relay_internal.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
@@ -24,8 +21,7 @@
 #define PREFETCH 500
 #define CONSUMERS_MAX 6 /* 500, 4,000, 16,000, 32,000 and twice 64,000 */
 #define SMALL_BYTES 8192
-#define WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
-#define EVENTS_MAX 500    /* read between two acknowledgements */
+#define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
 #define HEARTBEAT_S 5  /* what a machine that vanishes has taken comes to another one after two of these */
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
@@ -34,28 +30,12 @@
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
 
-enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
-
-struct reader {
-    struct gateway *gateway;
-    struct relay *relay;
-    struct broker *broker;
-    struct arena arena;
-    uint8_t *tags;      /* enum tag_state, at tag % WINDOW */
-    uint64_t low, high; /* all below low are acknowledged; high: the newest */
-    int64_t low_ms;     /* monotonic: when low moved last */
-    int consumers, prefetch_sum;
-    bool draining;   /* at the stop: nothing new */
-    int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
-    bool said_foreign, said_refused;
-};
-
 /* --- acknowledgements */
-static void note_tag(struct reader *r, uint64_t tag, enum tag_state state)
+void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
 {
     if (tag < r->low)
         return; /* given up */
-    r->tags[tag % WINDOW] = (uint8_t)state;
+    r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
     if (tag > r->high)
         r->high = tag;
 }
@@ -64,11 +44,11 @@ static void note_tag(struct reader *r, uint64_t tag, enum tag_state state)
 static int acknowledge_singles(struct reader *r, struct err *e)
 {
     for (uint64_t tag = r->low; tag <= r->high; tag++) {
-        if (r->tags[tag % WINDOW] != TAG_DONE)
+        if (r->tags[tag % RELAY_WINDOW] != TAG_DONE)
             continue;
         if (broker_ack(r->broker, tag, false, e) != 0)
             return -1;
-        r->tags[tag % WINDOW] = TAG_ACKED;
+        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
     }
     return 0;
 }
@@ -80,11 +60,11 @@ static int acknowledge(struct reader *r, struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
         for (size_t i = 0; i < n; i++)
-            note_tag(r, done[i], TAG_DONE);
-    for (; r->low <= r->high && r->tags[r->low % WINDOW] >= TAG_DONE; r->low++) {
-        if (r->tags[r->low % WINDOW] == TAG_DONE)
+            relay_note_tag(r, done[i], TAG_DONE);
+    for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
+        if (r->tags[r->low % RELAY_WINDOW] == TAG_DONE)
             last = r->low;
-        r->tags[r->low % WINDOW] = TAG_NONE;
+        r->tags[r->low % RELAY_WINDOW] = TAG_NONE;
         r->low_ms = now_ms;
     }
     if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
@@ -93,9 +73,9 @@ static int acknowledge(struct reader *r, struct err *e)
         r->low_ms = now_ms;
     /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
      * when the lock is gone. */
-    for (uint64_t tag = r->low; r->high - r->low > WINDOW / 2 && tag < r->low + WINDOW / 4; tag++)
-        if (r->tags[tag % WINDOW] == TAG_TAKEN)
-            r->tags[tag % WINDOW] = TAG_DONE;
+    for (uint64_t tag = r->low; r->high - r->low > RELAY_WINDOW / 2 && tag < r->low + RELAY_WINDOW / 4; tag++)
+        if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
+            r->tags[tag % RELAY_WINDOW] = TAG_DONE;
     if (now_ms - r->low_ms < SINGLES_MS)
         return 0;
     r->low_ms = now_ms;
@@ -103,25 +83,13 @@ static int acknowledge(struct reader *r, struct err *e)
 }
 
 /* --- what comes */
-static struct held *hold(struct reader *r, const struct message *m)
+struct held *relay_hold(struct reader *r, const struct message *m)
 {
     const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
     struct held *h = held_new(&row, 0, &r->relay->budget);
     if (h)
         h->relayed = true;
     return h;
-}
-
-/* An earlier release had RabbitMQ deliver this one, and this is the proof. */
-static void settle_old_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
-{
-    struct held *h = NULL;
-    if (relay_book_take(&r->relay->book, m->id, ev->tag, false) == RELAY_FRESH)
-        h = hold(r, m);
-    if (h)
-        gateway_settle(r->gateway, h, SETTLE_DELIVERED);
-    else
-        note_tag(r, ev->tag, TAG_DONE);
 }
 
 /* Came too early, too late, for the second time, or without its content. */
@@ -146,7 +114,7 @@ static void take(struct reader *r, const struct broker_event *ev, struct message
     metrics_add(&r->gateway->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
-        h = hold(r, m);
+        h = relay_hold(r, m);
         if (h && lane_push(&r->gateway->fast, h) == 0)
             break;
         held_free(h);
@@ -158,7 +126,7 @@ static void take(struct reader *r, const struct broker_event *ev, struct message
         wake_ring(&r->relay->lookup_wake);
         break;
     case RELAY_COPY:
-        note_tag(r, ev->tag, TAG_DONE);
+        relay_note_tag(r, ev->tag, TAG_DONE);
         break;
     case RELAY_NO_ROOM:
         log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
@@ -166,36 +134,23 @@ static void take(struct reader *r, const struct broker_event *ev, struct message
     }
 }
 
-static bool is_ping(struct reader *r, struct bytes properties)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    int64_t sent_ms;
-    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, RELAY_PING_HEADER, &f) ||
-        !wire_field_int(&f, &sent_ms))
-        return false;
-    if (sent_ms > atomic_load(&r->relay->ping_ms))
-        atomic_store(&r->relay->ping_ms, sent_ms);
-    return true;
-}
-
 static void on_delivery(struct reader *r, const struct broker_event *ev)
 {
     struct message m = {0};
-    note_tag(r, ev->tag, TAG_TAKEN);
+    relay_note_tag(r, ev->tag, TAG_TAKEN);
     enum envelope_kind kind = envelope_read(ev->properties, &m);
     if (kind == ENVELOPE_FOREIGN) {
-        if (!is_ping(r, ev->properties) && !r->said_foreign) {
+        if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
             r->said_foreign = true;
             log_warning(
                 "something else publishes to %s: messages that are not the gateway's are removed there",
                 TOPOLOGY_EXIT_QUEUE);
         }
-        note_tag(r, ev->tag, TAG_DONE);
+        relay_note_tag(r, ev->tag, TAG_DONE);
         return;
     }
-    if (bytes_equal_str(ev->text, TOPOLOGY_OLD_RECEIPT_QUEUE))
-        settle_old_receipt(r, ev, &m);
+    if (relay_is_receipt(ev))
+        relay_take_receipt(r, ev, &m);
     else
         take(r, ev, &m, bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
 }
@@ -204,7 +159,7 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
 static bool has_room(struct reader *r)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (r->high - r->low + 1 >= WINDOW - EVENTS_MAX)
+    if (r->high - r->low + 1 >= RELAY_WINDOW - EVENTS_MAX)
         return false;
     if (atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX) {
         r->full_ms = 0;
@@ -229,6 +184,8 @@ static int read_events(struct reader *r, struct err *e)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
+        if (r->failed)
+            return err_set(e, ERR_AWAY, "RabbitMQ did not say where its last hop leads to");
     }
     return 0;
 }
@@ -277,6 +234,8 @@ static int cancel_consumers(struct reader *r, struct err *e)
         if (broker_cancel_consume(r->broker, tag, e) != 0)
             return -1;
     }
+    if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
+        return -1;
     atomic_store(&r->relay->consumers, 0);
     return 0;
 }
@@ -291,60 +250,26 @@ static int adapt(struct reader *r, struct err *e)
     return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
-static struct broker *open_broker(struct reader *r, struct err *e)
+struct broker *relay_open_broker(struct reader *r, struct err *e)
 {
     return startup_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
-}
-
-/* What earlier releases left: receipts of what RabbitMQ delivered itself, and what it could not deliver. A
- * queue that is empty goes. Those that are not there are asked for in a way that RabbitMQ takes no offence at
- * (deleting what is missing), for on most systems there are none. */
-static int take_over_old_queues(struct reader *r, struct err *e)
-{
-    static const char *const queues[] = {TOPOLOGY_OLD_RECEIPT_QUEUE, TOPOLOGY_OLD_UNROUTED,
-                                         TOPOLOGY_OLD_UNROUTED_EARLY};
-    bool there[3] = {false}, refused = false;
-    uint32_t ready, consumers;
-    for (size_t i = 0; i < 3; i++) {
-        if (broker_delete_empty_queue(r->broker, queues[i], e) == 0)
-            continue;
-        /* Not empty, or of the quorum kind, which does not take this; or not for this login, whether there is
-         * such a queue or not: then no gateway with this login declared it. */
-        there[i] = e->kind != ERR_PERMISSION;
-        refused = refused || !there[i];
-        err_clear(e);
-        broker_drop(r->broker);
-        r->broker = open_broker(r, e);
-        if (!r->broker)
-            return -1;
-    }
-    for (size_t i = 0; i < 3; i++) {
-        if (!there[i])
-            continue;
-        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
-            return -1;
-        there[i] = ready + consumers > 0;
-        int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], PREFETCH, e)
-                          : broker_delete_queue(r->broker, queues[i], e);
-        if (rc != 0)
-            return -1;
-    }
-    return refused || there[1] || there[2] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
 }
 
 static int connect(struct reader *r, struct err *e)
 {
     struct gateway *g = r->gateway;
     for (uint64_t tag = r->low; tag <= r->high; tag++)
-        r->tags[tag % WINDOW] = TAG_NONE;
+        r->tags[tag % RELAY_WINDOW] = TAG_NONE;
     r->low = 1;
     r->high = 0;
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
+    r->receipts = RECEIPTS_UNKNOWN;
+    r->failed = false;
     r->low_ms = clock_monotonic_ms();
     relay_book_connected(&r->relay->book);
-    r->broker = open_broker(r, e);
-    if (!r->broker || take_over_old_queues(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
+    r->broker = relay_open_broker(r, e);
+    if (!r->broker || relay_take_over_unrouted(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
         return -1;
     if (add_consumer(r, e) != 0)
         return -1;
@@ -368,7 +293,8 @@ static int run_connected(struct reader *r, struct err *e)
             if (cancel_consumers(r, e) != 0)
                 return -1;
         }
-        if (read_and_note(r, e) != 0 || acknowledge(r, e) != 0 || adapt(r, e) != 0)
+        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 ||
+            adapt(r, e) != 0)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
@@ -407,10 +333,10 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
 void *relay_thread(void *arg)
 {
     struct gateway *g = arg;
-    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1};
+    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1, .ways = {.gateway = g}};
     struct err e = {0};
     unsigned attempt = 0;
-    r.tags = calloc(WINDOW, 1);
+    r.tags = calloc(RELAY_WINDOW, 1);
     if (!r.tags) {
         log_error("there is no memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */
@@ -432,6 +358,7 @@ void *relay_thread(void *arg)
         wake_wait(&g->relay.wake, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     disconnect(&r, true);
+    last_hop_ways_close(&r.ways);
     arena_free(&r.arena);
     free(r.tags);
     return NULL;
@@ -442,6 +369,7 @@ int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
 {
     if (relay_book_open(&r->book, grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");
+    atomic_init(&r->last_hop_queue, -1);
     return wake_open(&r->wake, e) != 0 || wake_open(&r->lookup_wake, e) != 0 ? -1 : 0;
 }
 

@@ -3,6 +3,7 @@
  *   postdate.exit ──▶ relay.c ──▶ fast lane ──▶ publisher ──▶ settler ──▶ relay.c: acknowledged
  *                        │                                       ▲
  *                        └── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
+ *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
  * once its outcome is in the database; publishing needs no database, so deliveries go on while Postgres is
@@ -10,13 +11,15 @@
 #ifndef POSTDATE_GATEWAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_H
 
+#include "core/last_hop.h"
 #include "gateway/daemon/held.h"
 #include "gateway/daemon/relay_book.h"
 #include "gateway/daemon/wake.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define RELAY_PING_HEADER "x-postdate-ping" /* when it was sent; database time in ms */
+#define RELAY_PING_QUEUE_HEADER                                                                              \
+    "x-postdate-ping-queue"                 /* by which exit queue of RabbitMQ's last hop it goes */
 #define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of content that waits for its millisecond or its confirm */
 
 /* What relay, look-up, publishers and settler share. */
@@ -27,6 +30,10 @@ struct relay {
     atomic_int consumers;         /* of this gateway */
     atomic_int_fast64_t heard_ms; /* boottime: when this gateway read last what RabbitMQ had to say */
     atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
+    atomic_int
+        last_hop_queue; /* from which RabbitMQ delivers by itself: 1, 2; 0: it never did; -1: unknown */
+    atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
+    atomic_int ways_epoch; /* counts how often a delivery exchange was found to be gone (last_hop.h) */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; monotonic */
 };

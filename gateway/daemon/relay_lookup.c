@@ -8,6 +8,7 @@
  *   notes in the database up to which due time all that it took is settled. A gateway without a database
  *   notes nothing, but its consumers are still on the queue: while there are more than the notes tell of,
  *   nothing is rescued. */
+#include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "core/wire.h"
 #include "gateway/daemon/claimed.h"
@@ -16,6 +17,8 @@
 #include "gateway/log.h"
 #include "sql/relay.h"
 
+#include <string.h>
+
 #define QUESTIONS 500
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define TICK_MS 50
@@ -23,6 +26,16 @@
 #define AGAIN_MS 1000 /* somebody has it locked, or has not written down yet that RabbitMQ holds it */
 #define NOTE_MS 1000
 #define LOCK_TIMEOUT_MS 100
+#define STUCK_MS 30000
+#define FRESH_PING_MS 5000
+#define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
+
+/* Of a queue from which RabbitMQ delivers by itself. */
+struct last_hop_watch {
+    int64_t sent_ms;        /* the latest ping; database time */
+    int64_t pinged_ms;      /* monotonic: when that was */
+    int64_t waits_since_ms; /* monotonic: since when no ping has come back; 0: none is waited for */
+};
 
 struct lookup {
     struct gateway *gateway;
@@ -39,6 +52,8 @@ struct lookup {
     int64_t ping_ms;      /* this one came, … */
     int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
     bool contentless;     /* the rows of this claim */
+    struct last_hop_watch last_hop[LAST_HOP_QUEUES];
+    bool said_stuck;
 };
 
 static void mark_claimed(struct lookup *k, struct message_id id)
@@ -167,6 +182,7 @@ static int open_broker(struct lookup *k, struct err *e)
     if (!k->broker) {
         k->broker = startup_open_broker(k->gateway, "postdate relay look-up", e);
         k->blocked = false;
+        memset(k->last_hop, 0, sizeof k->last_hop); /* pings may be lost */
     }
     if (!k->broker)
         return -1;
@@ -189,23 +205,29 @@ static void check_broker(struct lookup *k, const struct err *e)
     k->broker = NULL;
 }
 
-static void send_ping(struct lookup *k, int64_t now_ms)
+/* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. False: it was not sent. */
+static bool send_ping(struct lookup *k, int number, int64_t now_ms)
 {
+    const char *queue = number ? last_hop_queue(number) : TOPOLOGY_EXIT_QUEUE;
     struct buf headers, properties;
     struct err e = {0};
     uint64_t tag;
     buf_init(&headers, 100);
     buf_init(&properties, 200);
-    wire_put_int64(&headers, bytes_of_str(RELAY_PING_HEADER), now_ms);
+    wire_put_int64(&headers, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
+    if (number)
+        wire_put_int64(&headers, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
                           &properties);
-    if (open_broker(k, &e) != 0 ||
-        broker_publish(k->broker, bytes_of("", 0), bytes_of_str(TOPOLOGY_EXIT_QUEUE), buf_bytes(&properties),
-                       bytes_of("", 0), false, &tag, &e) != 0 ||
-        broker_flush(k->broker, &e) != 0)
+    bool sent = open_broker(k, &e) == 0 &&
+                broker_publish(k->broker, bytes_of("", 0), bytes_of_str(queue), buf_bytes(&properties),
+                               bytes_of("", 0), false, &tag, &e) == 0 &&
+                broker_flush(k->broker, &e) == 0;
+    if (!sent)
         check_broker(k, &e);
     buf_free(&headers);
     buf_free(&properties);
+    return sent;
 }
 
 /* Of the exit queue, whoever they are; -1: it does not say. */
@@ -220,6 +242,97 @@ static int count_consumers(struct lookup *k)
     return -1;
 }
 
+/* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
+ * use does not come back, messages that their targets refuse hold up all others there: what comes out from
+ * now on goes through the other queue, unless that stands still, too. */
+static bool is_stuck(const struct lookup *k, int number)
+{
+    const struct last_hop_watch *w = &k->last_hop[number - 1];
+    return w->waits_since_ms && clock_monotonic_ms() - w->waits_since_ms > STUCK_MS;
+}
+
+static void ping_last_hop(struct lookup *k, int number, const struct relay_marks *m, int64_t now_ms)
+{
+    struct last_hop_watch *w = &k->last_hop[number - 1];
+    int64_t clock_ms = clock_monotonic_ms();
+    bool back = m->last_hop_ping_ms[number - 1] >= w->sent_ms;
+    if (back)
+        w->waits_since_ms = 0;
+    if (!back && clock_ms - w->pinged_ms < LOST_PING_MS)
+        return;
+    if (!send_ping(k, number, now_ms))
+        return;
+    w->sent_ms = now_ms;
+    w->pinged_ms = clock_ms;
+    if (!w->waits_since_ms)
+        w->waits_since_ms = clock_ms;
+}
+
+/* Pings may also stand behind many receipts: those are read first. */
+static bool has_receipts(struct lookup *k)
+{
+    uint32_t ready = 0, consumers;
+    struct err e = {0};
+    if (open_broker(k, &e) == 0 &&
+        broker_look_at_queue(k->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e) == 0)
+        return ready > 0;
+    check_broker(k, &e);
+    return true;
+}
+
+static int move_last_hop(struct lookup *k, int from, struct err *e)
+{
+    if (has_receipts(k))
+        return 0;
+    int to = from % LAST_HOP_QUEUES + 1;
+    if (is_stuck(k, to)) {
+        if (!k->said_stuck)
+            log_error(
+                "RabbitMQ's last hop stands still: both %s and %s hold messages that their targets refuse; "
+                "all others wait behind them until those are taken",
+                last_hop_queue(from), last_hop_queue(to));
+        k->said_stuck = true;
+        return 0;
+    }
+    if (relay_change_last_hop(k->pg, from, to, e) != 0)
+        return -1;
+    log_warning(
+        "RabbitMQ's last hop stands still in %s: its targets refuse messages, or can't take them, and hold "
+        "up all others there; what comes from now on goes through %s",
+        last_hop_queue(from), last_hop_queue(to));
+    return 0;
+}
+
+static int watch_last_hop(struct lookup *k, const struct relay_marks *m, int64_t now_ms, struct err *e)
+{
+    struct gateway *g = k->gateway;
+    if (m->last_hop_queue == 0 && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
+        return relay_change_last_hop(k->pg, 0, 1, e);
+    if (atomic_exchange(&g->relay.last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
+        atomic_fetch_add(&g->waiting_room, 1); /* its end is to be bound to another queue */
+        wake_ring(&g->relay.wake);
+        wake_ring(&g->hander_wake);
+    }
+    if (m->last_hop_queue == 0)
+        return 0;
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++)
+        ping_last_hop(k, i, m, now_ms);
+    if (is_stuck(k, m->last_hop_queue) && now_ms - m->ping_ms < FRESH_PING_MS)
+        return move_last_hop(k, m->last_hop_queue, e);
+    k->said_stuck = false;
+    return 0;
+}
+
+/* What was sent before the latest ping of all ways that messages take has been taken; 0: unknown. */
+static int64_t latest_ping_ms(const struct relay_marks *m)
+{
+    int64_t ms = m->ping_ms;
+    for (int i = 0; m->last_hop_queue && i < LAST_HOP_QUEUES; i++)
+        if (m->last_hop_ping_ms[i] < ms)
+            ms = m->last_hop_ping_ms[i];
+    return ms;
+}
+
 /* Notes what this gateway took, and learns from all notes what is lost. */
 static int note(struct lookup *k, struct err *e)
 {
@@ -230,12 +343,15 @@ static int note(struct lookup *k, struct err *e)
     if (clock_ms - k->noted_ms < NOTE_MS || !tenure_instance(&g->tenure) || !gateway_now_ms(g, &now_ms))
         return 0;
     k->noted_ms = clock_ms;
-    send_ping(k, now_ms);
+    send_ping(k, 0, now_ms);
     int64_t low_ms = relay_book_low_ms(&r->book);
-    const struct relay_note n = {.low_ms = low_ms < now_ms ? low_ms : now_ms,
-                                 .ping_ms = atomic_load(&r->ping_ms),
-                                 .consumers = atomic_load(&r->consumers)};
-    if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0 || relay_marks(k->pg, &m, e) != 0)
+    const struct relay_note n = {
+        .low_ms = low_ms < now_ms ? low_ms : now_ms,
+        .ping_ms = atomic_load(&r->ping_ms),
+        .consumers = atomic_load(&r->consumers),
+        .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
+    if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0 || relay_marks(k->pg, &m, e) != 0 ||
+        watch_last_hop(k, &m, now_ms, e) != 0)
         return -1;
     if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
         count_consumers(k) == m.consumers) {
@@ -243,8 +359,8 @@ static int note(struct lookup *k, struct err *e)
         atomic_store(&r->rescue_known_ms, clock_ms);
         k->ping_seen_ms = 0;
     }
-    if (k->ping_seen_ms == 0 && m.ping_ms > 0) {
-        k->ping_ms = m.ping_ms;
+    if (k->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {
+        k->ping_ms = latest_ping_ms(&m);
         k->ping_seen_ms = m.now_ms;
     }
     return 0;

@@ -4,6 +4,7 @@
  * the gateway itself. A transport that is named is taken or the gateway does not start. Declared here once
  * before the threads start, so that a refusal is said at the start and not by a gateway that never gets
  * ready. */
+#include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
@@ -15,7 +16,8 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
     struct broker *b = startup_open_broker(g, "postdate startup", e);
     if (!b)
         return -1;
-    int rc = t->declare(b, &o, e);
+    bool last_hop = g->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    int rc = (last_hop && last_hop_declare(b, e) != 0) || t->declare(b, &o, e) != 0 ? -1 : 0;
     broker_close(b);
     return rc;
 }

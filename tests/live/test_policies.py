@@ -34,13 +34,21 @@ class Policies(Policy):
     def test_another_routing_key(self):
         p = self.place()
         self.policy(p, {'dead-letter-routing-key': 'elsewhere', 'dead-letter-exchange': 'amq.fanout'})
-        g = p.gateway()
+        g = p.gateway(POSTDATE_HANDOVER_LAST_HOP='broker')
         self.all_on_time(p)
         said = g.lines_with(SAID)
         self.assertEqual(len(said), 1, g.log())
         self.assertIn('another routing key', said[0])
         self.assertIn('postdate_policy_in_the_way 1\n', urllib.request.urlopen('http://%s:%d/metrics' % g.http()).read().decode())
         self.assertIn(f"set_policy -p '{p.vhost}' --apply-to queues --priority 1000000 postdate '^postdate\\.' '{{\"overflow\"", said[0])
+
+    def test_another_routing_key_does_no_harm_where_a_gateway_delivers(self):
+        p = self.place()
+        self.policy(p, {'dead-letter-routing-key': 'elsewhere', 'dead-letter-exchange': 'amq.fanout'})
+        g = p.gateway()
+        self.all_on_time(p)
+        self.assertEqual(p.value('select count(*) from postdate.message where next_at > due'), '10', 'not handed over')
+        self.assertEqual(g.lines_with(SAID), [])
 
     def test_a_time_to_live_shorter_than_the_wait(self):
         p = self.place()
@@ -68,7 +76,7 @@ class Policies(Policy):
     def test_what_the_remedy_says_helps(self):
         p = self.place()
         self.policy(p, {'dead-letter-routing-key': 'elsewhere', 'message-ttl': 600_000})
-        g = p.gateway()
+        g = p.gateway(POSTDATE_HANDOVER_LAST_HOP='broker')
         g.wait_log(SAID)
         self.policy(p, {'overflow': 'reject-publish'}, r'^postdate\.', 'postdate', 1_000_000)
         g.wait_log('no policy of RabbitMQ changes its waiting any more', 30)
@@ -77,11 +85,11 @@ class Policies(Policy):
         c.publish('k', b'm', {'x-delay': 60_000})
         wait_until(lambda: p.counts() == {'handed': 1}, 10, 'it to be handed over')
         self.assertEqual(g.term(), 0)
-        self.assertEqual(p.gateway().lines_with('policy'), [])
+        self.assertEqual(p.gateway(POSTDATE_HANDOVER_LAST_HOP='broker').lines_with('policy'), [])
 
     def test_a_policy_that_is_set_while_a_gateway_runs(self):
         p = self.place()
-        g = p.gateway()
+        g = p.gateway(POSTDATE_HANDOVER_LAST_HOP='broker')
         self.assertEqual(g.lines_with('policy'), [], g.log())
         self.policy(p, {'dead-letter-routing-key': 'elsewhere'})
         g.wait_log(SAID, 20)
