@@ -146,8 +146,8 @@ static int end_done(struct once *o)
         log_info("--once: nothing is left to do now");
         return 0;
     }
-    log_error("--once: %" PRId64 " messages due before %s stay in the database, for %s (see its log)",
-              o->waiting, timestamp_format(o->horizon_ms, time, sizeof time),
+    log_error("--once: %" PRId64 " messages due before %s stay in the database, for %s", o->waiting,
+              timestamp_format(o->horizon_ms, time, sizeof time),
               o->gateway->transport ? "a policy of RabbitMQ's changes its waiting"
                                     : "RabbitMQ can't wait with messages");
     return 75;

@@ -127,6 +127,15 @@ class Rounds(Once):
         self.run_once(p, env=handover('timer'))
         self.assertEqual(p.counts(), {'handed': 1, 'scheduled': 1})
 
+    def test_a_policy_that_changes_the_waiting_is_said(self):
+        p = self.begin()
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', 'all', '.*', '{"dead-letter-routing-key": "elsewhere"}')
+        p.client().publish('k', b'1', {'x-delay': 30 * MINUTE_MS})
+        error = self.feed(p, code=75)
+        self.assertRegex(error, r"^[^\n]*--once: 1 messages due before \S+ stay in the database, for a policy of RabbitMQ's changes its waiting")
+        self.assertEqual(len(error.splitlines()), 1, error)
+        self.assertEqual(p.counts(), {'scheduled': 1})
+
     def test_orders_in_the_control_queue_are_done(self):
         p = self.begin()
         c = p.client()
