@@ -258,8 +258,7 @@ const struct command command_feed = {
     .name = "feed",
     .synopsis = "[--window D] [--dry-run] [-v]",
     .summary =
-        "Move the window on, so that gateways hand over to RabbitMQ what is due in it (if none runs, one is "
-        "started that does that and ends)",
+        "Move the window on: RabbitMQ is given what is due in it, by a gateway started for that if none runs",
     .help = "      --window D      from now on (default and at most: handover.window)\n"
             "      --dry-run       only print how many would be handed over\n"
             "  -v, --verbose       say what was done, even when all is well\n",
