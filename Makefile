@@ -136,6 +136,8 @@ $(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(cal
 $(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
 $(BUILD)/tests/test_relay_book: UNIT_LIBS = $(call object,gateway/daemon/relay_book.c) $(call LIB,core)
 $(BUILD)/tests/test_relay_book: $(call object,gateway/daemon/relay_book.c)
+$(BUILD)/tests/test_once_rule: UNIT_LIBS = $(call object,gateway/daemon/once_rule.c) $(call LIB,core)
+$(BUILD)/tests/test_once_rule: $(call object,gateway/daemon/once_rule.c)
 $(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
 $(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
 $(BUILD)/tests/test_tenure: UNIT_LIBS = $(call object,gateway/daemon/tenure.c) $(call LIB,core)

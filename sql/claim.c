@@ -123,6 +123,20 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
     return n;
 }
 
+int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->accepted_ms);
+    pg_add_time(&p, q->due_ms);
+    pg_add_int8(&p, q->most);
+    PGresult *r = pg_query(c, sql_query_once_left, &p, e);
+    if (!r)
+        return -1;
+    *out = (struct claim_left){.due = pg_int8(r, 0, 0), .lost = pg_int8(r, 0, 1)};
+    PQclear(r);
+    return 0;
+}
+
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_fed_until, NULL, e);

@@ -99,6 +99,18 @@ struct claim_waiting {
 };
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e);
 
+/* What a gateway that is to end by itself waits for; counted up to most. */
+struct claim_left_query {
+    int64_t accepted_ms; /* of what was accepted by then … */
+    int64_t due_ms;      /* … what is to be tried by then */
+    int64_t most;
+};
+struct claim_left {
+    int64_t due;  /* not delivered yet */
+    int64_t lost; /* the broker should have let it go long since */
+};
+int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e);
+
 /* The point up to which `postdate feed` wants messages handed over, ms since 1970; 0: never fed. */
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e);
 /* Moves it on to now + window_ms (never back). */

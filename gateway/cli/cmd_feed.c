@@ -1,9 +1,11 @@
 /* Moves the window on: gateways hand over to the broker what is due before its new end. An optimisation that
- * may fail safely, for a gateway holds what was not handed over. */
+ * may fail safely, for a gateway holds what was not handed over. Where none runs, a gateway is started that
+ * does what there is to do and ends. */
 #include "core/clock.h"
 #include "core/duration.h"
 #include "core/timestamp.h"
 #include "gateway/cli/cli.h"
+#include "gateway/cli/gateway_run.h"
 #include "gateway/cli/progress.h"
 #include "sql/accept_store.h"
 #include "sql/claim.h"
@@ -87,16 +89,34 @@ static void nap(int64_t ns)
     nanosleep(&t, NULL);
 }
 
-/* Until nothing is left, the broker is full, or nothing moves. Says how it ended, if that is news. */
-static int wait_for_gateways(struct feed *f)
+/* How it ended, if that is news. */
+static void say_end(const struct feed *f, const struct progress *p, int64_t handed_over)
+{
+    int64_t most = f->cli->config.handover.max_messages;
+    char time[40];
+    timestamp_format(f->horizon_ms, time, sizeof time);
+    if (f->verbose || p->on)
+        fprintf(stderr,
+                "postdate: fed until %s: %" PRId64 " handed over in %.1f s, %" PRId64
+                " wait%s; the broker holds %" PRId64 " of at most %" PRId64 "\n",
+                time, handed_over, progress_seconds(p), f->waiting,
+                f->handed >= most ? " (handover.max_messages is reached)" : "", f->handed, most);
+}
+
+/* Until nothing is left, the broker is full, nothing moves, or no gateway lives any more (*gone). */
+static int wait_for_gateways(struct feed *f, bool *gone)
 {
     int64_t most = f->cli->config.handover.max_messages;
     struct progress p;
-    int code = count(f);
+    struct err e;
+    char time[40];
+    int code = count(f), alive = 1;
     int64_t total = f->waiting, least = total, moved_ns = clock_monotonic_ns();
     progress_start(&p, total);
     p.unit = "messages";
     while (code == 0 && f->waiting > 0 && f->handed < most && clock_monotonic_ns() - moved_ns < STALL_NS) {
+        if ((alive = lookup_alive(f->cli->pg, &e)) <= 0)
+            break;
         progress_update(&p, total - f->waiting, total - f->waiting);
         nap(POLL_NS);
         int64_t asked_ns = clock_monotonic_ns();
@@ -109,28 +129,62 @@ static int wait_for_gateways(struct feed *f)
         nap(f->waiting > 0 ? (now_ns - asked_ns) * POLL_SHARE : 0);
     }
     progress_clear(&p);
-    if (code != 0)
+    *gone = code == 0 && alive == 0;
+    if (code != 0 || *gone)
         return code;
-    char time[40];
-    timestamp_format(f->horizon_ms, time, sizeof time);
+    if (alive < 0)
+        return cli_fail(&e);
     if (f->waiting > 0 && f->handed < most)
         fprintf(stderr,
                 "postdate: no gateway handed anything over for %d s; %" PRId64
                 " messages due before %s wait (nothing is late: gateways deliver them too)\n",
-                (int)(STALL_NS / 1000000000), f->waiting, time);
-    else if (f->verbose || p.on)
-        fprintf(stderr,
-                "postdate: fed until %s: %" PRId64 " handed over in %.1f s, %" PRId64
-                " wait%s; the broker holds %" PRId64 " of at most %" PRId64 "\n",
-                time, total - f->waiting, progress_seconds(&p), f->waiting,
-                f->waiting > 0 ? " (handover.max_messages is reached)" : "", f->handed, most);
+                (int)(STALL_NS / 1000000000), f->waiting, timestamp_format(f->horizon_ms, time, sizeof time));
+    else
+        say_end(f, &p, total - f->waiting);
     return 0;
+}
+
+/* Counts what the gateway accepts meanwhile, too. */
+static int count_all(struct feed *f)
+{
+    int code = cli_now(f->cli, &f->started_ms);
+    return code != 0 ? code : count(f);
+}
+
+/* What it hands over while others wait for it is counted by what the broker holds, of which some may come out
+ * meanwhile. */
+static int run_gateway(struct feed *f)
+{
+    struct progress p;
+    int ended_with = 0, code = count_all(f);
+    int64_t before = f->handed;
+    if (code != 0 || (code = gateway_run_start(f->cli)) != 0)
+        return code;
+    progress_start(&p, 0);
+    p.unit = "messages";
+    while (code == 0 && !gateway_run_ended(&ended_with)) {
+        int64_t done = f->handed > before ? f->handed - before : 0;
+        p.total_bytes = done + f->waiting > p.total_bytes ? done + f->waiting : p.total_bytes;
+        progress_update(&p, done, done);
+        int64_t asked_ns = clock_monotonic_ns();
+        code = count_all(f);
+        int64_t took_ns = (clock_monotonic_ns() - asked_ns) * POLL_SHARE;
+        nap(took_ns > POLL_NS ? took_ns : POLL_NS);
+    }
+    progress_clear(&p);
+    if (code != 0)
+        gateway_run_stop();
+    else if (ended_with == 0 && (code = count_all(f)) == 0)
+        say_end(f, &p, f->handed > before ? f->handed - before : 0);
+    return code != 0 ? code : ended_with;
 }
 
 static int feed(struct feed *f)
 {
     struct err e;
     int code;
+    bool gone;
+    char time[40];
     if (f->dry_run)
         return (code = find_horizon(f)) != 0 ? code : dry_run(f);
     if (claim_feed(f->cli->pg, f->window_ms, &e) != 0 || store_wake(f->cli->pg, &e) != 0)
@@ -140,12 +194,15 @@ static int feed(struct feed *f)
     int alive = lookup_alive(f->cli->pg, &e);
     if (alive < 0)
         return cli_fail(&e);
-    if (alive > 0)
-        return wait_for_gateways(f);
-    char time[40];
-    fprintf(stderr, "postdate: fed until %s, but no gateway runs: messages are handed over when one starts\n",
-            timestamp_format(f->horizon_ms, time, sizeof time));
-    return 0;
+    if (alive > 0 && ((code = wait_for_gateways(f, &gone)) != 0 || !gone))
+        return code;
+    if ((code = run_gateway(f)) != GATEWAY_RUN_MISSING)
+        return code;
+    cli_say(
+        "fed until %s, but no gateway runs, and postdated is neither beside postdate nor in PATH: messages "
+        "are handed over when one starts",
+        timestamp_format(f->horizon_ms, time, sizeof time));
+    return 69;
 }
 
 static int choose_window(struct feed *f, const char *text)
@@ -200,7 +257,8 @@ static int run(struct cli *cli, int argc, char **argv)
 const struct command command_feed = {
     .name = "feed",
     .synopsis = "[--window D] [--dry-run] [-v]",
-    .summary = "Move the window on, so that gateways hand over to RabbitMQ what is due in it",
+    .summary =
+        "Move the window on: RabbitMQ is given what is due in it, by a gateway started for that if none runs",
     .help = "      --window D      from now on (default and at most: handover.window)\n"
             "      --dry-run       only print how many would be handed over\n"
             "  -v, --verbose       say what was done, even when all is well\n",

@@ -42,7 +42,6 @@ struct control {
     struct control_order *waiting, *spare;
     struct buf properties, body;
     uint64_t session;
-    size_t with_desk;
     bool said;
 };
 
@@ -79,7 +78,7 @@ static int finish(struct control *c, struct control_order *o, struct err *e)
 static int begin(struct control *c, struct control_order *o, struct err *e)
 {
     if (control_order_admit(o, c->gateway->tokens) == 0) {
-        c->with_desk++;
+        atomic_fetch_add(&c->gateway->ordered, 1);
         o->api.done = on_done;
         desk_put(c->desk, &o->api);
         return 0;
@@ -106,7 +105,7 @@ static int answer_done(struct control *c, struct err *e)
     int rc = 0;
     for (struct control_order *o = take_done(c), *next; o != NULL; o = next) {
         next = o->next;
-        c->with_desk--;
+        atomic_fetch_sub(&c->gateway->ordered, 1);
         if (control_order_may_wait(o)) {
             o->again_ms = clock_monotonic_ms() + AGAIN_MS;
             o->next = c->waiting;
@@ -227,7 +226,7 @@ static void run_down(struct control *c, struct err *e)
     int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
     if (broker_cancel_consume(c->broker, TAG, e) != 0)
         return;
-    while (c->with_desk > 0 && clock_monotonic_ms() < until_ms) {
+    while (atomic_load(&c->gateway->ordered) > 0 && clock_monotonic_ms() < until_ms) {
         wake_wait(&c->gateway->control_wake, -1, TICK_MS / 10 * INT64_C(1000000));
         if (answer_done(c, e) != 0)
             return;

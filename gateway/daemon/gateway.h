@@ -85,6 +85,9 @@ struct gateway {
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the housekeeper lets go of no claims */
     struct held_budget budget;
+    atomic_uint
+        intake_rests; /* how often the intake had stored all that had come, and waited in vain for more */
+    atomic_size_t ordered; /* requests of the control queue that are being done */
     struct lane fast, careful, patient, handover;
     struct outcomes outcomes;
     struct relay relay;

@@ -164,9 +164,14 @@ static int retry_aside(struct intake *in, struct err *e)
 
 static void run_connected(struct intake *in, struct err *e)
 {
-    while (!gateway_stopping(in->gateway, STOP_INTAKE))
-        if (collect(in, e) != 0 || process(in, e) != 0 || retry_aside(in, e) != 0)
+    while (!gateway_stopping(in->gateway, STOP_INTAKE)) {
+        if (collect(in, e) != 0)
             return;
+        if (in->count == 0 && in->aside_count == 0)
+            atomic_fetch_add(&in->gateway->intake_rests, 1);
+        if (process(in, e) != 0 || retry_aside(in, e) != 0)
+            return;
+    }
 }
 
 /* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again. */

@@ -3,6 +3,7 @@
 #include "gateway/daemon/control.h"
 #include "gateway/daemon/desk_tokens.h"
 #include "gateway/daemon/gateway.h"
+#include "gateway/daemon/once.h"
 #include "gateway/daemon/publisher.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/http/http.h"
@@ -25,12 +26,13 @@
 #define STACK_BYTES ((size_t)8 << 20) /* of each thread */
 
 static const char usage[] =
-    "Usage: postdated [-c FILE] [--check-config]\n"
+    "Usage: postdated [-c FILE] [--once | --check-config]\n"
     "\n"
     "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each "
     "when it is due.\n"
     "\n"
     "  -c, --config FILE       configuration (else $POSTDATE_CONFIG, /etc/postdate/postdate.conf, defaults)\n"
+    "      --once              do what there is to do now, without HTTP, and exit (postdate feed starts it)\n"
     "      --check-config      report every mistake of the configuration and exit\n"
     "      --print-config-sample  print every option with its default\n"
     "      --help, --version\n"
@@ -39,8 +41,10 @@ static const char usage[] =
     "in flight,\n"
     "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n"
     "\n"
-    "Exit: 0 stopped as asked, 1 internal error, 64 usage, 77 permission, 78 configuration, address in use "
-    "or schema.\n";
+    "Exit: 0 stopped as asked, or --once is done; 1 internal error, 64 usage, 77 permission, 78 "
+    "configuration, "
+    "address in use\n"
+    "or schema; with --once also 69 a server was away for 60 s, 75 something is in the way.\n";
 
 struct daemon {
     struct gateway gateway;
@@ -52,6 +56,7 @@ struct daemon {
     struct desk *desk;
     struct http *http; /* NULL: no HTTP */
     struct control *control;
+    struct once once;
     pthread_t signals, intake, claimer, fast_thread, careful_thread, patient_thread, settler, housekeeper,
         janitor, prober, hander, relay, relay_lookup, handover_thread;
 };
@@ -105,6 +110,13 @@ static int wait_signal(const sigset_t *set, bool stopping)
     return sig;
 }
 
+/* What the program ends with, where it would be `code`. */
+static int exit_code(struct daemon *d, int code)
+{
+    int once = atomic_load(&d->once.code);
+    return once != 0 ? once : code;
+}
+
 /* Owns the signals; nothing else runs in here, so a signal is acted on at once whatever the servers do. */
 static void *signals_thread(void *arg)
 {
@@ -120,7 +132,7 @@ static void *signals_thread(void *arg)
         int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
             log_warning("a server does not answer: leaving what is claimed to the next gateway");
-            _exit(1);
+            _exit(exit_code(d, 1));
         }
         if (sig == SIGHUP)
             reload(d);
@@ -128,7 +140,9 @@ static void *signals_thread(void *arg)
             continue;
         if (++stops > 1)
             _exit(1);
-        log_info("%s: stopping", sig == SIGTERM ? "SIGTERM" : "SIGINT");
+        log_info("%s: stopping", atomic_load(&d->once.over) ? "--once"
+                                 : sig == SIGTERM           ? "SIGTERM"
+                                                            : "SIGINT");
         if (!gateway_stopping(&d->gateway, STOP_INTAKE))
             raise_stage(&d->gateway, STOP_INTAKE);
         wake_ring(&d->main_wake);
@@ -244,7 +258,7 @@ static int open_http(struct daemon *d, struct err *e)
     d->desk = desk_open(&d->gateway, e);
     if (!d->desk)
         return -1;
-    if (!d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
+    if (d->once.on || !d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
         return 0;
     d->http = http_open(&d->gateway, d->desk, e);
     if (d->http)
@@ -335,6 +349,10 @@ static int run(struct daemon *d)
     }
     start(&d->signals, signals_thread, d);
     int code = 0;
+    if (once_start(&d->once, g) != 0) {
+        log_error("cannot start a thread: is the limit of processes reached?");
+        exit(1);
+    }
     if (open_http(d, &e) == 0 && startup_run(g, &e) == 0) {
         exchange_book_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
         exchange_book_good(&g->exchanges, bytes_of("", 0));
@@ -348,10 +366,14 @@ static int run(struct daemon *d)
         code = err_exit_code(&e);
     }
     close_http(d);
+    if (!gateway_stopping(g, STOP_INTAKE))
+        raise_stage(g, STOP_INTAKE);
+    once_join(&d->once);
     atomic_store(&d->ending, true);
     pthread_kill(d->signals, SIGUSR1);
     pthread_join(d->signals, NULL);
     gateway_close(d);
+    code = exit_code(d, code);
     if (code == 0)
         log_info("stopped");
     return code;
@@ -381,25 +403,26 @@ static void set_stack_size(void)
     pthread_attr_destroy(&attributes);
 }
 
-int main(int argc, char **argv)
+/* -1: go on; else the exit code to leave with. */
+static int read_options(struct daemon *d, int argc, char **argv, bool *check)
 {
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"once", no_argument, NULL, 'o'},
                                             {"check-config", no_argument, NULL, 'k'},
                                             {"print-config-sample", no_argument, NULL, 'p'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {0}};
-    static struct daemon d;
-    bool check = false;
-    secrets_allow_dumps(false);
-    json_memory_open();
     for (int o; (o = getopt_long(argc, argv, "c:", options, NULL)) != -1;) {
         switch (o) {
         case 'c':
-            d.config_path = optarg;
+            d->config_path = optarg;
+            break;
+        case 'o':
+            d->once.on = true;
             break;
         case 'k':
-            check = true;
+            *check = true;
             break;
         case 'p':
             config_print_sample(stdout);
@@ -415,10 +438,21 @@ int main(int argc, char **argv)
             return 64;
         }
     }
-    if (optind < argc) {
-        fprintf(stderr, "postdated: unexpected argument '%s'; try: postdated --help\n", argv[optind]);
-        return 64;
-    }
+    if (optind == argc)
+        return -1;
+    fprintf(stderr, "postdated: unexpected argument '%s'; try: postdated --help\n", argv[optind]);
+    return 64;
+}
+
+int main(int argc, char **argv)
+{
+    static struct daemon d;
+    bool check = false;
+    secrets_allow_dumps(false);
+    json_memory_open();
+    int left_with = read_options(&d, argc, argv, &check);
+    if (left_with >= 0)
+        return left_with;
     struct config_report report = {.mistake = say, .warning = say};
     struct err e = {0};
     if (config_load(&d.config, d.config_path, &report, &e) != 0)

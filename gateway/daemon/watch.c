@@ -43,6 +43,14 @@ void watch_succeeded(struct watch *w)
         log_info("%s is back after %s", w->name, duration_format_human(away_ms, text, sizeof text));
 }
 
+int64_t watch_away_ms(struct watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int64_t ms = w->away ? clock_monotonic_ms() - w->since_ms : 0;
+    pthread_mutex_unlock(&w->lock);
+    return ms;
+}
+
 int64_t watch_pause_ms(unsigned *attempt)
 {
     return backoff_delay_ms(++*attempt, 100, 3000, random_u32());

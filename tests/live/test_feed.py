@@ -212,17 +212,17 @@ class FeedSpeaks(Feeding, LiveTest):
         self.assertRegex(self.feed(p, '--dry-run')[0],
                          r'(?m)^would hand over +0, then handover.max_messages is reached\nbroker holds +10 of at most 10$')
 
-    def test_without_a_gateway_the_next_one_hands_over(self):
+    def test_without_a_gateway_it_starts_one(self):
         p = self.begin()
         self.store(p, 'k', [30 * MINUTE_MS] * 7)
         self.assertEqual(p.gateways[0].term(), 0)
         self.assertRegex(self.feed(p, '--dry-run')[0], r'(?m)^would hand over +7$')
-        out, error = self.feed(p)
-        self.assertEqual(out, '')
-        self.assertRegex(error, r'^postdate: fed until \S+, but no gateway runs: messages are handed over when one starts$')
-        self.assertEqual(p.counts(), {'scheduled': 7})
-        p.gateway(**self.env)
-        self.wait_settled_handed(p, 7)
+        self.assertEqual(p.counts(), {'scheduled': 7}, 'a dry run starts nothing')
+        process, shown = self.on_a_terminal(p, 'feed')
+        wait_until(lambda: shown() is not None and process.poll() is not None, 30, 'the feed to end')
+        self.assertEqual(process.returncode, 0)
+        self.assertRegex(shown(), r'\r\[.*\r\x1b\[Kpostdate: ' + self.FED + '7 handed over in .* 0 wait')
+        self.assertEqual(p.counts(), {'handed': 7})
         self.assertEqual(held_by_broker(p, 'ttl'), 7)
 
     @harness.needs_vhosts(0)

@@ -55,7 +55,7 @@ class OrdinaryUser(LiveTest):
         run = [sys.executable, os.path.join(home, 'tests', 'live', 'run.py'), 'Scenario']
         done = subprocess.run(run_as + run, **options)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
-        self.assertIn('1 passed', done.stdout.decode())
+        self.assertIn('2 passed', done.stdout.decode())
 
     def copy_tree(self, home):
         os.chmod(home, 0o755)
