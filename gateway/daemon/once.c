@@ -1,5 +1,6 @@
 #include "gateway/daemon/once.h"
 
+#include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "core/timestamp.h"
 #include "gateway/daemon/startup.h"
@@ -35,7 +36,9 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     if (!o->broker)
         o->broker = startup_open_broker(o->gateway, "postdate once", e);
     if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
-        add_ready(o, expired, &f->ready, e) != 0)
+        add_ready(o, expired, &f->ready, e) != 0 ||
+        (atomic_load(&o->gateway->relay.last_hop_queue) > 0 &&
+         add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
         return -1;
     if (o->no_control || add_ready(o, TOPOLOGY_CONTROL_QUEUE, &f->ready, e) == 0)
         return 0;

@@ -41,6 +41,24 @@ class LastHop(Checks):
         time.sleep(2)  # past grace
         self.assertEqual(len(inbox.all()), 100, 'delivered a second time')
 
+    def test_cron_alone_feeds_and_settles(self):
+        p = self.place()
+        env = p.env(**self.settings(window='1h'))
+        self.assertEqual(p.cli('feed', env=env)[0], 0)  # declares what is published to
+        c = p.client()
+        c.queue('q', 'k')
+        sent = self.publish_many(p, 'k', [12_000] * 100)
+        self.assertEqual(p.cli('feed', env=env)[0], 0)
+        self.assertEqual(p.counts(), {'handed': 100})
+        self.assertLess(now_ms(), min(sent.values()), 'too slow a machine: they were due before the feed had ended')
+        inbox = p.consumer('q')
+        inbox.wait(100, 20)
+        self.assert_each_once_and_not_early(inbox, sent)
+        self.assertEqual(p.counts(), {'handed': 100})
+        self.assertEqual(p.cli('feed', env=env)[0], 0)
+        self.assertEqual(p.counts(), {'delivered': 100})
+        self.assertEqual(len(inbox.all()), 100, 'delivered a second time')
+
     def test_a_consumer_may_read_straight_from_the_dead_letter_exchange(self):
         p = self.place()
         p.gateway(**self.settings())
