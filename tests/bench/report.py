@@ -10,13 +10,14 @@ BEGIN, END = '<!-- table: written by make bench -->', '<!-- end of table -->'
 
 
 class Target:
-    """`figure` of a row (or 'ratio') compared with a bound; a bound that is a row means: no more than that row's figure."""
+    """`figure` of a row (or 'ratio') compared with a bound; a bound that is a row means: that row's figure, and so much more."""
 
-    def __init__(self, figure, sign, bound, text=None):
-        self.figure, self.sign, self.bound, self.text = figure, sign, bound, text
+    def __init__(self, figure, sign, bound, text=None, more=0):
+        self.figure, self.sign, self.bound, self.text, self.more = figure, sign, bound, text, more
 
     def limit_of(self):
-        return self.bound.value(self.figure) if isinstance(self.bound, Row) else self.bound
+        value = self.bound.value(self.figure) if isinstance(self.bound, Row) else self.bound
+        return None if value is None else value + self.more
 
     def met(self, row):
         value, bound = row.value(self.figure), self.limit_of()
@@ -69,10 +70,10 @@ class Row:
         self.limit = limit
         self.ratios.append(value / limit_value)
 
-    def aim(self, figure, sign, bound, text=None):
+    def aim(self, figure, sign, bound, text=None, more=0):
         """Once, however often the row is asked for."""
         if not any(t.figure == figure and t.sign == sign for t in self.targets):
-            self.targets.append(Target(figure, sign, bound, text))
+            self.targets.append(Target(figure, sign, bound, text, more))
         return self
 
     def note(self, text):
