@@ -22,13 +22,14 @@ from proxy import Proxy
 from servers import DIE, ROOT, Postgres, Rabbit, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-OUT_QUEUE = 'chaos.out'
+OUT_QUEUE, SIDE_QUEUE = 'chaos.out', 'chaos.side'
+TARGETS = {OUT_QUEUE: ('chaos.a', 'chaos.b'), SIDE_QUEUE: ('chaos.c',)}  # each queue's routing keys: a message goes to one
 DELIVERY, SECOND = 'postdate.delivery', 'chaos.second'
 GRACE = '2s'
 NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
                          'newest_delivered_attempt_us'), 0)
 
-# name: (transport, gateways, the consumer's queue)
+# name: (transport, gateways, the consumer's queues)
 CELLS = {
     'timer': ('timer', 3, 'quorum'),
     'ttl': ('ttl', 2, 'classic'),
@@ -37,6 +38,12 @@ CELLS = {
     'cluster-timer': ('timer', 3, 'quorum'),
     'cluster-ttl': ('ttl', 2, 'quorum'),
 }
+
+
+def bind_targets(channel, exchange):
+    for queue, keys in TARGETS.items():
+        for key in keys:
+            channel.queue_bind(queue, exchange, key)
 
 
 class Cell:
@@ -48,7 +55,7 @@ class Cell:
         self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
         self.directory = os.path.join(arena.evidence, name)
         os.makedirs(self.directory)
-        self.workload = self.witness = None
+        self.workload, self.witnesses = None, []
         self.status, self.status_at = {}, 0
         self.rabbit.make_vhost(self.vhost, ['guest', self.user])
         arena.postgres.primary.psql(f'create database {self.database} owner postdate')
@@ -97,16 +104,17 @@ class Cell:
             self.rabbit.url(self.vhost) + '?heartbeat=0&blocked_connection_timeout=30&socket_timeout=20'))
 
     def declare_target(self):
-        """The consumer's queue and its bindings; an exchange of the user's beside the gateway's own."""
+        """The consumer's queues and their bindings; an exchange of the user's beside the gateway's own."""
         def done():
             try:
                 connection = self.amqp()
                 channel = connection.channel()
                 channel.exchange_declare(DELIVERY, 'topic', passive=True)
                 channel.exchange_declare(SECOND, 'topic', durable=True)
-                channel.queue_declare(OUT_QUEUE, durable=True, arguments={'x-queue-type': self.queue_type})
+                for queue in TARGETS:
+                    channel.queue_declare(queue, durable=True, arguments={'x-queue-type': self.queue_type})
                 for exchange in (DELIVERY, SECOND):
-                    channel.queue_bind(OUT_QUEUE, exchange, '#')
+                    bind_targets(channel, exchange)
                 connection.close()
                 return True
             except pika.exceptions.AMQPError:
@@ -114,18 +122,19 @@ class Cell:
         wait_until(done, 60, f'{self.name}: the delivery exchange')
 
     def start_load(self):
-        """Witness and workload."""
+        """A witness for each queue, and the workload."""
         arena = self.arena
-        self.witness = subprocess.Popen(
-            [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue',
-             OUT_QUEUE, '--out', os.path.join(arena.evidence, f'{self.name}.1.seen')], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, 'witness.log'), 'wb'))
+        for number, queue in enumerate(TARGETS, 1):
+            self.witnesses.append(subprocess.Popen(
+                [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue',
+                 queue, '--out', os.path.join(arena.evidence, f'{self.name}.{number}.seen')], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, f'witness-{number}.log'), 'wb')))
         config = os.path.join(self.directory, 'cell.json')
         with open(config, 'w', encoding='utf-8') as f:
             json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
                        'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
-                       'exchanges': [DELIVERY, SECOND]}, f)
+                       'exchanges': [DELIVERY, SECOND], 'routing_keys': [key for keys in TARGETS.values() for key in keys]}, f)
         self.workload = subprocess.Popen([*DIE, sys.executable, os.path.join(HERE, 'workload.py'), config], text=True, bufsize=1,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=open(os.path.join(self.directory, 'workload.log'), 'wb'))
@@ -143,9 +152,35 @@ class Cell:
         """Accepted, due for a while, and not delivered."""
         return self.arena.state(self.name)['owed']
 
+    def fall_due(self, count, from_s, to_s):
+        """So many plain messages, which RabbitMQ may wait with, are due between so many seconds from now; when the last one is."""
+        wait_until(lambda: self.status_at, 60, f'{self.name}: the workload to run')
+        now_ms = int(time.time() * 1000)
+        self.tell(handed=count, from_ms=now_ms + int(from_s * 1000), to_ms=now_ms + int(to_s * 1000))
+        return now_ms / 1000 + to_s
+
+    def taken(self):
+        """How many of what came out of RabbitMQ's waiting room the gateways have taken and not acknowledged; '?' if nobody can say."""
+        try:
+            return self.rabbit.erlang(self.rabbit.found(self.vhost, 'postdate.exit')
+                                      + 'proplists:get_value(messages_unacknowledged, rabbit_amqqueue:info(Q, [messages_unacknowledged])).')
+        except RuntimeError:
+            return '?'
+
+    def halt_gateways(self, number):
+        """All of them end, and stay away."""
+        for g in self.gateways:
+            g.halt(number)
+        wait_until(lambda: not any(g.running() for g in self.gateways), 60, f'{self.name}: all gateways to end')
+
+    def start_gateways(self):
+        for g in self.gateways:
+            g.start()
+        wait_until(lambda: all(g.running() for g in self.gateways), 10, f'{self.name}: all gateways to be started')
+
     def close(self):
         codes = [g.end() for g in self.gateways]
-        for process in (self.workload, self.witness):
+        for process in (self.workload, *self.witnesses):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
@@ -157,9 +192,9 @@ class Cell:
 
 
 class Arena:
-    def __init__(self, evidence, work, build, tmpfs_bytes):
-        """evidence: a folder that stays; work: one that goes."""
-        self.evidence, self.work, self.build = evidence, work, build
+    def __init__(self, evidence, work, build, tmpfs_bytes, short=False):
+        """evidence: a folder that stays; work: one that goes; short: what would last for a minute lasts for some seconds."""
+        self.evidence, self.work, self.build, self.short = evidence, work, build, short
         shim = os.path.join(build, 'tests', 'shim.so')
         self.shim = shim if os.path.exists(shim) else None
         self.cells = {}

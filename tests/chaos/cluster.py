@@ -83,6 +83,23 @@ class Cluster(Rabbit):
         self.erlang(f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)), '
                     f"rabbit_quorum_queue:transfer_leadership(Q, '{self.nodes[node]}').", ask)
 
+    def rebalance(self, vhost, queue, ask=0):
+        """As `rabbitmq-queues rebalance` does: the nodes lead as many queues each, as far as these change that."""
+        self.erlang(f'{{ok, _}} = rabbit_amqqueue:rebalance(quorum, <<"^{vhost}$">>, <<"^{queue}$">>), ok.', ask)
+
+    def stall(self, vhost, queue, rng):
+        """Two of its three members are away, whoever leads: it has no leader until they are back."""
+        away = rng.sample(range(len(self.nodes)), 2)
+        for node in away:
+            self.erlang(self.found(vhost, queue) + 'ra:stop_server(quorum_queues, {Name, node()}).', node)
+        return f'its members on nodes {away[0]} and {away[1]} are away'
+
+    def unstall(self, vhost, queue):
+        for node in range(len(self.nodes)):
+            self.erlang(self.found(vhost, queue) + 'catch ra:restart_server(quorum_queues, {Name, node()}).', node)
+        if not self.erlang(self.found(vhost, queue) + 'element(1, ra:members({Name, node()})).') == 'ok':
+            raise RuntimeError(f'{queue} has no leader')
+
     def wait_led_by(self, vhost, queue, node, deadline_s=30):
         def led():
             if self.leader(vhost, queue) != node:

@@ -1,15 +1,17 @@
 """Faults of RabbitMQ."""
+import signal
 import time
 
 import pika
 
-from arena import OUT_QUEUE, SECOND
+from arena import OUT_QUEUE, SECOND, SIDE_QUEUE, bind_targets
 from faults import fault
 from servers import wait_until
 
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
 DELAYED = 'postdate.delayed'
 EXIT = 'postdate.exit'
+OTHERS_GO_ON_S = 60  # other faults may strike meanwhile
 
 
 def start_rabbit(arena):
@@ -109,6 +111,23 @@ def exit_queue_deleted(x):
     on_channel(x, lambda channel: channel.queue_delete(EXIT))
 
 
+@fault('queue.exit_purged', weight=2, only=lambda cell: cell.transport != 'timer')
+def exit_queue_purged(x):
+    """With no gateway there, so that all that comes out is in it. All of it is rescued after grace."""
+    until_s = x.cell.fall_due(300, 5, 7)
+    x.wait(2, 2.5)  # they are handed over
+    number = x.rng.choice([signal.SIGKILL, signal.SIGTERM])
+    x.begin(f'all gateways away ({number.name}), queue {EXIT} purged')
+    found = []
+    try:
+        x.cell.halt_gateways(number)
+        time.sleep(max(0, until_s - time.time()))
+        on_channel(x, lambda channel: found.append(channel.queue_purge(EXIT).method.message_count))
+    finally:
+        x.cell.start_gateways()
+    x.detail += f' of {found[-1]} messages'
+
+
 @fault('target.full', weight=2, only=lambda cell: cell.queue_type == 'classic')
 def target_full(x):
     """The consumer's queue refuses what comes; all of it has to arrive later. (One of the quorum kind takes what is read at once.)"""
@@ -123,16 +142,33 @@ def target_full(x):
         retry(lambda: x.cell.rabbit.erlang(f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), ok.'))
 
 
+@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_type == 'quorum')
+def target_leaderless(x):
+    """One of the consumer's queues, of the quorum kind, has lost its majority: what goes there has to wait, the rest goes on."""
+    x.begin(f'queue {SIDE_QUEUE} confirms nothing')
+    stall_s = x.rng.uniform(32, 40) if not x.arena.short and x.rng.random() < 0.25 else x.rng.uniform(2, 8)  # given back after 30 s
+    try:
+        until = time.monotonic() + stall_s
+        retry(lambda: setattr(x, 'detail', f'queue {SIDE_QUEUE} has no leader: '
+                              + x.cell.rabbit.stall(x.cell.vhost, SIDE_QUEUE, x.rng)))
+        stalled_us = int(time.time() * 1e6)
+        wait_until(lambda: x.arena.state(x.cell.name)['newest_delivered_attempt_us'] > stalled_us, OTHERS_GO_ON_S,
+                   f'messages to {OUT_QUEUE} while {SIDE_QUEUE} has no leader', 0.1)
+        time.sleep(max(0, until - time.monotonic()))
+    finally:
+        retry(lambda: x.cell.rabbit.unstall(x.cell.vhost, SIDE_QUEUE))
+
+
 @fault('exchange.deleted', weight=2)
 def exchange_deleted(x):
-    """One that messages go to; its owner makes it again, with its binding."""
+    """One that messages go to; its owner makes it again, with its bindings."""
     x.begin(f'exchange {SECOND} deleted')
     on_channel(x, lambda channel: channel.exchange_delete(SECOND))
     x.wait(0.2, 3)
 
     def again(channel):
         channel.exchange_declare(SECOND, 'topic', durable=True)
-        channel.queue_bind(OUT_QUEUE, SECOND, '#')
+        bind_targets(channel, SECOND)
     on_channel(x, again)
 
 

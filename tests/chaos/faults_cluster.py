@@ -4,6 +4,7 @@ import signal
 
 from arena import OUT_QUEUE
 from faults import fault
+from faults_broker import EXIT, retry
 
 INTAKE = 'postdate.intake'
 
@@ -12,13 +13,17 @@ def pick_node(x):
     return x.rng.randrange(len(x.arena.cluster.nodes))
 
 
-def pick_cell(x):
-    return x.rng.choice([c for c in x.arena.cells.values() if c.on_cluster])
+def has_exit(cell):
+    return cell.on_cluster and cell.transport != 'timer'
+
+
+def pick_cell(x, queue):
+    return x.rng.choice([c for c in x.arena.cells.values() if c.on_cluster and (queue != EXIT or has_exit(c))])
 
 
 def leader_of(x, queue):
     """Its number; any node if the queue has no leader right now."""
-    node = x.arena.cluster.leader(pick_cell(x).vhost, queue)
+    node = x.arena.cluster.leader(pick_cell(x, queue).vhost, queue)
     return pick_node(x) if node is None else node
 
 
@@ -56,6 +61,32 @@ def intake_leader_killed(x):
     node = leader_of(x, INTAKE)
     x.begin(f'node {node}, which leads an intake queue, kill -9')
     away(x, node, x.arena.cluster.kill)
+
+
+@fault('cluster.exit_leader_killed', scope='cluster', weight=2, only=has_exit)
+def exit_leader_killed(x):
+    """While messages come out of RabbitMQ's waiting room."""
+    for cell in x.arena.cells.values():
+        if has_exit(cell):
+            cell.fall_due(300, 2, 8)
+    x.wait(2, 4)
+    node = leader_of(x, EXIT)
+    x.begin(f'node {node}, which leads an exit queue, kill -9')
+    away(x, node, x.arena.cluster.kill)
+
+
+@fault('cluster.exit_leader_moved', weight=3, only=has_exit)
+def exit_leader_moved(x):
+    """While messages come out of RabbitMQ's waiting room: to each of the others, and where a rebalance has it."""
+    cluster, vhost = x.arena.cluster, x.cell.vhost
+    x.cell.fall_due(300, 2, 6)
+    x.wait(2, 3)
+    nodes = x.rng.sample(range(len(cluster.nodes)), len(cluster.nodes))
+    x.begin(f'leader of {EXIT} moved to nodes {", ".join(map(str, nodes))}, rebalanced')
+    for node in nodes:
+        retry(lambda n=node: cluster.lead(vhost, EXIT, n))
+        x.wait(0.1, 1)
+    retry(lambda: cluster.rebalance(vhost, EXIT))
 
 
 @fault('cluster.rolling_restart', scope='cluster', weight=2)

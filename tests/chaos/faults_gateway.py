@@ -6,10 +6,12 @@ import signal
 import threading
 import time
 
+from arena import GRACE
 from faults import NotPossible, fault
 from servers import ROOT, wait_until
 
 LEASE_S = 10  # of an instance: sql/instance.h
+GRACE_S = float(GRACE.rstrip('s'))
 RARE = ('park', 'park_confirm', 'control_read', 'reply', 'control_ack')  # the workload's messages do not come by there
 POINTS = os.path.join(ROOT, 'tests', 'shim', 'points.txt')
 
@@ -78,6 +80,41 @@ def gateway_pause(x):
         x.wait(LEASE_S + 1, LEASE_S + 3)
     finally:
         g.crash(signal.SIGCONT)
+
+
+@fault('gateway.pause_full', weight=1, only=lambda cell: cell.transport != 'timer' and len(cell.gateways) > 1)
+def gateway_pause_full(x):
+    """Stopped with hundreds in its memory that RabbitMQ had waited with, for longer than grace, or until RabbitMQ has given them to
+    another one. Whoever publishes them looks up first."""
+    number, g = x.pick()
+    count = x.rng.choice([1000, 2000, 4000])
+    wait_running(g)
+    last_s = x.cell.fall_due(count, 5, 6)
+    time.sleep(max(0, last_s - 1 + x.rng.uniform(-0.2, 0.4) - time.time()))  # they come out half a second ahead
+    x.begin(f'gateway {number} stopped while {count} fall due')
+    g.crash(signal.SIGSTOP)
+    try:
+        ends = time.monotonic() + x.rng.choice([x.rng.uniform(GRACE_S + 1, 6), x.rng.uniform(11, 15)])
+        x.wait(1.5, 1.6)  # the others have delivered theirs
+        x.detail += f', with {x.cell.taken()} in its memory'
+        time.sleep(max(0, ends - time.monotonic()))
+    finally:
+        g.crash(signal.SIGCONT)
+
+
+@fault('gateway.all_gone', weight=1)
+def gateway_all_gone(x):
+    """Nobody is there to deliver; what fell due meanwhile comes late, and once."""
+    number = x.rng.choice([signal.SIGKILL, signal.SIGTERM])
+    gone_s = x.rng.uniform(3, 8) if x.arena.short else 60
+    x.cell.fall_due(500, 2, 2 + gone_s)
+    time.sleep(x.rng.uniform(1, 2.5))
+    x.begin(f'all gateways gone ({number.name}) for {gone_s:.1f} s')
+    try:
+        x.cell.halt_gateways(number)
+        time.sleep(gone_s)
+    finally:
+        x.cell.start_gateways()
 
 
 @fault('gateway.pause_short', weight=3)

@@ -43,6 +43,26 @@ def postgres_restart(x):
     x.arena.postgres.primary.start()
 
 
+@fault('postgres.away', scope='server', weight=1)
+def postgres_away(x):
+    """For longer than grace: what RabbitMQ waits with goes on being delivered."""
+    away_s = x.rng.uniform(4, 8) if x.arena.short else x.rng.uniform(6, 20)
+    cells = [c for c in x.arena.cells.values() if c.transport != 'timer']
+    for cell in cells:
+        cell.fall_due(50 * int(away_s), 5, 5 + away_s)
+    time.sleep(4)  # all are handed over
+    x.begin(f'fast stop, away for {away_s:.1f} s')
+    x.arena.postgres.primary.end(signal.SIGINT)
+    try:
+        time.sleep(1)
+        before = {c.name: x.arena.state(c.name)['delivered'] for c in cells}
+        time.sleep(away_s)
+        came = [f'{c.name} {x.arena.state(c.name)["delivered"] - before[c.name]}' for c in cells]
+        x.detail += f', delivered meanwhile: {", ".join(came) or "-"}'
+    finally:
+        x.arena.postgres.primary.start()
+
+
 @fault('postgres.failover', scope='server', weight=2)
 def postgres_failover(x):
     """A standby that every commit waits for is promoted when the primary dies; the gateways' URL names both."""

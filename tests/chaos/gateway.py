@@ -41,6 +41,12 @@ class Gateway:
             if self.process is not None and self.process.poll() is None:
                 self.process.send_signal(number)
 
+    def halt(self, number=signal.SIGKILL):
+        """It ends, and stays away until start()."""
+        with self.changed:
+            self.wanted = False
+        self.crash(number)
+
     def stand_still(self, pause):
         """As its machine would: stopped while pause() lasts, and no clock of its machine counts that time."""
         with self.changed:

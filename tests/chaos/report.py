@@ -6,7 +6,7 @@ LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delive
           'redelivered': 'redelivered by RabbitMQ', 'excused': 'not owed (later asked away)'}
 NUMBERS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'delivered', 'redelivered', 'cancelled', 'replaced',
            'rescheduled', 'excused')
-CELL_COLUMNS = ('accepted', 'unknown', 'delivered', 'cancelled', 'lost', 'early')
+CELL_COLUMNS = {'accepted': 10, 'unknown': 9, 'delivered': 10, 'cancelled': 10, 'lost': 6, 'early': 6, 'duplicated': 8}
 
 
 def label(name):
@@ -35,9 +35,13 @@ def rows_of_lateness(verdict):
 
 
 def rows_of_cells(verdict):
-    yield f'{"cell":<12}' + ''.join(f'{c:>10}' for c in CELL_COLUMNS) + f'{"doubled":>8}'
+    """The last column: one of so many was doubled."""
+    heads = {'duplicated': 'doubled'}
+    yield f'{"cell":<14}' + ''.join(f'{heads.get(c, c):>{width}}' for c, width in CELL_COLUMNS.items()) + f'{"1 in":>7}'
     for name, counts in verdict['cells'].items():
-        yield f'{name[:11]:<12}' + ''.join(f'{counts[c]:>10,}' for c in CELL_COLUMNS) + f'{counts["duplicated"]:>8,}'
+        doubled = counts['duplicated']
+        yield (f'{name[:13]:<14}' + ''.join(f'{counts[c]:>{width},}' for c, width in CELL_COLUMNS.items())
+               + (f'{round(counts["delivered"] / doubled):>7,}' if doubled else f'{"-":>7}'))
 
 
 def rows_of_kinds(verdict):

@@ -307,6 +307,22 @@ class Rabbit:
         self.erlang(f'rabbit_auth_backend_internal:set_permissions(<<"{user}">>, <<"{vhost}">>, <<"{pattern}">>, '
                     f'<<"{pattern}">>, <<"{pattern}">>, <<"chaos">>).')
 
+    # --- quorum queues
+    @staticmethod
+    def found(vhost, queue):
+        """Erlang that knows it as Q, and the name of its processes, one on each node, as Name."""
+        return (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)), '
+                '{Name, _} = amqqueue:get_pid(Q), ')
+
+    def stall(self, vhost, queue, _rng):
+        """It takes nothing and answers nobody; what was done about it, in words."""
+        self.erlang(self.found(vhost, queue) + 'sys:suspend(Name).')
+        return 'its process is suspended'
+
+    def unstall(self, vhost, queue):
+        """It goes on; it may have done so by itself, after a restart of RabbitMQ."""
+        self.erlang(self.found(vhost, queue) + 'sys:resume(Name).')
+
     def wipe(self):
         """Its disk is gone. It must not run."""
         home = os.path.realpath(os.path.join(self.directory, 'home')) if os.path.islink(
