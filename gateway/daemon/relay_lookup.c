@@ -174,6 +174,15 @@ static int64_t look_up(struct lookup *k, struct err *e)
     return k->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
+/* Its queue is gone: that is declared again, and asked again. */
+static void on_lost_ping(struct lookup *k)
+{
+    struct gateway *g = k->gateway;
+    memset(k->last_hop, 0, sizeof k->last_hop);
+    atomic_fetch_add(&g->waiting_room, 1);
+    wake_ring(&g->handover.wake);
+}
+
 /* A connection that has published is not read from during an alarm, so nothing is asked of it then. It is not
  * the relay's, which goes on acknowledging. 0: it may be used. */
 static int open_broker(struct lookup *k, struct err *e)
@@ -190,6 +199,8 @@ static int open_broker(struct lookup *k, struct err *e)
         arena_reset(&k->arena);
         if (broker_next_event(k->broker, &k->arena, 0, 0, &ev, e) != 0)
             return -1;
+        if (ev.kind == BROKER_EVENT_RETURN)
+            on_lost_ping(k);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
             k->blocked = ev.kind == BROKER_EVENT_BLOCKED;
     } while (ev.kind != BROKER_EVENT_NONE);
@@ -221,7 +232,7 @@ static bool send_ping(struct lookup *k, int number, int64_t now_ms)
                           &properties);
     bool sent = open_broker(k, &e) == 0 &&
                 broker_publish(k->broker, bytes_of("", 0), bytes_of_str(queue), buf_bytes(&properties),
-                               bytes_of("", 0), false, &tag, &e) == 0 &&
+                               bytes_of("", 0), true, &tag, &e) == 0 &&
                 broker_flush(k->broker, &e) == 0;
     if (!sent)
         check_broker(k, &e);

@@ -29,12 +29,14 @@ GRACE = '2s'
 NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
                          'newest_delivered_attempt_us'), 0)
 
-# name: (transport, gateways, the consumer's queues)
+# name: (transport, gateways, the consumer's queues); those of BROKER_DELIVERS: RabbitMQ does the last hop
+BROKER_DELIVERS = ('ttl-broker',)
 CELLS = {
     'timer': ('timer', 3, 'quorum'),
     'ttl': ('ttl', 2, 'classic'),
     'plugin': ('plugin', 2, 'quorum'),
     'plugin-alone': ('plugin', 1, 'classic'),
+    'ttl-broker': ('ttl', 2, 'quorum'),
     'cluster-timer': ('timer', 3, 'quorum'),
     'cluster-ttl': ('ttl', 2, 'quorum'),
 }
@@ -50,6 +52,7 @@ class Cell:
     def __init__(self, arena, name, seed, rate):
         self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
         self.transport, count, self.queue_type = CELLS[name]
+        self.last_hop = 'broker' if name in BROKER_DELIVERS else 'gateway'
         self.on_cluster = name.startswith('cluster-')
         self.rabbit = arena.cluster if self.on_cluster else arena.rabbit
         self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
@@ -86,7 +89,8 @@ class Cell:
                                      f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
             'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
             'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
-            'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
+            'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_LAST_HOP': self.last_hop,
+            'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
             'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000',
         }
         return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,

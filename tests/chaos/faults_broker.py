@@ -10,7 +10,7 @@ from servers import wait_until
 
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
 DELAYED = 'postdate.delayed'
-EXIT = 'postdate.exit'
+EXIT, BROKER_EXIT = 'postdate.exit', 'postdate.exit.broker'
 OTHERS_GO_ON_S = 60  # other faults may strike meanwhile
 
 
@@ -92,6 +92,10 @@ def on_channel(x, act):
     retry(run)
 
 
+def gateway_relays(cell):
+    return cell.transport != 'timer' and cell.last_hop == 'gateway'
+
+
 @fault('queue.deleted', weight=2, only=lambda cell: cell.transport != 'timer')
 def queue_deleted(x):
     """One in which messages wait for their due time; what it held has to come another way."""
@@ -107,11 +111,12 @@ def queue_deleted(x):
 @fault('queue.exit_deleted', weight=2, only=lambda cell: cell.transport != 'timer')
 def exit_queue_deleted(x):
     """What had come out and was not delivered is lost, and rescued; until the queue is there again nothing comes out."""
-    x.begin(f'queue {EXIT} deleted, with all that had come out')
-    on_channel(x, lambda channel: channel.queue_delete(EXIT))
+    name = EXIT if x.cell.last_hop == 'gateway' else x.rng.choice([BROKER_EXIT, BROKER_EXIT, EXIT])
+    x.begin(f'queue {name} deleted, with all that had come out')
+    on_channel(x, lambda channel: channel.queue_delete(name))
 
 
-@fault('queue.exit_purged', weight=2, only=lambda cell: cell.transport != 'timer')
+@fault('queue.exit_purged', weight=2, only=gateway_relays)
 def exit_queue_purged(x):
     """With no gateway there, so that all that comes out is in it. All of it is rescued after grace."""
     until_s = x.cell.fall_due(300, 5, 7)
@@ -142,7 +147,8 @@ def target_full(x):
         retry(lambda: x.cell.rabbit.erlang(f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), ok.'))
 
 
-@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_type == 'quorum')
+# Where RabbitMQ itself delivers, it tries such targets again every three minutes, which tests/live/test_last_hop.py looks at.
+@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_type == 'quorum' and cell.last_hop == 'gateway')
 def target_leaderless(x):
     """One of the consumer's queues, of the quorum kind, has lost its majority: what goes there has to wait, the rest goes on."""
     x.begin(f'queue {SIDE_QUEUE} confirms nothing')

@@ -82,7 +82,8 @@ def gateway_pause(x):
         g.crash(signal.SIGCONT)
 
 
-@fault('gateway.pause_full', weight=1, only=lambda cell: cell.transport != 'timer' and len(cell.gateways) > 1)
+@fault('gateway.pause_full', weight=1,
+       only=lambda cell: cell.transport != 'timer' and cell.last_hop == 'gateway' and len(cell.gateways) > 1)
 def gateway_pause_full(x):
     """Stopped with hundreds in its memory that RabbitMQ had waited with, for longer than grace, or until RabbitMQ has given them to
     another one. Whoever publishes them looks up first."""

@@ -76,5 +76,7 @@ def text_of(verdict):
     if findings:
         parts.append(findings)
     broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
-    parts.append([f'verdict: BROKEN: {broken}' if broken else 'verdict: kept'])
+    lost = verdict['tolerated_losses']
+    aside = f' ({lost:,} lost where RabbitMQ does the last hop)' if lost else ''
+    parts.append([(f'verdict: BROKEN: {broken}' if broken else 'verdict: kept') + aside])
     return '\n\n'.join('\n'.join(part) for part in parts)

@@ -84,6 +84,15 @@ class Ledger(unittest.TestCase):
         self.assertIn(b'lost: c1-h1-1: accepted at', done.stdout)
         self.assertTrue(max(len(x) for x in done.stdout.splitlines()) <= 80, done.stdout)
 
+    def test_where_rabbitmq_delivers_a_loss_is_counted_and_its_exchange_is_seen(self):
+        self.accept(0)
+        self.accept(1)
+        self.deliver(1, exchange='postdate.last')
+        verdict = ledger.judge(self.directory, ['c1', 'other'])
+        self.assertEqual((verdict['total']['lost'], verdict['tolerated_losses'], verdict['broken']), (1, 1, {}))
+        self.assertTrue(ledger.text_of(verdict).endswith('verdict: kept (1 lost where RabbitMQ does the last hop)'))
+        self.assertEqual(ledger.judge(self.directory, ['other'])['broken'], {'lost': 1, 'mangled': 1})
+
     def test_an_empty_ledger_proves_nothing(self):
         self.assertEqual(self.judge()['broken'], {'nothing_accepted': 1})
 
