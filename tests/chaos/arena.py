@@ -166,8 +166,9 @@ class Cell:
     def taken(self):
         """How many of what came out of RabbitMQ's waiting room the gateways have taken and not acknowledged; '?' if nobody can say."""
         try:
-            return self.rabbit.erlang(self.rabbit.found(self.vhost, 'postdate.exit')
-                                      + 'proplists:get_value(messages_unacknowledged, rabbit_amqqueue:info(Q, [messages_unacknowledged])).')
+            # What it tells as messages_unacknowledged is seconds old.
+            return self.rabbit.erlang(self.rabbit.found(self.vhost, 'postdate.exit') + '{ok, {_, N}, _} = ra:local_query('
+                                      '{Name, node()}, fun rabbit_fifo:query_messages_checked_out/1), N.')
         except RuntimeError:
             return '?'
 

@@ -87,11 +87,16 @@ def gateway_pause(x):
 def gateway_pause_full(x):
     """Stopped with hundreds in its memory that RabbitMQ had waited with, for longer than grace, or until RabbitMQ has given them to
     another one. Whoever publishes them looks up first."""
-    number, g = x.pick()
-    count = x.rng.choice([1000, 2000, 4000])
-    wait_running(g)
+    count, gateways = x.rng.choice([1000, 2000, 4000]), x.cell.gateways
+    for g in gateways:
+        wait_running(g)
     last_s = x.cell.fall_due(count, 5, 6)
+    time.sleep(max(0, last_s - 1.7 - time.time()))
+    before = [g.relayed() for g in gateways]
     time.sleep(max(0, last_s - 1 + x.rng.uniform(-0.2, 0.4) - time.time()))  # they come out half a second ahead
+    got = [g.relayed() - n for g, n in zip(gateways, before)]
+    number = got.index(max(got))  # RabbitMQ fills one of them first
+    g = gateways[number]
     x.begin(f'gateway {number} stopped while {count} fall due')
     g.crash(signal.SIGSTOP)
     try:

@@ -1,10 +1,12 @@
 """One supervised postdated of a chaos run: restarted when it ends, as systemd would, and watched for its size."""
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
+import urllib.request
 
 from servers import DIE, ROOT, MovedClocks
 
@@ -96,6 +98,15 @@ class Gateway:
             return 'had to be killed'
         finally:
             self.clocks.close()
+
+    def relayed(self):
+        """How many messages it has taken from the exit queue since it started; 0 if it does not say."""
+        try:
+            with urllib.request.urlopen(f'http://{self.http}/metrics', timeout=0.5) as answer:
+                found = re.search(rb'^postdate_messages_relayed_total (\d+)', answer.read(), re.M)
+        except OSError:
+            return 0
+        return int(found[1]) if found else 0
 
     # --- inside
     def _launch(self):
