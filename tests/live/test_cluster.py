@@ -2,10 +2,13 @@
 
 The promises are made for every transport, by a class for each; the short form has all of them with the timer."""
 import itertools
+import re
 import time
 
 import cluster_kit
 import harness
+import pika
+from handover_kit import EXIT, RUNGS, handover
 from harness import LiveTest, wait_until
 
 TARGET, INTAKE = 'q', 'postdate.intake'
@@ -174,6 +177,44 @@ class ClusterTtl(Promises, LiveTest):
     who_waits = 'ttl'
     only_full = ('test_gateways_on_different_nodes', 'test_leaders_move', 'test_a_minority_is_cut_off', 'test_rolling_restart',
                  'test_a_node_is_lost_with_all_leaders_and_comes_back')
+
+    def test_what_is_lost_with_a_node_that_stays_away_is_rescued(self):
+        """RabbitMQ goes on counting the consumers that came by that node, until it is back."""
+        count = 200
+        for _ in range(self.gateways):
+            self.p.gateway(wait=False, **handover('ttl', grace='2s', min_ahead='1s'))
+        for g in self.p.gateways:
+            g.wait_ready(60)
+        inbox = self.p.load('consume', '--queue', TARGET, '--quorum', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
+                            '--timeout-s', 120, '--idle-s', 1, '--retry').wait_consuming()
+        ports = [re.findall(r'relay: .*RabbitMQ at 127\.0\.0\.1:(\d+)', g.log())[-1] for g in self.p.gateways]
+        victim = self.cluster.ports.index(int(ports[0]))
+        first_ms = harness.now_ms() + 20_000
+        self.p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', count).result()
+        wait_until(lambda: self.p.counts() == {'handed': count}, 15, 'all to wait')
+        channel = cluster_kit.Link(servers, self.p.vhost, victim).open()
+        lost = 0
+        for rung in RUNGS:
+            try:
+                lost += channel.queue_purge(rung).method.message_count
+            except pika.exceptions.ChannelClosedByBroker:  # a level that this window does not need
+                channel = channel.connection.channel()
+        channel.connection.close()
+        self.cluster.kill(victim)
+        try:
+            wait_until(lambda: self.p.counts() == {'delivered': count}, 60, f'{lost} to be rescued')
+        except AssertionError as e:
+            counted = cluster_kit.Link(servers, self.p.vhost, 1 if victim == 0 else 0).open().queue_declare(EXIT, passive=True).method.consumer_count
+            noted = self.p.value('select sum(relay_consumers) from postdate.instance')
+            raise AssertionError(f'{e}: RabbitMQ counts {counted} consumers of {EXIT}, the gateways have noted {noted}; '
+                                 f'{self.p.counts()}') from None
+        finally:
+            self.cluster.start(victim)
+        print(f'note cluster: {lost} of {count} rescued {harness.now_ms() - first_ms - 1000} ms after they were due, while a node was away',
+              flush=True)
+        self.assertGreater(lost, count / 2)
+        r = inbox.result()
+        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
 
 
 @harness.not_san
