@@ -216,8 +216,8 @@ static int add_consumer(struct reader *r, struct err *e)
     char tag[64];
     uint16_t prefetch = prefetches[r->consumers];
     snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers);
-    int rc = r->consumers == 0 ? broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e)
-                               : broker_consume_more(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e);
+    int rc = r->high == 0 ? broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e)
+                          : broker_consume_more(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e);
     if (rc != 0)
         return -1;
     r->consumers++;
@@ -236,15 +236,33 @@ static int cancel_consumers(struct reader *r, struct err *e)
     }
     if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
         return -1;
+    r->receipts = RECEIPTS_UNKNOWN;
+    r->prefetch_sum = 0;
     atomic_store(&r->relay->consumers, 0);
     return 0;
+}
+
+/* A gateway without a database delivers all the same, but only for a while where others have it, which their
+ * pings tell: what it delivers and cannot write down is rescued by them in the end. What it took stays. */
+static int step_aside(struct reader *r, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->relay->noted_ms);
+    bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
+    if (aside == r->aside || r->draining)
+        return 0;
+    r->aside = aside;
+    if (!aside)
+        return add_consumer(r, e);
+    log_warning("without a database for %d s, while other gateways have it: nothing more is taken from %s",
+                RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
+    return cancel_consumers(r, e);
 }
 
 static int adapt(struct reader *r, struct err *e)
 {
     size_t settling, count = relay_book_count(&r->relay->book, &settling);
     size_t bytes = atomic_load(&r->relay->budget.bytes), held = atomic_load(&r->relay->budget.count);
-    if (r->draining || r->consumers == CONSUMERS_MAX)
+    if (r->draining || r->aside || r->consumers == CONSUMERS_MAX)
         return 0;
     bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
     return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
@@ -265,7 +283,7 @@ static int connect(struct reader *r, struct err *e)
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
     r->receipts = RECEIPTS_UNKNOWN;
-    r->failed = false;
+    r->failed = r->aside = false;
     r->low_ms = clock_monotonic_ms();
     relay_book_connected(&r->relay->book);
     r->broker = relay_open_broker(r, e);
@@ -274,6 +292,8 @@ static int connect(struct reader *r, struct err *e)
     if (add_consumer(r, e) != 0)
         return -1;
     atomic_store(&r->relay->heard_ms, clock_boottime_ms());
+    if (atomic_load(&r->relay->noted_ms) == 0)
+        atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
     watch_succeeded(&g->rabbitmq);
     if (r->said_refused)
         log_info("what waits in RabbitMQ is taken from there again");
@@ -294,7 +314,7 @@ static int run_connected(struct reader *r, struct err *e)
                 return -1;
         }
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 ||
-            adapt(r, e) != 0)
+            step_aside(r, e) != 0 || adapt(r, e) != 0)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
@@ -310,6 +330,9 @@ static void disconnect(struct reader *r, bool politely)
     else
         broker_drop(r->broker);
     r->broker = NULL;
+    if (!politely)
+        atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
+    r->consumers = 0;
     atomic_store(&r->relay->consumers, 0);
 }
 

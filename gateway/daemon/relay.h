@@ -19,7 +19,8 @@
 #include <stdint.h>
 
 #define RELAY_PING_QUEUE_HEADER                                                                              \
-    "x-postdate-ping-queue"                 /* by which exit queue of RabbitMQ's last hop it goes */
+    "x-postdate-ping-queue"  /* by which exit queue of RabbitMQ's last hop it goes */
+#define RELAY_ASIDE_MS 15000 /* so long a gateway without a database goes on where others have it */
 #define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of content that waits for its millisecond or its confirm */
 
 /* What relay, look-up, publishers and settler share. */
@@ -27,7 +28,10 @@ struct relay {
     struct relay_book book;
     struct held_budget budget; /* of relayed messages */
     struct wake wake, lookup_wake;
-    atomic_int consumers;         /* of this gateway */
+    atomic_int consumers; /* of this gateway */
+    atomic_int
+        lost_consumers; /* of connections that it lost: RabbitMQ may go on counting those of a dead node */
+    atomic_int_fast64_t noted_ms; /* monotonic: when this gateway last told the database what it took */
     atomic_int_fast64_t heard_ms; /* boottime: when this gateway read last what RabbitMQ had to say */
     atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
     atomic_int

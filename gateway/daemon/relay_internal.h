@@ -28,7 +28,9 @@ struct reader { /* the relay thread's own */
     bool said_foreign, said_refused;
     enum receipts receipts;
     struct last_hop_ways ways;
-    bool failed; /* it can't go on with this connection */
+    bool aside;            /* nothing is taken: others are there who have the database */
+    int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
+    bool failed;           /* it can't go on with this connection */
 };
 
 /* relay.c */

@@ -26,6 +26,7 @@
 #define AGAIN_MS 1000 /* somebody has it locked, or has not written down yet that RabbitMQ holds it */
 #define NOTE_MS 1000
 #define LOCK_TIMEOUT_MS 100
+#define SURPLUS_MS (4 * RELAY_ASIDE_MS)
 #define STUCK_MS 30000
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
@@ -52,6 +53,7 @@ struct lookup {
     int64_t ping_ms;      /* this one came, … */
     int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
     bool contentless;     /* the rows of this claim */
+    int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck;
 };
@@ -253,6 +255,23 @@ static int count_consumers(struct lookup *k)
     return -1;
 }
 
+/* Are all consumers those that gateways have noted? Others may be of a gateway that has lost its database and
+ * delivers all the same. But RabbitMQ also goes on counting those that came by a node which has died, until
+ * that is back. A gateway notes those that it lost itself. Of the others it is assumed after a while that
+ * they are dead: a gateway without a database has stopped taking messages by then (relay.c). */
+static bool are_all_known(struct lookup *k, int noted)
+{
+    int counted = count_consumers(k);
+    int64_t clock_ms = clock_monotonic_ms();
+    if (counted >= 0 && counted < noted)
+        atomic_store(&k->gateway->relay.lost_consumers, 0);
+    if (counted <= noted)
+        k->surplus_ms = 0;
+    else if (k->surplus_ms == 0)
+        k->surplus_ms = clock_ms;
+    return counted == noted || (k->surplus_ms && clock_ms - k->surplus_ms > SURPLUS_MS);
+}
+
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
  * use does not come back, messages that their targets refuse hold up all others there: what comes out from
  * now on goes through the other queue, unless that stands still, too. */
@@ -359,13 +378,14 @@ static int note(struct lookup *k, struct err *e)
     const struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
         .ping_ms = atomic_load(&r->ping_ms),
-        .consumers = atomic_load(&r->consumers),
+        .consumers = atomic_load(&r->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
     if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0 || relay_marks(k->pg, &m, e) != 0 ||
         watch_last_hop(k, &m, now_ms, e) != 0)
         return -1;
+    atomic_store(&r->noted_ms, clock_ms);
     if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
-        count_consumers(k) == m.consumers) {
+        are_all_known(k, m.consumers)) {
         atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);
         atomic_store(&r->rescue_known_ms, clock_ms);
         k->ping_seen_ms = 0;

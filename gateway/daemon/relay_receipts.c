@@ -69,6 +69,7 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
         note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
     else
         note_ping(&r->relay->ping_ms, sent_ms);
+    r->ping_heard_ms = clock_monotonic_ms();
     return true;
 }
 
@@ -92,7 +93,7 @@ int relay_open_receipts(struct reader *r, struct err *e)
 {
     int queue = atomic_load(&r->relay->last_hop_queue);
     bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
-    if (known || queue < 0 || r->draining)
+    if (known || queue < 0 || r->draining || r->aside)
         return 0;
     int found = find_receipts(r, queue > 0, e);
     if (found < 0 ||

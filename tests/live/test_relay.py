@@ -189,6 +189,33 @@ class Away(Relay, OwnServers):
 class TtlGateways(Gateways, LiveTest):
     transport = 'ttl'
 
+    @harness.only_full
+    def test_one_without_a_database_leaves_what_comes_to_those_that_have_one(self):
+        p = self.place()
+        p.stack.psql('create role cut_off login in role postdate')
+        self.addCleanup(p.stack.psql, 'drop role cut_off')
+        p.gateway(**handover(self.transport, grace='3s'))
+        url = p.env()['POSTDATE_POSTGRES_URL'].replace('user=postdate', 'user=cut_off')
+        alone = p.gateway(**handover(self.transport, grace='3s'), POSTDATE_POSTGRES_URL=url)
+        inbox = self.expect(p, 5000, timeout_s=120)
+        first_ms = now_ms() + 6000
+        p.load('publish', '--routing-key', 'k', '--count', 5000, '--due-at-ms', first_ms, '--due-rate', 100).result()
+        wait_until(lambda: now_ms() > first_ms, 20, 'the first to be due')
+        p.stack.psql('alter role cut_off nologin')
+        p.stack.psql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'cut_off'")
+        cut_ms = now_ms()
+        alone.wait_log('while other gateways have it: nothing more is taken', 40)
+        self.assertGreater(now_ms() - cut_ms, 14_000)
+        r = self.all_there(inbox, 'one of two has no database')
+        self.assertLess(r['duplicates'], 100 * 25)
+        self.assertLess(r['max_ms'], 10_000 * harness.SLOWNESS)
+        self.wait_delivered(p, 5000)
+        p.stack.psql('alter role cut_off login')
+        sent = self.publish_many(p, 'after', [3000] * 10)
+        again = p.consumer('after', bind='after')
+        again.wait(len(sent), 20)
+        alone.term()
+
     def test_what_comes_out_much_too_early_waits(self):
         """As under a policy that shortens the waiting: the gateways hold it from then on."""
         p = self.place()
