@@ -24,9 +24,10 @@ struct relay {
     struct relay_book book;
     struct held_budget budget; /* of relayed messages */
     struct wake wake, lookup_wake;
-    atomic_int consumers;         /* of this gateway */
-    atomic_int_fast64_t heard_ms; /* boottime: when this gateway read last what RabbitMQ had to say */
-    atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
+    atomic_int consumers;            /* of this gateway */
+    atomic_int_fast64_t heard_ms;    /* boottime: when this gateway read last what RabbitMQ had to say */
+    atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
+    atomic_int_fast64_t ping_ms;     /* when the latest ping that came was sent; database time; 0: none */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; monotonic */
 };
