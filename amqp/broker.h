@@ -54,10 +54,14 @@ int broker_fd(const struct broker *b);              /* for poll(2) */
 const char *broker_address(const struct broker *b); /* "host:port" */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
 bool broker_has_pending(struct broker *b);
+/* True when something has come that was not read yet, be it the end. BROKER_EVENT_NONE does not tell: it
+ * comes after heartbeats, too. */
+bool broker_has_unread(struct broker *b);
 
 /* From the server's properties; "" where it does not say. Valid until close. */
 const char *broker_cluster_name(const struct broker *b);
 const char *broker_version(const struct broker *b);
+int broker_heartbeat_s(const struct broker *b); /* what both agreed on; 0: none */
 
 /* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
  * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */

@@ -233,3 +233,8 @@ const char *broker_version(const struct broker *b)
 {
     return b->version;
 }
+
+int broker_heartbeat_s(const struct broker *b)
+{
+    return b->heartbeat_s;
+}

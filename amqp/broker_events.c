@@ -4,6 +4,7 @@
  * there are heartbeats and a limit. Everything is copied into the caller's arena at once. */
 #include "amqp/broker_internal.h"
 #include "core/clock.h"
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,13 @@ bool broker_has_pending(struct broker *b)
     /* True for a dead connection: the next broker_next_event has something to say, and poll(2) might not
      * return. */
     return broker_begin(b, NULL) || b->deferred != BROKER_EVENT_NONE || broker_frame_waits(b);
+}
+
+bool broker_has_unread(struct broker *b)
+{
+    struct pollfd p = {.fd = b->fd, .events = POLLIN};
+
+    return broker_has_pending(b) || poll(&p, 1, 0) != 0;
 }
 
 static int unexpected_frame(struct broker *b, const struct broker_frame *frame, struct err *e)

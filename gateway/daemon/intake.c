@@ -64,11 +64,11 @@ static int connect_both(struct intake *in, struct err *e)
     return -1;
 }
 
-/* What is not acknowledged comes back by itself. At a stop the broker is to have read the last
- * acknowledgements: a socket that is closed with deliveries unread may take them along. */
-static void disconnect_broker(struct intake *in)
+/* What is not acknowledged comes back by itself. Politely: the broker is to have read the last
+ * acknowledgements, which a socket that is closed with deliveries unread may take along. */
+static void disconnect_broker(struct intake *in, bool politely)
 {
-    if (gateway_stopping(in->gateway, STOP_INTAKE))
+    if (politely)
         broker_close(in->broker);
     else
         broker_drop(in->broker);
@@ -110,22 +110,23 @@ static int collect(struct intake *in, struct err *e)
     return 0;
 }
 
-/* Acknowledges what is done; sets the rest aside. */
+/* Acknowledges what is done; then sets the rest aside, for which there may be no room. */
 static int acknowledge(struct intake *in, struct err *e)
 {
     size_t done = 0;
     for (size_t i = 0; i < in->count; i++)
         done += in->deliveries[i].verdict == INTAKE_DONE;
+    in->progress = in->progress || done > 0;
     /* "multiple" would acknowledge what was set aside earlier, too. */
     if (done == in->count && in->aside_count == 0 && !in->retrying)
         return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
-    for (size_t i = 0; i < in->count; i++) {
-        const struct intake_delivery *d = &in->deliveries[i];
-        int rc =
-            d->verdict == INTAKE_DONE ? broker_ack(in->broker, d->tag, false, e) : intake_aside_add(in, d, e);
-        if (rc != 0)
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INTAKE_DONE &&
+            broker_ack(in->broker, in->deliveries[i].tag, false, e) != 0)
             return -1;
-    }
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict != INTAKE_DONE && intake_aside_add(in, &in->deliveries[i], e) != 0)
+            return -1;
     return 0;
 }
 
@@ -174,17 +175,18 @@ static void run_connected(struct intake *in, struct err *e)
     }
 }
 
-/* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again. */
+/* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again, and room
+ * may be wanting for long. */
 static void say_end(struct intake *in, const struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
+    bool again = e->kind == ERR_AWAY || e->kind == ERR_BUSY;
     if (e->kind == ERR_NONE)
         return;
     if (e->kind == ERR_AWAY && !strstr(e->text, "inside RabbitMQ")) {
         log_debug("intake: %s", e->text);
-    } else if (e->kind != ERR_AWAY || in->failed_warned_ms == 0 ||
-               now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
-        in->failed_warned_ms = e->kind == ERR_AWAY ? now_ms : in->failed_warned_ms;
+    } else if (!again || in->failed_warned_ms == 0 || now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
+        in->failed_warned_ms = again ? now_ms : in->failed_warned_ms;
         log_warning("intake: %s", e->text);
     }
 }
@@ -204,14 +206,18 @@ void *intake_thread(void *arg)
     in->rules = config_accept_rules(g->config);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!gateway_stopping(g, STOP_INTAKE)) {
+        bool full = false;
         if (connect_both(in, &e) == 0) {
-            attempt = 0;
+            in->progress = false;
             err_clear(&e);
             run_connected(in, &e);
             say_end(in, &e);
+            full = e.kind == ERR_BUSY;
+            if (!full || in->progress) /* else all of it would be read again several times a second */
+                attempt = 0;
         }
         bool stopping = gateway_stopping(g, STOP_INTAKE);
-        disconnect_broker(in);
+        disconnect_broker(in, stopping || full);
         if (!stopping)
             wake_wait(&g->intake_wake, -1, watch_pause_ms(&attempt) * 1000000);
     }

@@ -69,6 +69,7 @@ struct intake {
     bool stamp_refused;                /* the broker does not allow the probe: not asked again */
     bool stamp_said;                   /* what was logged last about time stamps */
     bool retrying;                     /* the batch comes from those set aside */
+    bool progress;                     /* something was acknowledged over this connection */
     int64_t aside_retry_ms;            /* monotonic */
     int64_t park_warned_ms;            /* monotonic */
     int64_t failed_warned_ms;          /* monotonic */

@@ -170,7 +170,7 @@ static bool has_room(struct reader *r)
     return now_ms - r->full_ms > FULL_MS;
 }
 
-/* 1: there is no more for now; 0: there may be; -1. */
+/* 1: there was no more; 0: there may be; -1. */
 static int read_events(struct reader *r, struct err *e)
 {
     struct broker_event ev;
@@ -179,7 +179,7 @@ static int read_events(struct reader *r, struct err *e)
         if (broker_next_event(r->broker, &r->arena, BODY_MAX, 0, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_NONE)
-            return 1;
+            return !broker_has_unread(r->broker);
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
         if (ev.kind == BROKER_EVENT_DELIVERY)
@@ -190,11 +190,12 @@ static int read_events(struct reader *r, struct err *e)
     return 0;
 }
 
-/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats. So
- * a gateway that stood still for longer than one must hear first that it has not lost them. */
+/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
+ * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
+ * not lost them. */
 static bool is_in_touch(const struct relay *r)
 {
-    return clock_boottime_ms() - atomic_load(&r->heard_ms) < HEARTBEAT_S * 1000;
+    return clock_boottime_ms() - atomic_load(&r->heard_ms) < atomic_load(&r->in_touch_ms);
 }
 
 static int read_and_note(struct reader *r, struct err *e)
@@ -291,6 +292,8 @@ static int connect(struct reader *r, struct err *e)
         return -1;
     if (add_consumer(r, e) != 0)
         return -1;
+    int heartbeat_s = broker_heartbeat_s(r->broker);
+    atomic_store(&r->relay->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : HEARTBEAT_S) * 1000);
     atomic_store(&r->relay->heard_ms, clock_boottime_ms());
     if (atomic_load(&r->relay->noted_ms) == 0)
         atomic_store(&r->relay->noted_ms, clock_monotonic_ms());

@@ -28,14 +28,13 @@ struct relay {
     struct relay_book book;
     struct held_budget budget; /* of relayed messages */
     struct wake wake, lookup_wake;
-    atomic_int consumers; /* of this gateway */
-    atomic_int
-        lost_consumers; /* of connections that it lost: RabbitMQ may go on counting those of a dead node */
-    atomic_int_fast64_t noted_ms; /* monotonic: when this gateway last told the database what it took */
-    atomic_int_fast64_t heard_ms; /* boottime: when this gateway read last what RabbitMQ had to say */
-    atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
-    atomic_int
-        last_hop_queue; /* from which RabbitMQ delivers by itself: 1, 2; 0: it never did; -1: unknown */
+    atomic_int consumers;      /* of this gateway */
+    atomic_int lost_consumers; /* of its lost connections: RabbitMQ goes on counting those of a dead node */
+    atomic_int_fast64_t noted_ms;    /* monotonic: when this gateway last told the database what it took */
+    atomic_int_fast64_t heard_ms;    /* boottime: when this gateway read last what RabbitMQ had to say */
+    atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
+    atomic_int_fast64_t ping_ms;     /* when the latest ping that came was sent; database time; 0: none */
+    atomic_int last_hop_queue;       /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
     atomic_int ways_epoch; /* counts how often a delivery exchange was found to be gone (last_hop.h) */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */

@@ -41,8 +41,8 @@ class Lists(LiveTest):
         self.assertEqual(self.walk('&state=scheduled'), [[]])
         self.assertEqual(len(sum(self.walk('&state=delivered'), [])), SETTLED + LEFT)
 
-    def test_a_page_of_what_is_scheduled_does_not_read_what_is_delivered(self):
-        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
+    def read_for_pages(self):
+        """How many rows ten pages took, and whatever others have read that is counted meanwhile."""
         before = int(self.p.value(READ))
         for _ in range(10):  # a plan for any parameters comes after five
             self.assertEqual(len(self.web.get(f'/v1/messages?state=scheduled&page_size={PAGE}').json['messages']), PAGE)
@@ -51,4 +51,12 @@ class Lists(LiveTest):
             self.web.get('/v1/messages?due_after=2099-01-01T00:00:00Z')  # a session that is asked nothing counts after ten seconds only
             return int(self.p.value(READ)) >= before + 10 * PAGE
         wait_until(counted, 20, 'PostgreSQL to count what was read', 0.3)
-        self.assertLess(int(self.p.value(READ)) - before, SETTLED)
+        return int(self.p.value(READ)) - before
+
+    def test_a_page_of_what_is_scheduled_does_not_read_what_is_delivered(self):
+        self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
+        # That update read all rows, and is counted when its session has ended, a little after its psql has. Pages cost the same each time.
+        read = [self.read_for_pages()]
+        while read[-1] >= SETTLED and len(read) < 3:
+            read.append(self.read_for_pages())
+        self.assertLess(read[-1], SETTLED, read)

@@ -155,6 +155,28 @@ class LockedDays(Days):
         http.close()
         self.assertEqual(g.term(), 0)
 
+    def test_what_there_is_no_room_for_comes_again_and_nothing_else_does(self):
+        p = self.place()
+        _, name = self.day(p, -2)
+        self.assertEqual(p.gateway().term(), 0)
+        c = p.client()
+        for _ in range(3):  # the third one is too much; what comes with it is stored
+            c.publish('far', b'x' * 7_000_000, {'x-delay': 2 * 86400 * 1000})
+        for i in range(5):
+            c.publish('near', str(i).encode(), {'x-delay': 3_600_000})
+        wait_until(lambda: c.depth('postdate.intake') == 8, 10, 'all to be in the queue')
+        held = self.lock(p, name, mode='exclusive')
+        began = int(p.value('select last_value from postdate.redelivery'))
+        g = p.gateway()
+        wait_until(lambda: p.value("select count(*) from postdate.message where routing_key = 'near'") == '5', 20, 'the others to be stored')
+        wait_until(lambda: int(p.value('select last_value from postdate.redelivery')) > began + 8, 60, 'what was read to come again and again')
+        self.free(held)
+        wait_until(lambda: p.value(f'select count(*) from postdate.{name}') == '3', 20, 'those of the locked day to be stored')
+        wait_until(lambda: c.depth('postdate.intake') == 0, 5, 'the intake to be empty')
+        self.assertEqual(p.counts(), {'scheduled': 8}, 'some were stored twice')
+        self.assertEqual(len(g.lines_with('no room for more')), 1, g.log())
+        self.assertEqual(g.term(), 0)
+
     def test_a_gateway_starts_and_migrate_runs_while_another_one_is_at_the_partitions(self):
         """Exit 75 after five seconds, and the systemd unit runs migrate at each start."""
         p = self.place()

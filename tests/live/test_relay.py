@@ -5,7 +5,7 @@ import time
 import pika
 
 import harness
-from handover_kit import RUNGS, Checks, OwnServers, handover
+from handover_kit import RUNGS, Checks, OwnServers, handover, relayed
 from harness import LiveTest, now_ms, wait_until
 
 AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
@@ -66,6 +66,37 @@ class Gateways(Relay):
         r = self.all_there(inbox, 'the gateway that had taken them stood still')
         self.assertEqual(r['duplicates'], 0)
         self.assertEqual(p.client().depth('k'), 0)
+
+    def test_one_that_is_paused_for_a_heartbeat_publishes_nothing_twice(self):
+        """RabbitMQ gives what it had taken to another one, once two heartbeats did not come; they may be short ones. Here its relay's
+        connection is closed meanwhile, and those of its publishers are not. So nothing tells it but the time, until it has read
+        that far: heartbeats of RabbitMQ's come first. It wakes up while they fall due."""
+        p = self.place()
+        options = {**handover(self.transport, min_ahead='1s', grace='60s'), 'POSTDATE_DELIVERY_LEAD': '6500ms', 'POSTDATE_AMQP_HEARTBEAT': '3s'}
+        first = p.gateway(**options)
+        inbox = self.expect(p, 1000)
+        due_ms = now_ms() + 15_000
+        p.load('publish', '--routing-key', 'k', '--count', 1000, '--due-at-ms', due_ms, '--due-rate', 500).result()
+        wait_until(lambda: relayed(first) == 1000 and now_ms() > due_ms - 4000, 20, 'the first to have taken them')
+        paused_s = time.monotonic()
+        first.pause()
+        try:
+            wait_until(lambda: time.monotonic() > paused_s + 2.7, 4, 'a heartbeat to be sent to it')
+            self.close_relays(p)
+            p.gateway(**options)
+            wait_until(lambda: 'handed' not in p.counts() and now_ms() > due_ms + 100, 20, 'the other one to have them')
+        finally:
+            first.resume()
+        self.wait_delivered(p, 1000)
+        r = self.all_there(inbox, 'the gateway that had taken them stood still for a heartbeat')
+        self.assertEqual(r['duplicates'], 0)
+        self.assertEqual(p.client().depth('k'), 0)
+
+    def close_relays(self, p):
+        """The connections over which gateways take from the exit queue."""
+        p.stack.rabbitmqctl('eval', '[rabbit_networking:close_connection(C, "a test") || [{pid, C}, {vhost, V}, {client_properties, P}] <- '
+                            f'rabbit_networking:connection_info_all([pid, vhost, client_properties]), V =:= <<"{p.vhost}">>, '
+                            'lists:member({<<"connection_name">>, longstr, <<"postdate relay">>}, P)].')
 
     def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
         p = self.place()
