@@ -24,7 +24,7 @@ class ClusterStack(Stack):
     def __init__(self, main):
         super().__init__(harness.note_stack(main.directory + '-cluster'))
         self.cluster = Cluster(self.directory, os.environ.get('STACK_PLUGINS_DIR', ''))
-        self.env = {'POSTDATE_POSTGRES_URL': main.postgres, 'POSTDATE_AMQP_URL': self.url_of('%2f')}
+        self.env = {'POSTDATE_POSTGRES_URL': main.postgres, 'POSTDATE_AMQP_URL': self.url_of('%2f'), 'STACK_NO_PLUGIN': main.no_plugin}
 
     def url_of(self, vhost, node=None):
         """Of one node, or with the hosts of all."""
