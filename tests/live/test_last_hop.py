@@ -43,6 +43,8 @@ class LastHop(Checks):
 
     def test_cron_alone_feeds_and_settles(self):
         p = self.place()
+        if self.transport == 'plugin':
+            p.stack.need_plugin()
         env = p.env(**self.settings(window='1h'))
         self.assertEqual(p.cli('feed', env=env)[0], 0)  # declares what is published to
         c = p.client()

@@ -129,7 +129,7 @@ class Rounds(Once):
 
     def test_a_policy_that_changes_the_waiting_is_said(self):
         p = self.begin()
-        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', 'all', '.*', '{"dead-letter-routing-key": "elsewhere"}')
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', 'all', '.*', '{"max-length": 3}')
         p.client().publish('k', b'1', {'x-delay': 30 * MINUTE_MS})
         error = self.feed(p, code=75)
         self.assertRegex(error, r"^[^\n]*--once: 1 messages due before \S+ stay in the database, for a policy of RabbitMQ's changes its waiting")
