@@ -46,12 +46,15 @@ int last_hop_declare(struct broker *b, struct err *e)
     static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = LAST_HOP_UNROUTED}};
     static const struct broker_arg ping[] = {{.name = "x-match", .text = "all-with-x"},
                                              {.name = LAST_HOP_PING_HEADER, .present = true}};
+    static const struct broker_arg delivered[] = {{.name = "x-match", .text = "all-with-x"},
+                                                  {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
 
     /* From the end on: nothing that comes out ever finds its next step missing. */
     if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
         broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
         broker_declare_exchange_with(b, LAST_HOP_EXCHANGE, "headers", unrouted, COUNT_OF(unrouted), e) ||
         declare_receipts(b, e) ||
+        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, delivered, COUNT_OF(delivered), e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
         return -1;
     }
@@ -91,9 +94,5 @@ int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *
     }
     memcpy(name, exchange.data, exchange.len);
     name[exchange.len] = '\0';
-    /* In this order: a receipt without a delivery would be a lie. */
-    return broker_bind_exchange_with(b, name, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e) ||
-                   broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e)
-               ? -1
-               : 0;
+    return broker_bind_exchange_with(b, name, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e);
 }

@@ -2,9 +2,9 @@
  *
  * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
  * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
- * to 4.3). What finds no binding of postdate.last, because its delivery exchange is gone, comes to the
- * gateways' own exit queue by an alternate exchange. What finds its delivery exchange, and no queue there, is
- * dropped. */
+ * to 4.3). Of everything that is dead-lettered a copy goes to the receipts. Should these and the delivery
+ * exchange both be gone, it comes to the gateways' own exit queue by an alternate exchange. What finds its
+ * delivery exchange, and no queue there, is dropped. */
 #ifndef POSTDATE_AMQP_LAST_HOP_H
 #define POSTDATE_AMQP_LAST_HOP_H
 
@@ -22,7 +22,7 @@ int last_hop_declare(struct broker *b, struct err *e);
 /* What comes out of the waiting room's end, this exchange, goes to that exit queue (1 or 2), and no longer to
  * the other one. In between it may go to both. */
 int last_hop_bind_exit(struct broker *b, const char *exit, int queue, struct err *e);
-/* What is for this delivery exchange goes there, and to the receipts. ERR_NOT_FOUND: there is no such
+/* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such
  * exchange. */
 int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
 

@@ -24,6 +24,7 @@
 struct policy_finding {
     bool routing_key, length; /* dead-letter-routing-key; max-length, max-length-bytes */
     bool expires;             /* unused queues are deleted */
+    bool overflow;  /* quorum queues drop instead of refusing: policy_probe_overflow says so, not a round */
     int64_t ttl_ms; /* messages expire after so long; 0: not within the time that they were watched */
 };
 

@@ -8,7 +8,7 @@
 
 bool policy_found(const struct policy_finding *f, bool last_hop)
 {
-    return (f->routing_key && last_hop) || f->length || f->expires || f->ttl_ms > 0;
+    return ((f->routing_key || f->overflow) && last_hop) || f->length || f->expires || f->ttl_ms > 0;
 }
 
 static void add(char *out, size_t size, const char *text)
@@ -30,6 +30,8 @@ const char *policy_describe(const struct policy_finding *f, char *out, size_t si
         add(out, size, "messages get another routing key (dead-letter-routing-key)");
     if (f->length)
         add(out, size, "queues take only a few messages (max-length, max-length-bytes)");
+    if (f->overflow)
+        add(out, size, "quorum queues drop what they should refuse (overflow)");
     if (f->expires)
         add(out, size, "queues are deleted (expires)");
     return out;

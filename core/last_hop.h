@@ -2,8 +2,8 @@
  * is to be delivered with, and with two headers by which RabbitMQ finds the way.
  *
  *   the wait is over ── x-postdate-last ─▶ postdate.exit.broker ── dead-lettered ─▶ postdate.last
- *   postdate.last ── x-postdate-exchange ─┬─▶ the delivery exchange
- *                                         └─▶ postdate.receipts
+ *   postdate.last ─┬─ x-postdate-exchange ─▶ the delivery exchange
+ *                  └─ all ─▶ postdate.receipts
  *
  * Pure. */
 #ifndef POSTDATE_CORE_LAST_HOP_H

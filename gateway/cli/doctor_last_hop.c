@@ -48,8 +48,16 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
     bool watched = m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS;
     for (int i = 0; watched && i < LAST_HOP_QUEUES; i++) {
         int64_t ago_ms = m->now_ms - m->last_hop_ping_ms[i];
-        if (m->last_hop_ping_ms[i] == 0 || ago_ms < STUCK_MS)
+        if (ago_ms < STUCK_MS)
             continue;
+        if (m->last_hop_ping_ms[i] == 0) {
+            held_up++;
+            doctor_report(
+                d, FINDING_WARN, "handover.last_hop",
+                "no gateway has seen anything come out of %s: may their login declare and read '%s'?",
+                last_hop_queue(i + 1), LAST_HOP_RECEIPTS);
+            continue;
+        }
         report_stuck(d, i + 1, ago_ms, m->last_hop_queue == i + 1);
         held_up++;
     }
@@ -68,7 +76,7 @@ void doctor_check_last_hop(struct doctor *d)
         doctor_report(d, FINDING_SKIP, "handover.last_hop", "the schema could not be read");
     else if (relay_marks(d->pg, &m, &e) != 0)
         doctor_error(d, "handover.last_hop", &e);
-    else if (d->config->handover.last_hop == LAST_HOP_RABBITMQ)
+    else if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
         check_pings(d, &m);
     else
         check_unused(d, &m);

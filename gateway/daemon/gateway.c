@@ -31,6 +31,7 @@ static int64_t suspended_ms(void)
     return clock_boottime_ms() - clock_monotonic_ms();
 }
 
+#define MARK_VALID_MS 10000
 #define SAID_JUMP_NS INT64_C(1000000000)
 
 void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum clock_answer kind)
@@ -143,8 +144,6 @@ int64_t gateway_retry_ms(const struct gateway *g, int attempts)
                             g->config->retry.max_ms, random_u32());
 }
 
-#define MARK_VALID_MS 10000
-
 int64_t gateway_rescue_before_ms(struct gateway *g)
 {
     int64_t known_ms = atomic_load(&g->relay.rescue_known_ms);
@@ -163,7 +162,10 @@ struct transport_options gateway_transport_options(struct gateway *g)
 {
     /* A message may be handed over at the window's far end just when it moves on: a second more does no harm.
      */
+    /* Which exit queue is in use, only who has asked lately knows. */
     int queue = atomic_load(&g->relay.last_hop_queue);
+    if (clock_monotonic_ms() - atomic_load(&g->relay.noted_ms) > MARK_VALID_MS)
+        queue = 0;
     return (struct transport_options){.window_ms = g->config->handover.window_ms + 1000,
                                       .last_hop_queue = queue > 0 ? queue : 0};
 }

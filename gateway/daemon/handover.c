@@ -3,6 +3,7 @@
 #include "core/envelope.h"
 #include "core/last_hop.h"
 #include "gateway/daemon/publisher.h"
+#include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 
 #define REFRESH_MS 60000
@@ -27,7 +28,21 @@ void handover_put_back_near(struct publisher *p)
 
 bool handover_is_ready(const struct publisher *p)
 {
-    return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue > 0;
+    return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY ||
+           (p->last_hop_queue > 0 && !p->ways_away);
+}
+
+/* On a connection of its own: where it meets a queue of an earlier release, it goes on with a new channel. */
+static int declare_last_hop(struct publisher *p, const struct transport_options *o, struct err *e)
+{
+    if (o->last_hop_queue == 0)
+        return 0;
+    struct broker *b = startup_open_broker(p->gateway, "postdate last hop", e);
+    if (!b)
+        return -1;
+    int rc = last_hop_declare(b, e);
+    broker_close(b);
+    return rc;
 }
 
 int handover_declare(struct publisher *p, struct broker *b, struct err *e)
@@ -35,8 +50,7 @@ int handover_declare(struct publisher *p, struct broker *b, struct err *e)
     struct transport_options o = gateway_transport_options(p->gateway);
     p->declared_epoch = atomic_load(&p->gateway->waiting_room);
     p->declared_ms = clock_monotonic_ms();
-    bool last_hop = o.last_hop_queue > 0;
-    if ((!last_hop || last_hop_declare(b, e) == 0) && p->transport->declare(b, &o, e) == 0) {
+    if (declare_last_hop(p, &o, e) == 0 && p->transport->declare(b, &o, e) == 0) {
         if (p->warned)
             log_info("RabbitMQ can wait with messages again");
         p->warned = false;
@@ -52,13 +66,28 @@ int handover_declare(struct publisher *p, struct broker *b, struct err *e)
     return -1;
 }
 
+/* While RabbitMQ does not say where its last hop leads to, nothing is handed over. */
+static void keep_ways(struct publisher *p)
+{
+    struct err e = {0};
+    bool away = last_hop_keep(&p->ways, WAYS_MS, &e) != 0 || last_hop_is_away(&p->ways);
+    if (e.kind != ERR_NONE)
+        log_debug("%s: %s", p->name, e.text);
+    if (away == p->ways_away)
+        return;
+    p->ways_away = away;
+    atomic_store(&p->gateway->handing, !p->blocked && handover_is_ready(p));
+    wake_ring(&p->gateway->hander_wake);
+}
+
 int handover_keep_declared(struct publisher *p, struct err *e)
 {
     struct gateway *g = p->gateway;
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
-    if (p->last_hop_queue > 0 && last_hop_keep(&p->ways, WAYS_MS, e) != 0)
-        return -1;
-    bool due = atomic_load(&g->waiting_room) != p->declared_epoch || ago_ms >= REFRESH_MS ||
+    if (p->last_hop_queue > 0)
+        keep_ways(p);
+    bool unbound = p->last_hop_queue == 0 && gateway_transport_options(g).last_hop_queue > 0;
+    bool due = unbound || atomic_load(&g->waiting_room) != p->declared_epoch || ago_ms >= REFRESH_MS ||
                (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
     return due ? handover_declare(p, p->broker, e) : 0;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AWAY_MS 2000
+
 static struct last_hop_way *find_way(struct last_hop_ways *w, struct bytes exchange)
 {
     for (int i = 0; i < w->count; i++)
@@ -55,11 +57,20 @@ static int ask_once(struct last_hop_ways *w, struct bytes exchange, struct err *
 static int ask(struct last_hop_ways *w, struct bytes exchange, struct err *e)
 {
     bool was_open = w->broker != NULL;
+    if (clock_monotonic_ms() < w->retry_ms)
+        return err_set(e, ERR_AWAY, "RabbitMQ did not answer lately");
     int leads = ask_once(w, exchange, e);
-    if (leads >= 0 || !was_open || w->broker)
-        return leads;
-    err_clear(e);
-    return ask_once(w, exchange, e);
+    if (leads < 0 && was_open && !w->broker) {
+        err_clear(e);
+        leads = ask_once(w, exchange, e);
+    }
+    w->retry_ms = leads < 0 ? clock_monotonic_ms() + AWAY_MS : 0;
+    return leads;
+}
+
+bool last_hop_is_away(const struct last_hop_ways *w)
+{
+    return clock_monotonic_ms() < w->retry_ms;
 }
 
 int last_hop_leads_to(struct last_hop_ways *w, struct bytes exchange, int64_t fresh_ms, struct err *e)

@@ -113,6 +113,10 @@ static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 {
     struct gateway *g = o->gateway;
     size_t settling;
+    /* Once all is taken in, what comes now is none of this round's. */
+    if (o->rule.accepted_ms != 0)
+        return mix(mix(mix((uint64_t)f->due, (uint64_t)f->lost), (uint64_t)f->waiting),
+                   (uint64_t)f->relay_low_ms);
     uint64_t all = mix((uint64_t)atomic_load(&g->up), atomic_load(&g->stored_ready));
     for (int i = 0; i < METRIC_COUNT; i++)
         all = mix(all, atomic_load(&g->metrics.count[i]));

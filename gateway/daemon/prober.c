@@ -67,14 +67,18 @@ static void look_at_overflow(struct prober *k)
     bool drops = false;
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
-    if (k->overflow_known || (k->overflow_ms && now_ms - k->overflow_ms < OVERFLOW_RETRY_MS))
+    bool again = k->gateway->transport && k->gateway->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    if ((k->overflow_known && !again) || (k->overflow_ms && now_ms - k->overflow_ms < OVERFLOW_RETRY_MS))
         return;
     k->overflow_ms = now_ms;
     struct broker *b = startup_open_broker(k->gateway, "postdate probe", &e);
+    bool said = k->probe.finding.overflow;
     k->overflow_known = b && policy_probe_overflow(b, &drops, &e) == 0;
+    if (k->overflow_known)
+        k->probe.finding.overflow = drops;
     if (e.kind != ERR_NONE)
         log_debug("prober: %s", e.text);
-    if (drops)
+    if (drops && !said)
         log_warning(
             "a policy of RabbitMQ sets overflow on quorum queues: with a max-length they would drop accepted "
             "messages, '%s' too. This exempts the gateway's queues: %s",

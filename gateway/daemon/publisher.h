@@ -34,6 +34,7 @@ struct publisher {
     const struct transport
         *transport;            /* the hand-over publisher: publishes at once, the broker waits; else NULL */
     struct last_hop_ways ways; /* of the hand-over publisher, as … */
+    bool ways_away;            /* RabbitMQ does not answer there */
     int last_hop_queue;        /* … the exit queue that is bound for RabbitMQ's last hop; 0: none */
     struct flight flight;      /* how many may be unconfirmed */
     int stalled;               /* of these, do not count: their queues are behind the others' */

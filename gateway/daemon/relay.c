@@ -184,8 +184,6 @@ static int read_events(struct reader *r, struct err *e)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
-        if (r->failed)
-            return err_set(e, ERR_AWAY, "RabbitMQ did not say where its last hop leads to");
     }
     return 0;
 }
@@ -202,9 +200,13 @@ static int read_and_note(struct reader *r, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     bool was_in_touch = is_in_touch(r->relay);
+    int64_t db_now_ms;
+    bool clock_known = gateway_now_ms(r->gateway, &db_now_ms);
     int all = read_events(r, e);
     if (all < 0)
         return -1;
+    if (all && clock_known)
+        atomic_store(&r->relay->read_ms, db_now_ms);
     if (was_in_touch || all)
         atomic_store(&r->relay->heard_ms, now_ms);
     return 0;
@@ -284,7 +286,8 @@ static int connect(struct reader *r, struct err *e)
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
     r->receipts = RECEIPTS_UNKNOWN;
-    r->failed = r->aside = false;
+    r->aside = false;
+    r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     relay_book_connected(&r->relay->book);
     r->broker = relay_open_broker(r, e);

@@ -36,7 +36,8 @@ struct relay {
     atomic_int_fast64_t ping_ms;     /* when the latest ping that came was sent; database time; 0: none */
     atomic_int last_hop_queue;       /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
-    atomic_int ways_epoch; /* counts how often a delivery exchange was found to be gone (last_hop.h) */
+    atomic_int ways_epoch;       /* counts how often a delivery exchange was found to be gone (last_hop.h) */
+    atomic_int_fast64_t read_ms; /* database time: when all that had come was read */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; monotonic */
 };

@@ -27,10 +27,11 @@ struct reader { /* the relay thread's own */
     int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
     enum receipts receipts;
+    int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
+    bool said_receipts;
     struct last_hop_ways ways;
     bool aside;            /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
-    bool failed;           /* it can't go on with this connection */
 };
 
 /* relay.c */

@@ -336,7 +336,7 @@ static int move_last_hop(struct lookup *k, int from, struct err *e)
 static int watch_last_hop(struct lookup *k, const struct relay_marks *m, int64_t now_ms, struct err *e)
 {
     struct gateway *g = k->gateway;
-    if (m->last_hop_queue == 0 && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
+    if (m->last_hop_queue == 0 && g->transport && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
         return relay_change_last_hop(k->pg, 0, 1, e);
     if (atomic_exchange(&g->relay.last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
         atomic_fetch_add(&g->waiting_room, 1); /* its end is to be bound to another queue */
@@ -373,17 +373,21 @@ static int note(struct lookup *k, struct err *e)
     if (clock_ms - k->noted_ms < NOTE_MS || !tenure_instance(&g->tenure) || !gateway_now_ms(g, &now_ms))
         return 0;
     k->noted_ms = clock_ms;
-    send_ping(k, 0, now_ms);
-    int64_t low_ms = relay_book_low_ms(&r->book);
+    /* What waits in the socket may have been due long ago: read_ms first. */
+    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&r->book);
+    if (atomic_load(&r->consumers) > 0 && read_ms < low_ms)
+        low_ms = read_ms;
     const struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
         .ping_ms = atomic_load(&r->ping_ms),
         .consumers = atomic_load(&r->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
-    if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0 || relay_marks(k->pg, &m, e) != 0 ||
-        watch_last_hop(k, &m, now_ms, e) != 0)
+    if (relay_note(k->pg, tenure_instance(&g->tenure), &n, e) != 0)
         return -1;
     atomic_store(&r->noted_ms, clock_ms);
+    send_ping(k, 0, now_ms); /* who hears it knows that this gateway has a database */
+    if (relay_marks(k->pg, &m, e) != 0 || watch_last_hop(k, &m, now_ms, e) != 0)
+        return -1;
     if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
         are_all_known(k, m.consumers)) {
         atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);

@@ -9,10 +9,12 @@
 #include "core/wire.h"
 #include "gateway/daemon/relay_internal.h"
 #include "gateway/daemon/startup.h"
+#include "gateway/log.h"
 
 #define PREFETCH 4000
 #define UNROUTED_PREFETCH 500
-#define FRESH_MS 1000 /* so old may be what is known of a delivery exchange */
+#define RETRY_MS 60000 /* where they may not be had */
+#define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 bool relay_is_receipt(const struct broker_event *ev)
@@ -38,10 +40,8 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     struct err e = {0};
     bool is_old = atomic_load(&r->relay->last_hop_queue) == 0; /* an earlier release's */
     int leads = is_old ? 1 : last_hop_leads_to(&r->ways, last_hop_exchange(ev->properties), FRESH_MS, &e);
-    if (leads > 0) {
+    if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
         settle_receipt(r, ev, m);
-    } else if (leads < 0) {
-        r->failed = true; /* it comes again */
     } else {
         atomic_fetch_add(&r->relay->ways_epoch, 1);
         if (relay_book_take(&r->relay->book, m->id, ev->tag, true) == RELAY_COPY)
@@ -73,29 +73,47 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     return true;
 }
 
-/* On a connection of its own, for what is missing closes the channel. 1: there is a queue of receipts. */
-static int find_receipts(struct reader *r, bool in_use, struct err *e)
+/* On a connection of its own, for what is missing or refused closes the channel. 1: it is there; 0: it is
+ * not, or not for this login, and e says so; -1. */
+static int try_receipts(struct reader *r, bool declare, struct err *e)
 {
     uint32_t ready, consumers;
     struct broker *b = startup_open_broker(r->gateway, "postdate relay", e);
     if (!b)
         return -1;
     int rc =
-        in_use ? last_hop_declare(b, e) : broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
-    bool missing = rc != 0 && (e->kind == ERR_NOT_FOUND || (!in_use && e->kind == ERR_PERMISSION));
+        declare ? last_hop_declare(b, e) : broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
     broker_close(b);
-    if (missing)
+    return rc == 0 ? 1 : e->kind == ERR_NOT_FOUND || !err_is_transient(e) ? 0 : -1;
+}
+
+/* A login that may not declare them may read them: another gateway has declared them. */
+static int find_receipts(struct reader *r, bool in_use, struct err *e)
+{
+    struct err why = {0};
+    int found = in_use ? try_receipts(r, true, &why) : 0;
+    if (found < 0)
+        return err_set(e, why.kind, "%s", why.text);
+    if (found == 0)
+        found = try_receipts(r, false, e);
+    if (found == 0 && in_use && !r->said_receipts)
+        log_warning("what RabbitMQ delivers itself is not settled by this gateway: %s", why.text);
+    r->said_receipts = found == 0 && in_use;
+    if (found == 0)
         err_clear(e);
-    return missing ? 0 : rc != 0 ? -1 : 1;
+    return found;
 }
 
 int relay_open_receipts(struct reader *r, struct err *e)
 {
+    int64_t now_ms = clock_monotonic_ms();
     int queue = atomic_load(&r->relay->last_hop_queue);
     bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
-    if (known || queue < 0 || r->draining || r->aside)
+    bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
+    if (known || soon || queue < 0 || r->draining || r->aside)
         return 0;
     int found = find_receipts(r, queue > 0, e);
+    r->receipts_ms = queue > 0 ? now_ms : 0;
     if (found < 0 ||
         (found && broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e) != 0))
         return -1;

@@ -56,10 +56,10 @@ static void test_a_long_property_list_goes_another_way(void **state)
 {
     (void)state;
     struct buf headers, properties;
-    char *text = malloc(16400);
+    char *text = malloc(12400);
     assert_non_null(text);
-    memset(text, 'x', 16399);
-    text[16399] = '\0';
+    memset(text, 'x', 12399);
+    text[12399] = '\0';
     buf_init(&headers, 17000);
     buf_init(&properties, 18000);
     wire_put_string(&headers, bytes_of_str("long"), bytes_of_str(text));
