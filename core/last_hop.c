@@ -4,7 +4,8 @@
 #include "core/wire.h"
 
 /* Each of a ladder's steps adds an entry to x-death that repeats routing key and CC, and no consumer can read
- * a header frame that has grown beyond 128 KiB: seven levels, the exit queue, and the properties themselves. */
+ * a header frame that has grown beyond 128 KiB: seven levels, the exit queue, and the properties themselves.
+ */
 #define PROPERTIES_MAX (12u * 1024)
 
 static const char *const queues[LAST_HOP_QUEUES] = {"postdate.exit.broker", "postdate.exit.broker.2"};

@@ -211,6 +211,7 @@ class Book:
 
     def was_replaced_in_time(self, table, n):
         """Whether the answer yes came before the message was due. Later, it may have been delivered before it was replaced:
-        that is allowed, and its key was free then."""
+        that is allowed, and its key was free then. So was it delivered before, when the database's clock was ahead (without
+        that it was early, which is found)."""
         t_us = self.replaced.get((table, n))
-        return t_us is not None and t_us < table.lo_ms[n] * 1000
+        return t_us is not None and t_us < table.lo_ms[n] * 1000 and not 0 < table.seen_us[n] < t_us

@@ -211,6 +211,14 @@ class Ledger(unittest.TestCase):
         verdict = self.judge(superseded_delivered=[refs[0]], lost=[refs[2]])
         self.assertEqual(verdict['total']['excused'], 1)
 
+    def test_superseded_after_a_delivery_that_the_databases_clock_made_early(self):
+        refs = [self.accept(n, T0_MS + 1000) for n in range(2)]
+        self.add_fault(T0_US + 100_000, T0_US + 900_000, 'clock.database', '*', 'ahead 3000 ms')
+        self.deliver(0, T0_US + 500_000)
+        self.answer(f'P {refs[0]} {T0_US + 600_000} {refs[1]} asked', f'P {refs[0]} {T0_US + 610_000} {refs[1]} yes')
+        self.deliver(1)
+        self.judge()
+
     def test_rescheduled(self):
         refs = [self.accept(n) for n in range(5)]
         later = T0_MS + 3000
