@@ -236,16 +236,6 @@ static void put_header(struct buf *out, struct bytes name, const struct value *v
     }
 }
 
-static bool has_entry(struct bytes entries, struct bytes name)
-{
-    struct wire_cursor c = wire_table(entries);
-    struct wire_field f;
-    while (wire_next(&c, &f) == 1)
-        if (bytes_equal(f.name, name))
-            return true;
-    return false;
-}
-
 struct lift {
     struct bytes headers; /* as they came */
     struct buf lifted;    /* entries of a table */
@@ -267,7 +257,7 @@ static bool divide(struct lift *l, const struct section *s, uint32_t *kept)
             buf_put_bytes(&l->rest, key.whole);
             buf_put_bytes(&l->rest, v.whole);
             *kept += 2;
-        } else if (!has_entry(l->headers, key.content) && !has_entry(buf_bytes(&l->lifted), key.content)) {
+        } else if (!wire_has(l->headers, key.content) && !wire_has(buf_bytes(&l->lifted), key.content)) {
             put_header(&l->lifted, key.content, &v);
             if (++l->count > LIFTED_MAX)
                 return false;

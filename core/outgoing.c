@@ -17,16 +17,6 @@ static void put_due(struct buf *out, int64_t due_ms)
     buf_put_u64(out, (uint64_t)due_ms);
 }
 
-static bool has_entry(struct bytes entries, struct bytes name)
-{
-    struct wire_cursor c = wire_table(entries);
-    struct wire_field f;
-    while (wire_next(&c, &f) == 1)
-        if (bytes_equal(f.name, name))
-            return true;
-    return false;
-}
-
 /* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
  * then ours. */
 static void put_headers(struct buf *out, struct bytes stored, struct bytes extra, struct bytes id,
@@ -36,7 +26,7 @@ static void put_headers(struct buf *out, struct bytes stored, struct bytes extra
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
         if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE) &&
-            !has_entry(extra, f.name))
+            !wire_has(extra, f.name))
             buf_put_bytes(out, f.entry);
     }
     buf_put_bytes(out, extra);

@@ -121,6 +121,16 @@ bool wire_find(struct bytes entries, const char *name, struct wire_field *out)
     return false;
 }
 
+bool wire_has(struct bytes entries, struct bytes name)
+{
+    struct wire_cursor c = wire_table(entries);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1)
+        if (bytes_equal(f.name, name))
+            return true;
+    return false;
+}
+
 static int reject_malformed(struct err *e, const char *what, struct bytes name)
 {
     char shown[80];
