@@ -70,13 +70,17 @@ def broker_permissions(x):
         retry(lambda: x.cell.rabbit.permit(x.cell.vhost, x.cell.user, '.*'))
 
 
-def retry(act):
+def retry(act, *before_again):
     """RabbitMQ may be on its way down or up because of another fault."""
+    acts = [act]
+
     def done():
         try:
-            act()
+            for each in acts:
+                each()
             return True
         except (RuntimeError, pika.exceptions.AMQPError, OSError):
+            acts[:] = [*before_again, act]
             return False
     wait_until(done, 90, 'RabbitMQ to do it', 0.2)
 
@@ -137,14 +141,17 @@ def exit_queue_purged(x):
 def target_full(x):
     """The consumer's queue refuses what comes; all of it has to arrive later. (One of the quorum kind takes what is read at once.)"""
     vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
+    fill = (f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 0}}, '
+            '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>)')
+    # A RabbitMQ that stops meanwhile may forget the policy and not tell the queue: it has to be asked.
+    empty = (f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), timer:sleep(300), '
+             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, <<"{OUT_QUEUE}">>)), undefined = amqqueue:get_policy(Q)')
     x.begin(f'queue {OUT_QUEUE} takes nothing')
-    retry(lambda: x.cell.rabbit.erlang(
-        f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 0}}, '
-        '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>).'))
+    retry(lambda: x.cell.rabbit.erlang(f'{fill}.'))
     try:
         x.wait(1, 4)
     finally:
-        retry(lambda: x.cell.rabbit.erlang(f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), ok.'))
+        retry(lambda: x.cell.rabbit.erlang(f'{empty}, ok.'), lambda: x.cell.rabbit.erlang(f'{fill}.'))
 
 
 # Where RabbitMQ itself delivers, it tries such targets again every three minutes, which tests/live/test_last_hop.py looks at.
