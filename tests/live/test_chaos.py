@@ -36,6 +36,7 @@ class Chaos(LiveTest):
 
 
 @harness.not_san
+@harness.only_full
 class ChaosOfCluster(Chaos):
     """What only a cluster of three nodes can have happen to its exit queues and targets."""
 

@@ -180,6 +180,7 @@ class LastHop(Checks):
         wait_until(lambda: {m.body for m in inbox.all()} == set(sent), 15, 'what came later to be delivered')
         self.assertEqual(len(held_up), 5)  # they wait until the target takes what is before them
     test_targets_that_refuse_hold_up_one_exit_queue_and_then_the_other_is_used.time_limit_s = 150
+    test_targets_that_refuse_hold_up_one_exit_queue_and_then_the_other_is_used.not_san = True
 
 
 class TtlLastHop(LastHop, LiveTest):
@@ -194,6 +195,7 @@ class TtlLastHop(LastHop, LiveTest):
 
 class PluginLastHop(LastHop, LiveTest):
     transport = 'plugin'
+    only_full = ('test_targets_that_refuse_hold_up_one_exit_queue_and_then_the_other_is_used',)  # the way is the same
 
     def lose(self, p):
         c = p.client()
