@@ -37,7 +37,9 @@ static void report_stuck(struct doctor *d, int number, int64_t ago_ms, bool in_u
                   in_use ? "" : "; what came later goes through the other one");
     doctor_remedy(d,
                   "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
-                  "(max-length), bring back nodes; RabbitMQ tries again every three minutes",
+                  "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
+                  "exit queue: gateways "
+                  "make it anew and deliver what was in it, up to 32 a second time",
                   d->target.vhost);
 }
 

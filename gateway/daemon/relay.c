@@ -319,6 +319,8 @@ static int run_connected(struct reader *r, struct err *e)
             if (cancel_consumers(r, e) != 0)
                 return -1;
         }
+        if (atomic_exchange(&r->relay->forgotten, false))
+            return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 ||
             step_aside(r, e) != 0 || adapt(r, e) != 0)
             return -1;

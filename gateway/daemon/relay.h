@@ -29,6 +29,7 @@ struct relay {
     struct held_budget budget; /* of relayed messages */
     struct wake wake, lookup_wake;
     atomic_int consumers;      /* of this gateway */
+    atomic_bool forgotten;     /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers; /* of its lost connections: RabbitMQ goes on counting those of a dead node */
     atomic_int_fast64_t noted_ms;    /* monotonic: when this gateway last told the database what it took */
     atomic_int_fast64_t heard_ms;    /* boottime: when this gateway read last what RabbitMQ had to say */

@@ -27,6 +27,7 @@
 #define NOTE_MS 1000
 #define LOCK_TIMEOUT_MS 100
 #define SURPLUS_MS (4 * RELAY_ASIDE_MS)
+#define SILENT_MS 10000
 #define STUCK_MS 30000
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
@@ -53,6 +54,7 @@ struct lookup {
     int64_t ping_ms;      /* this one came, … */
     int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
     bool contentless;     /* the rows of this claim */
+    int64_t silent_ms;    /* monotonic: since when pings are sent and none comes; 0: one came lately */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck;
@@ -263,13 +265,33 @@ static bool are_all_known(struct lookup *k, int noted)
 {
     int counted = count_consumers(k);
     int64_t clock_ms = clock_monotonic_ms();
-    if (counted >= 0 && counted < noted)
+    if (counted < 0)
+        return false;
+    if (counted < noted) /* those of a dead node are gone, or RabbitMQ has forgotten some: watch_pings */
         atomic_store(&k->gateway->relay.lost_consumers, 0);
     if (counted <= noted)
         k->surplus_ms = 0;
     else if (k->surplus_ms == 0)
         k->surplus_ms = clock_ms;
-    return counted == noted || (k->surplus_ms && clock_ms - k->surplus_ms > SURPLUS_MS);
+    return counted <= noted || clock_ms - k->surplus_ms > SURPLUS_MS;
+}
+
+/* Pings come to whoever consumes the exit queue. When none comes to anybody for long, RabbitMQ has forgotten
+ * the consumers (seen after a node was cut off): the relay connects anew. */
+static void watch_pings(struct lookup *k, const struct relay_marks *m, int64_t now_ms)
+{
+    struct relay *r = &k->gateway->relay;
+    int64_t clock_ms = clock_monotonic_ms();
+    bool silent = m->ping_ms > 0 && now_ms - m->ping_ms > SILENT_MS;
+    if (!silent || k->blocked || atomic_load(&r->consumers) == 0)
+        k->silent_ms = 0;
+    else if (k->silent_ms == 0)
+        k->silent_ms = clock_ms;
+    if (k->silent_ms == 0 || clock_ms - k->silent_ms < SILENT_MS)
+        return;
+    k->silent_ms = clock_ms;
+    atomic_store(&r->forgotten, true);
+    wake_ring(&r->wake);
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
@@ -388,6 +410,7 @@ static int note(struct lookup *k, struct err *e)
     send_ping(k, 0, now_ms); /* who hears it knows that this gateway has a database */
     if (relay_marks(k->pg, &m, e) != 0 || watch_last_hop(k, &m, now_ms, e) != 0)
         return -1;
+    watch_pings(k, &m, now_ms);
     if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
         are_all_known(k, m.consumers)) {
         atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);

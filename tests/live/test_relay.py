@@ -220,6 +220,22 @@ class Away(Relay, OwnServers):
 class TtlGateways(Gateways, LiveTest):
     transport = 'ttl'
 
+    def test_consumers_that_rabbitmq_has_forgotten_are_made_anew(self):
+        """As after a node was cut off: nobody tells the gateways."""
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='3s'))
+        p.gateway(**handover(self.transport, grace='3s'))
+        inbox = self.expect(p, 50)
+        self.due_together(p, 50, 8_000)
+        p.stack.rabbitmqctl('eval', f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.exit">>)), '
+                            '[ra:process_command(amqqueue:get_pid(Q), rabbit_fifo:make_checkout({element(2, C), element(1, C)}, cancel, #{})) '
+                            '|| C <- rabbit_amqqueue:consumers(Q)], ok.')
+        self.assertEqual(p.client().channel.queue_declare('postdate.exit', passive=True).method.consumer_count, 0)
+        r = self.all_there(inbox, 'RabbitMQ has forgotten the consumers')
+        self.assertEqual(r['duplicates'], 0)
+        self.assertLess(r['max_ms'], 60_000)
+        self.wait_delivered(p, 50)
+
     @harness.only_full
     def test_one_without_a_database_leaves_what_comes_to_those_that_have_one(self):
         p = self.place()
