@@ -23,6 +23,7 @@
 
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
+#define DELIVERY_LIMIT_LASTING 2000000000
 
 /* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
  * `older` of them are what it had before. */
@@ -127,15 +128,20 @@ int topology_declare_queue(struct broker *b, const struct topology *t, const cha
     return declare_rejected_queue(b, name, e);
 }
 
-int topology_declare_exit(struct broker *b, struct err *e)
+int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
 {
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-delivery-limit", .number = TOPOLOGY_DELIVERY_LIMIT_EXIT},
+        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
         {.name = "x-overflow", .text = "reject-publish"},
     };
 
-    return broker_declare_queue(b, TOPOLOGY_EXIT_QUEUE, args, sizeof(args) / sizeof(args[0]), e);
+    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
+}
+
+int topology_declare_exit(struct broker *b, struct err *e)
+{
+    return topology_declare_lasting(b, TOPOLOGY_EXIT_QUEUE, e);
 }
 
 /* -1, or 0 with its name noted where it is an older one. */

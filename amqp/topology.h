@@ -10,7 +10,6 @@
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
 #define TOPOLOGY_EXIT_QUEUE "postdate.exit"
-#define TOPOLOGY_DELIVERY_LIMIT_EXIT 2000000000 /* none; -1 means at the first return on 3.10 */
 /* What earlier releases declared. */
 #define TOPOLOGY_OLD_UNROUTED                                                                                \
     "postdate.unrouted" /* an exchange, and a queue with what it could not deliver */
@@ -39,7 +38,9 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
  * thread that reads it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
 
-/* TOPOLOGY_EXIT_QUEUE: what RabbitMQ waited with, until a gateway takes it. */
+/* A queue that gives nothing up before a gateway has acknowledged it. */
+int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
+/* TOPOLOGY_EXIT_QUEUE, such a queue: what RabbitMQ waited with, until a gateway takes it. */
 int topology_declare_exit(struct broker *b, struct err *e);
 
 #endif

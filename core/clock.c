@@ -22,6 +22,12 @@ int64_t clock_boottime_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / NS_PER_MS;
 }
 
+void clock_nap_ms(int64_t ms)
+{
+    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
+    nanosleep(&t, NULL);
+}
+
 static int64_t multiply_saturated(int64_t a, int64_t factor)
 {
     int64_t r;

@@ -12,10 +12,9 @@
 #include "sql/lookup.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #define WINDOW_MIN_MS 1000
-#define POLL_NS INT64_C(200000000)
+#define POLL_MS 200
 #define POLL_SHARE 4 /* and at least so many times as long as counting took */
 #define STALL_NS INT64_C(10000000000)
 
@@ -83,12 +82,6 @@ static int dry_run(struct feed *f)
     return 0;
 }
 
-static void nap(int64_t ns)
-{
-    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    nanosleep(&t, NULL);
-}
-
 /* How it ended, if that is news. */
 static void say_end(const struct feed *f, const struct progress *p, int64_t handed_over)
 {
@@ -118,7 +111,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
         if ((alive = lookup_alive(f->cli->pg, &e)) <= 0)
             break;
         progress_update(&p, total - f->waiting, total - f->waiting);
-        nap(POLL_NS);
+        clock_nap_ms(POLL_MS);
         int64_t asked_ns = clock_monotonic_ns();
         code = count(f);
         int64_t now_ns = clock_monotonic_ns();
@@ -126,7 +119,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
             least = f->waiting;
             moved_ns = now_ns;
         }
-        nap(f->waiting > 0 ? (now_ns - asked_ns) * POLL_SHARE : 0);
+        clock_nap_ms(f->waiting > 0 ? (now_ns - asked_ns) * POLL_SHARE / 1000000 : 0);
     }
     progress_clear(&p);
     *gone = code == 0 && alive == 0;
@@ -166,10 +159,10 @@ static int run_gateway(struct feed *f)
         int64_t done = f->handed > before ? f->handed - before : 0;
         p.total_bytes = done + f->waiting > p.total_bytes ? done + f->waiting : p.total_bytes;
         progress_update(&p, done, done);
-        int64_t asked_ns = clock_monotonic_ns();
+        int64_t asked_ms = clock_monotonic_ms();
         code = count_all(f);
-        int64_t took_ns = (clock_monotonic_ns() - asked_ns) * POLL_SHARE;
-        nap(took_ns > POLL_NS ? took_ns : POLL_NS);
+        int64_t pause_ms = (clock_monotonic_ms() - asked_ms) * POLL_SHARE;
+        clock_nap_ms(pause_ms > POLL_MS ? pause_ms : POLL_MS);
     }
     progress_clear(&p);
     if (code != 0)

@@ -27,43 +27,39 @@ static void check_unused(struct doctor *d, const struct relay_marks *m)
     }
 }
 
-static void report_stuck(struct doctor *d, int number, int64_t ago_ms, bool in_use)
+static void report_silent(struct doctor *d, int number, const struct relay_marks *m)
 {
     char span[40];
+    int64_t ping_ms = m->last_hop_ping_ms[number - 1];
+    if (ping_ms == 0) {
+        doctor_report(d, FINDING_WARN, "handover.last_hop",
+                      "no gateway has seen anything come out of %s: may their login declare and read '%s'?",
+                      last_hop_queue(number), LAST_HOP_RECEIPTS);
+        return;
+    }
     doctor_report(d, FINDING_WARN, "handover.last_hop",
                   "%s holds up what RabbitMQ is to deliver, since %s ago: target queues refuse it, or can't "
                   "take it%s",
-                  last_hop_queue(number), duration_format_human(ago_ms, span, sizeof span),
-                  in_use ? "" : "; what came later goes through the other one");
+                  last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
+                  m->last_hop_queue == number ? "" : "; what came later goes through the other one");
     doctor_remedy(d,
                   "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
                   "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
-                  "exit queue: gateways "
-                  "make it anew and deliver what was in it, up to 32 a second time",
+                  "exit queue: gateways make it anew and deliver what was in it, up to 32 a second time",
                   d->target.vhost);
 }
 
 /* By the pings that the gateways send through its queues. */
 static void check_pings(struct doctor *d, const struct relay_marks *m)
 {
-    int held_up = 0;
-    bool watched = m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS;
-    for (int i = 0; watched && i < LAST_HOP_QUEUES; i++) {
-        int64_t ago_ms = m->now_ms - m->last_hop_ping_ms[i];
-        if (ago_ms < STUCK_MS)
+    bool watched = m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS, all_well = true;
+    for (int i = 1; watched && i <= LAST_HOP_QUEUES; i++) {
+        if (m->now_ms - m->last_hop_ping_ms[i - 1] < STUCK_MS)
             continue;
-        if (m->last_hop_ping_ms[i] == 0) {
-            held_up++;
-            doctor_report(
-                d, FINDING_WARN, "handover.last_hop",
-                "no gateway has seen anything come out of %s: may their login declare and read '%s'?",
-                last_hop_queue(i + 1), LAST_HOP_RECEIPTS);
-            continue;
-        }
-        report_stuck(d, i + 1, ago_ms, m->last_hop_queue == i + 1);
-        held_up++;
+        report_silent(d, i, m);
+        all_well = false;
     }
-    if (held_up == 0)
+    if (all_well)
         doctor_report(d, FINDING_OK, "handover.last_hop",
                       "broker: 'delivered' means that RabbitMQ is responsible; what finds no queue at its "
                       "exchange is dropped; 32 messages that are refused hold up all others%s",

@@ -1,17 +1,11 @@
+#include "core/clock.h"
 #include "gateway/cli/schedule.h"
 
 #include "core/bytes.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define PATIENCE 6 /* waits of 0.1 s, 0.2 s … 3.2 s */
-
-static void wait_ms(long ms)
-{
-    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
 
 static int store_patiently(struct cli *cli, struct store_item *items, size_t count, struct err *e)
 {
@@ -22,7 +16,7 @@ static int store_patiently(struct cli *cli, struct store_item *items, size_t cou
         if (result == 0 || e->kind != ERR_BUSY || pg_is_broken(cli->pg))
             break;
         if (i < PATIENCE)
-            wait_ms(100L << i);
+            clock_nap_ms(100L << i);
     }
     return result;
 }
@@ -33,7 +27,7 @@ static int store_waiting(struct cli *cli, struct store_item *items, size_t count
     int patience = PATIENCE; /* for all of them together */
     for (size_t i = 0; i < count; i++) {
         while (items[i].result == STORE_WAITS && patience > 0) {
-            wait_ms(100L << (PATIENCE - patience--));
+            clock_nap_ms(100L << (PATIENCE - patience--));
             if (store_patiently(cli, &items[i], 1, e) != 0)
                 return -1;
         }

@@ -33,3 +33,16 @@ struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int3
         held_set_error(h, e.text);
     return h;
 }
+
+int claimed_handover_horizon(const struct config *c, struct pg *pg, int64_t now_ms, int64_t *out_ms,
+                             struct err *e)
+{
+    int64_t fed_ms, end_ms = now_ms + c->handover.window_ms;
+    if (c->handover.feeder == FEEDER_CRON) {
+        if (claim_fed_until(pg, &fed_ms, e) != 0)
+            return -1;
+        end_ms = fed_ms < end_ms ? fed_ms : end_ms;
+    }
+    *out_ms = end_ms;
+    return 0;
+}

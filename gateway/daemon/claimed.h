@@ -1,4 +1,4 @@
-/* From a claimed row to a message in memory. */
+/* What the claiming threads share: from a claimed row to a message in memory, and how far to claim. */
 #ifndef POSTDATE_GATEWAY_CLAIMED_H
 #define POSTDATE_GATEWAY_CLAIMED_H
 
@@ -13,5 +13,10 @@ struct held *claimed_hold(struct gateway *g, const struct claimed_row *row, int3
  * is not judged by what that clock was before. *sent_ns: monotonic, when the claim was asked for; 0
  * afterwards. */
 void claimed_hear_clock(struct gateway *g, const struct claimed_row *row, int64_t *sent_ns);
+
+/* Up to when messages are handed over, at now_ms of the database: the window's end, or, where cron feeds,
+ * what was fed so far if that is less. -1: the database did not say. */
+int claimed_handover_horizon(const struct config *c, struct pg *pg, int64_t now_ms, int64_t *out_ms,
+                             struct err *e);
 
 #endif

@@ -5,13 +5,13 @@
  * lost, one row tells whether it happened: a transaction is there whole or not at all. It may also be still
  * under way, in a session that does not know yet that its client is gone: the group is offered again under
  * the same ids, so the second transaction meets the first one, and can't be stored beside it. */
+#include "core/clock.h"
 #include "core/siphash.h"
 #include "gateway/daemon/desk_group.h"
 #include "gateway/log.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LATER_MS 20      /* between two tries of a request that waits for a key */
@@ -160,12 +160,6 @@ static bool gather(struct storer *s)
     return !ended || s->count > 0 || s->later != NULL;
 }
 
-static void nap_ms(int64_t ms)
-{
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 /* After a connection that died: 1 it is stored, 0 it is not or not yet, -1 nobody knows. */
 static int was_stored(struct storer *s, struct err *e)
 {
@@ -184,7 +178,7 @@ static int was_stored(struct storer *s, struct err *e)
         }
         if (clock_monotonic_ms() >= give_up_ms || (!s->unclear && s->line.attempt > 2))
             return s->unclear ? -1 : 0;
-        nap_ms(PAUSE_MS);
+        clock_nap_ms(PAUSE_MS);
     }
 }
 
@@ -217,7 +211,7 @@ static int store(struct storer *s, struct err *e)
                 return 0;
             if (e->kind != ERR_BUSY || clock_monotonic_ms() >= give_up_ms)
                 return -1;
-            nap_ms(LATER_MS);
+            clock_nap_ms(LATER_MS);
             continue;
         }
         s->unclear = s->unclear || s->commit_sent;

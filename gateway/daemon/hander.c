@@ -81,19 +81,6 @@ static int count_room(struct hander *k, int64_t db_now_ms, struct err *e)
     return 0;
 }
 
-static int horizon_ms(struct hander *k, int64_t db_now_ms, int64_t *out_ms, struct err *e)
-{
-    const struct config *c = k->gateway->config;
-    int64_t fed_ms;
-    *out_ms = db_now_ms + c->handover.window_ms;
-    if (c->handover.feeder == FEEDER_INTERNAL)
-        return 0;
-    if (claim_fed_until(k->pg, &fed_ms, e) != 0)
-        return -1;
-    *out_ms = fed_ms < *out_ms ? fed_ms : *out_ms;
-    return 0;
-}
-
 /* A gateway that takes over from this one must know how far ahead to look for its claims. */
 static int note_horizon(struct hander *k, int64_t until_ms, struct err *e)
 {
@@ -139,7 +126,8 @@ static int64_t look(struct hander *k, struct err *e)
     size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);
     if (bytes >= HELD_BYTES_MAX / 2 || count >= HELD_COUNT_MAX / 2)
         return FULL_NAP_MS;
-    if (count_room(k, db_now_ms, e) != 0 || horizon_ms(k, db_now_ms, &until_ms, e) != 0)
+    if (count_room(k, db_now_ms, e) != 0 ||
+        claimed_handover_horizon(g->config, k->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
     int64_t floor_ms = db_now_ms + config_least_ahead_ms(g->config);
     if (k->room <= 0 || until_ms <= floor_ms)

@@ -35,9 +35,9 @@ struct last_hop_ways {
 /* 1: it leads to that exchange, as of fresh_ms ago at most; 0: it can't (there is no such exchange, or not
  * for this login); -1: RabbitMQ did not say. */
 int last_hop_leads_to(struct last_hop_ways *w, struct bytes exchange, int64_t fresh_ms, struct err *e);
-/* Asks again for the one that was asked for longest ago, if that is longer ago than age_ms. */
 /* Did RabbitMQ not answer the last question? */
 bool last_hop_is_away(const struct last_hop_ways *w);
+/* Asks again for the one that was asked for longest ago, if that is longer ago than age_ms. */
 int last_hop_keep(struct last_hop_ways *w, int64_t age_ms, struct err *e);
 void last_hop_ways_close(struct last_hop_ways *w);
 

@@ -1,8 +1,10 @@
 #include "gateway/daemon/once.h"
+#include "core/clock.h"
 
 #include "amqp/last_hop.h"
 #include "amqp/topology.h"
 #include "core/timestamp.h"
+#include "gateway/daemon/claimed.h"
 #include "gateway/daemon/startup.h"
 #include "gateway/log.h"
 #include "sql/health.h"
@@ -10,7 +12,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOOK_MS 100
@@ -46,25 +47,11 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     return -1;
 }
 
-/* Where handing over ends for this round. */
-static int find_horizon(struct once *o, int64_t *out_ms, struct err *e)
-{
-    const struct config *c = o->gateway->config;
-    int64_t fed_ms;
-    *out_ms = o->rule.accepted_ms + c->handover.window_ms;
-    if (c->handover.feeder == FEEDER_INTERNAL)
-        return 0;
-    if (claim_fed_until(o->pg, &fed_ms, e) != 0)
-        return -1;
-    *out_ms = fed_ms < *out_ms ? fed_ms : *out_ms;
-    return 0;
-}
-
 static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
 {
     struct gateway *g = o->gateway;
     const struct config *c = g->config;
-    if (o->horizon_ms == 0 && find_horizon(o, &o->horizon_ms, e) != 0)
+    if (o->horizon_ms == 0 && claimed_handover_horizon(c, o->pg, o->rule.accepted_ms, &o->horizon_ms, e) != 0)
         return -1;
     const struct claim_waiting w = {.horizon_ms = o->horizon_ms,
                                     .floor_ms = o->rule.due_ms,
@@ -181,12 +168,6 @@ static int end_stuck(struct once *o)
     return 75;
 }
 
-static void nap(int64_t ms)
-{
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 static void *once_thread(void *arg)
 {
     struct once *o = arg;
@@ -202,7 +183,7 @@ static void *once_thread(void *arg)
         if (!begun && o->rule.accepted_ms != 0) /* what was stored last is handed over now, not in a second */
             wake_ring(&g->hander_wake);
         int64_t took_ms = (f.clock_ms - asked_ms) * LOOK_SHARE;
-        nap(took_ms < LOOK_MS ? LOOK_MS : took_ms < 10 * LOOK_MS ? took_ms : 10 * LOOK_MS);
+        clock_nap_ms(took_ms < LOOK_MS ? LOOK_MS : took_ms < 10 * LOOK_MS ? took_ms : 10 * LOOK_MS);
     }
     disconnect(o);
     if (v == ONCE_GO_ON || gateway_stopping(g, STOP_INTAKE))

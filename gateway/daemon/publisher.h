@@ -32,12 +32,14 @@ struct publisher {
     const char *name; /* as the broker shows it */
     enum publisher_role role;
     const struct transport
-        *transport;            /* the hand-over publisher: publishes at once, the broker waits; else NULL */
-    struct last_hop_ways ways; /* of the hand-over publisher, as … */
-    bool ways_away;            /* RabbitMQ does not answer there */
-    int last_hop_queue;        /* … the exit queue that is bound for RabbitMQ's last hop; 0: none */
-    struct flight flight;      /* how many may be unconfirmed */
-    int stalled;               /* of these, do not count: their queues are behind the others' */
+        *transport; /* the hand-over publisher: publishes at once, the broker waits; else NULL */
+    /* Of the hand-over publisher: */
+    struct last_hop_ways ways;
+    bool ways_away;     /* RabbitMQ does not answer there */
+    int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
+    /* Of all: */
+    struct flight flight; /* how many may be unconfirmed */
+    int stalled;          /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t

@@ -4,13 +4,13 @@
  * again, never lost. Those of relayed messages are not, for these are acknowledged afterwards. A row that
  * somebody's open transaction has locked does not hold up the others: it is left out and tried again later.
  */
+#include "core/clock.h"
 #include "gateway/daemon/gateway.h"
 #include "gateway/daemon/said.h"
 #include "gateway/log.h"
 #include "sql/relay.h"
 
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BATCH_MAX 2000
@@ -186,12 +186,6 @@ static int connect(struct settler *s, struct err *e)
     return -1;
 }
 
-static void nap(int64_t ms)
-{
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 static void append(struct held **list, struct held *more)
 {
     while (*list)
@@ -251,7 +245,7 @@ static int run_once(struct settler *s, struct err *e)
     if (relayed)
         wake_ring(&s->gateway->relay.wake); /* once for all that it may acknowledge now */
     if (s->count < SMALL && !gateway_stopping(s->gateway, STOP_PUBLISHERS))
-        nap(GATHER_MS);
+        clock_nap_ms(GATHER_MS);
     return 0;
 }
 
@@ -276,7 +270,7 @@ void *settler_thread(void *arg)
                 break;
         }
         if (!s->pg && connect(s, &e) != 0) {
-            nap(watch_pause_ms(&attempt) % 1000);
+            clock_nap_ms(watch_pause_ms(&attempt) % 1000);
             continue;
         }
         if (run_once(s, &e) == 0) {
@@ -285,7 +279,7 @@ void *settler_thread(void *arg)
         }
         log_debug("settler: %s", e.text);
         atomic_store(&g->forgotten, true);
-        nap(watch_pause_ms(&attempt) % 1000);
+        clock_nap_ms(watch_pause_ms(&attempt) % 1000);
         pg_close(s->pg);
         s->pg = NULL;
     }
