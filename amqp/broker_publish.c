@@ -15,6 +15,11 @@ int broker_flush(struct broker *b, struct err *e)
     return b->dead ? broker_begin(b, e) : broker_flush_until(b, "send", INT64_MAX, e);
 }
 
+bool broker_has_unsent(const struct broker *b)
+{
+    return b->out.len > 0;
+}
+
 int broker_ping(struct broker *b, struct err *e)
 {
     amqp_basic_qos_t qos = {0}; /* for consumers, which this channel has none of */

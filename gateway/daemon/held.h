@@ -39,6 +39,7 @@ struct held {
     int64_t published_ms;   /* monotonic; while it is unconfirmed */
     uint64_t address;       /* address_book.h; 0: not watched */
     bool is_try;            /* it is to find out whether its address still stands still */
+    bool left_behind;       /* unconfirmed on a connection that was held up: publish_previous.c */
     bool unproven;          /* address_book.h: in flight to an address that has not confirmed lately */
     struct message message; /* views into data */
     enum settle_kind outcome;

@@ -34,13 +34,13 @@ void publisher_refuse(struct publisher *p, struct held *h, const char *reason)
         gateway_settle(p->gateway, h, SETTLE_RETRY);
 }
 
-static void on_return(struct publisher *p, const struct broker_event *ev)
+static void on_return(struct confirms *c, const struct broker_event *ev)
 {
     struct message_id id;
     char text[200], printable[160];
     if (!outgoing_id(ev->properties, &id))
         return;
-    struct held *h = confirms_find(&p->confirms, id);
+    struct held *h = confirms_find(c, id);
     if (!h)
         return;
     h->returned = true;
@@ -80,29 +80,30 @@ static void on_nack(struct publisher *p, struct held *h)
         in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }
 
+void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
+{
+    struct held *h;
+    int64_t now_ms = clock_monotonic_ms();
+    if (ev->kind == BROKER_EVENT_RETURN)
+        on_return(c, ev);
+    if (ev->kind != BROKER_EVENT_ACK && ev->kind != BROKER_EVENT_NACK)
+        return;
+    while ((h = confirms_take(c, ev->tag, ev->multiple)) != NULL) {
+        if (c == &p->confirms && ev->kind == BROKER_EVENT_ACK)
+            flight_confirmed(&p->flight, ev->tag, c->next, now_ms - h->published_ms);
+        publisher_left(p, h, true);
+        if (ev->kind == BROKER_EVENT_ACK)
+            on_ack(p, h);
+        else
+            on_nack(p, h);
+    }
+}
+
 void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 {
     char text[160];
-    struct held *h;
-    int64_t now_ms;
+    publisher_on_answer(p, &p->confirms, ev);
     switch (ev->kind) {
-    case BROKER_EVENT_ACK:
-        now_ms = clock_monotonic_ms();
-        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
-            flight_confirmed(&p->flight, ev->tag, p->confirms.next, now_ms - h->published_ms);
-            publisher_left(p, h, true);
-            on_ack(p, h);
-        }
-        break;
-    case BROKER_EVENT_NACK:
-        while ((h = confirms_take(&p->confirms, ev->tag, ev->multiple)) != NULL) {
-            publisher_left(p, h, true);
-            on_nack(p, h);
-        }
-        break;
-    case BROKER_EVENT_RETURN:
-        on_return(p, ev);
-        break;
     case BROKER_EVENT_BLOCKED:
         p->blocked = true;
         if (p->role == PUBLISHER_FAST)
@@ -130,26 +131,25 @@ static void culprit(struct publisher *p, struct held *h, const struct err *e)
     publisher_refuse(p, h, e->text);
 }
 
+static bool blames_a_publish(const struct err *e)
+{
+    return e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
+}
+
 /* The broker took no other after this one before it closed the channel. */
 static bool is_culprit(const struct publisher *p, const struct held *h)
 {
-    return p->role == PUBLISHER_CAREFUL && h->tag > p->answered_tag;
+    return p->role == PUBLISHER_CAREFUL && !h->left_behind && h->tag > p->answered_tag;
 }
 
-void publisher_on_lost(struct publisher *p, const struct err *e)
+void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e)
 {
-    bool blamed = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
+    bool blamed = blames_a_publish(e);
     struct held *h;
-    if (p->transport) {
-        handover_lost(p, blamed ? e : NULL);
-        return;
-    }
     if (blamed && p->role != PUBLISHER_CAREFUL)
         exchange_book_forget(&p->gateway->exchanges);
-    if (p->role == PUBLISHER_FAST)
-        address_book_landed(&p->gateway->addresses);
-    while ((h = confirms_take_any(&p->confirms)) != NULL) {
-        if (p->role != PUBLISHER_FAST)
+    while ((h = confirms_take_any(c)) != NULL) {
+        if (p->role != PUBLISHER_FAST || h->left_behind)
             publisher_left(p, h, false);
         if (h->released) {
             held_free(h);
@@ -159,6 +159,7 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
             culprit(p, h, e);
             continue;
         }
+        h->left_behind = false;
         bool stood_still = address_book_stands_still(&p->gateway->addresses, h->address);
         h->doubted_now = !h->in_doubt;
         h->in_doubt = true;
@@ -172,4 +173,15 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
                                  : "the connection was lost before the broker confirmed",
                      stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
     }
+}
+
+void publisher_on_lost(struct publisher *p, const struct err *e)
+{
+    if (p->transport) {
+        handover_lost(p, blames_a_publish(e) ? e : NULL);
+        return;
+    }
+    if (p->role == PUBLISHER_FAST)
+        address_book_landed(&p->gateway->addresses);
+    publisher_doubt_all(p, &p->confirms, e);
 }

@@ -2,10 +2,10 @@
  *
  * A publisher that has heard nothing for a moment pings its channel. When the answer comes and the confirm
  * does not, the message's address stands still, and nothing else does. When not even the answer comes, the
- * channel is held up, or the whole broker is: the fast publisher then opens a second connection, and changes
- * over to it if the first one has still said nothing. The first of what was in flight goes through the
- * patient publisher then, which finds out, alone with each address, which of them it was, and waits with
- * that. */
+ * channel is held up, or the whole broker is: the publisher then opens a second connection, and changes over
+ * to it if the first one has still said nothing (publish_previous.c). What follows for an address that was
+ * among the first of what was in flight goes through the patient publisher then, which finds out, alone with
+ * each address, which of them it was, and waits with that. */
 #include "gateway/daemon/publisher.h"
 #include "gateway/log.h"
 
@@ -92,11 +92,12 @@ void publisher_left(struct publisher *p, struct held *h, bool confirmed)
     int64_t now_ms = clock_monotonic_ms();
     if (p->transport || !h->address)
         return;
-    if (is_fast(p))
+    bool fast = is_fast(p) && !h->left_behind;
+    if (fast)
         address_book_left(addresses(p), h, confirmed, now_ms);
     else
         address_book_try_ended(addresses(p), h->address, confirmed, now_ms);
-    if (!is_fast(p))
+    if (!fast)
         wake_ring(&p->gateway->fast.wake); /* some may be parked for that */
 }
 
@@ -199,30 +200,18 @@ static void suspect_first(struct publisher *p)
         n += !h->released && address_book_suspect(addresses(p), h->address);
 }
 
-/* The same messages, from the beginning, on another connection. */
-static void start_again(struct publisher *p, struct broker *b)
+/* The fast publisher's: the first of what is in flight there may be to blame. What was parked is asked about
+ * again. */
+static void hold_up(struct publisher *p, int64_t now_ms)
 {
-    log_debug("%s: the channel is held up: changing over to another connection", p->name);
     suspect_first(p);
-    address_book_wary(addresses(p), true, clock_monotonic_ms());
-    struct held *list = address_book_unpark_all(addresses(p)), *h;
+    address_book_wary(addresses(p), true, now_ms);
+    for (struct held *h = address_book_unpark_all(addresses(p)), *next; h; h = next) {
+        next = h->next;
+        if (lane_push(p->lane, h) != 0)
+            gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+    }
     address_book_landed(addresses(p));
-    while ((h = confirms_take_any(&p->confirms)) != NULL) {
-        if (h->released) {
-            held_free(h);
-            continue;
-        }
-        h->in_doubt = true;
-        h->unproven = h->suspect = h->returned = false;
-        h->next = list;
-        list = h;
-    }
-    publisher_set_broker(p, b);
-    for (struct held *next; list; list = next) {
-        next = list->next;
-        if (lane_push(p->lane, list) != 0)
-            gateway_settle(p->gateway, list, SETTLE_PUT_BACK);
-    }
 }
 
 /* Another connection, once that one is held up and not the whole broker. NULL: not now. */
@@ -242,41 +231,45 @@ static struct broker *dial_another(struct publisher *p, int64_t now_ms)
 }
 
 /* It was alone, so it is to blame. */
-static int blame_newest(struct publisher *p, int64_t now_ms, struct err *e)
+static void blame_newest(struct publisher *p, int64_t now_ms)
 {
-    struct broker *b = dial_another(p, now_ms);
-    if (!b)
-        return 0;
-    broker_drop(b);
     address_book_wary(addresses(p), false, now_ms);
     address_book_stalled(addresses(p), p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
     wake_ring(&p->gateway->fast.wake);
-    return err_set(e, ERR_BUSY, "a message holds up the channel");
+}
+
+/* The patient publisher waits for what it knows about, as long as the others can wait. */
+static bool can_wait(struct publisher *p, int64_t silent_ms)
+{
+    const struct held *newest = p->confirms.newest;
+    bool known = newest && address_book_stands_still(addresses(p), newest->address);
+    return !newest || (known && (lane_next_ms(p->lane) == INT64_MAX || silent_ms < OTHERS_WAIT_MS));
 }
 
 static int on_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e)
 {
-    const struct held *newest = p->confirms.newest;
     if (silent_ms > PUBLISHER_CONFIRM_MS)
         return err_set(e, ERR_AWAY, "no answer within %d s", PUBLISHER_CONFIRM_MS / 1000);
-    if (is_fast(p)) {
-        struct broker *b = dial_another(p, now_ms);
-        if (b)
-            start_again(p, b);
-        p->switched_ms = clock_monotonic_ms();
+    if (!is_fast(p) && can_wait(p, silent_ms))
         return 0;
-    }
-    bool known = newest && address_book_stands_still(addresses(p), newest->address);
-    /* It is patient with what it knows about, as long as the others can wait. */
-    if (!newest || (known && (lane_next_ms(p->lane) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)))
+    struct broker *b = dial_another(p, now_ms);
+    if (!b)
         return 0;
-    return blame_newest(p, now_ms, e);
+    now_ms = clock_monotonic_ms();
+    if (is_fast(p))
+        hold_up(p, now_ms);
+    else
+        blame_newest(p, now_ms);
+    publisher_change_over(p, b);
+    p->switched_ms = now_ms;
+    return 0;
 }
 
 int publisher_watch(struct publisher *p, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
     int64_t limit_ms = SILENT_MS + (int64_t)(p->confirms.bytes / BYTES_PER_MS);
+    publisher_listen_to_previous(p);
     if (p->blocked) {
         p->pinged_ms = now_ms; /* a blocked broker does not answer, and says so */
         return 0;

@@ -18,8 +18,7 @@
 #define NEAR_NS INT64_C(50000000)    /* no room, or something is unconfirmed: time tells */
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
-#define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
-#define SUSPECTS_MOST 64     /* that wait to be tried alone; more of them wait in the database */
+#define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 #define DRAIN_MS 5000
 #define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
 
@@ -75,14 +74,19 @@ bool publisher_unstick(struct publisher *p, int64_t limit_ms)
     return true;
 }
 
-void publisher_set_broker(struct publisher *p, struct broker *b)
+struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
 {
     pthread_mutex_lock(&p->broker_lock);
     struct broker *old = p->broker;
     p->broker = b;
     pthread_mutex_unlock(&p->broker_lock);
-    broker_drop(old);
     begin_flight(p);
+    return old;
+}
+
+void publisher_set_broker(struct publisher *p, struct broker *b)
+{
+    broker_drop(publisher_swap_broker(p, b));
 }
 
 static void set_publishing(struct publisher *p, bool on)
@@ -131,6 +135,7 @@ static void lost(struct publisher *p, const struct err *e)
         atomic_store(&p->gateway->metrics.broker_blocked, 0);
     publisher_put_back_parked(p);
     publisher_on_lost(p, e);
+    publisher_end_previous(p);
     publisher_set_broker(p, NULL);
     if (p->role != PUBLISHER_CAREFUL)
         put_back_all(p);
@@ -256,7 +261,7 @@ static int read_events(struct publisher *p, struct err *e)
     do {
         arena_reset(&p->arena);
         publisher_set_busy(p, true);
-        int rc = broker_next_event(p->broker, &p->arena, RETURN_BODY_MAX, 0, &ev, e);
+        int rc = broker_next_event(p->broker, &p->arena, PUBLISHER_RETURN_BODY_MAX, 0, &ev, e);
         publisher_set_busy(p, false);
         if (rc != 0)
             return -1;
@@ -325,7 +330,7 @@ static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
     int64_t next_ms = lane_next_ms(p->lane);
-    int64_t idle_ns = p->confirms.count > 0 ? NEAR_NS : IDLE_NS;
+    int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
     bool parked = p->role == PUBLISHER_FAST && address_book_is_ready(&g->addresses);
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
@@ -356,6 +361,8 @@ static bool is_drained(struct publisher *p)
 {
     const struct confirms *c = &p->confirms;
     int64_t now_ms = clock_monotonic_ms();
+    if (publisher_has_previous(p))
+        return false;
     return c->count == 0 ||
            (!p->transport && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
 }
@@ -391,11 +398,8 @@ static enum err_kind run_connected(struct publisher *p)
     }
     err_set(&e, ERR_STOPPING, "stopping");
     publisher_on_lost(p, &e);
-    pthread_mutex_lock(&p->broker_lock);
-    struct broker *b = p->broker;
-    p->broker = NULL;
-    pthread_mutex_unlock(&p->broker_lock);
-    broker_close(b);
+    publisher_end_previous(p);
+    broker_close(publisher_swap_broker(p, NULL));
     return ERR_STOPPING;
 }
 

@@ -17,13 +17,22 @@
 
 /* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
 #define PUBLISHER_CONFIRM_MS 30000
-#define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
+#define PUBLISHER_AGAIN_MS 1000        /* what holds up a channel is tried again after that */
+#define PUBLISHER_RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
+#define PUBLISHER_PREVIOUS_MOST 4
 #define PUBLISHER_UNCONFIRMED HELD_UNCONFIRMED " it: a queue may have no majority of its nodes"
 
 enum publisher_role { PUBLISHER_FAST, PUBLISHER_CAREFUL, PUBLISHER_PATIENT, PUBLISHER_HANDOVER };
 
 struct publish_to {
     struct bytes exchange, routing_key;
+};
+
+/* publish_previous.c: a connection that was held up. */
+struct publisher_previous {
+    struct broker *broker; /* NULL: none */
+    struct confirms confirms;
+    int64_t since_ms, heard_ms; /* monotonic */
 };
 
 struct publisher {
@@ -60,6 +69,7 @@ struct publisher {
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
     struct confirms confirms;
+    struct publisher_previous previous[PUBLISHER_PREVIOUS_MOST];
     struct arena arena;
     struct buf properties;
 };
@@ -118,16 +128,33 @@ void publisher_wait(struct publisher *p, struct held *h);
 /* Before the connection's unconfirmed ones are dealt with: what waited in front of them goes back. */
 void publisher_put_back_parked(struct publisher *p);
 
+/* publish_previous.c: connections that were held up. Not for the hand-over publisher. */
+/* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
+void publisher_change_over(struct publisher *p, struct broker *b);
+/* Reads what the old connections say; ends those that have nothing to say any more. Called again and again.
+ */
+void publisher_listen_to_previous(struct publisher *p);
+bool publisher_has_previous(const struct publisher *p);
+/* Ends them all: what is unconfirmed there is in doubt. */
+void publisher_end_previous(struct publisher *p);
+
 /* publisher.c */
 /* A connection for publishing, or NULL. */
 struct broker *publisher_dial(struct publisher *p, struct err *e);
 /* Drops the old connection, if there is one; nothing is in flight on the new one. */
 void publisher_set_broker(struct publisher *p, struct broker *b);
+/* The same, and the old connection is the caller's. */
+struct broker *publisher_swap_broker(struct publisher *p, struct broker *b);
 /* A call that may block for ever begins, or ended. */
 void publisher_set_busy(struct publisher *p, bool busy);
 
 /* publish_outcome.c: what the broker said. */
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);
+/* An ack, nack or return for one of c, which is p->confirms or a previous connection's. Others are ignored.
+ */
+void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev);
+/* Its connection is given up: what is in c is in doubt, and published again. Empties c. */
+void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e);
 /* The connection is gone: everything in flight is in doubt; e tells whether a publish was to blame. */
 void publisher_on_lost(struct publisher *p, const struct err *e);
 /* The message was certainly not delivered: try again later, or fail. */

@@ -80,6 +80,41 @@ class Stalled(LiveTest):
         self.assertLess(late, 3000 * harness.SLOWNESS)  # for as long as the queue stood still, it was
         return g
 
+    def suspend_for(self, p, process, for_ms):
+        """RabbitMQ's process of that kind for the channel of the gateway's publisher; other connections are served meanwhile."""
+        name = '{<<"connection_name">>, longstr, <<"postdate publisher">>}'
+        p.stack.rabbitmqctl('eval', f'''
+            [begin sys:suspend(P), timer:sleep({for_ms}), catch sys:resume(P) end ||
+                C <- rabbit_networking:connections(),
+                [{{client_properties, Client}}, {{vhost, <<"{p.vhost}">>}}, {{name, Connection}}] <-
+                    [catch rabbit_networking:connection_info(C, [client_properties, vhost, name])],
+                lists:member({name}, Client),
+                P <- processes(),
+                {{dictionary, D}} <- [process_info(P, dictionary)],
+                lists:member({{process_name, {{{process}, {{Connection, 1}}}}}}, D)].''')
+
+    def suspended(self, process, for_ms):
+        """What came of a stream at 300 a second meanwhile."""
+        p = self.place()
+        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
+        inbox, _, _ = self.stream(p, f'{process} suspended', 5, 1500)
+        wait_until(lambda: p.counts().get('delivered', 0) > 300, 15, 'the stream to flow')
+        self.suspend_for(p, process, for_ms)
+        r = inbox.result()
+        print(f'note stalled: {process} suspended for {for_ms} ms: {r["duplicates"]} twice; at most {r["max_ms"]:.1f} ms late, p50 {r["p50_ms"]:.1f} ms', flush=True)
+        self.assertEqual((r['missing'], r['early']), (0, 0), r)
+        self.assertGreaterEqual(len(g.lines_with('changing over to another connection')), 1, g.log())
+        return r
+
+    def test_a_channel_that_answers_slowly_doubles_nothing(self):
+        """What was in flight was published again on another connection at once, although it was there already."""
+        self.assertEqual(self.suspended('rabbit_writer', 1200)['duplicates'], 0)
+
+    @harness.not_san
+    def test_a_channel_that_stays_held_up_loses_nothing(self):
+        r = self.suspended('rabbit_channel', 8000)
+        self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS)
+
     @harness.not_san  # as a hundred, but for the numbers
     def test_one_message_to_a_queue_that_stands_still_delays_no_other(self):
         """Confirm tags ran on until 4,096 lay between the first unconfirmed one and the next."""
