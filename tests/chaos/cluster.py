@@ -109,3 +109,16 @@ class Cluster(Rabbit):
                     pass
             return self.leader(vhost, queue) == node
         wait_until(led, deadline_s, f'{queue} to be led by node {node}', 0.1)
+
+    def elect(self, vhost, queue, node, patience_s=10):
+        """True: the queue's only member, on a node that was started again, did not make itself the leader and had to be told to
+        (https://github.com/rabbitmq/rabbitmq-server/issues/10070, seen with 3.10.8)."""
+        def led():
+            return self.erlang(self.found(vhost, queue) + 'element(1, ra:members({Name, node()}, 1000)).', node) == 'ok'
+        try:
+            wait_until(led, patience_s, f'{queue} to have a leader', 0.5)
+            return False
+        except TimeoutError:
+            self.erlang(self.found(vhost, queue) + 'ra:trigger_election({Name, node()}).', node)
+            wait_until(led, patience_s, f'{queue} to have a leader', 0.5)
+            return True
