@@ -266,6 +266,7 @@ format:
 
 check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc $(CONFIG_PAGE)
 	tools/check_layers.sh
+	tools/check_docs.py
 	tools/config_page.sh check $(CONFIG_PAGE)
 	tools/check_format.sh $(SOURCES)
 	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
