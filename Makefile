@@ -285,7 +285,7 @@ tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 
 help:
 	@echo "make            build build/postdated and build/postdate"
-	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
+	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)"
 	@echo "make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=word)"
 	@echo "make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live; tools/matrix.sh)"
 	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
