@@ -64,7 +64,8 @@ LOAD_SRC := $(wildcard tests/tools/load_*.c)
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
-SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch]))
+SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch] tools/*.[ch]))
+CONFIG_PAGE := $(BUILD)/tools/config_page
 
 .PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test matrix faults-full install clean format check tidy help \
 	libraries-found
@@ -263,11 +264,20 @@ clean:
 format:
 	clang-format-14 -i $(SOURCES)
 
-check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
+check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc $(CONFIG_PAGE)
 	tools/check_layers.sh
+	tools/check_docs.py
+	tools/config_page.sh check $(CONFIG_PAGE)
 	tools/check_format.sh $(SOURCES)
 	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
+
+# The tables of the configuration page are printed from the table of options.
+$(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config_table.c amqp/broker_url.c) $(call LIB,core)
+	$(call say,LINK)
+	$(Q)$(CC) $(LINK) -o $@ $^
+docs/configuration.md: $(CONFIG_PAGE) force
+	@tools/config_page.sh write $<
 
 tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 	clang-tidy-14 --quiet --checks='-*,clang-analyzer-*,bugprone-*,-bugprone-easily-swappable-parameters,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
@@ -275,7 +285,7 @@ tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
 
 help:
 	@echo "make            build build/postdated and build/postdate"
-	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer says who waits)"
+	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)"
 	@echo "make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=word)"
 	@echo "make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live; tools/matrix.sh)"
 	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
@@ -285,8 +295,9 @@ help:
 	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
 	@echo "make run        the stack, then the gateway in the foreground"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR="
+	@echo "make docs/configuration.md   writes the tables of that page from the table of options"
 	@echo "make deps | check | format | tidy | clean"
 
-OBJECTS := $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
+OBJECTS := $(call object,tools/config_page.c) $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
 	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c tests/fuzz/*.c))
 -include $(OBJECTS:.o=.d) $(SHIM:.lo=.d)

@@ -71,7 +71,7 @@ const struct option option_table[] = {
 
     {"amqp", "url", OPTION_TEXT, "amqp://guest:guest@localhost:5672/%2f", .secret = true,
      .check = broker_url_check, AT(amqp.url),
-     .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for a cluster"},
+     .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for the nodes of a cluster"},
     {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, .zero_allowed = true, AT(amqp.heartbeat_ms),
      .help = "a silent connection counts as dead after about twice this; 0 turns it off"},
     {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),
@@ -91,7 +91,7 @@ const struct option option_table[] = {
      .help = "larger bodies are refused"},
 
     {"delivery", "exchange", OPTION_TEXT, "postdate.delivery", .check = check_name, AT(delivery.exchange),
-     .help = "where messages go that name no exchange"},
+     .help = "messages that name no exchange go to this one; declared as a durable topic exchange"},
     {"delivery", "allow", OPTION_LIST, "*", AT(delivery.allow),
      .count_offset = offsetof(struct config, delivery.allow_count),
      .help = "exchanges that messages may name, comma-separated; * matches anything, \"\" is the default "
@@ -102,32 +102,33 @@ const struct option option_table[] = {
      .help = "longer delays are refused"},
 
     {"handover", "transport", OPTION_CHOICE, "auto", .choices = transports, AT(handover.transport),
-     .help =
-         "who waits, within the window: plugin or ttl the broker (auto: plugin where it has that, else ttl), "
-         "timer the gateway itself"},
+     .help = "where messages wait: plugin and ttl, those due within the window in RabbitMQ; auto, plugin if "
+             "RabbitMQ has it, else ttl; timer, all of them in the gateway"},
     {"handover", "what", OPTION_CHOICE, "plain", .choices = handover_whats, AT(handover.what),
-     .help = "what the broker may hold: plain AMQP messages, or all"},
+     .help =
+         "what RabbitMQ may hold: plain, AMQP messages without a key; all, also those with a key and from "
+         "SQL, HTTP, control queue or command line"},
     {"handover", "min_ahead", OPTION_DURATION, "2s", 0, HOUR, AT(handover.min_ahead_ms),
-     .help = "messages due sooner are never handed to the broker"},
+     .help = "messages due sooner, or within twice delivery.lead, are not handed over to RabbitMQ"},
     {"handover", "window", OPTION_DURATION, "26h", SECOND, 40 * DAY, AT(handover.window_ms),
-     .help = "how far ahead messages are handed to the broker"},
+     .help = "how far ahead messages are handed over to RabbitMQ"},
     {"handover", "max_messages", OPTION_INTEGER, "200000", 1, 100000000, AT(handover.max_messages),
-     .help = "the broker holds at most this many at once"},
+     .help = "RabbitMQ holds at most about this many at once"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
-     .help = "who moves the window on: the gateway, or cron with `postdate feed`"},
+     .help = "what moves the window on: internal, the gateway; cron, `postdate feed`"},
     {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
-     .help = "who delivers what the broker waited with: a gateway, confirmed, or the broker itself (see "
-             "docs/last-hop.md "
-             "for what that can lose)"},
+     .help =
+         "what delivers the messages that RabbitMQ held: gateway, confirmed; broker, RabbitMQ itself (its "
+         "limits: docs/handover.md)"},
     {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
-     .help = "how long after its due time a message that the broker held and did not let go counts as lost"},
+     .help = "a message that RabbitMQ has not released this long after its due time counts as lost"},
 
     {"retry", "attempts", OPTION_INTEGER, "20", 1, 1000000, AT(retry.attempts),
      .help = "a message that can't be routed is failed after this many attempts"},
     {"retry", "first", OPTION_DURATION, "1s", 1, DAY, AT(retry.first_ms),
      .help = "wait before the second attempt"},
     {"retry", "max", OPTION_DURATION, "10m", 1, 30 * DAY, AT(retry.max_ms),
-     .help = "waits double each time, up to this"},
+     .help = "the wait doubles each time, up to this"},
 
     {"keys", "key_memory", OPTION_DURATION, "1h", 0, 365 * DAY, AT(keys.key_memory_ms),
      .help = "how long a key stays taken after its message was delivered"},
@@ -135,25 +136,27 @@ const struct option option_table[] = {
     {"retention", "delivered", OPTION_DURATION, "7d", MINUTE, 3650 * DAY, AT(retention.delivered_ms),
      .help = "how long delivered messages can be looked up"},
     {"retention", "cancelled", OPTION_DURATION, "7d", MINUTE, 3650 * DAY, AT(retention.cancelled_ms),
-     .help = "how long cancelled and superseded messages can be looked up (without their body)"},
+     .help =
+         "how long cancelled and superseded messages can be looked up; cancelling erases the body at once"},
     {"retention", "failed", OPTION_DURATION, "30d", MINUTE, 3650 * DAY, AT(retention.failed_ms),
-     .help = "how long failed messages are kept"},
+     .help = "how long failed messages are kept, and can be retried"},
 
     {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, AT(http.listen),
-     .help = "address of the HTTP interface; off: none"},
+     .help = "address of the HTTP interface, host:port; port 0: any free one; off: none"},
     {"http", "tokens", OPTION_FLAG, "off", .choices = off_on, AT(http.tokens),
-     .help = "on: every request needs a token"},
+     .help = "on: every request, over HTTP and the control queue, needs a token"},
     {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, AT(http.insecure_listen),
      .help = "on: allow tokens=off on an address that others can reach"},
     {"http", "timeout", OPTION_DURATION, "30s", SECOND, HOUR, AT(http.timeout_ms),
-     .help = "a request must be there, and be answered, within this"},
+     .help = "a request must have arrived, and be answered, within this"},
 
     {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
      .help = "least severity to log"},
     {"log", "format", OPTION_FLAG, "text", .choices = log_formats, AT(log.json),
      .help = "json: one object per line"},
     {"log", "core_dumps", OPTION_FLAG, "off", .choices = off_on, AT(log.core_dumps),
-     .help = "on: a crash may leave a core file, and this user's debuggers may look in; both show passwords"},
+     .help =
+         "on: a crash may leave a core file, and debuggers of the same user may attach; both show passwords"},
 };
 const size_t option_count = sizeof option_table / sizeof option_table[0];
 _Static_assert(sizeof option_table / sizeof option_table[0] <= OPTION_COUNT_MAX, "raise OPTION_COUNT_MAX");

@@ -302,7 +302,7 @@ const struct command command_schedule = {
             "      --exchange E    delivery exchange (default: delivery.exchange)\n"
             "      --key KEY       a name of your own for it, to cancel or replace it by\n"
             "      --on-conflict X when the key is taken: keep (default), replace, reject\n"
-            "      --hold X        who waits: gateway, broker (default: by handover.what)\n"
+            "      --hold X        where it waits: gateway, broker (default: by handover.what)\n"
             "      --header N=V    an AMQP header; V is an integer where it looks like one; repeatable\n"
             "      --property N=V  an AMQP property: priority=5, correlation_id=a1; repeatable\n"
             "      --content-type T\n"

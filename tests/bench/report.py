@@ -172,7 +172,8 @@ class Report:
             f.write('\n')
 
     def markdown(self):
-        lines = [f'Measured {self.began} by `make bench`. ' + '; '.join(f'{k}: {v}' for k, v in self.machine.items()) + '.']
+        measured = f'Measured {self.began} by `make bench`. ' + '; '.join(f'{k}: {v}' for k, v in self.machine.items()) + '.'
+        lines = textwrap.wrap(measured, 108, break_long_words=False, break_on_hyphens=False)
         for shape in self.shapes():
             lines += ['', f'**{shape[:1].upper()}{shape[1:]}**', '', '| what | measured | of the limit | target |', '|---|---|---|---|']
             for row in (r for r in self.rows if r.shape == shape):

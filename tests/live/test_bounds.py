@@ -8,7 +8,7 @@ from handover_kit import handover
 from harness import LiveTest, now_ms, wait_until
 from web import Web
 
-HELD_MIB = 24    # README: what is held at once
+HELD_MIB = 24    # docs/guarantees.md: what is held at once
 RESULT_MIB = 16  # a claim's rows as they came, and heaps of many threads
 SLACK_MIB = 12
 

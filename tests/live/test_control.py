@@ -126,9 +126,9 @@ class Control(SharedTest):
         self.assertEqual(other['status'], 422)
         self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
 
-    def test_the_readme_example(self):
-        with open(os.path.join(harness.ROOT, 'README.md'), encoding='utf-8') as f:
-            text = f.read().split('## Control queue\n')[1]
+    def test_the_documented_example(self):
+        with open(os.path.join(harness.ROOT, 'docs', 'control-queue.md'), encoding='utf-8') as f:
+            text = f.read()
         code = text.split('```python\n')[1].split('```\n')[0]
         done = subprocess.run([sys.executable, '-c', code], env=self.p.env(), stdout=subprocess.PIPE, text=True,
                               timeout=60, check=True)

@@ -1,4 +1,4 @@
-"""The README's examples are the files of docs/examples, and each of them does what it says.
+"""The documents' examples are the files of docs/examples, and each of them does what it says.
 
 Client libraries are installed once, under build/examples; where that cannot be, or the language is missing, the test is
 skipped with the reason.
@@ -12,6 +12,8 @@ from examples import installed, run
 from harness import LiveTest, SharedTest, wait_until
 
 EXAMPLES = os.path.join(harness.ROOT, 'docs', 'examples')
+# Which page shows which; the README shows the two in Python, too.
+PAGES = {'publish': 'publish.md', 'Publish': 'publish.md', 'consume': 'consume.md', 'order': 'sql.md', 'http': 'http.md'}
 LANGUAGES = {'py': 'python', 'js': 'js', 'java': 'java', 'go': 'go', 'sql': 'sql', 'sh': 'sh'}
 POM = '''<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>example</groupId><artifactId>example</artifactId><version>1</version>
@@ -26,17 +28,22 @@ def source(name):
         return f.read()
 
 
-class Readme(LiveTest):
+class Documents(LiveTest):
     vhosts = 0
 
-    def test_it_shows_the_examples_as_they_are(self):
-        with open(os.path.join(harness.ROOT, 'README.md'), encoding='utf-8') as f:
-            readme = f.read()
+    def shows(self, page, name):
+        with open(os.path.join(harness.ROOT, page), encoding='utf-8') as f:
+            text = f.read()
+        block = f'```{LANGUAGES[name.rsplit(".", 1)[-1]]}\n{source(name)}```\n'
+        self.assertIn(block, text, f'{page} does not show docs/examples/{name} as it is')
+
+    def test_they_show_the_examples_as_they_are(self):
         names = sorted(os.listdir(EXAMPLES))
         self.assertGreaterEqual(len(names), 7)
         for name in names:
-            block = f'```{LANGUAGES[name.rsplit(".", 1)[-1]]}\n{source(name)}```\n'
-            self.assertIn(block, readme, f'the README does not show docs/examples/{name} as it is')
+            self.shows(os.path.join('docs', PAGES[name.split('.')[0]]), name)
+        for name in ('publish.py', 'consume.py'):
+            self.shows('README.md', name)
 
 
 @harness.not_san  # the clients are no programs of ours

@@ -78,7 +78,7 @@ class LeastPrivilege(LiveTest):
         return url_of(p, user, urllib.parse.quote(PASSWORD, safe=''))
 
     def test_the_documents_name_the_same_patterns(self):
-        found = re.search(r"set_permissions postdate '(.*)' '(.*)' '(.*)'", document('README.md')).groups()
+        found = re.search(r"set_permissions postdate '(.*)' '(.*)' '(.*)'", document('docs', 'install.md')).groups()
         rights = json.loads(document('plugins-config', 'definitions.json'))['permissions'][0]
         self.assertEqual(found, (rights['configure'], rights['write'].replace(')$', '|orders)$'), rights['read']))
         table = document('plugins-config', 'README.md').replace('\\|', '|')
