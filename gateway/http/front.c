@@ -6,7 +6,7 @@
 #include "gateway/http/framing.h"
 #include "gateway/http/http_internal.h"
 
-#include "gateway/log.h"
+#include "gateway/runtime/log.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

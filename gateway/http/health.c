@@ -1,8 +1,8 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
-#include "gateway/daemon/locks.h"
 #include "gateway/http/http_internal.h"
+#include "gateway/runtime/locks.h"
 #include "openapi_embedded.h"
-#include "sql/lookup.h"
+#include "sql/operate/lookup.h"
 
 #include <inttypes.h>
 #include <string.h>

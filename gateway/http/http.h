@@ -1,16 +1,16 @@
-/* The HTTP interface: sockets and HTTP/1.1 in front of the desk (gateway/daemon/desk.h), which does the work.
+/* The HTTP interface: sockets and HTTP/1.1 in front of the desk (gateway/api/desk.h), which does the work.
  *
  *   clients ◀─▶ the front: one thread that lets only requests of one strict form through (framing.h), and
  * ends what takes longer than http.timeout, whatever trickles in ◀─▶ one MHD thread, which routes them ─▶
  * desk ─▶ answers
  *
  * A request that waits for the desk is suspended and costs no thread. */
-#ifndef POSTDATE_GATEWAY_HTTP_H
-#define POSTDATE_GATEWAY_HTTP_H
+#ifndef POSTDATE_GATEWAY_HTTP_HTTP_H
+#define POSTDATE_GATEWAY_HTTP_HTTP_H
 
-#include "core/err.h"
-#include "gateway/daemon/desk.h"
-#include "gateway/daemon/gateway.h"
+#include "core/base/err.h"
+#include "gateway/api/desk.h"
+#include "gateway/runtime/gateway.h"
 
 struct http;
 

@@ -1,8 +1,8 @@
 /* Between the gateway/http/ files. The only place of <microhttpd.h>. */
-#ifndef POSTDATE_GATEWAY_HTTP_INTERNAL_H
-#define POSTDATE_GATEWAY_HTTP_INTERNAL_H
+#ifndef POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
+#define POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 
-#include "gateway/daemon/desk_tokens.h"
+#include "gateway/api/desk_tokens.h"
 #include "gateway/http/framing.h"
 #include "gateway/http/http.h"
 #include <microhttpd.h>

@@ -1,7 +1,7 @@
 /* Listening, and what libmicrohttpd calls. */
 #include "gateway/http/http_internal.h"
 
-#include "gateway/log.h"
+#include "gateway/runtime/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>

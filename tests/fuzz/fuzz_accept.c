@@ -1,12 +1,12 @@
 /* A message from the intake queue, all the way: judged, stored, published, shown as JSON; or parked with the
  * reason. The first byte chooses the rules and how it came, then exchange, routing key and body, each behind
  * its length; the rest are the properties. */
-#include "core/accept.h"
-#include "core/delay.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/json_message_internal.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/delay.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

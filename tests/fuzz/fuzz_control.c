@@ -1,9 +1,9 @@
 /* A request of the control queue: JSON in a message, with message-id, reply-to and correlation-id. First
  * line: what the database will answer; second to fourth: these properties; then the body. With a first byte
  * of 'R' the second line is raw properties. */
-#include "core/wire.h"
-#include "gateway/daemon/control_order.h"
-#include "gateway/json_message_internal.h"
+#include "core/message/wire.h"
+#include "gateway/control/control_order.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
 

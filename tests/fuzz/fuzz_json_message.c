@@ -1,9 +1,9 @@
 /* The message object of HTTP, control queue and NDJSON: parsed, shown as users see it, parsed again from
  * that, it is the same message. */
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/json_message_internal.h"
+#include "core/base/timestamp.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

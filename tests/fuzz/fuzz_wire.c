@@ -1,10 +1,10 @@
 /* AMQP properties and header tables as they come from the wire: what can be read is written again byte for
  * byte. */
-#include "core/delay.h"
-#include "core/message_id.h"
-#include "core/outgoing.h"
-#include "core/stamp.h"
-#include "core/wire.h"
+#include "core/message/delay.h"
+#include "core/message/message_id.h"
+#include "core/message/outgoing.h"
+#include "core/message/stamp.h"
+#include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

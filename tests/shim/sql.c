@@ -25,7 +25,7 @@ SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn);
 SHIM_EXPORT void PQfinish(struct pg_conn *conn);
 
 #define CONNECTIONS_MAX 64
-#define STATEMENTS_MAX 64 /* as sql/pg_internal.h */
+#define STATEMENTS_MAX 64 /* as sql/connection/pg_internal.h */
 #define BINARY 1
 
 static const struct query {

@@ -1,7 +1,7 @@
-#include "core/accept.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "core/flight.h"
+#include "gateway/publish/flight.h"
 #include "tests/unit/unit.h"
 
 #define LEAST 16

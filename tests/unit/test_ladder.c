@@ -1,4 +1,4 @@
-#include "core/ladder.h"
+#include "core/message/ladder.h"
 #include "tests/unit/unit.h"
 
 #define HOUR_MS INT64_C(3600000)

@@ -1,7 +1,7 @@
-#include "core/deadletter.h"
-#include "core/last_hop.h"
-#include "core/outgoing.h"
-#include "core/wire.h"
+#include "core/message/deadletter.h"
+#include "core/message/last_hop.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>

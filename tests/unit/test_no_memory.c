@@ -1,13 +1,13 @@
 #include "tests/unit/no_memory.h"
 
-#include "core/accept.h"
-#include "core/due_heap.h"
-#include "core/envelope.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/base64.h"
-#include "gateway/config.h"
+#include "core/base/base64.h"
+#include "core/base/due_heap.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/envelope.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
+#include "gateway/config/config.h"
 #include "tests/unit/sample.h"
 #include <stdio.h>
 #include <unistd.h>

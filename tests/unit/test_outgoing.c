@@ -1,5 +1,5 @@
-#include "core/outgoing.h"
-#include "core/wire.h"
+#include "core/message/outgoing.h"
+#include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <string.h>

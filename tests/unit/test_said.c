@@ -1,4 +1,4 @@
-#include "gateway/daemon/said.h"
+#include "gateway/settle/said.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

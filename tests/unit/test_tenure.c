@@ -1,5 +1,5 @@
-#include "core/clock.h"
-#include "gateway/daemon/tenure.h"
+#include "core/base/clock.h"
+#include "gateway/instance/tenure.h"
 #include "tests/unit/unit.h"
 
 #define LEASE_MS 8000
