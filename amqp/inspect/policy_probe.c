@@ -3,7 +3,7 @@
 #include "core/base/buf.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
-#include "core/message/ladder.h"
+#include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static int declare_like_rung(struct policy_probe *p, const char *queue, struct e
 {
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = "classic"},
-        {.name = "x-message-ttl", .number = LADDER_MAX_DELAY_MS},
+        {.name = "x-message-ttl", .number = TTL_LADDER_MAX_DELAY_MS},
         {.name = "x-dead-letter-exchange", .text = p->sink},
         {.name = "x-overflow", .text = "reject-publish"},
     };

@@ -4,7 +4,7 @@
  * depend on, and then RabbitMQ takes the argument for the dead-letter exchange, but the lower one of both for
  * times and lengths; a dead-letter routing key cannot be stated as "the message's own"; and quorum queues
  * take the policy's overflow (rabbit_queue_type_util:args_policy_lookup and its callers, 3.10 to 4.3). So
- * queues like those of the waiting room, with names that begin alike, are tried:
+ * queues like those of the delay topology, with names that begin alike, are tried:
  * - a round, every few seconds: messages expire in one and must come back all, as they were sent;
  * - sentinels, messages that must not expire while they are watched. Each is renewed after a time of its own,
  * a minute to a day, because a policy changes only what is published after it was set: whatever time-to-live

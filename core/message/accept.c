@@ -1,10 +1,10 @@
 #include "core/message/accept.h"
 #include "core/message/amqp10.h"
-#include "core/message/controls.h"
-#include "core/message/deadletter.h"
 #include "core/message/delay.h"
+#include "core/message/request_headers.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
+#include "core/message/x_death.h"
 
 #define HEADER_X_DELAY "x-delay"
 #define HEADER_USER_ID "x-postdate-user-id"
@@ -13,9 +13,9 @@
 struct draft {
     const char *intake_queue;
     struct wire_properties properties;
-    struct deadletter death;
+    struct x_death death;
     struct delay delay;
-    struct controls controls;
+    struct request_headers request_headers;
     struct bytes exchange; /* published to */
     struct bytes routing_key;
 };
@@ -46,10 +46,10 @@ static bool came_dead_lettered(const struct accept_rules *rules, const struct ac
 static void restore_original(const struct accept_rules *rules, const struct accept_input *in, struct draft *d)
 {
     struct wire_properties *p = &d->properties;
-    struct deadletter *death = &d->death;
+    struct x_death *death = &d->death;
     d->exchange = in->exchange;
     d->routing_key = in->routing_key;
-    deadletter_read(p->headers, rules->intake_queue, death);
+    x_death_read(p->headers, rules->intake_queue, death);
     if (!death->found || !came_dead_lettered(rules, in)) {
         death->cc = (struct bytes){0};
         return;
@@ -79,8 +79,8 @@ static int check_routing_key(struct bytes key, struct err *e)
 
 static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d)
 {
-    if (d->controls.has_exchange)
-        return d->controls.exchange;
+    if (d->request_headers.has_exchange)
+        return d->request_headers.exchange;
     for (size_t i = 0; i < rules->route_count; i++) {
         if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
             return bytes_of_str(rules->routes[i].delivery_exchange);
@@ -100,7 +100,7 @@ static bool is_of_delivery(struct bytes name)
 static bool is_removed(const struct draft *d, struct bytes name)
 {
     return bytes_start_with_str(name, "x-opt-delivery-") || bytes_start_with_str(name, "x-postdate-") ||
-           is_of_delivery(name) || deadletter_drops(&d->death, name);
+           is_of_delivery(name) || x_death_drops(&d->death, name);
 }
 
 static void put_headers(const struct draft *d, struct buf *out)
@@ -115,7 +115,7 @@ static void put_headers(const struct draft *d, struct buf *out)
             wire_put_int64(out, f.name, -d->delay.x_delay_ms);
             negated = true; /* of duplicates, only the first one counted */
         } else if (bytes_equal_str(f.name, "x-death")) {
-            deadletter_put_rest(&f, d->intake_queue, out);
+            x_death_put_rest(&f, d->intake_queue, out);
         } else {
             buf_put_bytes(out, f.entry);
         }
@@ -177,7 +177,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
     if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
-        controls_read(headers, rules, &d.controls, e) != 0)
+        request_headers_read(headers, rules, &d.request_headers, e) != 0)
         return -1;
 
     struct bytes properties;
@@ -188,15 +188,15 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .counted_from_ms = d.delay.from_now ? now_ms : 0,
         .exchange = delivery_exchange(rules, &d),
         .routing_key = d.routing_key,
-        .key = d.controls.key,
+        .key = d.request_headers.key,
         .properties = properties,
         .body = in->body,
-        .on_conflict = d.controls.on_conflict,
-        .hold = d.controls.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
+        .on_conflict = d.request_headers.on_conflict,
+        .hold = d.request_headers.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
     if (reserved_check(out, rules, e) != 0)
         return -1;
-    if (d.controls.has_hold)
-        out->hold = d.controls.hold;
+    if (d.request_headers.has_hold)
+        out->hold = d.request_headers.hold;
     return 0;
 }

@@ -61,12 +61,12 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
 /* True when a name matches one of the patterns. */
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange);
 
-/* Properties for parking a refused message in postdate.rejected: as they came, plus x-postdate-error with the
- * reason, and x-postdate-intake and x-postdate-routing-key with what it was published to; an expiration moves
- * to the header x-postdate-expiration (so that it doesn't vanish there), user_id to x-postdate-user-id, and
- * CC and BCC to x-postdate-cc and x-postdate-bcc (so that it is parked there only). Malformed input
+/* Properties for rejecting a refused message in postdate.rejected: as they came, plus x-postdate-error with
+ * the reason, and x-postdate-intake and x-postdate-routing-key with what it was published to; an expiration
+ * moves to the header x-postdate-expiration (so that it doesn't vanish there), user_id to x-postdate-user-id,
+ * and CC and BCC to x-postdate-cc and x-postdate-bcc (so that it is rejected there only). Malformed input
  * properties, and such as do not fit out's limit, are replaced by these headers of ours alone. Out of memory:
  * out->failed. in's body is not looked at. */
-void accept_parked_properties(const struct accept_input *in, const char *reason, struct buf *out);
+void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out);
 
 #endif

@@ -1,6 +1,6 @@
 #include "core/message/envelope.h"
 
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 
 #define HEADER_ID "x-postdate-id"
@@ -54,7 +54,7 @@ enum envelope_kind envelope_read(struct bytes properties, struct message *out)
     struct wire_properties p, original;
     struct bytes exchange, routing_key, stored;
 
-    if (!outgoing_id(properties, &out->id) || !message_id_is_ours(out->id))
+    if (!publish_headers_id(properties, &out->id) || !message_id_is_ours(out->id))
         return ENVELOPE_FOREIGN;
     out->due_ms = message_id_due_ms(out->id);
     if (wire_properties_read(properties, &p, NULL) != 0 ||

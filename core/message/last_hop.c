@@ -1,6 +1,6 @@
 #include "core/message/last_hop.h"
 
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 
 /* Each of a ladder's steps adds an entry to x-death that repeats routing key and CC, and no consumer can read
@@ -41,7 +41,7 @@ int last_hop_write(const struct message *m, struct bytes steering, struct buf *o
     wire_put_string(&extra, bytes_of_str(LAST_HOP_HEADER), bytes_of_str(LAST_HOP_BROKER));
     wire_put_string(&extra, bytes_of_str(LAST_HOP_EXCHANGE_HEADER), m->exchange);
     int rc = extra.failed ? err_set(e, ERR_BUG, "out of memory")
-                          : outgoing_properties_with(m, buf_bytes(&extra), out, e);
+                          : publish_headers_build_with(m, buf_bytes(&extra), out, e);
     buf_free(&extra);
     return rc;
 }

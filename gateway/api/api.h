@@ -13,7 +13,7 @@
 #include "core/message/message_id.h"
 #include "sql/connection/pg.h"
 #include "sql/operate/operate.h"
-#include "sql/pipeline/accept_store.h"
+#include "sql/pipeline/store.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,8 +99,8 @@ struct api_request {
     struct bytes idempotency_key; /* len 0: none */
     struct api_answer answer;
 
-    /* For the desk (gateway/api/desk.h). */
-    void (*done)(struct api_request *r); /* the answer is there; called by a thread of the desk */
+    /* For the executor (gateway/api/executor.h). */
+    void (*done)(struct api_request *r); /* the answer is there; called by a thread of the executor */
     struct api_request *next;
     int64_t retry_at_ms, give_up_ms; /* monotonic; 0: not retried yet */
 };

@@ -1,20 +1,20 @@
 /* Claims what is due before the horizon and hands it to its target.
  *
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
- * least half a lead before it is due. What is accepted later than that rings claimer_wake. A hot look reads
- * the partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past the dead
- * index entries of what is done. Once a second a sweep looks at all days from the beginning, some at a time
- * and hot looks in between, for late commits, what somebody had locked, and retries of what was due days ago:
- * less often where an old snapshot keeps so many dead entries that it takes long, and after what is due just
- * now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms no hot
- * look. */
+ * least half a lead before it is due. What is accepted later than that rings claimer_notifier. A hot look
+ * reads the partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past
+ * the dead index entries of what is done. Once a second a sweep looks at all days from the beginning, some at
+ * a time and hot looks in between, for late commits, what somebody had locked, and retries of what was due
+ * days ago: less often where an old snapshot keeps so many dead entries that it takes long, and after what is
+ * due just now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms
+ * no hot look. */
 #include "core/base/timestamp.h"
 #include "gateway/claim/target.h"
-#include "gateway/pipeline/claimed.h"
+#include "gateway/pipeline/claimed_row.h"
 #include "gateway/runtime/locks.h"
 #include "gateway/runtime/log.h"
-#include "sql/pipeline/accept_store.h"
 #include "sql/pipeline/claim.h"
+#include "sql/pipeline/store.h"
 
 #define CLAIM_ROWS 1000
 #define CLAIM_BYTES (8 * 1024 * 1024)
@@ -48,7 +48,7 @@ struct claimer {
     struct locks locks;
     bool more; /* the last hot look left something */
     int32_t instance;
-    int64_t look_sent_ns;    /* claimed_hear_clock */
+    int64_t look_sent_ns;    /* claimed_row_hear_clock */
     int64_t look_next_at_ms; /* greatest next_at of the rows of this look */
     size_t look_bytes;       /* their bodies and properties, as they came */
 };
@@ -56,8 +56,8 @@ struct claimer {
 static bool keep_row(struct claimer *c, const struct claimed_row *row)
 {
     bool refused;
-    claimed_hear_clock(c->gateway, row, &c->look_sent_ns);
-    struct held *h = claimed_hold(c->gateway, row, c->instance, &refused);
+    claimed_row_hear_clock(c->gateway, row, &c->look_sent_ns);
+    struct inflight *h = claimed_row_to_inflight(c->gateway, row, c->instance, &refused);
     if (!h)
         return false;
     if (row->next_at_ms > c->look_next_at_ms)
@@ -71,7 +71,7 @@ static bool keep_row(struct claimer *c, const struct claimed_row *row)
     }
     if (c->target->take(c->gateway, h) == 0)
         return true;
-    held_free(h);
+    inflight_free(h);
     return false;
 }
 
@@ -111,9 +111,9 @@ enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
 static bool set_limits(struct claimer *c, struct claim_request *q)
 {
     size_t bytes = atomic_load(&c->gateway->budget.bytes), count = atomic_load(&c->gateway->budget.count);
-    if (bytes >= HELD_BYTES_MAX || count >= HELD_COUNT_MAX)
+    if (bytes >= INFLIGHT_BYTES_MAX || count >= INFLIGHT_COUNT_MAX)
         return false;
-    size_t bytes_left = HELD_BYTES_MAX - bytes, rows_left = HELD_COUNT_MAX - count;
+    size_t bytes_left = INFLIGHT_BYTES_MAX - bytes, rows_left = INFLIGHT_COUNT_MAX - count;
     q->rows_max = rows_left < CLAIM_ROWS ? (int32_t)rows_left : CLAIM_ROWS;
     q->bytes_max = bytes_left < CLAIM_BYTES ? (int64_t)bytes_left : CLAIM_BYTES;
     return true;
@@ -225,7 +225,7 @@ static enum looked look(struct claimer *c, struct err *e)
 {
     struct gateway *g = c->gateway;
     int64_t db_now_ms;
-    c->instance = tenure_instance(&g->tenure);
+    c->instance = lease_instance(&g->lease);
     if (!c->instance || !c->target->ready(g) || !gateway_now_ms(g, &db_now_ms))
         return LOOKED_DONE;
     if (locks_look(&c->locks, c->pg, e) != 0)
@@ -268,7 +268,8 @@ static void run_connected(struct claimer *c, struct err *e)
             return;
         if (l == LOOKED_MORE)
             continue;
-        wake_wait(&g->claimer_wake, pg_socket(c->pg), (l == LOOKED_FULL ? FULL_NAP_MS : nap_ms) * 1000000);
+        notifier_wait(&g->claimer_notifier, pg_socket(c->pg),
+                      (l == LOOKED_FULL ? FULL_NAP_MS : nap_ms) * 1000000);
         pg_drain_notifies(c->pg);
         if (pg_is_broken(c->pg)) {
             err_set(e, ERR_AWAY, "lost the connection to Postgres");
@@ -289,11 +290,11 @@ void *claimer_thread(void *arg)
         lock_ms = lock_ms < LOCK_LEAST_MS ? LOCK_LEAST_MS : lock_ms < LOCK_MOST_MS ? lock_ms : LOCK_MOST_MS;
         if (!c.pg || pg_listen(c.pg, &e) != 0 || claim_setup(c.pg, lock_ms, &e) != 0) {
             pg_close(c.pg);
-            watch_failed(&g->postgres, &e);
-            wake_wait(&g->claimer_wake, -1, watch_pause_ms(&attempt) * 1000000);
+            server_status_failed(&g->postgres, &e);
+            notifier_wait(&g->claimer_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
             continue;
         }
-        watch_succeeded(&g->postgres);
+        server_status_succeeded(&g->postgres);
         gateway_set_up(g, UP_CLAIMER);
         attempt = 0;
         c.sampled_ms = 0;

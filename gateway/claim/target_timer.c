@@ -10,9 +10,9 @@ static bool ready(struct gateway *g)
     return atomic_load(&g->publishing);
 }
 
-static int take(struct gateway *g, struct held *h)
+static int take(struct gateway *g, struct inflight *h)
 {
-    return lane_push(&g->fast, h);
+    return due_queue_push(&g->fast, h);
 }
 
 const struct target target_timer = {

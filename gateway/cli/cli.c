@@ -6,7 +6,7 @@
 #include "gateway/config/secrets.h"
 #include "sql/admin/migrate.h"
 #include "sql/operate/lookup.h"
-#include "sql/pipeline/accept_store.h"
+#include "sql/pipeline/store.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "gateway/cli/gateway_run.h"
 #include "gateway/cli/progress.h"
 #include "sql/operate/lookup.h"
-#include "sql/pipeline/accept_store.h"
 #include "sql/pipeline/claim.h"
+#include "sql/pipeline/store.h"
 #include <inttypes.h>
 #include <stdio.h>
 

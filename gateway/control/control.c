@@ -1,6 +1,6 @@
 /* The control queue: management over AMQP, for who has no HTTP.
  *
- *   postdate.control ─▶ this thread: JSON to request ─▶ desk (commits) ─▶ this thread: ack, then the answer
+ *   postdate.control ─▶ this thread: to a request ─▶ executor (commits) ─▶ this thread: ack, then the answer
  *                                                                          to reply_to, by the default
  * exchange
  *
@@ -17,7 +17,7 @@
 #include "gateway/control/control.h"
 
 #include "amqp/topology/topology.h"
-#include "gateway/control/control_order.h"
+#include "gateway/control/control_request.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
@@ -27,63 +27,64 @@
 #define PREFETCH 16
 #define TICK_MS 500
 #define AGAIN_MS 500   /* between two tries while the database is away */
-#define FINISH_MS 5000 /* at a stop, for what is with the desk */
+#define FINISH_MS 5000 /* at a stop, for what is with the executor */
 #define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
 #define TAG "postdate.control"
 
 struct control {
     struct gateway *gateway;
-    struct desk *desk;
+    struct executor *executor;
     pthread_t thread;
-    pthread_mutex_t lock;       /* guards done, and a change of broker */
-    struct control_order *done; /* answered by the desk, in any order */
+    pthread_mutex_t lock;         /* guards done, and a change of broker */
+    struct control_request *done; /* answered by the executor, in any order */
     /* The thread's: */
     struct broker *broker; /* control_join may shut it down */
-    struct control_order *waiting, *spare;
+    struct control_request *waiting, *spare;
     struct buf properties, body;
     uint64_t session;
     bool said;
 };
 
-/* Called by a thread of the desk. */
+/* Called by a thread of the executor. */
 static void on_done(struct api_request *api)
 {
-    struct control_order *o = (struct control_order *)api;
+    struct control_request *o = (struct control_request *)api;
     struct control *c = o->control;
     pthread_mutex_lock(&c->lock);
     o->next = c->done;
     c->done = o;
     /* Under the lock: afterwards the control may be gone. */
-    wake_ring(&c->gateway->control_wake);
+    notifier_notify(&c->gateway->control_notifier);
     pthread_mutex_unlock(&c->lock);
 }
 
-static int finish(struct control *c, struct control_order *o, struct err *e)
+static int finish(struct control *c, struct control_request *o, struct err *e)
 {
     int rc = 0;
     if (o->session == c->session && c->broker != NULL) {
         rc = broker_ack(c->broker, o->tag, false, e);
-        if (rc == 0 && control_order_answer(o, c->gateway->config->intake.queue, &c->properties, &c->body)) {
+        if (rc == 0 &&
+            control_request_answer(o, c->gateway->config->intake.queue, &c->properties, &c->body)) {
             rc = broker_publish(c->broker, bytes_of("", 0), o->reply_to, buf_bytes(&c->properties),
                                 buf_bytes(&c->body), false, NULL, e);
             if (rc != 0 && e->kind == ERR_REJECT)
                 rc = 0; /* no name of a queue: so nobody gets it */
         }
     }
-    control_order_close(o);
+    control_request_close(o);
     return rc;
 }
 
-/* To the desk, or back to its sender; or it waits. */
-static int begin(struct control *c, struct control_order *o, struct err *e)
+/* To the executor, or back to its sender; or it waits. */
+static int begin(struct control *c, struct control_request *o, struct err *e)
 {
-    if (control_order_admit(o, c->gateway->tokens) == 0) {
-        atomic_fetch_add(&c->gateway->ordered, 1);
+    if (control_request_admit(o, c->gateway->tokens) == 0) {
+        atomic_fetch_add(&c->gateway->control_requests, 1);
         o->api.done = on_done;
-        desk_put(c->desk, &o->api);
+        executor_submit(c->executor, &o->api);
         return 0;
     }
-    if (!control_order_may_wait(o))
+    if (!control_request_may_wait(o))
         return finish(c, o, e);
     o->again_ms = clock_monotonic_ms() + AGAIN_MS;
     o->next = c->waiting;
@@ -91,10 +92,10 @@ static int begin(struct control *c, struct control_order *o, struct err *e)
     return 0;
 }
 
-static struct control_order *take_done(struct control *c)
+static struct control_request *take_done(struct control *c)
 {
     pthread_mutex_lock(&c->lock);
-    struct control_order *all = c->done;
+    struct control_request *all = c->done;
     c->done = NULL;
     pthread_mutex_unlock(&c->lock);
     return all;
@@ -103,17 +104,17 @@ static struct control_order *take_done(struct control *c)
 static int answer_done(struct control *c, struct err *e)
 {
     int rc = 0;
-    for (struct control_order *o = take_done(c), *next; o != NULL; o = next) {
+    for (struct control_request *o = take_done(c), *next; o != NULL; o = next) {
         next = o->next;
-        atomic_fetch_sub(&c->gateway->ordered, 1);
-        if (control_order_may_wait(o)) {
+        atomic_fetch_sub(&c->gateway->control_requests, 1);
+        if (control_request_may_wait(o)) {
             o->again_ms = clock_monotonic_ms() + AGAIN_MS;
             o->next = c->waiting;
             c->waiting = o;
         } else if (rc == 0) {
             rc = finish(c, o, e);
         } else {
-            control_order_close(o); /* the connection is gone: it comes again */
+            control_request_close(o); /* the connection is gone: it comes again */
         }
     }
     return rc;
@@ -122,19 +123,19 @@ static int answer_done(struct control *c, struct err *e)
 static int try_again(struct control *c, struct err *e)
 {
     int rc = 0;
-    struct control_order **at = &c->waiting;
+    struct control_request **at = &c->waiting;
     while (*at != NULL && rc == 0) {
-        struct control_order *o = *at;
+        struct control_request *o = *at;
         if (o->session == c->session && o->again_ms > clock_monotonic_ms()) {
             at = &o->next;
             continue;
         }
         *at = o->next;
         if (o->session != c->session) {
-            control_order_close(o);
+            control_request_close(o);
             continue;
         }
-        control_order_reset(o);
+        control_request_reset(o);
         rc = begin(c, o, e);
         at = &c->waiting; /* begin may have put it back in front, with a later time */
     }
@@ -145,9 +146,9 @@ static int try_again(struct control *c, struct err *e)
 static int take_delivery(struct control *c, struct err *e)
 {
     struct broker_event ev;
-    if (c->spare == NULL && (c->spare = control_order_open(c)) == NULL)
+    if (c->spare == NULL && (c->spare = control_request_open(c)) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
-    struct control_order *o = c->spare;
+    struct control_request *o = c->spare;
     arena_reset(&o->arena);
     if (broker_next_event(c->broker, &o->arena, CONTROL_BODY_MAX, 0, &ev, e) != 0)
         return -1;
@@ -157,7 +158,7 @@ static int take_delivery(struct control *c, struct err *e)
         return ev.kind != BROKER_EVENT_NONE;
     c->spare = NULL;
     o->session = c->session;
-    int rc = control_order_read(o, &ev) == 0 ? begin(c, o, e) : finish(c, o, e);
+    int rc = control_request_read(o, &ev) == 0 ? begin(c, o, e) : finish(c, o, e);
     return rc == 0 ? 1 : -1;
 }
 
@@ -184,19 +185,19 @@ static int connect(struct control *c, struct err *e)
     c->session++;
     set_broker(c, startup_open_broker(g, "postdate control", e));
     if (c->broker == NULL) {
-        watch_failed(&g->rabbitmq, e);
+        server_status_failed(&g->rabbitmq, e);
         return -1;
     }
     if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
         broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
         if (err_is_transient(e))
-            watch_failed(&g->rabbitmq, e);
+            server_status_failed(&g->rabbitmq, e);
         else
             complain(c, e);
         gateway_set_up(g, UP_CONTROL); /* everything else works */
         return -1;
     }
-    watch_succeeded(&g->rabbitmq);
+    server_status_succeeded(&g->rabbitmq);
     if (c->said)
         log_info("the control queue can be used again");
     c->said = false;
@@ -216,18 +217,18 @@ static void run_connected(struct control *c, struct err *e)
         if (more < 0)
             return;
         if (!broker_has_pending(c->broker))
-            wake_wait(&g->control_wake, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
+            notifier_wait(&g->control_notifier, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
     }
 }
 
-/* What is with the desk is still answered; what waits for the database goes back into the queue. */
+/* What is with the executor is still answered; what waits for the database goes back into the queue. */
 static void run_down(struct control *c, struct err *e)
 {
     int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
     if (broker_cancel_consume(c->broker, TAG, e) != 0)
         return;
-    while (atomic_load(&c->gateway->ordered) > 0 && clock_monotonic_ms() < until_ms) {
-        wake_wait(&c->gateway->control_wake, -1, TICK_MS / 10 * INT64_C(1000000));
+    while (atomic_load(&c->gateway->control_requests) > 0 && clock_monotonic_ms() < until_ms) {
+        notifier_wait(&c->gateway->control_notifier, -1, TICK_MS / 10 * INT64_C(1000000));
         if (answer_done(c, e) != 0)
             return;
     }
@@ -256,12 +257,12 @@ static void *control_thread(void *arg)
         set_broker(c, NULL);
         broker_close(old);
         if (!gateway_stopping(g, STOP_INTAKE))
-            wake_wait(&g->control_wake, -1, watch_pause_ms(&attempt) * 1000000);
+            notifier_wait(&g->control_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     return NULL;
 }
 
-struct control *control_open(struct gateway *g, struct desk *desk, struct err *e)
+struct control *control_open(struct gateway *g, struct executor *executor, struct err *e)
 {
     struct control *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -269,7 +270,7 @@ struct control *control_open(struct gateway *g, struct desk *desk, struct err *e
         return NULL;
     }
     c->gateway = g;
-    c->desk = desk;
+    c->executor = executor;
     buf_init(&c->properties, 4096);
     buf_init(&c->body, API_ANSWER_MAX);
     pthread_mutex_init(&c->lock, NULL);
@@ -296,11 +297,11 @@ void control_join(struct control *c)
     pthread_join(c->thread, NULL);
 }
 
-static void close_all(struct control_order *o)
+static void close_all(struct control_request *o)
 {
-    for (struct control_order *next; o != NULL; o = next) {
+    for (struct control_request *next; o != NULL; o = next) {
         next = o->next;
-        control_order_close(o);
+        control_request_close(o);
     }
 }
 
@@ -310,7 +311,7 @@ void control_close(struct control *c)
         return;
     close_all(take_done(c));
     close_all(c->waiting);
-    control_order_close(c->spare);
+    control_request_close(c->spare);
     buf_free(&c->properties);
     buf_free(&c->body);
     pthread_mutex_destroy(&c->lock);

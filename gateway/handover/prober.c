@@ -45,7 +45,7 @@ static void tell(struct prober *k)
     bool found = is_in_the_way(k);
     int state = found ? POLICY_IN_THE_WAY : k->looked ? POLICY_NONE : POLICY_UNKNOWN;
     if (atomic_exchange(&g->policy, state) != state)
-        wake_ring(&g->hander_wake);
+        notifier_notify(&g->handover_feeder_notifier);
     if (k->looked)
         gateway_set_up(g, UP_PROBER);
     if (found == k->said)
@@ -102,7 +102,7 @@ static int watch_queues(struct prober *k, struct err *e)
         if (k->looked)
             look_at_overflow(k);
         if (rc == 0 && !broker_has_pending(b))
-            wake_wait(&g->prober_wake, broker_fd(b), LOOK_MS * INT64_C(1000000));
+            notifier_wait(&g->prober_notifier, broker_fd(b), LOOK_MS * INT64_C(1000000));
     }
     if (rc < 0)
         broker_drop(b);
@@ -116,7 +116,7 @@ static void allow(struct gateway *g)
 {
     atomic_store(&g->policy, POLICY_NONE);
     gateway_set_up(g, UP_PROBER);
-    wake_ring(&g->hander_wake);
+    notifier_notify(&g->handover_feeder_notifier);
 }
 
 static void watch_without_transport(struct prober *k)
@@ -125,7 +125,7 @@ static void watch_without_transport(struct prober *k)
     while (!k->overflow_known && !gateway_stopping(k->gateway, STOP_INTAKE)) {
         look_at_overflow(k);
         if (!k->overflow_known)
-            wake_wait(&k->gateway->prober_wake, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
+            notifier_wait(&k->gateway->prober_notifier, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
     }
 }
 
@@ -145,7 +145,7 @@ void *prober_thread(void *arg)
         gateway_set_up(g, UP_PROBER);
         if (is_in_the_way(&k))
             tell(&k);
-        int64_t pause_ms = watch_pause_ms(&attempt);
+        int64_t pause_ms = server_status_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
             if (!k.refused)
                 log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
@@ -154,7 +154,7 @@ void *prober_thread(void *arg)
             if (!is_in_the_way(&k))
                 allow(g);
         }
-        wake_wait(&g->prober_wake, -1, pause_ms * 1000000);
+        notifier_wait(&g->prober_notifier, -1, pause_ms * 1000000);
     }
     policy_probe_free(&k.probe);
     return NULL;

@@ -8,7 +8,7 @@
 #include "sql/admin/moved_prune.h"
 #include "sql/admin/partition.h"
 #include "sql/operate/idempotency.h"
-#include "sql/pipeline/accept_store.h"
+#include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
 #define AGAIN_MS 60000 /* after a failure */
@@ -90,9 +90,9 @@ static void connect(struct janitor *j)
     pg_close(j->pg);
     j->pg = pg_open(j->gateway->config->postgres.url, "postdate janitor", &e);
     if (j->pg)
-        watch_succeeded(&j->gateway->postgres);
+        server_status_succeeded(&j->gateway->postgres);
     else
-        watch_failed(&j->gateway->postgres, &e);
+        server_status_failed(&j->gateway->postgres, &e);
 }
 
 void *janitor_thread(void *arg)
@@ -112,7 +112,7 @@ void *janitor_thread(void *arg)
             if (j.pg && !pg_is_broken(j.pg) && clock_boottime_ms() >= duties[i].at_ms &&
                 !gateway_stopping(j.gateway, STOP_INTAKE))
                 run_duty(&j, &duties[i]);
-        wake_wait(&j.gateway->janitor_wake, -1, TICK_MS * INT64_C(1000000));
+        notifier_wait(&j.gateway->janitor_notifier, -1, TICK_MS * INT64_C(1000000));
     }
     pg_close(j.pg);
     return NULL;

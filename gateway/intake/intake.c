@@ -13,10 +13,10 @@
 #define WARN_EVERY_MS 60000
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
-/* On top of the batches: what is set aside stays unacknowledged and must not use up the prefetch. */
+/* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
 static uint16_t intake_prefetch(const struct config *c)
 {
-    int64_t most = c->intake.prefetch + INTAKE_ASIDE_MAX;
+    int64_t most = c->intake.prefetch + INTAKE_DEFERRED_MAX;
     return (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
 }
 
@@ -48,7 +48,7 @@ static int connect_broker(struct intake *in, struct err *e)
         store_session_begin(in->pg, &in->session, e) != 0 ||
         consume(in, found.expired_queue, prefetch, e) != 0)
         return -1;
-    watch_succeeded(&in->gateway->rabbitmq);
+    server_status_succeeded(&in->gateway->rabbitmq);
     gateway_set_up(in->gateway, UP_INTAKE);
     return 0;
 }
@@ -60,7 +60,7 @@ static int connect_both(struct intake *in, struct err *e)
         return -1;
     if (connect_broker(in, e) == 0)
         return 0;
-    watch_failed(&g->rabbitmq, e);
+    server_status_failed(&g->rabbitmq, e);
     return -1;
 }
 
@@ -73,7 +73,7 @@ static void disconnect_broker(struct intake *in, bool politely)
     else
         broker_drop(in->broker);
     in->broker = NULL;
-    intake_aside_clear(in);
+    intake_deferred_clear(in);
 }
 
 static void add_delivery(struct intake *in, const struct broker_event *ev)
@@ -117,15 +117,15 @@ static int acknowledge(struct intake *in, struct err *e)
     for (size_t i = 0; i < in->count; i++)
         done += in->deliveries[i].verdict == INTAKE_DONE;
     in->progress = in->progress || done > 0;
-    /* "multiple" would acknowledge what was set aside earlier, too. */
-    if (done == in->count && in->aside_count == 0 && !in->retrying)
+    /* "multiple" would acknowledge what was deferred earlier, too. */
+    if (done == in->count && in->deferred_count == 0 && !in->retrying)
         return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict == INTAKE_DONE &&
             broker_ack(in->broker, in->deliveries[i].tag, false, e) != 0)
             return -1;
     for (size_t i = 0; i < in->count; i++)
-        if (in->deliveries[i].verdict != INTAKE_DONE && intake_aside_add(in, &in->deliveries[i], e) != 0)
+        if (in->deliveries[i].verdict != INTAKE_DONE && intake_deferred_add(in, &in->deliveries[i], e) != 0)
             return -1;
     return 0;
 }
@@ -137,29 +137,29 @@ static int process(struct intake *in, struct err *e)
     in->item_count = 0;
     if (intake_store(in, e) != 0)
         return -1;
-    intake_park(in);
+    intake_reject(in);
     return acknowledge(in, e);
 }
 
-/* Offers some of those set aside again, as a batch of their own. */
-static int retry_aside(struct intake *in, struct err *e)
+/* Offers some of those deferred again, as a batch of their own. */
+static int retry_deferred(struct intake *in, struct err *e)
 {
     in->count = in->bytes = 0;
-    struct intake_aside *taken = intake_aside_take(in);
+    struct intake_deferred *taken = intake_deferred_take(in);
     if (!taken)
         return 0;
     arena_reset(&in->arena);
     for (size_t i = 0; i < in->count; i++)
         in->deliveries[i].verdict = in->deliveries[i].reason.len ? INTAKE_REFUSED : INTAKE_STORE;
-    /* Those taken come before the rest, also when they are set aside again. */
-    struct intake_aside *rest = in->aside;
-    in->aside = NULL;
-    in->aside_end = &in->aside;
+    /* Those taken come before the rest, also when they are deferred again. */
+    struct intake_deferred *rest = in->deferred;
+    in->deferred = NULL;
+    in->deferred_end = &in->deferred;
     in->retrying = true;
     int rc = process(in, e);
     in->retrying = false;
-    intake_aside_append(in, rest);
-    intake_aside_free(taken);
+    intake_deferred_append(in, rest);
+    intake_deferred_free(taken);
     return rc;
 }
 
@@ -168,9 +168,9 @@ static void run_connected(struct intake *in, struct err *e)
     while (!gateway_stopping(in->gateway, STOP_INTAKE)) {
         if (collect(in, e) != 0)
             return;
-        if (in->count == 0 && in->aside_count == 0)
+        if (in->count == 0 && in->deferred_count == 0)
             atomic_fetch_add(&in->gateway->intake_rests, 1);
-        if (process(in, e) != 0 || retry_aside(in, e) != 0)
+        if (process(in, e) != 0 || retry_deferred(in, e) != 0)
             return;
     }
 }
@@ -202,7 +202,7 @@ void *intake_thread(void *arg)
         _exit(1); /* as a crash: nothing accepted is lost */
     }
     in->gateway = g;
-    in->aside_end = &in->aside;
+    in->deferred_end = &in->deferred;
     in->rules = config_accept_rules(g->config);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!gateway_stopping(g, STOP_INTAKE)) {
@@ -219,7 +219,7 @@ void *intake_thread(void *arg)
         bool stopping = gateway_stopping(g, STOP_INTAKE);
         disconnect_broker(in, stopping || full);
         if (!stopping)
-            wake_wait(&g->intake_wake, -1, watch_pause_ms(&attempt) * 1000000);
+            notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     pg_close(in->pg);
     arena_free(&in->arena);

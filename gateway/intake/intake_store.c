@@ -43,8 +43,8 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     d->key = m->key;
     if (!in->gateway->transport)
         m->hold = HOLD_GATEWAY; /* nobody else will ever hold it */
-    if (m->key.len && intake_aside_has_key(in, m->exchange, m->key)) {
-        d->verdict = INTAKE_ASIDE; /* behind the one that waits for the same key: their order counts */
+    if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {
+        d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
     uint8_t random[10];
@@ -63,12 +63,12 @@ int intake_connect_database(struct intake *in, struct err *e)
     pg_close(in->pg);
     in->pg = pg_open(g->config->postgres.url, "postdate intake", e);
     if (in->pg && store_prepare_session(in->pg, e) == 0) {
-        watch_succeeded(&g->postgres);
+        server_status_succeeded(&g->postgres);
         return 0;
     }
     pg_close(in->pg);
     in->pg = NULL;
-    watch_failed(&g->postgres, e);
+    server_status_failed(&g->postgres, e);
     return -1;
 }
 
@@ -96,7 +96,7 @@ static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *
     do {
         if (clock_monotonic_ms() > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
             return -1;
-        wake_wait(&in->gateway->intake_wake, -1, PAUSE_MS * 1000000);
+        notifier_wait(&in->gateway->intake_notifier, -1, PAUSE_MS * 1000000);
     } while (intake_connect_database(in, e) != 0);
     return 0;
 }
@@ -149,11 +149,11 @@ static void ring_claimer(struct intake *in, int64_t now_ms)
     for (size_t i = 0; i < in->item_count; i++)
         if (in->items[i].result == STORE_ACCEPTED &&
             in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
-            wake_ring(&in->gateway->claimer_wake);
+            notifier_notify(&in->gateway->claimer_notifier);
             break;
         }
     if (in->gateway->transport)
-        wake_ring(&in->gateway->hander_wake);
+        notifier_notify(&in->gateway->handover_feeder_notifier);
 }
 
 static void give_verdicts(struct intake *in)
@@ -168,7 +168,7 @@ static void give_verdicts(struct intake *in)
                      bytes_printable(item->message.key, key, sizeof key));
             refuse(in, d, text, METRIC_REJECTED_CONFLICT);
         } else if (item->result == STORE_WAITS) {
-            d->verdict = INTAKE_ASIDE;
+            d->verdict = INTAKE_DEFERRED;
         } else if (d->verdict == INTAKE_STORE) {
             bool stored = item->result == STORE_ACCEPTED || item->result == STORE_REPLACED;
             metrics_add(&in->gateway->metrics,

@@ -8,17 +8,17 @@ void confirms_reset(struct confirms *c)
 int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken_ms, int64_t any_ms)
 {
     int n = 0;
-    for (const struct held *h = c->oldest; h && now_ms - h->published_ms > overtaken_ms; h = h->next)
+    for (const struct inflight *h = c->oldest; h && now_ms - h->published_ms > overtaken_ms; h = h->next)
         n += h->tag < c->confirmed || now_ms - h->published_ms > any_ms;
     return n;
 }
 
-static struct held **bucket(struct confirms *c, uint64_t tag)
+static struct inflight **bucket(struct confirms *c, uint64_t tag)
 {
     return &c->bucket[tag % CONFIRMS_BUCKETS];
 }
 
-void confirms_add(struct confirms *c, uint64_t tag, struct held *h)
+void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
 {
     h->tag = tag;
     h->next = NULL;
@@ -32,12 +32,12 @@ void confirms_add(struct confirms *c, uint64_t tag, struct held *h)
     c->bytes += h->size;
 }
 
-static struct held *take(struct confirms *c, uint64_t tag)
+static struct inflight *take(struct confirms *c, uint64_t tag)
 {
-    struct held **at = bucket(c, tag);
+    struct inflight **at = bucket(c, tag);
     while (*at && (*at)->tag != tag)
         at = &(*at)->chain;
-    struct held *h = *at;
+    struct inflight *h = *at;
     if (!h)
         return NULL;
     *at = h->chain;
@@ -50,7 +50,7 @@ static struct held *take(struct confirms *c, uint64_t tag)
     return h;
 }
 
-struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
+struct inflight *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
 {
     if (tag > c->confirmed)
         c->confirmed = tag;
@@ -59,22 +59,22 @@ struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
     return c->oldest && c->oldest->tag <= tag ? take(c, c->oldest->tag) : NULL;
 }
 
-struct held *confirms_take_any(struct confirms *c)
+struct inflight *confirms_take_any(struct confirms *c)
 {
     return c->oldest ? take(c, c->oldest->tag) : NULL;
 }
 
-struct held *confirms_find(struct confirms *c, struct message_id id)
+struct inflight *confirms_find(struct confirms *c, struct message_id id)
 {
-    for (struct held *h = c->oldest; h; h = h->next)
+    for (struct inflight *h = c->oldest; h; h = h->next)
         if (message_id_equal(h->message.id, id))
             return h;
     return NULL;
 }
 
-void confirms_replace(struct confirms *c, struct held *h, struct held *ghost)
+void confirms_replace(struct confirms *c, struct inflight *h, struct inflight *ghost)
 {
-    struct held **at = bucket(c, h->tag);
+    struct inflight **at = bucket(c, h->tag);
     while (*at != h)
         at = &(*at)->chain;
     *at = ghost;

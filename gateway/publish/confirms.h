@@ -4,15 +4,15 @@
 #ifndef POSTDATE_GATEWAY_PUBLISH_CONFIRMS_H
 #define POSTDATE_GATEWAY_PUBLISH_CONFIRMS_H
 
-#include "gateway/pipeline/held.h"
+#include "gateway/pipeline/inflight.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CONFIRMS_BUCKETS 2048
 
 struct confirms {
-    struct held *bucket[CONFIRMS_BUCKETS]; /* by tag */
-    struct held *oldest, *newest;
+    struct inflight *bucket[CONFIRMS_BUCKETS]; /* by tag */
+    struct inflight *oldest, *newest;
     uint64_t next;      /* the next publish's tag */
     uint64_t confirmed; /* the greatest tag that was confirmed */
     int count, ghosts;  /* ghosts: those of count whose rows were given back */
@@ -23,13 +23,13 @@ void confirms_reset(struct confirms *c); /* for a new channel; must be empty */
 /* How many are older than these ages, in ms: than any_ms, or than overtaken_ms when a later one was confirmed
  * already. now_ms: monotonic. */
 int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken_ms, int64_t any_ms);
-void confirms_add(struct confirms *c, uint64_t tag, struct held *h); /* tags come in order */
+void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h); /* tags come in order */
 /* Takes the next one that an ack or nack (tag, multiple) settles; call until NULL. */
-struct held *confirms_take(struct confirms *c, uint64_t tag, bool multiple);
+struct inflight *confirms_take(struct confirms *c, uint64_t tag, bool multiple);
 /* Takes any, oldest first; NULL when empty. */
-struct held *confirms_take_any(struct confirms *c);
-struct held *confirms_find(struct confirms *c, struct message_id id);
+struct inflight *confirms_take_any(struct confirms *c);
+struct inflight *confirms_find(struct confirms *c, struct message_id id);
 /* ghost takes the place of h, which is the caller's then. */
-void confirms_replace(struct confirms *c, struct held *h, struct held *ghost);
+void confirms_replace(struct confirms *c, struct inflight *h, struct inflight *ghost);
 
 #endif

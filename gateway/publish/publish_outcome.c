@@ -1,12 +1,12 @@
 /* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
  */
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/runtime/log.h"
 
 #include <stdio.h>
 
-static int64_t next_try_ms(struct publisher *p, const struct held *h)
+static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms = h->at_ms;
     gateway_now_ms(p->gateway, &now_ms);
@@ -14,17 +14,17 @@ static int64_t next_try_ms(struct publisher *p, const struct held *h)
 }
 
 /* It may have been delivered: never cancellable again, published again under the same id. */
-static void in_doubt(struct publisher *p, struct held *h, const char *reason, int64_t next_at_ms)
+static void in_doubt(struct publisher *p, struct inflight *h, const char *reason, int64_t next_at_ms)
 {
-    held_set_error(h, reason);
+    inflight_set_error(h, reason);
     h->next_at_ms = next_at_ms;
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
 }
 
-void publisher_refuse(struct publisher *p, struct held *h, const char *reason)
+void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     h->next_at_ms = next_try_ms(p, h);
-    held_set_error(h, reason);
+    inflight_set_error(h, reason);
     if (h->in_doubt)
         gateway_settle(p->gateway, h,
                        SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
@@ -38,51 +38,51 @@ static void on_return(struct confirms *c, const struct broker_event *ev)
 {
     struct message_id id;
     char text[200], printable[160];
-    if (!outgoing_id(ev->properties, &id))
+    if (!publish_headers_id(ev->properties, &id))
         return;
-    struct held *h = confirms_find(c, id);
+    struct inflight *h = confirms_find(c, id);
     if (!h)
         return;
     h->returned = true;
-    snprintf(text, sizeof text, HELD_UNROUTABLE ": %s (%d)",
+    snprintf(text, sizeof text, INFLIGHT_UNROUTABLE ": %s (%d)",
              bytes_printable(ev->text, printable, sizeof printable), ev->code);
-    held_set_error(h, text);
+    inflight_set_error(h, text);
 }
 
-static void on_ack(struct publisher *p, struct held *h)
+static void on_ack(struct publisher *p, struct inflight *h)
 {
     if (p->transport) {
         handover_acked(p, h);
         return;
     }
-    if (p->role == PUBLISHER_CAREFUL && !h->released)
-        exchange_book_good(&p->gateway->exchanges, h->message.exchange);
+    if (p->role == PUBLISHER_SERIAL && !h->released)
+        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
     if (!h->returned) {
         gateway_settle(p->gateway, h, SETTLE_DELIVERED);
         return;
     }
     if (h->released) {
-        held_free(h);
+        inflight_free(h);
         return;
     }
     char reason[200];
-    snprintf(reason, sizeof reason, "%s", h->error ? h->error : HELD_UNROUTABLE);
+    snprintf(reason, sizeof reason, "%s", h->error ? h->error : INFLIGHT_UNROUTABLE);
     publisher_refuse(p, h, reason);
 }
 
-static void on_nack(struct publisher *p, struct held *h)
+static void on_nack(struct publisher *p, struct inflight *h)
 {
     if (p->transport)
         handover_refused(p, h);
     else if (h->released)
-        held_free(h); /* it is in doubt already */
+        inflight_free(h); /* it is in doubt already */
     else
         in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
 {
-    struct held *h;
+    struct inflight *h;
     int64_t now_ms = clock_monotonic_ms();
     if (ev->kind == BROKER_EVENT_RETURN)
         on_return(c, ev);
@@ -90,7 +90,7 @@ void publisher_on_answer(struct publisher *p, struct confirms *c, const struct b
         return;
     while ((h = confirms_take(c, ev->tag, ev->multiple)) != NULL) {
         if (c == &p->confirms && ev->kind == BROKER_EVENT_ACK)
-            flight_confirmed(&p->flight, ev->tag, c->next, now_ms - h->published_ms);
+            publish_window_confirmed(&p->window, ev->tag, c->next, now_ms - h->published_ms);
         publisher_left(p, h, true);
         if (ev->kind == BROKER_EVENT_ACK)
             on_ack(p, h);
@@ -120,10 +120,10 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 }
 
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
-static void culprit(struct publisher *p, struct held *h, const struct err *e)
+static void culprit(struct publisher *p, struct inflight *h, const struct err *e)
 {
     if (e->kind != ERR_REJECT)
-        exchange_book_refused(&p->gateway->exchanges, h->message.exchange, e->text);
+        exchange_cache_refused(&p->gateway->exchanges, h->message.exchange, e->text);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)
@@ -137,22 +137,22 @@ static bool blames_a_publish(const struct err *e)
 }
 
 /* The broker took no other after this one before it closed the channel. */
-static bool is_culprit(const struct publisher *p, const struct held *h)
+static bool is_culprit(const struct publisher *p, const struct inflight *h)
 {
-    return p->role == PUBLISHER_CAREFUL && !h->left_behind && h->tag > p->answered_tag;
+    return p->role == PUBLISHER_SERIAL && !h->left_behind && h->tag > p->answered_tag;
 }
 
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e)
 {
     bool blamed = blames_a_publish(e);
-    struct held *h;
-    if (blamed && p->role != PUBLISHER_CAREFUL)
-        exchange_book_forget(&p->gateway->exchanges);
+    struct inflight *h;
+    if (blamed && p->role != PUBLISHER_SERIAL)
+        exchange_cache_forget(&p->gateway->exchanges);
     while ((h = confirms_take_any(c)) != NULL) {
         if (p->role != PUBLISHER_FAST || h->left_behind)
             publisher_left(p, h, false);
         if (h->released) {
-            held_free(h);
+            inflight_free(h);
             continue;
         }
         if (blamed && is_culprit(p, h)) {
@@ -160,14 +160,14 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
             continue;
         }
         h->left_behind = false;
-        bool stood_still = address_book_stands_still(&p->gateway->addresses, h->address);
+        bool stood_still = destination_cache_stands_still(&p->gateway->destinations, h->destination);
         h->doubted_now = !h->in_doubt;
         h->in_doubt = true;
-        h->suspect = blamed && !stood_still;
+        h->isolate = blamed && !stood_still;
         h->returned = false;
         if (p->role != PUBLISHER_FAST && stood_still)
-            address_book_stalled(&p->gateway->addresses, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
-        if (!h->suspect || p->role == PUBLISHER_CAREFUL || lane_push(&p->gateway->careful, h) != 0)
+            destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        if (!h->isolate || p->role == PUBLISHER_SERIAL || due_queue_push(&p->gateway->serial, h) != 0)
             in_doubt(p, h,
                      stood_still ? PUBLISHER_UNCONFIRMED
                                  : "the connection was lost before the broker confirmed",
@@ -182,6 +182,6 @@ void publisher_on_lost(struct publisher *p, const struct err *e)
         return;
     }
     if (p->role == PUBLISHER_FAST)
-        address_book_landed(&p->gateway->addresses);
+        destination_cache_landed(&p->gateway->destinations);
     publisher_doubt_all(p, &p->confirms, e);
 }

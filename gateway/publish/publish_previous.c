@@ -9,20 +9,20 @@
 
 #define SILENT_MS 2000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
 
-/* Its unconfirmed messages stay with it; the address book counts them as publishes elsewhere. */
+/* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
 static void leave_messages(struct publisher *p, struct publisher_previous *v)
 {
     v->confirms = p->confirms;
-    for (struct held *h = v->confirms.oldest, *next; h; h = next) {
+    for (struct inflight *h = v->confirms.oldest, *next; h; h = next) {
         next = h->next;
         if (h->released) {
             if (p->role != PUBLISHER_FAST)
                 publisher_left(p, h, false);
-            held_free(confirms_take(&v->confirms, h->tag, false));
+            inflight_free(confirms_take(&v->confirms, h->tag, false));
             continue;
         }
         if (p->role == PUBLISHER_FAST)
-            address_book_tried(&p->gateway->addresses, h->address);
+            destination_cache_tried(&p->gateway->destinations, h->destination);
         h->unproven = false;
         h->left_behind = true;
     }

@@ -4,66 +4,67 @@
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 
 /* NULL: it has been dealt with. */
-static struct lane *lane_for(struct publisher *p, struct held *h, enum address_verdict v, bool alone)
+static struct due_queue *due_queue_for(struct publisher *p, struct inflight *h, enum destination_verdict v,
+                                       bool alone)
 {
     struct gateway *g = p->gateway;
     switch (v) {
-    case ADDRESS_GOOD:
-        return alone ? p->lane : &g->fast;
-    case ADDRESS_SUSPECT:
-    case ADDRESS_TRY:
-        h->is_try = v == ADDRESS_TRY;
+    case DESTINATION_GOOD:
+        return alone ? p->queue : &g->fast;
+    case DESTINATION_ISOLATE:
+    case DESTINATION_TRY:
+        h->is_try = v == DESTINATION_TRY;
         if (alone || p->role == PUBLISHER_PATIENT)
-            return p->lane;
-        if (h->is_try || lane_count(&g->patient) < SUSPECTS_MOST)
+            return p->queue;
+        if (h->is_try || due_queue_count(&g->patient) < SUSPECTS_MOST)
             return &g->patient;
         publisher_wait(p, h);
         return NULL;
-    case ADDRESS_STALLED:
+    case DESTINATION_STALLED:
         publisher_wait(p, h);
         return NULL;
-    case ADDRESS_PARKED:
+    case DESTINATION_PARKED:
         break;
     }
     return NULL;
 }
 
-static enum address_verdict ask(struct publisher *p, struct held *h)
+static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 {
-    struct address_book *b = &p->gateway->addresses;
+    struct destination_cache *b = &p->gateway->destinations;
     int64_t now_ms = clock_monotonic_ms();
     if (p->role == PUBLISHER_FAST)
-        return address_book_admit(b, h, publisher_lags(p, now_ms), now_ms);
+        return destination_cache_admit(b, h, publisher_lags(p, now_ms), now_ms);
     if (p->role == PUBLISHER_PATIENT && h->is_try)
-        return address_book_stands_still(b, h->address) ? ADDRESS_TRY : ADDRESS_GOOD;
-    return address_book_ask(b, h, now_ms);
+        return destination_cache_stands_still(b, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    return destination_cache_ask(b, h, now_ms);
 }
 
 /* 1: publish it here. */
-static int send_to(struct publisher *p, struct held *h, struct lane *to)
+static int send_to(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
-    if (to && to != p->lane && lane_push(to, h) != 0)
-        gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
-    return to == p->lane;
+    if (to && to != p->queue && due_queue_push(to, h) != 0)
+        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+    return to == p->queue;
 }
 
-static bool is_ours(struct publisher *p, const struct held *h)
+static bool is_ours(struct publisher *p, const struct inflight *h)
 {
-    return h->instance == tenure_instance(&p->gateway->tenure);
+    return h->instance == lease_instance(&p->gateway->lease);
 }
 
 /* False: it was not ours any more. */
-static bool keep_ours(struct publisher *p, struct held *h)
+static bool keep_ours(struct publisher *p, struct inflight *h)
 {
     if (h->relayed)
         return relay_may_publish(p->gateway, h);
     bool ours = is_ours(p, h);
     if (!ours)
-        gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+        gateway_settle(p->gateway, h, SETTLE_RELEASE);
     return ours;
 }
 
-int publisher_route(struct publisher *p, struct held *h)
+int publisher_route(struct publisher *p, struct inflight *h)
 {
     struct gateway *g = p->gateway;
     char reason[200];
@@ -71,29 +72,29 @@ int publisher_route(struct publisher *p, struct held *h)
         return 0;
     if (p->transport)
         return 1;
-    enum exchange_verdict v = exchange_book_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
+    enum exchange_verdict v = exchange_cache_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);
         return 0;
     }
-    bool alone = v == EXCHANGE_UNKNOWN || h->suspect;
-    if (alone && p->role != PUBLISHER_CAREFUL)
-        return send_to(p, h, &g->careful);
-    return send_to(p, h, lane_for(p, h, ask(p, h), alone));
+    bool alone = v == EXCHANGE_UNKNOWN || h->isolate;
+    if (alone && p->role != PUBLISHER_SERIAL)
+        return send_to(p, h, &g->serial);
+    return send_to(p, h, due_queue_for(p, h, ask(p, h), alone));
 }
 
-int publisher_take_parked(struct publisher *p, struct held **h)
+int publisher_take_parked(struct publisher *p, struct inflight **h)
 {
-    enum address_verdict v = ADDRESS_GOOD;
+    enum destination_verdict v = DESTINATION_GOOD;
     int64_t now_ms = clock_monotonic_ms();
-    struct address_book *b = &p->gateway->addresses;
+    struct destination_cache *b = &p->gateway->destinations;
     while (p->role == PUBLISHER_FAST &&
-           (*h = address_book_unpark(b, publisher_lags(p, now_ms), now_ms, &v)) != NULL) {
-        struct held left = {.address = (*h)->address, .unproven = (*h)->unproven};
+           (*h = destination_cache_unpark(b, publisher_lags(p, now_ms), now_ms, &v)) != NULL) {
+        struct inflight left = {.destination = (*h)->destination, .unproven = (*h)->unproven};
         bool ours = keep_ours(p, *h);
-        if (v == ADDRESS_GOOD && !ours)
+        if (v == DESTINATION_GOOD && !ours)
             publisher_left(p, &left, false);
-        if (ours && send_to(p, *h, lane_for(p, *h, v, false)))
+        if (ours && send_to(p, *h, due_queue_for(p, *h, v, false)))
             return 1;
     }
     return 0;

@@ -1,13 +1,13 @@
 #include "gateway/publish/publisher.h"
 
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
 #define IN_FLIGHT_LEAST 16
 #define IN_FLIGHT_MOST 2000
-#define ALONE_MOST 256 /* unconfirmed, of the careful and the patient one; each was answered but the last */
+#define ALONE_MOST 256 /* unconfirmed, of the serial and the patient one; each was answered but the last */
 #define ALONE_BYTES_MAX (4u * 1024 * 1024)
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
@@ -31,19 +31,19 @@ static void begin_flight(struct publisher *p)
     p->ping_tag = p->answered_tag = 0;
     p->unheard_ms = 0;
     p->heard_ms = clock_monotonic_ms();
-    flight_begin(&p->flight, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
+    publish_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
 }
 
 int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
 {
-    static const char *const names[] = {"postdate publisher", "postdate publisher (careful)",
+    static const char *const names[] = {"postdate publisher", "postdate publisher (serial)",
                                         "postdate publisher (patient)", "postdate handover"};
-    struct lane *const lanes[] = {&g->fast, &g->careful, &g->patient, &g->handover};
+    struct due_queue *const queues[] = {&g->fast, &g->serial, &g->patient, &g->handover};
     *p = (struct publisher){.gateway = g,
-                            .lane = lanes[role],
+                            .queue = queues[role],
                             .name = names[role],
                             .role = role,
-                            .ways = {.gateway = g},
+                            .routes = {.gateway = g},
                             .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
     pthread_mutex_init(&p->broker_lock, NULL);
     begin_flight(p);
@@ -54,9 +54,9 @@ int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role r
 
 void publisher_close(struct publisher *p)
 {
-    for (struct held *h; (h = confirms_take_any(&p->confirms)) != NULL;)
-        held_free(h);
-    last_hop_ways_close(&p->ways);
+    for (struct inflight *h; (h = confirms_take_any(&p->confirms)) != NULL;)
+        inflight_free(h);
+    last_hop_routes_close(&p->routes);
     arena_free(&p->arena);
     buf_free(&p->properties);
     pthread_mutex_destroy(&p->broker_lock);
@@ -93,36 +93,36 @@ static void set_publishing(struct publisher *p, bool on)
 {
     if (p->transport) {
         atomic_store(&p->gateway->handing, on && handover_is_ready(p));
-        wake_ring(&p->gateway->hander_wake);
+        notifier_notify(&p->gateway->handover_feeder_notifier);
     }
     if (p->role != PUBLISHER_FAST)
         return;
     atomic_store(&p->gateway->publishing, on);
     if (on)
-        wake_ring(&p->gateway->claimer_wake);
+        notifier_notify(&p->gateway->claimer_notifier);
 }
 
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
  * relayed stays: it needs no claim. At the stop it goes back with the relay's connection. */
-static void put_back_all(struct publisher *p)
+static void release_all(struct publisher *p)
 {
-    struct held *relayed = NULL;
+    struct inflight *relayed = NULL;
     bool stopping = gateway_stopping(p->gateway, STOP_PUBLISHERS);
-    publisher_put_back_parked(p);
-    for (struct held *h; (h = lane_take_due(p->lane, INT64_MAX)) != NULL;) {
+    publisher_release_parked(p);
+    for (struct inflight *h; (h = due_queue_take_due(p->queue, INT64_MAX)) != NULL;) {
         if (h->relayed) {
             h->next = relayed;
             relayed = h;
             continue;
         }
         if (p->role == PUBLISHER_PATIENT) /* the next one is to find out */
-            address_book_stalled(&p->gateway->addresses, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
-        gateway_settle(p->gateway, h, SETTLE_PUT_BACK);
+            destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        gateway_settle(p->gateway, h, SETTLE_RELEASE);
     }
-    for (struct held *next; relayed; relayed = next) {
+    for (struct inflight *next; relayed; relayed = next) {
         next = relayed->next;
-        if (stopping || lane_push(p->lane, relayed) != 0)
-            held_free(relayed);
+        if (stopping || due_queue_push(p->queue, relayed) != 0)
+            inflight_free(relayed);
     }
 }
 
@@ -133,12 +133,12 @@ static void lost(struct publisher *p, const struct err *e)
     p->blocked = false;
     if (p->role == PUBLISHER_FAST)
         atomic_store(&p->gateway->metrics.broker_blocked, 0);
-    publisher_put_back_parked(p);
+    publisher_release_parked(p);
     publisher_on_lost(p, e);
     publisher_end_previous(p);
     publisher_set_broker(p, NULL);
-    if (p->role != PUBLISHER_CAREFUL)
-        put_back_all(p);
+    if (p->role != PUBLISHER_SERIAL)
+        release_all(p);
 }
 
 /* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
@@ -147,13 +147,13 @@ void publisher_set_busy(struct publisher *p, bool busy)
     atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
 }
 
-/* A refusal closes the channel only. The careful publisher, which meets one for each missing exchange, goes
+/* A refusal closes the channel only. The serial publisher, which meets one for each missing exchange, goes
  * on with a new one: a login each would make the others wait. False: the connection is lost. */
 static bool go_on(struct publisher *p, const struct err *e)
 {
     struct err again = {0};
     bool refusal = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
-    if (p->role != PUBLISHER_CAREFUL || !refusal)
+    if (p->role != PUBLISHER_SERIAL || !refusal)
         return false;
     publisher_set_busy(p, true);
     int rc = broker_reopen(p->broker, &again) != 0 ? -1 : broker_confirm_select(p->broker, &again);
@@ -177,7 +177,7 @@ struct broker *publisher_dial(struct publisher *p, struct err *e)
 
 static int connect(struct publisher *p, struct err *e)
 {
-    static const int up[] = {UP_FAST, UP_CAREFUL, UP_PATIENT, UP_HANDOVER};
+    static const int up[] = {UP_FAST, UP_SERIAL, UP_PATIENT, UP_HANDOVER};
     struct broker *b = publisher_dial(p, e);
     if (!b)
         return -1;
@@ -186,7 +186,7 @@ static int connect(struct publisher *p, struct err *e)
         return -1;
     }
     publisher_set_broker(p, b);
-    watch_succeeded(&p->gateway->rabbitmq);
+    server_status_succeeded(&p->gateway->rabbitmq);
     gateway_set_up(p->gateway, (enum up_bit)up[p->role]);
     set_publishing(p, true);
     return 0;
@@ -194,11 +194,11 @@ static int connect(struct publisher *p, struct err *e)
 
 static bool is_alone(const struct publisher *p)
 {
-    return p->role == PUBLISHER_CAREFUL || p->role == PUBLISHER_PATIENT;
+    return p->role == PUBLISHER_SERIAL || p->role == PUBLISHER_PATIENT;
 }
 
 /* It was admitted in vain. */
-static void refuse(struct publisher *p, struct held *h, const char *reason)
+static void refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     if (p->role == PUBLISHER_FAST)
         publisher_left(p, h, false);
@@ -207,7 +207,7 @@ static void refuse(struct publisher *p, struct held *h, const char *reason)
 
 /* Fills p->properties, and where to publish to where that is not the message's own. 0: the message has been
  * dealt with. */
-static int compose(struct publisher *p, struct held *h, struct publish_to *to, struct err *e)
+static int compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
     const struct accept_rules rules = config_accept_rules(p->gateway->config);
     buf_reset(&p->properties);
@@ -221,14 +221,14 @@ static int compose(struct publisher *p, struct held *h, struct publish_to *to, s
     }
     if (p->transport)
         return handover_compose(p, h, to, e);
-    if (outgoing_properties(&h->message, &p->properties, e) == 0 && !p->properties.failed)
+    if (publish_headers_build(&h->message, &p->properties, e) == 0 && !p->properties.failed)
         return 1;
     refuse(p, h, p->properties.failed ? "out of memory" : e->text);
     return 0;
 }
 
 /* Publishes h now. -1: the connection is lost (h is among the confirms then). */
-static int publish(struct publisher *p, struct held *h, struct err *e)
+static int publish(struct publisher *p, struct inflight *h, struct err *e)
 {
     const struct message *m = &h->message;
     struct publish_to to = {.exchange = m->exchange, .routing_key = m->routing_key};
@@ -249,7 +249,7 @@ static int publish(struct publisher *p, struct held *h, struct err *e)
     if (h->relayed)
         relay_book_sent(&p->gateway->relay.book, h->message.id);
     h->published_ms = clock_monotonic_ms();
-    flight_sent(&p->flight, p->confirms.count, h->published_ms);
+    publish_window_sent(&p->window, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     publisher_sent(p, h);
     return rc == 0 && is_alone(p) ? publisher_ping(p, e) : rc;
@@ -269,7 +269,7 @@ static int read_events(struct publisher *p, struct err *e)
             publisher_heard(p, &ev);
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
-            flight_shrink(&p->flight);
+            publish_window_shrink(&p->window);
             set_publishing(p, !p->blocked);
             if (p->role == PUBLISHER_FAST)
                 atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
@@ -280,15 +280,15 @@ static int read_events(struct publisher *p, struct err *e)
 
 static bool has_room(struct publisher *p)
 {
-    if (outcomes_full(&p->gateway->outcomes))
+    if (result_queue_full(&p->gateway->results))
         return false;
     if (is_alone(p))
         return p->confirms.count < ALONE_MOST && p->confirms.bytes < ALONE_BYTES_MAX &&
                publisher_was_answered(p);
-    if (flight_has_room(&p->flight, p->confirms.count, p->stalled))
+    if (publish_window_has_room(&p->window, p->confirms.count, p->stalled))
         return true;
     p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
-    return flight_has_room(&p->flight, p->confirms.count, p->stalled);
+    return publish_window_has_room(&p->window, p->confirms.count, p->stalled);
 }
 
 /* Publishes everything that is due, as far as there is room in flight. */
@@ -297,10 +297,10 @@ static int publish_due(struct publisher *p, struct err *e)
     int64_t now_ms;
     int published = 0;
     while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
-        struct held *h;
+        struct inflight *h;
         if (!publisher_take_parked(p, &h)) {
             /* What the broker is to wait with goes at once, the first due first. */
-            h = lane_take_due(p->lane, p->transport ? INT64_MAX : now_ms);
+            h = due_queue_take_due(p->queue, p->transport ? INT64_MAX : now_ms);
             if (!h)
                 break;
             if (!publisher_route(p, h))
@@ -318,9 +318,9 @@ static int publish_due(struct publisher *p, struct err *e)
  * so. */
 static int check_confirms(struct publisher *p, struct err *e)
 {
-    const struct held *oldest = p->confirms.oldest;
+    const struct inflight *oldest = p->confirms.oldest;
     if (!p->transport)
-        return publisher_watch(p, e);
+        return publisher_check_unconfirmed(p, e);
     if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
         return 0;
     return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
@@ -329,12 +329,12 @@ static int check_confirms(struct publisher *p, struct err *e)
 static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
-    int64_t next_ms = lane_next_ms(p->lane);
+    int64_t next_ms = due_queue_next_ms(p->queue);
     int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
-    bool parked = p->role == PUBLISHER_FAST && address_book_is_ready(&g->addresses);
+    bool parked = p->role == PUBLISHER_FAST && destination_cache_is_ready(&g->destinations);
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
-    if (outcomes_full(&g->outcomes))
+    if (result_queue_full(&g->results))
         return SETTLE_NS;
     if (!has_room(p))
         return NEAR_NS; /* perhaps some have stalled by then */
@@ -348,11 +348,11 @@ static int64_t ns_until_next(struct publisher *p)
 
 static void pause_reconnecting(struct publisher *p, unsigned *attempt)
 {
-    int64_t until_ns = clock_monotonic_ns() + watch_pause_ms(attempt) * 1000000;
+    int64_t until_ns = clock_monotonic_ns() + server_status_pause_ms(attempt) * 1000000;
     do {
-        put_back_all(p);
+        release_all(p);
         int64_t left = until_ns - clock_monotonic_ns();
-        wake_wait(&p->lane->wake, -1, left > 0 ? left : 0);
+        notifier_wait(&p->queue->notifier, -1, left > 0 ? left : 0);
     } while (clock_monotonic_ns() < until_ns && !gateway_stopping(p->gateway, STOP_PUBLISHERS));
 }
 
@@ -374,16 +374,16 @@ static enum err_kind run_connected(struct publisher *p)
     int64_t give_up_ns = INT64_MAX;
     for (;;) {
         if (gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
-            put_back_all(p);
+            release_all(p);
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + DRAIN_MS * INT64_C(1000000);
             if (is_drained(p) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (p->blocked || tenure_instance(&p->gateway->tenure) == 0)
-            put_back_all(p);
+        if (p->blocked || lease_instance(&p->gateway->lease) == 0)
+            release_all(p);
         if (p->transport)
-            handover_put_back_near(p);
+            handover_release_near(p);
         if ((p->transport && handover_keep_declared(p, &e) != 0) || publish_due(p, &e) != 0 ||
             read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
             if (go_on(p, &e)) {
@@ -394,7 +394,7 @@ static enum err_kind run_connected(struct publisher *p)
             return e.kind;
         }
         if (!broker_has_pending(p->broker))
-            wake_wait(&p->lane->wake, broker_fd(p->broker), ns_until_next(p));
+            notifier_wait(&p->queue->notifier, broker_fd(p->broker), ns_until_next(p));
     }
     err_set(&e, ERR_STOPPING, "stopping");
     publisher_on_lost(p, &e);
@@ -410,7 +410,7 @@ void *publisher_thread(void *arg)
     unsigned attempt = 0, lost_soon = 0;
     while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
         if (connect(p, &e) != 0) {
-            watch_failed(&p->gateway->rabbitmq, &e);
+            server_status_failed(&p->gateway->rabbitmq, &e);
             pause_reconnecting(p, &attempt);
             continue;
         }
@@ -423,6 +423,6 @@ void *publisher_thread(void *arg)
         if (p->refused || soon)
             pause_reconnecting(p, p->refused ? &attempt : &lost_soon);
     }
-    put_back_all(p);
+    release_all(p);
     return NULL;
 }

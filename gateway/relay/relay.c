@@ -83,10 +83,10 @@ static int acknowledge(struct reader *r, struct err *e)
 }
 
 /* --- what comes */
-struct held *relay_hold(struct reader *r, const struct message *m)
+struct inflight *relay_hold(struct reader *r, const struct message *m)
 {
     const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
-    struct held *h = held_new(&row, 0, &r->relay->budget);
+    struct inflight *h = inflight_new(&row, 0, &r->relay->budget);
     if (h)
         h->relayed = true;
     return h;
@@ -108,22 +108,22 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
 static void take(struct reader *r, const struct broker_event *ev, struct message *m, enum envelope_kind kind)
 {
     struct relay_book *book = &r->relay->book;
-    struct held *h;
+    struct inflight *h;
     m->body = ev->body;
     enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
     metrics_add(&r->gateway->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
         h = relay_hold(r, m);
-        if (h && lane_push(&r->gateway->fast, h) == 0)
+        if (h && due_queue_push(&r->gateway->fast, h) == 0)
             break;
-        held_free(h);
+        inflight_free(h);
         relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
-        wake_ring(&r->relay->lookup_wake);
+        notifier_notify(&r->relay->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
     case RELAY_KNOWN:
-        wake_ring(&r->relay->lookup_wake);
+        notifier_notify(&r->relay->lookup_notifier);
         break;
     case RELAY_COPY:
         relay_note_tag(r, ev->tag, TAG_DONE);
@@ -300,13 +300,14 @@ static int connect(struct reader *r, struct err *e)
     atomic_store(&r->relay->heard_ms, clock_boottime_ms());
     if (atomic_load(&r->relay->noted_ms) == 0)
         atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
-    watch_succeeded(&g->rabbitmq);
+    server_status_succeeded(&g->rabbitmq);
     if (r->said_refused)
         log_info("what waits in RabbitMQ is taken from there again");
     r->said_refused = false;
     gateway_set_up(g, UP_RELAY);
-    atomic_fetch_add(&g->waiting_room, 1); /* the exit queue may be a new one, to which nothing is bound */
-    wake_ring(&g->handover.wake);
+    atomic_fetch_add(&g->delay_topology_epoch,
+                     1); /* the exit queue may be a new one, to which nothing is bound */
+    notifier_notify(&g->handover.notifier);
     return 0;
 }
 
@@ -326,7 +327,8 @@ static int run_connected(struct reader *r, struct err *e)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
-            wake_wait(&r->relay->wake, full ? -1 : broker_fd(r->broker), full ? TICK_NS / 10 : TICK_NS);
+            notifier_wait(&r->relay->notifier, full ? -1 : broker_fd(r->broker),
+                          full ? TICK_NS / 10 : TICK_NS);
     }
     return acknowledge(r, e) != 0 || acknowledge_singles(r, e) != 0 ? -1 : 0;
 }
@@ -353,7 +355,7 @@ static bool is_refusal(const struct err *e)
 static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
 {
     if (!is_refusal(e))
-        return watch_pause_ms(attempt);
+        return server_status_pause_ms(attempt);
     if (!r->said_refused)
         log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
     r->said_refused = true;
@@ -364,7 +366,7 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
 void *relay_thread(void *arg)
 {
     struct gateway *g = arg;
-    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1, .ways = {.gateway = g}};
+    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1, .routes = {.gateway = g}};
     struct err e = {0};
     unsigned attempt = 0;
     r.tags = calloc(RELAY_WINDOW, 1);
@@ -381,15 +383,15 @@ void *relay_thread(void *arg)
                 break;
             log_debug("relay: %s", e.text);
         } else if (!is_refusal(&e)) {
-            watch_failed(&g->rabbitmq, &e);
+            server_status_failed(&g->rabbitmq, &e);
         }
         disconnect(&r, false);
         if (gateway_stopping(g, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
-        wake_wait(&g->relay.wake, -1, pause_ms(&r, &e, &attempt) * 1000000);
+        notifier_wait(&g->relay.notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     disconnect(&r, true);
-    last_hop_ways_close(&r.ways);
+    last_hop_routes_close(&r.routes);
     arena_free(&r.arena);
     free(r.tags);
     return NULL;
@@ -401,27 +403,27 @@ int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
     if (relay_book_open(&r->book, grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     atomic_init(&r->last_hop_queue, -1);
-    return wake_open(&r->wake, e) != 0 || wake_open(&r->lookup_wake, e) != 0 ? -1 : 0;
+    return notifier_open(&r->notifier, e) != 0 || notifier_open(&r->lookup_notifier, e) != 0 ? -1 : 0;
 }
 
 void relay_close(struct relay *r)
 {
-    wake_close(&r->wake);
-    wake_close(&r->lookup_wake);
+    notifier_close(&r->notifier);
+    notifier_close(&r->lookup_notifier);
     relay_book_close(&r->book);
 }
 
-bool relay_may_publish(struct gateway *g, struct held *h)
+bool relay_may_publish(struct gateway *g, struct inflight *h)
 {
     int64_t now_ms = is_in_touch(&g->relay) ? gateway_latest_ms(g) : INT64_MAX;
     enum relay_verdict v = relay_book_ask(&g->relay.book, h->message.id, now_ms);
     if (v == RELAY_PUBLISH)
         return true;
     if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
-        gateway_settle_now(g, h, SETTLE_PUT_BACK);
+        gateway_settle_now(g, h, SETTLE_RELEASE);
         return false;
     }
-    held_free(h);
-    wake_ring(&g->relay.lookup_wake);
+    inflight_free(h);
+    notifier_notify(&g->relay.lookup_notifier);
     return false;
 }

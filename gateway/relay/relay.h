@@ -1,6 +1,6 @@
 /* The relay takes from the exit queue what RabbitMQ waited with, and delivers it as what the gateway held.
  *
- *   postdate.exit ──▶ relay.c ──▶ fast lane ──▶ publisher ──▶ settler ──▶ relay.c: acknowledged
+ *   postdate.exit ──▶ relay.c ──▶ fast queue ─▶ publisher ──▶ settler ──▶ relay.c: acknowledged
  *                        │                                       ▲
  *                        └── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
  *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
@@ -12,9 +12,9 @@
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
 
 #include "core/message/last_hop.h"
-#include "gateway/pipeline/held.h"
+#include "gateway/pipeline/inflight.h"
 #include "gateway/relay/relay_book.h"
-#include "gateway/runtime/wake.h"
+#include "gateway/runtime/notifier.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -26,8 +26,8 @@
 /* What relay, look-up, publishers and settler share. */
 struct relay {
     struct relay_book book;
-    struct held_budget budget; /* of relayed messages */
-    struct wake wake, lookup_wake;
+    struct inflight_budget budget; /* of relayed messages */
+    struct notifier notifier, lookup_notifier;
     atomic_int consumers;      /* of this gateway */
     atomic_bool forgotten;     /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers; /* of its lost connections: RabbitMQ goes on counting those of a dead node */
@@ -37,8 +37,9 @@ struct relay {
     atomic_int_fast64_t ping_ms;     /* when the latest ping that came was sent; database time; 0: none */
     atomic_int last_hop_queue;       /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
-    atomic_int ways_epoch;       /* counts how often a delivery exchange was found to be gone (last_hop.h) */
-    atomic_int_fast64_t read_ms; /* database time: when all that had come was read */
+    atomic_int
+        routes_epoch; /* counts how often a delivery exchange was found to be gone (last_hop_routes.h) */
+    atomic_int_fast64_t read_ms;          /* database time: when all that had come was read */
     atomic_int_fast64_t rescue_before_ms; /* what was due before and did not come out is lost; 0: unknown */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; monotonic */
 };
@@ -49,7 +50,7 @@ int relay_open(struct relay *r, int64_t grace_ms, struct err *e);
 void relay_close(struct relay *r);
 
 /* For publishers: may h, a relayed message, be published now? False: it has been dealt with. */
-bool relay_may_publish(struct gateway *g, struct held *h);
+bool relay_may_publish(struct gateway *g, struct inflight *h);
 
 void *relay_thread(void *gateway);
 void *relay_lookup_thread(void *gateway);

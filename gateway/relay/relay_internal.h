@@ -4,7 +4,7 @@
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
-#include "gateway/pipeline/last_hop.h"
+#include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/relay/relay.h"
 #include "gateway/runtime/gateway.h"
 
@@ -29,14 +29,14 @@ struct reader { /* the relay thread's own */
     enum receipts receipts;
     int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
     bool said_receipts;
-    struct last_hop_ways ways;
+    struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
 };
 
 /* relay.c */
 void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
-struct held *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
+struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
 struct broker *relay_open_broker(struct reader *r, struct err *e);
 
 /* relay_receipts.c */

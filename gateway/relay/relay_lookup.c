@@ -1,7 +1,7 @@
 /* Rows that are looked up before they are published are claimed by id (relay_book.h). What comes is an
  * ordinary claimed message. On a thread of its own, so that the relay waits for nothing; between two claims
  * it also finds out what is lost (relay_rescue.h). */
-#include "gateway/pipeline/claimed.h"
+#include "gateway/pipeline/claimed_row.h"
 #include "gateway/relay/relay_rescue.h"
 #include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
@@ -21,7 +21,7 @@ struct lookup {
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
     size_t count;
-    int64_t look_sent_ns; /* claimed_hear_clock */
+    int64_t look_sent_ns; /* claimed_row_hear_clock */
     bool contentless;     /* the rows of this claim */
     struct relay_rescue rescue;
 };
@@ -39,8 +39,8 @@ static bool keep_row(struct lookup *k, const struct claimed_row *row)
     struct gateway *g = k->gateway;
     int64_t now_ms;
     bool refused;
-    claimed_hear_clock(g, row, &k->look_sent_ns);
-    struct held *h = claimed_hold(g, row, k->instance, &refused);
+    claimed_row_hear_clock(g, row, &k->look_sent_ns);
+    struct inflight *h = claimed_row_to_inflight(g, row, k->instance, &refused);
     if (!h)
         return false;
     if (refused) {
@@ -50,8 +50,8 @@ static bool keep_row(struct lookup *k, const struct claimed_row *row)
         h->in_doubt = false; /* it came much too early: not a byte was sent by anybody */
         h->next_at_ms = h->message.due_ms;
         gateway_settle(g, h, SETTLE_HOLD);
-    } else if (lane_push(&g->fast, h) != 0) {
-        held_free(h);
+    } else if (due_queue_push(&g->fast, h) != 0) {
+        inflight_free(h);
         return false;
     }
     return true;
@@ -110,7 +110,7 @@ static int answer(struct lookup *k, bool progress, struct err *e)
         else
             relay_book_done(book, q->id);
     }
-    wake_ring(&k->gateway->relay.wake);
+    notifier_notify(&k->gateway->relay.notifier);
     return 0;
 }
 
@@ -126,10 +126,11 @@ static int64_t look_up(struct lookup *k, struct err *e)
 {
     struct gateway *g = k->gateway;
     int64_t now_ms = gateway_latest_ms(g);
-    k->instance = tenure_instance(&g->tenure);
+    k->instance = lease_instance(&g->lease);
     if (!k->instance || now_ms == INT64_MAX)
         return TICK_MS;
-    if (atomic_load(&g->budget.bytes) >= HELD_BYTES_MAX || atomic_load(&g->budget.count) >= HELD_COUNT_MAX)
+    if (atomic_load(&g->budget.bytes) >= INFLIGHT_BYTES_MAX ||
+        atomic_load(&g->budget.count) >= INFLIGHT_COUNT_MAX)
         return BUSY_MS;
     k->count = relay_book_questions(&g->relay.book, now_ms, clock_monotonic_ms(), k->questions, QUESTIONS);
     if (k->count == 0)
@@ -156,7 +157,7 @@ static void run_connected(struct lookup *k, struct err *e)
             err_clear(e);
         }
         if (nap_ms != 0)
-            wake_wait(&g->relay.lookup_wake, -1, (nap_ms < 0 ? TICK_MS : nap_ms) * 1000000);
+            notifier_wait(&g->relay.lookup_notifier, -1, (nap_ms < 0 ? TICK_MS : nap_ms) * 1000000);
     }
 }
 
@@ -172,11 +173,11 @@ void *relay_lookup_thread(void *arg)
         k.pg = pg_open(g->config->postgres.url, "postdate relay", &e);
         if (!k.pg || claim_setup(k.pg, LOCK_TIMEOUT_MS, &e) != 0) {
             pg_close(k.pg);
-            watch_failed(&g->postgres, &e);
-            wake_wait(&g->relay.lookup_wake, -1, watch_pause_ms(&attempt) * 1000000);
+            server_status_failed(&g->postgres, &e);
+            notifier_wait(&g->relay.lookup_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
             continue;
         }
-        watch_succeeded(&g->postgres);
+        server_status_succeeded(&g->postgres);
         attempt = 0;
         relay_rescue_connected(&k.rescue);
         err_clear(&e);

@@ -5,7 +5,7 @@
  * where everybody sees it. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
@@ -24,7 +24,7 @@ bool relay_is_receipt(const struct broker_event *ev)
 
 static void settle_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
 {
-    struct held *h = NULL;
+    struct inflight *h = NULL;
     if (relay_book_take(&r->relay->book, m->id, ev->tag, false) == RELAY_FRESH)
         h = relay_hold(r, m);
     if (!h) {
@@ -39,14 +39,15 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
 {
     struct err e = {0};
     bool is_old = atomic_load(&r->relay->last_hop_queue) == 0; /* an earlier release's */
-    int leads = is_old ? 1 : last_hop_leads_to(&r->ways, last_hop_exchange(ev->properties), FRESH_MS, &e);
+    int leads =
+        is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
         settle_receipt(r, ev, m);
     } else {
-        atomic_fetch_add(&r->relay->ways_epoch, 1);
+        atomic_fetch_add(&r->relay->routes_epoch, 1);
         if (relay_book_take(&r->relay->book, m->id, ev->tag, true) == RELAY_COPY)
             relay_note_tag(r, ev->tag, TAG_DONE);
-        wake_ring(&r->relay->lookup_wake);
+        notifier_notify(&r->relay->lookup_notifier);
     }
 }
 

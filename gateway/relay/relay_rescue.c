@@ -39,8 +39,8 @@ static void on_lost_ping(struct relay_rescue *k)
 {
     struct gateway *g = k->gateway;
     memset(k->last_hop, 0, sizeof k->last_hop);
-    atomic_fetch_add(&g->waiting_room, 1);
-    wake_ring(&g->handover.wake);
+    atomic_fetch_add(&g->delay_topology_epoch, 1);
+    notifier_notify(&g->handover.notifier);
 }
 
 /* A connection that has published is not read from during an alarm, so nothing is asked of it then. It is not
@@ -147,7 +147,7 @@ static void watch_pings(struct relay_rescue *k, const struct relay_marks *m, int
         return;
     k->silent_ms = clock_ms;
     atomic_store(&r->forgotten, true);
-    wake_ring(&r->wake);
+    notifier_notify(&r->notifier);
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
@@ -217,9 +217,9 @@ static int watch_last_hop(struct relay_rescue *k, const struct relay_marks *m, i
     if (m->last_hop_queue == 0 && g->transport && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
         return relay_change_last_hop(k->pg, 0, 1, e);
     if (atomic_exchange(&g->relay.last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
-        atomic_fetch_add(&g->waiting_room, 1); /* its end is to be bound to another queue */
-        wake_ring(&g->relay.wake);
-        wake_ring(&g->hander_wake);
+        atomic_fetch_add(&g->delay_topology_epoch, 1); /* its end is to be bound to another queue */
+        notifier_notify(&g->relay.notifier);
+        notifier_notify(&g->handover_feeder_notifier);
     }
     if (m->last_hop_queue == 0)
         return 0;
@@ -247,7 +247,7 @@ int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e)
     struct relay *r = &g->relay;
     struct relay_marks m;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
-    if (clock_ms - k->noted_ms < NOTE_MS || !tenure_instance(&g->tenure) || !gateway_now_ms(g, &now_ms))
+    if (clock_ms - k->noted_ms < NOTE_MS || !lease_instance(&g->lease) || !gateway_now_ms(g, &now_ms))
         return 0;
     k->noted_ms = clock_ms;
     k->pg = pg;
@@ -260,7 +260,7 @@ int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e)
         .ping_ms = atomic_load(&r->ping_ms),
         .consumers = atomic_load(&r->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
-    if (relay_note(pg, tenure_instance(&g->tenure), &n, e) != 0)
+    if (relay_note(pg, lease_instance(&g->lease), &n, e) != 0)
         return -1;
     atomic_store(&r->noted_ms, clock_ms);
     send_ping(k, 0, now_ms); /* who hears it knows that this gateway has a database */

@@ -42,9 +42,9 @@ void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum
         g->suspended_ms = suspended_ms();
     pthread_mutex_unlock(&g->clock_lock);
     if (jump_ns > 0) /* perhaps it was us who stood still: then the lease ran on without us */
-        tenure_shorten(&g->tenure, jump_ns / 1000000 + 1);
-    if (jump_ns > 0 && tenure_instance(&g->tenure) == 0)
-        wake_ring(&g->housekeeper_wake);
+        lease_shorten(&g->lease, jump_ns / 1000000 + 1);
+    if (jump_ns > 0 && lease_instance(&g->lease) == 0)
+        notifier_notify(&g->lease_keeper_notifier);
     if (jump_ns >= SAID_JUMP_NS)
         log_warning(
             "the database's clock is %" PRId64
@@ -66,7 +66,7 @@ int64_t gateway_latest_ms(struct gateway *g)
     return now_ms;
 }
 
-static void count_lateness(struct gateway *g, const struct held *h)
+static void count_lateness(struct gateway *g, const struct inflight *h)
 {
     pthread_mutex_lock(&g->clock_lock);
     int64_t now_us = db_clock_now_ns(&g->clock, clock_monotonic_ns()) / 1000;
@@ -77,21 +77,21 @@ static void count_lateness(struct gateway *g, const struct held *h)
 void gateway_end_instance(struct gateway *g)
 {
     atomic_store(&g->instance_unclear, true);
-    wake_ring(&g->housekeeper_wake);
+    notifier_notify(&g->lease_keeper_notifier);
 }
 
 /* What was relayed and is not published needs no database to be tried again: not until it is so late that it
  * is looked up. */
-static bool keep_relayed(struct gateway *g, struct held *h, enum settle_kind outcome)
+static bool keep_relayed(struct gateway *g, struct inflight *h, enum settle_kind outcome)
 {
-    bool again = outcome == SETTLE_PUT_BACK || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
+    bool again = outcome == SETTLE_RELEASE || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
     bool late = gateway_latest_ms(g) > h->message.due_ms + g->config->handover.grace_ms / 2;
     if (!h->relayed || !again || late || gateway_stopping(g, STOP_PUBLISHERS))
         return false;
     int64_t at_ms = h->at_ms;
-    if (outcome != SETTLE_PUT_BACK)
+    if (outcome != SETTLE_RELEASE)
         h->at_ms = h->next_at_ms;
-    if (lane_push(&g->fast, h) != 0) {
+    if (due_queue_push(&g->fast, h) != 0) {
         h->at_ms = at_ms;
         return false;
     }
@@ -100,17 +100,17 @@ static bool keep_relayed(struct gateway *g, struct held *h, enum settle_kind out
 
 /* The row's next attempt is when it would be rescued. And what is delivered may wait long for the database,
  * without its content. */
-static struct held *settle_relayed(struct gateway *g, struct held *h)
+static struct inflight *settle_relayed(struct gateway *g, struct inflight *h)
 {
     relay_book_settling(&g->relay.book, h->message.id);
-    if (h->outcome == SETTLE_PUT_BACK) {
+    if (h->outcome == SETTLE_RELEASE) {
         h->outcome = SETTLE_WAIT;
         h->next_at_ms = h->at_ms;
     }
-    return h->outcome == SETTLE_DELIVERED ? held_without_content(h) : h;
+    return h->outcome == SETTLE_DELIVERED ? inflight_without_content(h) : h;
 }
 
-void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
+void gateway_settle(struct gateway *g, struct inflight *h, enum settle_kind outcome)
 {
     if (h->relayed && outcome == SETTLE_IN_DOUBT) {
         h->in_doubt = true;
@@ -122,12 +122,12 @@ void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome)
         metrics_add(&g->metrics, METRIC_IN_DOUBT, 1);
 }
 
-void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outcome)
+void gateway_settle_now(struct gateway *g, struct inflight *h, enum settle_kind outcome)
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
                                   [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
                                   [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HOLD] = METRIC_COUNT,
-                                  [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_PUT_BACK] = METRIC_COUNT};
+                                  [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_RELEASE] = METRIC_COUNT};
     if (counted[outcome] != METRIC_COUNT)
         metrics_add(&g->metrics, (enum metric)counted[outcome], 1);
     if (outcome == SETTLE_DELIVERED && !h->receipt)
@@ -135,7 +135,7 @@ void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outc
     h->outcome = outcome;
     if (h->relayed)
         h = settle_relayed(g, h);
-    outcomes_put(&g->outcomes, h);
+    result_queue_put(&g->results, h);
 }
 
 int64_t gateway_retry_ms(const struct gateway *g, int attempts)

@@ -1,12 +1,12 @@
 /* What the daemon's threads share. Each member says how it is guarded.
  *
- *   intake ──▶ Postgres ──▶ claimer ──▶ fast lane ────▶ publisher ──▶ outcomes ──▶ settler ──▶ Postgres
+ *   intake ──▶ Postgres ──▶ claimer ──▶ fast queue ───▶ publisher ──▶ results ───▶ settler ──▶ Postgres
  *                              │            ▲ │                          ▲
  *                              │            │ ▼                          │
- *                              │        careful lane ─▶ publisher ───────┤
- *                              │        patient lane ─▶ publisher ───────┘
- *   exit queue ──▶ relay ──▶ fast lane
- *   housekeeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
+ *                              │        serial queue ─▶ publisher ───────┤
+ *                              │        patient queue ▶ publisher ───────┘
+ *   exit queue ──▶ relay ──▶ fast queue
+ *   lease keeper: instance, heartbeat, take-over. janitor: partitions. main: signals, start, watchdog, stop.
  */
 #ifndef POSTDATE_GATEWAY_RUNTIME_GATEWAY_H
 #define POSTDATE_GATEWAY_RUNTIME_GATEWAY_H
@@ -16,21 +16,21 @@
 #include "amqp/topology/transport.h"
 #include "core/base/clock.h"
 #include "gateway/config/config.h"
-#include "gateway/instance/tenure.h"
-#include "gateway/pipeline/held.h"
-#include "gateway/pipeline/lane.h"
-#include "gateway/pipeline/outcomes.h"
-#include "gateway/publish/address_book.h"
-#include "gateway/publish/exchange_book.h"
+#include "gateway/instance/lease.h"
+#include "gateway/pipeline/due_queue.h"
+#include "gateway/pipeline/inflight.h"
+#include "gateway/pipeline/result_queue.h"
+#include "gateway/publish/destination_cache.h"
+#include "gateway/publish/exchange_cache.h"
 #include "gateway/relay/relay.h"
 #include "gateway/runtime/metrics.h"
-#include "gateway/runtime/watch.h"
+#include "gateway/runtime/server_status.h"
 #include "sql/pipeline/locked.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HELD_BYTES_MAX (24u * 1024 * 1024)
-#define HELD_COUNT_MAX 50000
+#define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
+#define INFLIGHT_COUNT_MAX 50000
 
 /* Stopping goes in stages, so that what is in flight finds its way into the database. */
 enum stop_stage {
@@ -39,17 +39,17 @@ enum stop_stage {
     STOP_PUBLISHERS, /* put back what was not begun, wait for confirms */
     STOP_SETTLER,
     STOP_RELAY, /* acknowledge what is settled */
-    STOP_HOUSEKEEPER,
+    STOP_LEASE_KEEPER,
 };
 
 enum up_bit {
     UP_INTAKE = 1,
     UP_CLAIMER = 2,
     UP_FAST = 4,
-    UP_CAREFUL = 8,
-    UP_HOUSEKEEPER = 16,
+    UP_SERIAL = 8,
+    UP_LEASE_KEEPER = 16,
     UP_HANDOVER = 32, /* this and the next only with a transport */
-    UP_HANDER = 64,
+    UP_HANDOVER_FEEDER = 64,
     UP_RELAY = 128,
     UP_CONTROL = 256,
     UP_PATIENT = 512,
@@ -71,36 +71,36 @@ struct gateway {
     int up_wanted;                             /* enum up_bit of the threads that there are */
     atomic_int policy;                         /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;                       /* the hand-over publisher is connected and not blocked */
-    atomic_int waiting_room; /* counts the connections after which something of it may be missing */
-    atomic_bool rescued;     /* the broker lost something: perhaps a part of the waiting room */
-    atomic_bool publishing;  /* the fast lane is connected and not blocked: claiming makes sense */
+    atomic_int delay_topology_epoch; /* counts the connections after which something of it may be missing */
+    atomic_bool rescued;             /* the broker lost something: perhaps a part of the delay topology */
+    atomic_bool publishing;          /* the fast queue is connected and not blocked: claiming makes sense */
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock, as … */
     int64_t suspended_ms;  /* … how long this machine had been suspended at the last sample, ever */
     pthread_mutex_t locked_lock;
     struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
-    struct tenure tenure;
-    atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the housekeeper ends
+    struct lease lease;
+    atomic_bool instance_unclear; /* a settle or a claim may or may not have happened: the lease keeper ends
                                      the instance */
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
-                              it said last, and until it has the housekeeper lets go of no claims */
-    struct held_budget budget;
+                              it said last, and until it has the lease keeper lets go of no claims */
+    struct inflight_budget budget;
     atomic_uint
         intake_rests; /* how often the intake had stored all that had come, and waited in vain for more */
-    atomic_size_t ordered; /* requests of the control queue that are being done */
-    struct lane fast, careful, patient, handover;
-    struct outcomes outcomes;
+    atomic_size_t control_requests; /* requests of the control queue that are being done */
+    struct due_queue fast, serial, patient, handover;
+    struct result_queue results;
     struct relay relay;
-    struct exchange_book exchanges;
-    struct address_book addresses;
-    struct wake hander_wake, control_wake, prober_wake;
-    struct wake claimer_wake; /* rung by intake when something is due within the lead */
-    struct wake intake_wake;
-    struct wake housekeeper_wake, janitor_wake;
-    struct watch postgres, rabbitmq;
+    struct exchange_cache exchanges;
+    struct destination_cache destinations;
+    struct notifier handover_feeder_notifier, control_notifier, prober_notifier;
+    struct notifier claimer_notifier; /* rung by intake when something is due within the lead */
+    struct notifier intake_notifier;
+    struct notifier lease_keeper_notifier, janitor_notifier;
+    struct server_status postgres, rabbitmq;
     struct broker_hosts *hosts; /* of amqp.url; guards itself */
     struct metrics metrics;
-    struct tokens *tokens;    /* desk_tokens.h; NULL: http.tokens is off. Set before the threads start */
+    struct tokens *tokens;    /* tokens.h; NULL: http.tokens is off. Set before the threads start */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
 };
 
@@ -108,9 +108,9 @@ struct gateway {
 void *intake_thread(void *gateway);
 void *claimer_thread(void *gateway);
 void *settler_thread(void *gateway);
-void *housekeeper_thread(void *gateway);
+void *lease_keeper_thread(void *gateway);
 void *janitor_thread(void *gateway);
-void *hander_thread(void *gateway);
+void *handover_feeder_thread(void *gateway);
 void *prober_thread(void *gateway);
 
 bool gateway_stopping(struct gateway *g, enum stop_stage stage); /* has the stop come as far as that stage? */
@@ -136,13 +136,13 @@ const char *gateway_transport_name(const struct gateway *g);
 /* How the transport is used. */
 struct transport_options gateway_transport_options(struct gateway *g);
 /* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
- * housekeeper ends it and books a new one, so that all of its rows wait again. */
+ * lease keeper ends it and books a new one, so that all of its rows wait again. */
 void gateway_end_instance(struct gateway *g);
 /* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
  * stays. */
-void gateway_settle(struct gateway *g, struct held *h, enum settle_kind outcome);
+void gateway_settle(struct gateway *g, struct inflight *h, enum settle_kind outcome);
 /* The same for a relayed one that has to go back to the database now. */
-void gateway_settle_now(struct gateway *g, struct held *h, enum settle_kind outcome);
+void gateway_settle_now(struct gateway *g, struct inflight *h, enum settle_kind outcome);
 /* The wait before the next try of a message that was tried `attempts` times. */
 int64_t gateway_retry_ms(const struct gateway *g, int attempts);
 

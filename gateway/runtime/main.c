@@ -1,6 +1,6 @@
 /* postdated: the gateway daemon. Reads the configuration, waits for the servers, starts the threads, watches
  * over them, and stops them in order. */
-#include "gateway/api/desk_tokens.h"
+#include "gateway/api/tokens.h"
 #include "gateway/config/secrets.h"
 #include "gateway/control/control.h"
 #include "gateway/http/http.h"
@@ -51,14 +51,14 @@ struct daemon {
     struct config config;
     const char *config_path;
     atomic_bool ending; /* with SIGUSR1: the signal thread may go */
-    struct publisher fast, careful, patient, handover;
-    struct wake main_wake;
-    struct desk *desk;
+    struct publisher fast, serial, patient, handover;
+    struct notifier main_notifier;
+    struct executor *executor;
     struct http *http; /* NULL: no HTTP */
     struct control *control;
     struct once once;
-    pthread_t signals, intake, claimer, fast_thread, careful_thread, patient_thread, settler, housekeeper,
-        janitor, prober, hander, relay, relay_lookup, handover_thread;
+    pthread_t signals, intake, claimer, fast_thread, serial_thread, patient_thread, settler, housekeeper,
+        janitor, prober, feeder, relay, relay_lookup, handover_thread;
 };
 
 static void say(void *ctx, const char *text)
@@ -70,19 +70,19 @@ static void say(void *ctx, const char *text)
 static void raise_stage(struct gateway *g, enum stop_stage stage)
 {
     atomic_store(&g->stop_stage, (int)stage);
-    wake_ring(&g->claimer_wake);
-    wake_ring(&g->intake_wake);
-    wake_ring(&g->fast.wake);
-    wake_ring(&g->careful.wake);
-    wake_ring(&g->patient.wake);
-    wake_ring(&g->housekeeper_wake);
-    wake_ring(&g->janitor_wake);
-    wake_ring(&g->handover.wake);
-    wake_ring(&g->hander_wake);
-    wake_ring(&g->relay.wake);
-    wake_ring(&g->relay.lookup_wake);
-    wake_ring(&g->control_wake);
-    wake_ring(&g->prober_wake);
+    notifier_notify(&g->claimer_notifier);
+    notifier_notify(&g->intake_notifier);
+    notifier_notify(&g->fast.notifier);
+    notifier_notify(&g->serial.notifier);
+    notifier_notify(&g->patient.notifier);
+    notifier_notify(&g->lease_keeper_notifier);
+    notifier_notify(&g->janitor_notifier);
+    notifier_notify(&g->handover.notifier);
+    notifier_notify(&g->handover_feeder_notifier);
+    notifier_notify(&g->relay.notifier);
+    notifier_notify(&g->relay.lookup_notifier);
+    notifier_notify(&g->control_notifier);
+    notifier_notify(&g->prober_notifier);
 }
 
 static void reload(struct daemon *d)
@@ -145,7 +145,7 @@ static void *signals_thread(void *arg)
                                                             : "SIGINT");
         if (!gateway_stopping(&d->gateway, STOP_INTAKE))
             raise_stage(&d->gateway, STOP_INTAKE);
-        wake_ring(&d->main_wake);
+        notifier_notify(&d->main_notifier);
     }
     return NULL;
 }
@@ -161,22 +161,24 @@ static int gateway_open(struct daemon *d, struct err *e)
     pthread_mutex_init(&g->locked_lock, NULL);
     db_clock_reset(&g->clock);
     metrics_open(&g->metrics);
-    tenure_open(&g->tenure);
-    outcomes_open(&g->outcomes);
-    watch_open(&g->postgres, "Postgres");
-    watch_open(&g->rabbitmq, "RabbitMQ");
-    if (exchange_book_open(&g->exchanges) != 0 || address_book_open(&g->addresses) != 0 ||
+    lease_open(&g->lease);
+    result_queue_open(&g->results);
+    server_status_open(&g->postgres, "Postgres");
+    server_status_open(&g->rabbitmq, "RabbitMQ");
+    if (exchange_cache_open(&g->exchanges) != 0 || destination_cache_open(&g->destinations) != 0 ||
         (g->hosts = broker_hosts_new()) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
-    if (lane_open(&g->fast, e) != 0 || lane_open(&g->careful, e) != 0 || lane_open(&g->patient, e) != 0 ||
-        lane_open(&g->handover, e) != 0 || wake_open(&g->hander_wake, e) != 0 ||
-        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || wake_open(&g->control_wake, e) != 0 ||
-        wake_open(&g->prober_wake, e) != 0 || wake_open(&g->claimer_wake, e) != 0 ||
-        wake_open(&g->intake_wake, e) != 0 || wake_open(&g->housekeeper_wake, e) != 0 ||
-        wake_open(&g->janitor_wake, e) != 0 || wake_open(&d->main_wake, e) != 0)
+    if (due_queue_open(&g->fast, e) != 0 || due_queue_open(&g->serial, e) != 0 ||
+        due_queue_open(&g->patient, e) != 0 || due_queue_open(&g->handover, e) != 0 ||
+        notifier_open(&g->handover_feeder_notifier, e) != 0 ||
+        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 ||
+        notifier_open(&g->control_notifier, e) != 0 || notifier_open(&g->prober_notifier, e) != 0 ||
+        notifier_open(&g->claimer_notifier, e) != 0 || notifier_open(&g->intake_notifier, e) != 0 ||
+        notifier_open(&g->lease_keeper_notifier, e) != 0 || notifier_open(&g->janitor_notifier, e) != 0 ||
+        notifier_open(&d->main_notifier, e) != 0)
         return -1;
     if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
-        publisher_open(&d->careful, g, PUBLISHER_CAREFUL) != 0 ||
+        publisher_open(&d->serial, g, PUBLISHER_SERIAL) != 0 ||
         publisher_open(&d->patient, g, PUBLISHER_PATIENT) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return 0;
@@ -186,28 +188,28 @@ static void gateway_close(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
     publisher_close(&d->fast);
-    publisher_close(&d->careful);
+    publisher_close(&d->serial);
     publisher_close(&d->patient);
-    lane_close(&g->fast);
-    lane_close(&g->careful);
-    lane_close(&g->patient);
-    lane_close(&g->handover);
-    wake_close(&g->hander_wake);
-    wake_close(&g->control_wake);
-    wake_close(&g->prober_wake);
-    outcomes_close(&g->outcomes);
+    due_queue_close(&g->fast);
+    due_queue_close(&g->serial);
+    due_queue_close(&g->patient);
+    due_queue_close(&g->handover);
+    notifier_close(&g->handover_feeder_notifier);
+    notifier_close(&g->control_notifier);
+    notifier_close(&g->prober_notifier);
+    result_queue_close(&g->results);
     relay_close(&g->relay);
-    exchange_book_close(&g->exchanges);
-    address_book_close(&g->addresses);
-    wake_close(&g->claimer_wake);
-    wake_close(&g->intake_wake);
-    wake_close(&g->housekeeper_wake);
-    wake_close(&g->janitor_wake);
-    wake_close(&d->main_wake);
-    watch_close(&g->postgres);
-    watch_close(&g->rabbitmq);
+    exchange_cache_close(&g->exchanges);
+    destination_cache_close(&g->destinations);
+    notifier_close(&g->claimer_notifier);
+    notifier_close(&g->intake_notifier);
+    notifier_close(&g->lease_keeper_notifier);
+    notifier_close(&g->janitor_notifier);
+    notifier_close(&d->main_notifier);
+    server_status_close(&g->postgres);
+    server_status_close(&g->rabbitmq);
     broker_hosts_free(g->hosts);
-    tenure_close(&g->tenure);
+    lease_close(&g->lease);
     pthread_mutex_destroy(&g->clock_lock);
 }
 
@@ -222,21 +224,21 @@ static void start(pthread_t *t, void *(*fn)(void *), void *arg)
 static void start_threads(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
-    start(&d->housekeeper, housekeeper_thread, g);
+    start(&d->housekeeper, lease_keeper_thread, g);
     start(&d->settler, settler_thread, g);
     start(&d->fast_thread, publisher_thread, &d->fast);
-    start(&d->careful_thread, publisher_thread, &d->careful);
+    start(&d->serial_thread, publisher_thread, &d->serial);
     start(&d->patient_thread, publisher_thread, &d->patient);
     start(&d->claimer, claimer_thread, g);
     start(&d->intake, intake_thread, g);
     start(&d->janitor, janitor_thread, g);
     start(&d->prober, prober_thread, g);
     struct err e = {0};
-    if ((d->control = control_open(g, d->desk, &e)) == NULL) {
+    if ((d->control = control_open(g, d->executor, &e)) == NULL) {
         log_error("%s", e.text);
         exit(1);
     }
-    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_CAREFUL | UP_PATIENT | UP_HOUSEKEEPER | UP_CONTROL |
+    g->up_wanted = UP_INTAKE | UP_CLAIMER | UP_FAST | UP_SERIAL | UP_PATIENT | UP_LEASE_KEEPER | UP_CONTROL |
                    UP_PROBER | UP_RELAY;
     /* Without a transport, too: messages may be with the broker that were handed over under other settings.
      */
@@ -244,10 +246,10 @@ static void start_threads(struct daemon *d)
     start(&d->relay_lookup, relay_lookup_thread, g);
     if (!g->transport)
         return;
-    g->up_wanted |= UP_HANDOVER | UP_HANDER;
+    g->up_wanted |= UP_HANDOVER | UP_HANDOVER_FEEDER;
     publisher_open(&d->handover, g, PUBLISHER_HANDOVER);
     start(&d->handover_thread, publisher_thread, &d->handover);
-    start(&d->hander, hander_thread, g);
+    start(&d->feeder, handover_feeder_thread, g);
 }
 
 /* First of all, so that /livez answers while a server is waited for. */
@@ -255,29 +257,29 @@ static int open_http(struct daemon *d, struct err *e)
 {
     if (d->config.http.tokens && (d->gateway.tokens = tokens_open(&d->gateway, e)) == NULL)
         return -1;
-    d->desk = desk_open(&d->gateway, e);
-    if (!d->desk)
+    d->executor = executor_open(&d->gateway, e);
+    if (!d->executor)
         return -1;
     if (d->once.on || !d->config.http.listen || strcmp(d->config.http.listen, "off") == 0)
         return 0;
-    d->http = http_open(&d->gateway, d->desk, e);
+    d->http = http_open(&d->gateway, d->executor, e);
     if (d->http)
         log_info("HTTP: listening on http://%s", http_address(d->http));
     return d->http ? 0 : -1;
 }
 
-/* Answers still go out while the desk ends; it and the tokens are asked to the last. */
+/* Answers still go out while the executor ends; it and the tokens are asked to the last. */
 static void close_http(struct daemon *d)
 {
     http_drain(d->http);
-    desk_stop(d->desk);
+    executor_stop(d->executor);
     http_close(d->http);
     control_close(d->control);
-    desk_close(d->desk);
+    executor_close(d->executor);
     tokens_close(d->gateway.tokens);
     d->http = NULL;
     d->control = NULL;
-    d->desk = NULL;
+    d->executor = NULL;
     d->gateway.tokens = NULL;
 }
 
@@ -285,7 +287,7 @@ static void join_publisher(struct daemon *d, pthread_t thread, struct publisher 
 {
     while (pthread_timedjoin_np(thread, NULL, &(struct timespec){0}) != 0) {
         publisher_unstick(p, STUCK_MS / 4);
-        wake_wait(&d->main_wake, -1, WATCH_NS / 10);
+        notifier_wait(&d->main_notifier, -1, WATCH_NS / 10);
     }
 }
 
@@ -301,10 +303,10 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->prober, NULL);
     pthread_join(d->relay_lookup, NULL);
     if (g->transport)
-        pthread_join(d->hander, NULL);
+        pthread_join(d->feeder, NULL);
     raise_stage(g, STOP_PUBLISHERS);
     join_publisher(d, d->fast_thread, &d->fast);
-    join_publisher(d, d->careful_thread, &d->careful);
+    join_publisher(d, d->serial_thread, &d->serial);
     join_publisher(d, d->patient_thread, &d->patient);
     if (g->transport)
         join_publisher(d, d->handover_thread, &d->handover);
@@ -312,7 +314,7 @@ static void stop_threads(struct daemon *d)
     pthread_join(d->settler, NULL);
     raise_stage(g, STOP_RELAY);
     pthread_join(d->relay, NULL);
-    raise_stage(g, STOP_HOUSEKEEPER);
+    raise_stage(g, STOP_LEASE_KEEPER);
     pthread_join(d->housekeeper, NULL);
 }
 
@@ -331,11 +333,11 @@ static void watch_over(struct daemon *d)
                     "its target: what finds no queue is lost, and 32 messages that are refused hold up "
                     "all others");
         }
-        if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->careful, STUCK_MS) ||
+        if (publisher_unstick(&d->fast, STUCK_MS) || publisher_unstick(&d->serial, STUCK_MS) ||
             publisher_unstick(&d->patient, STUCK_MS) ||
             (g->transport && publisher_unstick(&d->handover, STUCK_MS)))
             log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);
-        wake_wait(&d->main_wake, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
+        notifier_wait(&d->main_notifier, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
     }
 }
 
@@ -354,8 +356,8 @@ static int run(struct daemon *d)
         exit(1);
     }
     if (open_http(d, &e) == 0 && startup_run(g, &e) == 0) {
-        exchange_book_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
-        exchange_book_good(&g->exchanges, bytes_of("", 0));
+        exchange_cache_good(&g->exchanges, bytes_of_str(d->config.delivery.exchange));
+        exchange_cache_good(&g->exchanges, bytes_of("", 0));
         start_threads(d);
         watch_over(d);
         stop_threads(d);

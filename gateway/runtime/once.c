@@ -4,7 +4,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/base/timestamp.h"
-#include "gateway/pipeline/claimed.h"
+#include "gateway/pipeline/claimed_row.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 #include "sql/admin/health.h"
@@ -51,7 +51,8 @@ static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
 {
     struct gateway *g = o->gateway;
     const struct config *c = g->config;
-    if (o->horizon_ms == 0 && claimed_handover_horizon(c, o->pg, o->rule.accepted_ms, &o->horizon_ms, e) != 0)
+    if (o->horizon_ms == 0 &&
+        claimed_row_handover_horizon(c, o->pg, o->rule.accepted_ms, &o->horizon_ms, e) != 0)
         return -1;
     const struct claim_waiting w = {.horizon_ms = o->horizon_ms,
                                     .floor_ms = o->rule.due_ms,
@@ -114,14 +115,15 @@ static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 static void gather_facts(struct once *o, struct once_facts *f)
 {
     struct gateway *g = o->gateway;
-    int64_t postgres_ms = watch_away_ms(&g->postgres), rabbitmq_ms = watch_away_ms(&g->rabbitmq);
+    int64_t postgres_ms = server_status_away_ms(&g->postgres),
+            rabbitmq_ms = server_status_away_ms(&g->rabbitmq);
     *f = (struct once_facts){.away_ms = postgres_ms > rabbitmq_ms ? postgres_ms : rabbitmq_ms,
                              .rests = atomic_load(&g->intake_rests),
-                             .ordered = atomic_load(&g->ordered),
+                             .control_requests = atomic_load(&g->control_requests),
                              .relaying = atomic_load(&g->relay.consumers) > 0,
                              .ping_ms = atomic_load(&g->relay.ping_ms)};
     bool up = (atomic_load(&g->up) & UP_RELAY) != 0 && (atomic_load(&g->up) & g->up_wanted) == g->up_wanted;
-    if (gateway_now_ms(g, &f->now_ms) && up && tenure_instance(&g->tenure) != 0) {
+    if (gateway_now_ms(g, &f->now_ms) && up && lease_instance(&g->lease) != 0) {
         err_clear(&o->why);
         f->seen = look_at_queues(o, f, &o->why) == 0 &&
                   (o->rule.accepted_ms == 0 || look_at_messages(o, f, &o->why) == 0);
@@ -150,9 +152,9 @@ static int end_done(struct once *o)
 static int end_stuck(struct once *o)
 {
     struct gateway *g = o->gateway;
-    struct watch *away = watch_away_ms(&g->postgres) > 0   ? &g->postgres
-                         : watch_away_ms(&g->rabbitmq) > 0 ? &g->rabbitmq
-                                                           : NULL;
+    struct server_status *away = server_status_away_ms(&g->postgres) > 0   ? &g->postgres
+                                 : server_status_away_ms(&g->rabbitmq) > 0 ? &g->rabbitmq
+                                                                           : NULL;
     const char *name = away ? away->name : "a server";
     if (away || (atomic_load(&g->up) & UP_RELAY) == 0) {
         log_error("--once: %s could not be reached for %d s: giving up", name, ONCE_PATIENCE_MS / 1000);
@@ -181,7 +183,7 @@ static void *once_thread(void *arg)
         if ((v = once_rule_judge(&o->rule, &f)) != ONCE_GO_ON)
             break;
         if (!begun && o->rule.accepted_ms != 0) /* what was stored last is handed over now, not in a second */
-            wake_ring(&g->hander_wake);
+            notifier_notify(&g->handover_feeder_notifier);
         int64_t took_ms = (f.clock_ms - asked_ms) * LOOK_SHARE;
         clock_nap_ms(took_ms < LOOK_MS ? LOOK_MS : took_ms < 10 * LOOK_MS ? took_ms : 10 * LOOK_MS);
     }

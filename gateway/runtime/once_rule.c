@@ -15,7 +15,7 @@ static bool is_taken_in(struct once_rule *r, const struct once_facts *f)
     }
     bool stored = f->rests - r->rests >= RESTS || f->clock_ms - r->empty_ms >= STREAM_MS;
     bool relayed = !f->relaying || f->ping_ms >= r->began_ms;
-    return stored && relayed && f->ordered == 0;
+    return stored && relayed && f->control_requests == 0;
 }
 
 /* What is too near to be handed over is delivered, so that nothing falls between the two. */

@@ -16,16 +16,16 @@
 #define ONCE_PATIENCE_MS 60000 /* so long a server may be away, or nothing get on */
 
 struct once_facts {
-    int64_t clock_ms;  /* monotonic */
-    int64_t now_ms;    /* database time; 0: not known yet */
-    int64_t away_ms;   /* how long a server has been away */
-    uint64_t progress; /* differs whenever anything got on */
-    bool seen;         /* all threads are up, and the servers said what follows */
-    uint32_t ready;    /* in the queues of intake and control */
-    unsigned rests;    /* of the intake (gateway.h) */
-    size_t ordered;    /* requests of the control queue that are being done */
-    bool relaying;     /* the exit queue is read */
-    int64_t ping_ms;   /* when the latest ping that came through it was sent; database time */
+    int64_t clock_ms;        /* monotonic */
+    int64_t now_ms;          /* database time; 0: not known yet */
+    int64_t away_ms;         /* how long a server has been away */
+    uint64_t progress;       /* differs whenever anything got on */
+    bool seen;               /* all threads are up, and the servers said what follows */
+    uint32_t ready;          /* in the queues of intake and control */
+    unsigned rests;          /* of the intake (gateway.h) */
+    size_t control_requests; /* requests of the control queue that are being done */
+    bool relaying;           /* the exit queue is read */
+    int64_t ping_ms;         /* when the latest ping that came through it was sent; database time */
     /* Of this round, once it has begun: */
     int64_t relay_low_ms; /* of all that was relayed and was due before that, the outcome is written down */
     int64_t due, lost, waiting; /* to be delivered, rescued, handed over */

@@ -128,7 +128,7 @@ static void warn_of_older(const char *queues)
 }
 
 /* One try of everything. */
-static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire, struct err *e)
+static int try_once(struct gateway *g, struct server_status **failed, enum pg_wire *wire, struct err *e)
 {
     const struct config *c = g->config;
     char vhost[256];
@@ -148,7 +148,7 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
         log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
     if (rc == 0) {
         atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
-        watch_succeeded(&g->postgres);
+        server_status_succeeded(&g->postgres);
         *failed = &g->rabbitmq;
         b = startup_open_broker(g, "postdate startup", e);
         rc = b ? 0 : -1;
@@ -162,7 +162,7 @@ static int try_once(struct gateway *g, struct watch **failed, enum pg_wire *wire
     if (rc == 0)
         warn_of_older(found.older);
     if (rc == 0) {
-        watch_succeeded(&g->rabbitmq);
+        server_status_succeeded(&g->rabbitmq);
         *failed = &g->postgres;
     }
     if (rc == 0)
@@ -176,7 +176,7 @@ int startup_run(struct gateway *g, struct err *e)
 {
     unsigned attempt = 0;
     while (!gateway_stopping(g, STOP_INTAKE)) {
-        struct watch *failed;
+        struct server_status *failed;
         enum pg_wire wire = PG_WIRE_LOCAL;
         if (try_once(g, &failed, &wire, e) == 0) {
             warn_of_open_wires(g, wire);
@@ -184,8 +184,8 @@ int startup_run(struct gateway *g, struct err *e)
         }
         if (!err_is_transient(e))
             return -1;
-        watch_failed(failed, e);
-        wake_wait(&g->intake_wake, -1, watch_pause_ms(&attempt) * 1000000);
+        server_status_failed(failed, e);
+        notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     return err_set(e, ERR_STOPPING, "stopped before the servers were there");
 }

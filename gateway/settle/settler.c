@@ -1,13 +1,14 @@
 /* Writes outcomes into the database, a batch at a time.
  *
- * Commits are asynchronous: what a crash of the database swallows is said again (said.h), or else published
- * again, never lost. Those of relayed messages are not, for these are acknowledged afterwards. A row that
- * somebody's open transaction has locked does not hold up the others: it is left out and tried again later.
+ * Commits are asynchronous: what a crash of the database swallows is said again (settle_replay.h), or else
+ * published again, never lost. Those of relayed messages are not, for these are acknowledged afterwards. A
+ * row that somebody's open transaction has locked does not hold up the others: it is left out and tried again
+ * later.
  */
 #include "core/base/clock.h"
 #include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
-#include "gateway/settle/said.h"
+#include "gateway/settle/settle_replay.h"
 #include "sql/pipeline/relay.h"
 
 #include <stdlib.h>
@@ -22,16 +23,17 @@
 struct settler {
     struct gateway *gateway;
     struct pg *pg;
-    struct held *batch[BATCH_MAX];
+    struct inflight *batch[BATCH_MAX];
     struct settle_item items[BATCH_MAX];
     size_t count;
-    struct held *backlog; /* taken from the queue, not yet in a batch */
-    struct held *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
+    struct inflight *backlog; /* taken from the queue, not yet in a batch */
+    struct inflight
+        *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
-    struct said said;
+    struct settle_replay replay;
 };
 
-static bool same_owner(const struct held *a, const struct held *b)
+static bool same_owner(const struct inflight *a, const struct inflight *b)
 {
     return a->relayed == b->relayed && a->instance == b->instance;
 }
@@ -39,8 +41,8 @@ static bool same_owner(const struct held *a, const struct held *b)
 /* Of the whole batch. */
 static struct settle_owner owner_of(const struct settler *s, size_t i)
 {
-    const struct held *h = s->batch[i];
-    int32_t instance = h->relayed ? tenure_instance(&s->gateway->tenure) : h->instance;
+    const struct inflight *h = s->batch[i];
+    int32_t instance = h->relayed ? lease_instance(&s->gateway->lease) : h->instance;
     return (struct settle_owner){.instance = instance, .relayed = h->relayed};
 }
 
@@ -48,7 +50,7 @@ static void fill_batch(struct settler *s)
 {
     s->count = 0;
     while (s->backlog && s->count < BATCH_MAX && (!s->count || same_owner(s->batch[0], s->backlog))) {
-        struct held *h = s->backlog;
+        struct inflight *h = s->backlog;
         s->backlog = h->next;
         s->items[s->count] = (struct settle_item){.id = h->message.id,
                                                   .kind = h->outcome,
@@ -62,7 +64,7 @@ static void fill_batch(struct settler *s)
 /* Tried again after LATER_MS. */
 static void keep_for_later(struct settler *s, size_t i)
 {
-    outcomes_put_aside(&s->gateway->outcomes, s->batch[i]);
+    result_queue_defer(&s->gateway->results, s->batch[i]);
     s->batch[i]->next = s->later;
     s->later = s->batch[i];
     s->batch[i] = NULL;
@@ -75,8 +77,8 @@ static void done_with(struct settler *s, size_t i)
     if (o.relayed)
         relay_book_done(&s->gateway->relay.book, s->batch[i]->message.id);
     else
-        said_add(&s->said, &s->items[i], o.instance, clock_monotonic_ms());
-    outcomes_free(&s->gateway->outcomes, s->batch[i]);
+        settle_replay_add(&s->replay, &s->items[i], o.instance, clock_monotonic_ms());
+    result_queue_free(&s->gateway->results, s->batch[i]);
     s->batch[i] = NULL;
 }
 
@@ -109,7 +111,7 @@ static int settle_singly(struct settler *s, struct err *e)
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         log_warning("cannot settle a message: %s", e->text);
-        held_set_error(s->batch[i], NULL);
+        inflight_set_error(s->batch[i], NULL);
         keep_for_later(s, i);
     }
     return 0;
@@ -159,15 +161,15 @@ static int settle_batch(struct settler *s, struct err *e)
 static void on_unclear(struct settler *s)
 {
     for (size_t i = s->count; i-- > 0;) {
-        struct held *h = s->batch[i];
+        struct inflight *h = s->batch[i];
         if (!h)
             continue;
-        if (h->relayed || said_may_repeat(h->outcome)) {
+        if (h->relayed || settle_replay_may_repeat(h->outcome)) {
             h->next = s->backlog;
             s->backlog = h;
             continue;
         }
-        outcomes_free(&s->gateway->outcomes, h);
+        result_queue_free(&s->gateway->results, h);
         gateway_end_instance(s->gateway);
     }
 }
@@ -177,16 +179,16 @@ static int connect(struct settler *s, struct err *e)
     struct gateway *g = s->gateway;
     s->pg = pg_open(g->config->postgres.url, "postdate settler", e);
     if (s->pg && settle_setup(s->pg, e) == 0) {
-        watch_succeeded(&g->postgres);
+        server_status_succeeded(&g->postgres);
         return 0;
     }
     pg_close(s->pg);
     s->pg = NULL;
-    watch_failed(&g->postgres, e);
+    server_status_failed(&g->postgres, e);
     return -1;
 }
 
-static void append(struct held **list, struct held *more)
+static void append(struct inflight **list, struct inflight *more)
 {
     while (*list)
         list = &(*list)->next;
@@ -199,14 +201,14 @@ static void gather(struct settler *s)
         append(&s->backlog, s->later);
         s->later = NULL;
     }
-    append(&s->backlog, outcomes_take_all(&s->gateway->outcomes, s->backlog ? 0 : 100));
+    append(&s->backlog, result_queue_take_all(&s->gateway->results, s->backlog ? 0 : 100));
 }
 
-static void free_list(struct held *h)
+static void free_list(struct inflight *h)
 {
-    for (struct held *next; h; h = next) {
+    for (struct inflight *next; h; h = next) {
         next = h->next;
-        held_free(h);
+        inflight_free(h);
     }
 }
 
@@ -217,7 +219,7 @@ static int say_again(struct settler *s, struct err *e)
     bool done[BATCH_MAX];
     struct settle_owner owner = {0};
     uint64_t at = 0;
-    for (size_t n; (n = said_next(&s->said, &at, s->items, BATCH_MAX, &owner.instance)) > 0;)
+    for (size_t n; (n = settle_replay_next(&s->replay, &at, s->items, BATCH_MAX, &owner.instance)) > 0;)
         if (settle_free(s->pg, &owner, s->items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;
@@ -243,7 +245,7 @@ static int run_once(struct settler *s, struct err *e)
         return -1;
     }
     if (relayed)
-        wake_ring(&s->gateway->relay.wake); /* once for all that it may acknowledge now */
+        notifier_notify(&s->gateway->relay.notifier); /* once for all that it may acknowledge now */
     if (s->count < SMALL && !gateway_stopping(s->gateway, STOP_PUBLISHERS))
         clock_nap_ms(GATHER_MS);
     return 0;
@@ -270,7 +272,7 @@ void *settler_thread(void *arg)
                 break;
         }
         if (!s->pg && connect(s, &e) != 0) {
-            clock_nap_ms(watch_pause_ms(&attempt) % 1000);
+            clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
             continue;
         }
         if (run_once(s, &e) == 0) {
@@ -279,7 +281,7 @@ void *settler_thread(void *arg)
         }
         log_debug("settler: %s", e.text);
         atomic_store(&g->forgotten, true);
-        clock_nap_ms(watch_pause_ms(&attempt) % 1000);
+        clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
         pg_close(s->pg);
         s->pg = NULL;
     }

@@ -124,7 +124,7 @@ int health_partitions(struct pg *c, struct health_partitions *out, struct err *e
     out->end_ms = pg_time_ms(r, 0, 1);
     out->span = pg_int8(r, 0, 2);
     PQclear(r);
-    r = pg_query(c, sql_query_clock, NULL, e);
+    r = pg_query(c, sql_query_store_clock, NULL, e);
     if (!r)
         return -1;
     out->now_ms = pg_time_ms(r, 0, 0);
@@ -166,7 +166,7 @@ static int count_handed(struct pg *c, const struct locked_days *locked, struct d
         pg_add_time(&p, piece.from_ms);
         pg_add_time(&p, piece.to_ms - 1);
         pg_add_int8(&p, most - *out);
-        PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
+        PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
         if (!r)
             return -1;
         *out += pg_int8(r, 0, 0);
@@ -180,7 +180,7 @@ int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_ha
     struct locked_days locked;
     struct due_range days;
     int64_t now_ms;
-    if (claimed_days(c, &now_ms, &days, e) != 0 || locked_days_read(c, &locked, e) != 0)
+    if (claimed_row_days(c, &now_ms, &days, e) != 0 || locked_days_read(c, &locked, e) != 0)
         return -1;
     const struct due_range ahead = {now_ms + 2000, days.to_ms}, past = {days.from_ms, now_ms - grace_ms};
     return count_handed(c, &locked, ahead, most, &out->waiting, e) == 0

@@ -19,14 +19,14 @@ struct meta {
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
 {
     memset(m, 0, sizeof *m);
-    PGresult *r = pg_query(c, sql_query_meta_exists, NULL, e);
+    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
     if (!r)
         return -1;
     bool table = pg_bool(r, 0, 1);
     PQclear(r);
     if (!table)
         return 0;
-    r = pg_query(c, sql_query_meta_read, NULL, e);
+    r = pg_query(c, sql_query_migrate_meta_read, NULL, e);
     if (!r)
         return -1;
     if (PQntuples(r) == 1) {
@@ -71,12 +71,12 @@ static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool o
     pg_add_str(&p, broker);
     pg_add_str(&p, vhost);
     pg_add_bool(&p, overwrite);
-    return pg_run(c, sql_query_meta_bind, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, sql_query_migrate_meta_bind, &p, e) < 0 ? -1 : 0;
 }
 
 static int create_meta(struct pg *c, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_meta_exists, NULL, e);
+    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
     if (!r)
         return -1;
     bool schema = pg_bool(r, 0, 0), table = pg_bool(r, 0, 1);
@@ -118,7 +118,7 @@ static int run_version(struct pg *c, int version, struct err *e)
 
 static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_roles_ensure, NULL, e);
+    PGresult *r = pg_query(c, sql_query_migrate_ensure_roles, NULL, e);
     if (!r)
         return -1;
     pg_text(r, 0, 0, out->missing_roles, sizeof out->missing_roles);

@@ -5,7 +5,8 @@
 #include "core/base/err.h"
 #include "sql/connection/pg.h"
 
-/* Removes the old ids of messages that went with their partition. For the housekeeper, about once an hour. */
+/* Removes the old ids of messages that went with their partition. For the lease keeper, about once an hour.
+ */
 int moved_prune(struct pg *c, struct err *e);
 
 #endif

@@ -154,7 +154,7 @@ static int count_missing(struct pg *c, int64_t first, int64_t last, struct err *
 
 static int today(struct pg *c, int64_t *day, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_clock, NULL, e);
+    PGresult *r = pg_query(c, sql_query_store_clock, NULL, e);
     if (!r)
         return -1;
     *day = pg_time_ms(r, 0, 0) / DAY_MS;

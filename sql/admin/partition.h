@@ -1,5 +1,5 @@
 /* Partitions of postdate.message, one per UTC day of the due time. Made and removed by `postdate migrate` and
- * the housekeeper only, never on the intake path or in a caller's transaction. */
+ * the lease keeper only, never on the intake path or in a caller's transaction. */
 #ifndef POSTDATE_SQL_ADMIN_PARTITION_H
 #define POSTDATE_SQL_ADMIN_PARTITION_H
 

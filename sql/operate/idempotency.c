@@ -179,7 +179,7 @@ int idempotency_prune(struct pg *c, struct err *e)
 
 int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_secret_read, NULL, e);
+    PGresult *r = pg_query(c, sql_query_idempotency_secret, NULL, e);
     if (!r)
         return -1;
     int rc = 0;

@@ -28,7 +28,7 @@ static int filled_days(struct pg *c, const struct lookup_range *range, int max, 
     pg_add_str(&p, first);
     pg_add_str(&p, end);
     pg_add_int4(&p, max);
-    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
+    PGresult *r = pg_query(c, sql_query_list_partition_filled, &p, e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -77,7 +77,7 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     pg_add_int4(&p, rows);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
-    return pg_query(w->c, sql_query_record_list, &p, e);
+    return pg_query(w->c, sql_query_list_records, &p, e);
 }
 
 /* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
@@ -86,7 +86,7 @@ static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct e
     struct pg_params p = {0};
     pg_add_time(&p, from_ms);
     pg_add_time(&p, to_ms);
-    PGresult *r = pg_query(w->c, sql_query_waiting_first, &p, e);
+    PGresult *r = pg_query(w->c, sql_query_list_waiting_first, &p, e);
     if (!r)
         return -1;
     bool waits = !pg_is_null(r, 0, 0);
@@ -150,7 +150,7 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
     pg_add_bytes(&p, f->key);
     add_filter(&p, buf_bytes(&scope));
     pg_add_int4(&p, KEYS_MAX);
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_keys_named, &p, e) : NULL;
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_list_keys_named, &p, e) : NULL;
     int n = r ? PQntuples(r) : 0;
     pg_array_begin(out, PG_OID_UUID, (size_t)n);
     for (int i = 0; i < n; i++)

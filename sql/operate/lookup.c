@@ -39,7 +39,7 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
         struct pg_params p = {0};
         pg_add_time(&p, message_id_due_ms(id));
         pg_add_id(&p, &id);
-        r = pg_query(c, sql_query_record_by_id, &p, e);
+        r = pg_query(c, sql_query_lookup_by_id, &p, e);
         if (!r)
             return -1;
     }
@@ -58,7 +58,7 @@ int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, stru
     struct pg_params p = {0};
     pg_add_bytes(&p, exchange);
     pg_add_bytes(&p, key);
-    PGresult *r = pg_query(c, sql_query_key_find, &p, e);
+    PGresult *r = pg_query(c, sql_query_lookup_key, &p, e);
     if (!r)
         return -1;
     int rc = 0;

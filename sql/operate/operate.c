@@ -115,7 +115,7 @@ static int operate_one(struct pg *c, const struct operate_scope *scope, const ch
         pg_add_time(&p, due->ms);
         pg_add_null(&p);
     }
-    if (query == sql_query_op_fail)
+    if (query == sql_query_operate_fail)
         operate_add_who(&p, scope);
     PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
     rc = r ? read_answer(r, id, out, out_id, e) : -1;
@@ -127,19 +127,19 @@ static int operate_one(struct pg *c, const struct operate_scope *scope, const ch
 int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
                    enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
-    return operate_one(c, scope, sql_query_op_cancel, id, NULL, out, out_id, e);
+    return operate_one(c, scope, sql_query_operate_cancel, id, NULL, out, out_id, e);
 }
 
 int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
                   enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
-    return operate_one(c, scope, sql_query_op_retry, id, NULL, out, out_id, e);
+    return operate_one(c, scope, sql_query_operate_retry, id, NULL, out, out_id, e);
 }
 
 int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
                  enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
-    return operate_one(c, scope, sql_query_op_fail, id, NULL, out, out_id, e);
+    return operate_one(c, scope, sql_query_operate_fail, id, NULL, out, out_id, e);
 }
 
 int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
@@ -149,7 +149,7 @@ int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct m
     struct operate_due d = *due;
     /* What is far out of range stays so, and fits into Postgres' types. */
     d.ms = d.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : d.ms < 0 ? 0 : d.ms;
-    return operate_one(c, scope, sql_query_op_reschedule, id, &d, out, out_id, e);
+    return operate_one(c, scope, sql_query_operate_reschedule, id, &d, out, out_id, e);
 }
 
 /* What the query says of the message with this key: $1 exchange, $2 key, $3 scope. */
@@ -171,7 +171,7 @@ int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct b
                        struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e)
 {
     const struct message_id none = {{0}};
-    PGresult *r = query_key(c, scope, sql_query_op_cancel_key, exchange, key, e);
+    PGresult *r = query_key(c, scope, sql_query_operate_cancel_key, exchange, key, e);
     if (!r)
         return -1;
     *out = OPERATE_NOT_FOUND;
@@ -186,7 +186,7 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
                      struct message_id *out, struct err *e)
 {
     char key_text[120], exchange_text[120];
-    PGresult *r = query_key(c, scope, sql_query_op_find_key, exchange, key, e);
+    PGresult *r = query_key(c, scope, sql_query_operate_find_key, exchange, key, e);
     bool found = r && PQntuples(r) > 0;
     if (found)
         *out = pg_id(r, 0, 0);
@@ -202,7 +202,7 @@ int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out
 {
     struct pg_params p = {0};
     pg_add_id(&p, &id);
-    PGresult *r = pg_query(c, sql_query_moved_latest, &p, e);
+    PGresult *r = pg_query(c, sql_query_operate_moved_latest, &p, e);
     if (!r)
         return -1;
     *out = pg_id(r, 0, 0);

@@ -2,7 +2,7 @@
 #include "core/base/timestamp.h"
 #include "sql/operate/lookup_internal.h"
 #include "sql/operate/operate_internal.h"
-#include "sql/pipeline/accept_store.h"
+#include "sql/pipeline/store.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
     operate_add_array(&p, &b->keys);
     operate_add_array(&p, &b->scope);
     pg_add_int8(&p, b->started_us);
-    return operate_query(b->c, sql_query_bulk_page, &p, e);
+    return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
 }
 
 static int apply(struct bulk *b, struct err *e)
@@ -71,7 +71,7 @@ static int apply(struct bulk *b, struct err *e)
     pg_add_int8(&p, b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0);
     operate_add_array(&p, &b->scope);
     operate_add_who(&p, b->who);
-    PGresult *r = operate_query(b->c, sql_query_bulk_apply, &p, e);
+    PGresult *r = operate_query(b->c, sql_query_operate_bulk_apply, &p, e);
     if (!r)
         return -1;
     b->count->changed += pg_int4(r, 0, 0);

@@ -15,7 +15,7 @@ static int look(struct pg *c, const struct buf *scope, struct message_id id, str
     pg_add_time(&p, message_id_due_ms(id));
     pg_add_id(&p, &id);
     operate_add_array(&p, scope);
-    PGresult *r = pg_query(c, sql_query_record_scoped, &p, e);
+    PGresult *r = pg_query(c, sql_query_operate_show, &p, e);
     int rc = !r ? -1 : PQntuples(r) > 0;
     if (rc > 0 && lookup_read_record(r, 0, a, out, e) != 0)
         rc = -1;

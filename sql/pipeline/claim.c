@@ -73,7 +73,7 @@ static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t 
     pg_add_time(&p, days->from_ms);
     pg_add_time(&p, days->to_ms - 1);
     pg_add_int8(&p, most);
-    PGresult *r = pg_query(c, sql_query_handed_count, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
     PQclear(r);
     return n;
@@ -117,7 +117,7 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
     pg_add_time(&p, q->floor_ms);
     pg_add_time(&p, q->accepted_ms);
     pg_add_int8(&p, q->most);
-    PGresult *r = pg_query(c, sql_query_handover_waiting, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim_handover_waiting, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
     PQclear(r);
     return n;
@@ -129,7 +129,7 @@ int claim_count_left(struct pg *c, const struct claim_left_query *q, struct clai
     pg_add_time(&p, q->accepted_ms);
     pg_add_time(&p, q->due_ms);
     pg_add_int8(&p, q->most);
-    PGresult *r = pg_query(c, sql_query_once_left, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim_once_left, &p, e);
     if (!r)
         return -1;
     *out = (struct claim_left){.due = pg_int8(r, 0, 0), .lost = pg_int8(r, 0, 1)};
@@ -139,7 +139,7 @@ int claim_count_left(struct pg *c, const struct claim_left_query *q, struct clai
 
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_fed_until, NULL, e);
+    PGresult *r = pg_query(c, sql_query_claim_fed_until, NULL, e);
     if (!r)
         return -1;
     int64_t ms = pg_time_ms(r, 0, 0);
@@ -152,7 +152,7 @@ int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_int8(&p, window_ms);
-    return pg_run(c, sql_query_feed, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, sql_query_claim_feed, &p, e) < 0 ? -1 : 0;
 }
 
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)

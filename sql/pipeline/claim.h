@@ -49,9 +49,9 @@ enum settle_kind {
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
     SETTLE_HANDED,   /* the broker waits with it; what it loses is claimed again from next_at_ms on */
     SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
-                        waiting room */
+                        delay topology */
     SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
-    SETTLE_PUT_BACK, /* not a byte was sent: scheduled as before */
+    SETTLE_RELEASE,  /* not a byte was sent: scheduled as before */
 };
 
 struct settle_item {

@@ -58,7 +58,8 @@ static int release_piece(struct pg *c, const struct due_range *piece, int32_t id
     pg_add_time(&p, piece->to_ms - 1);
     if (id)
         pg_add_int4(&p, id);
-    return pg_run(c, id ? sql_query_claims_release_own : sql_query_claims_release, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, id ? sql_query_instance_release_own : sql_query_instance_release_claims, &p, e) < 0 ? -1
+                                                                                                         : 0;
 }
 
 /* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
@@ -85,7 +86,7 @@ static int release_claims(struct pg *c, int32_t id, struct err *e)
     struct locked_days locked = {0};
     struct due_range all;
     int64_t now_ms;
-    if (claimed_days(c, &now_ms, &all, e) != 0)
+    if (claimed_row_days(c, &now_ms, &all, e) != 0)
         return -1;
     int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
     first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;
@@ -110,7 +111,7 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 }
 
 /* Those that were found dead a while ago and still are. */
-static int bury(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+static int reap(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
     struct pg_params p = {0};
     struct buf ids;
@@ -120,7 +121,7 @@ static int bury(struct pg *c, int32_t own_id, struct instance_watch *w, struct e
         pg_array_int4(&ids, w->ids[i]);
     pg_add_int4(&p, own_id);
     pg_add_bytes(&p, buf_bytes(&ids));
-    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_bury, &p, e);
+    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_reap, &p, e);
     buf_free(&ids);
     w->count = 0;
     return n < 0 ? -1 : (int)n;
@@ -129,21 +130,21 @@ static int bury(struct pg *c, int32_t own_id, struct instance_watch *w, struct e
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, bool sweep, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
-    int buried = 0;
+    int reaped = 0;
     if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
         return -1;
     if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
-        buried = bury(c, own_id, w, e);
-    if (buried < 0)
+        reaped = reap(c, own_id, w, e);
+    if (reaped < 0)
         return -1;
     struct pg_params p = {0};
     pg_add_int4(&p, own_id);
     pg_add_int8(&p, INSTANCE_LEASE_MS);
-    if (pg_run(c, sql_query_instance_expel, &p, e) < 0)
+    if (pg_run(c, sql_query_instance_fence, &p, e) < 0)
         return -1;
-    if ((buried > 0 || sweep) && release_claims(c, 0, e) != 0)
+    if ((reaped > 0 || sweep) && release_claims(c, 0, e) != 0)
         return -1;
-    return buried;
+    return reaped;
 }
 
 int instance_leave(struct pg *c, int32_t id, struct err *e)

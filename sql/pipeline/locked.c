@@ -11,7 +11,7 @@
 int locked_days_read(struct pg *c, struct locked_days *out, struct err *e)
 {
     memset(out, 0, sizeof *out);
-    PGresult *r = pg_query(c, sql_query_partition_locked, NULL, e);
+    PGresult *r = pg_query(c, sql_query_locked_partitions, NULL, e);
     if (!r)
         return -1;
     for (int i = 0; i < PQntuples(r) && out->count < LOCKED_DAYS_MAX; i++) {
@@ -68,7 +68,7 @@ bool locked_days_piece(const struct locked_days *l, struct due_range *left, stru
 
 int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_partition_oldest, NULL, e);
+    PGresult *r = pg_query(c, sql_query_locked_partition_oldest, NULL, e);
     if (!r)
         return -1;
     *out_ms = pg_is_null(r, 0, 0) ? INT64_MAX : pg_time_ms(r, 0, 0);
@@ -76,9 +76,9 @@ int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-int claimed_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
+int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_claims_range, NULL, e);
+    PGresult *r = pg_query(c, sql_query_locked_claims_range, NULL, e);
     if (!r)
         return -1;
     int64_t until_ms = pg_time_ms(r, 0, 1), oldest_ms = pg_time_ms(r, 0, 2);

@@ -40,6 +40,6 @@ bool locked_days_piece(const struct locked_days *l, struct due_range *left, stru
 int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e);
 /* All days in which a gateway may have claimed something, or handed it to the broker: from the oldest
  * partition to as far ahead as any has claimed. *now_ms: the database's clock. */
-int claimed_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e);
+int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e);
 
 #endif

@@ -131,5 +131,5 @@ int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
     struct pg_params p = {0};
     pg_add_int4(&p, from);
     pg_add_int4(&p, to);
-    return pg_run(c, sql_query_last_hop_change, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, sql_query_relay_last_hop_change, &p, e) < 0 ? -1 : 0;
 }

@@ -76,7 +76,7 @@ static const char *state_of(const struct settle_item *item)
     case SETTLE_HANDED:
         return "handed";
     case SETTLE_WAIT:
-    case SETTLE_PUT_BACK:
+    case SETTLE_RELEASE:
         return item->was_in_doubt ? "claimed" : "scheduled";
     default:
         return "scheduled";
@@ -99,7 +99,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_bytes(&b->column[ERROR], bytes_of_str(item->error));
     else
         pg_array_null(&b->column[ERROR]);
-    bool untried = item->kind == SETTLE_PUT_BACK || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
+    bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
     pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : ""));
 }

@@ -2,7 +2,7 @@
  * byte. */
 #include "core/message/delay.h"
 #include "core/message/message_id.h"
-#include "core/message/outgoing.h"
+#include "core/message/publish_headers.h"
 #include "core/message/stamp.h"
 #include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e = {0};
     struct buf out;
 
-    bool has_id = outgoing_id(raw, &id);
+    bool has_id = publish_headers_id(raw, &id);
     check_stamp(raw);
     if (wire_properties_read(raw, &p, &e) != 0) {
         FUZZ_HOLDS(!has_id);

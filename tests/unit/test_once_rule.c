@@ -55,7 +55,7 @@ static void unread(struct once_facts *f)
 }
 static void ordered(struct once_facts *f)
 {
-    f->ordered = 1;
+    f->control_requests = 1;
 }
 static void behind(struct once_facts *f)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define OWN_EXCHANGE "postdate.delayed"
-#define LADDER_PREFIX "postdate.ttl."
+#define TTL_LADDER_PREFIX "postdate.ttl."
 #define NAMED 5 /* bindings shown by name */
 
 static const char *text_of(const json_t *o, const char *name)
@@ -117,7 +117,7 @@ static void tally(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
-    bool rung = strncmp(name, LADDER_PREFIX, strlen(LADDER_PREFIX)) == 0;
+    bool rung = strncmp(name, TTL_LADDER_PREFIX, strlen(TTL_LADDER_PREFIX)) == 0;
     for (size_t i = 0; i < json_array_size(keys); i++) {
         const char *key = json_string_value(json_array_get(keys, i));
         if (key == NULL || !is_harmful(key))

@@ -3,8 +3,8 @@
 #include "core/base/timestamp.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/migrate.h"
-#include "sql/pipeline/accept_store.h"
 #include "sql/pipeline/locked.h"
+#include "sql/pipeline/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -209,8 +209,8 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
                           h->waiting);
         return;
     }
-    bool ladder_only = d->config->handover.transport == TRANSPORT_TTL || d->has_plugin == 0;
-    if (ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
+    bool ttl_ladder_only = d->config->handover.transport == TRANSPORT_TTL || d->has_plugin == 0;
+    if (ttl_ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
         doctor_report(d, FINDING_WARN, "handover.messages",
                       "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
                       waiting);

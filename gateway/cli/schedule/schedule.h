@@ -3,7 +3,7 @@
 #define POSTDATE_GATEWAY_CLI_SCHEDULE_SCHEDULE_H
 
 #include "gateway/cli/cli.h"
-#include "sql/pipeline/accept_store.h"
+#include "sql/pipeline/store.h"
 
 /* What is due sooner than this was perhaps not expected by a sleeping gateway. */
 #define SCHEDULE_WAKE_MS 1500
