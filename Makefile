@@ -50,12 +50,12 @@ LINK_TEST := $(or $(shell pkg-config --libs cmocka 2>/dev/null),-lcmocka) -lm
 
 # --- what is built from what -------------------------------------------------------------------------------------
 object = $(patsubst %.c,$(BUILD)/%.o,$(1))
-CORE := $(call object,$(wildcard core/*.c))
-SQL := $(call object,$(wildcard sql/*.c)) $(BUILD)/gen/sql_embedded.o
-AMQP := $(call object,$(wildcard amqp/*.c))
-GATEWAY := $(call object,$(wildcard gateway/*.c))
-DAEMON := $(call object,$(wildcard gateway/daemon/*.c gateway/http/*.c))
-CLI := $(call object,$(wildcard gateway/cli/*.c))
+CORE := $(call object,$(wildcard core/*/*.c))
+SQL := $(call object,$(wildcard sql/*/*.c)) $(BUILD)/gen/sql_embedded.o
+AMQP := $(call object,$(wildcard amqp/*/*.c))
+DAEMON := $(call object,gateway/runtime/main.c)
+CLI := $(call object,$(wildcard gateway/cli/*.c gateway/cli/*/*.c))
+GATEWAY := $(filter-out $(DAEMON) $(CLI),$(call object,$(wildcard gateway/*/*.c)))
 EMBEDDED := $(wildcard sql/schema/*.sql sql/query/*.sql)
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
@@ -64,7 +64,7 @@ LOAD_SRC := $(wildcard tests/tools/load_*.c)
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
-SOURCES := $(sort $(wildcard core/*.[ch] sql/*.[ch] amqp/*.[ch] gateway/*.[ch] gateway/*/*.[ch] tests/*/*.[ch] tools/*.[ch]))
+SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
 .PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test matrix faults-full install clean format check tidy help \
@@ -107,7 +107,7 @@ $(SQL): | $(GEN)/sql_embedded.h
 $(GEN)/openapi_embedded.h: tools/embed_text.sh gateway/http/openapi.json
 	@mkdir -p $(@D)
 	$(Q)tools/embed_text.sh gateway/http/openapi.json openapi_json $@
-$(DAEMON): | $(GEN)/openapi_embedded.h
+$(GATEWAY): | $(GEN)/openapi_embedded.h
 
 # Files that change only when their text does: other flags rebuild everything, a removed .sql file the embedding.
 stamp = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || \
@@ -122,27 +122,10 @@ libraries-found:
 	@pkg-config --exists $(LIBS) || \
 	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
 
-# --- tests: a unit test links its own module only -----------------------------------------------------------------
-UNIT_LIBS = $(call LIB,core)
+# --- tests: a unit test links of the libraries what it uses ---------------------------------------------------------
+TEST_LIBS := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
-WITH_GATEWAY := $(BUILD)/tests/test_config $(BUILD)/tests/test_json_message $(BUILD)/tests/test_json_document $(NO_MEMORY)
-AMQP_URL := $(call object,amqp/broker_url.c)
-$(WITH_GATEWAY): UNIT_LIBS = $(call LIB,gateway) $(AMQP_URL) $(call LIB,core)
-$(WITH_GATEWAY): UNIT_LINK = $(LINK_TEXT)
-$(WITH_GATEWAY): $(call LIB,gateway) $(AMQP_URL)
-$(BUILD)/tests/test_broker_url $(BUILD)/tests/test_broker_hosts: UNIT_LIBS = $(AMQP_URL) $(call object,amqp/broker_hosts.c) $(call LIB,core)
-$(BUILD)/tests/test_broker_url $(BUILD)/tests/test_broker_hosts: $(AMQP_URL) $(call object,amqp/broker_hosts.c)
-$(NO_MEMORY): UNIT_LINK = $(LINK_TEXT) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
-$(BUILD)/tests/test_said: UNIT_LIBS = $(call object,gateway/daemon/said.c) $(call LIB,core)
-$(BUILD)/tests/test_said: $(call object,gateway/daemon/said.c)
-$(BUILD)/tests/test_relay_book: UNIT_LIBS = $(call object,gateway/daemon/relay_book.c) $(call LIB,core)
-$(BUILD)/tests/test_relay_book: $(call object,gateway/daemon/relay_book.c)
-$(BUILD)/tests/test_once_rule: UNIT_LIBS = $(call object,gateway/daemon/once_rule.c) $(call LIB,core)
-$(BUILD)/tests/test_once_rule: $(call object,gateway/daemon/once_rule.c)
-$(BUILD)/tests/test_framing: UNIT_LIBS = $(call object,gateway/http/framing.c) $(call LIB,core)
-$(BUILD)/tests/test_framing: $(call object,gateway/http/framing.c)
-$(BUILD)/tests/test_tenure: UNIT_LIBS = $(call object,gateway/daemon/tenure.c) $(call LIB,core)
-$(BUILD)/tests/test_tenure: $(call object,gateway/daemon/tenure.c)
+$(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
@@ -167,9 +150,9 @@ $(SHIM): | $(GEN)/shim_queries.inc
 $(GEN)/shim_queries.inc: $(GEN)/sql_embedded.h
 	$(Q)sed -n 's/^extern const char sql_query_\(.*\)\[\];/    {"\1", sql_query_\1},/p' $< >$@
 
-$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(call LIB,core)
+$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_LIBS)
 	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $< $(UNIT_LIBS) $(UNIT_LINK) $(LINK_TEST)
+	$(Q)$(CC) $(LINK) -o $@ $< $(TEST_LIBS) $(UNIT_LINK) $(LINK_ALL) $(LINK_HTTP) $(LINK_TEST)
 
 $(BUILD)/tests/tools/load: $(call object,$(LOAD_SRC))
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(call LIB,amqp) $(call LIB,core)
@@ -273,7 +256,7 @@ check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc $
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
 
 # The tables of the configuration page are printed from the table of options.
-$(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config_table.c amqp/broker_url.c) $(call LIB,core)
+$(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config/config_table.c amqp/connection/broker_url.c) $(call LIB,core)
 	$(call say,LINK)
 	$(Q)$(CC) $(LINK) -o $@ $^
 docs/configuration.md: $(CONFIG_PAGE) force

@@ -1,6 +1,6 @@
 /* Prints the tables of docs/configuration.md from the table of options: one table for each section.
  * `make docs/configuration.md` puts them into the page, `make check` compares. */
-#include "gateway/config_table.h"
+#include "gateway/config/config_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 #include "gateway/cli/cli.h"
 
-#include "core/duration.h"
-#include "core/timestamp.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
-#include "gateway/secrets.h"
-#include "sql/accept_store.h"
-#include "sql/lookup.h"
-#include "sql/migrate.h"
+#include "gateway/config/secrets.h"
+#include "sql/admin/migrate.h"
+#include "sql/operate/lookup.h"
+#include "sql/pipeline/store.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,11 +2,11 @@
 #ifndef POSTDATE_GATEWAY_CLI_CLI_H
 #define POSTDATE_GATEWAY_CLI_CLI_H
 
-#include "core/bytes.h"
-#include "core/err.h"
-#include "core/message_id.h"
-#include "gateway/config.h"
-#include "sql/pg.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/message/message_id.h"
+#include "gateway/config/config.h"
+#include "sql/connection/pg.h"
 #include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,15 +1,15 @@
 /* Moves the window on: gateways hand over to the broker what is due before its new end. An optimisation that
  * may fail safely, for a gateway holds what was not handed over. Where none runs, a gateway is started that
  * does what there is to do and ends. */
-#include "core/clock.h"
-#include "core/duration.h"
-#include "core/timestamp.h"
+#include "core/base/clock.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/gateway_run.h"
 #include "gateway/cli/progress.h"
-#include "sql/accept_store.h"
-#include "sql/claim.h"
-#include "sql/lookup.h"
+#include "sql/operate/lookup.h"
+#include "sql/pipeline/claim.h"
+#include "sql/pipeline/store.h"
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
-#include "core/buf.h"
-#include "core/timestamp.h"
+#include "core/base/buf.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/filter.h"
 #include "gateway/cli/text.h"
-#include "gateway/json_message.h"
-#include "sql/lookup.h"
+#include "gateway/json/json_message.h"
+#include "sql/operate/lookup.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

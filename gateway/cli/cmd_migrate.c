@@ -1,7 +1,7 @@
-#include "amqp/inspect.h"
-#include "amqp/owner.h"
+#include "amqp/inspect/inspect.h"
+#include "amqp/topology/owner.h"
 #include "gateway/cli/cli.h"
-#include "sql/migrate.h"
+#include "sql/admin/migrate.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "core/duration.h"
+#include "core/base/duration.h"
 #include "gateway/cli/filter.h"
 
 struct wanted {

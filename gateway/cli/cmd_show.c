@@ -1,10 +1,10 @@
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/timestamp.h"
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/text.h"
-#include "gateway/json_message.h"
-#include "sql/operate.h"
+#include "gateway/json/json_message.h"
+#include "sql/operate/operate.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-#include "core/duration.h"
-#include "core/timestamp.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/status.h"
 #include "gateway/cli/text.h"
-#include "sql/claim.h"
+#include "sql/pipeline/claim.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* Tokens for callers over HTTP and the control queue. A token is shown once, on standard output; what is kept
  * is its hash. */
-#include "core/buf.h"
-#include "core/random.h"
-#include "core/reserved.h"
-#include "core/timestamp.h"
-#include "gateway/base64.h"
+#include "core/base/base64.h"
+#include "core/base/buf.h"
+#include "core/base/random.h"
+#include "core/base/timestamp.h"
+#include "core/message/reserved.h"
 #include "gateway/cli/cli.h"
-#include "sql/token.h"
+#include "sql/operate/token.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define POSTDATE_GATEWAY_CLI_FILTER_H
 
 #include "gateway/cli/cli.h"
-#include "sql/operate.h"
+#include "sql/operate/operate.h"
 
 struct cli_filter {
     struct lookup_filter filter;

@@ -1,7 +1,7 @@
 /* The command line `postdate`: works on the database directly, with or without a running gateway. */
 #include "gateway/cli/cli.h"
-#include "gateway/json_memory.h"
-#include "gateway/secrets.h"
+#include "gateway/config/secrets.h"
+#include "gateway/json/json_memory.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,7 +1,7 @@
 #include "gateway/cli/progress.h"
 
-#include "core/clock.h"
-#include "core/duration.h"
+#include "core/base/clock.h"
+#include "core/base/duration.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #define POSTDATE_GATEWAY_CLI_STATUS_H
 
 #include "gateway/cli/cli.h"
-#include "sql/lookup.h"
+#include "sql/operate/lookup.h"
 
 #define STATE_COUNT 7 /* of enum message_state */
 

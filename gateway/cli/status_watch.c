@@ -1,6 +1,6 @@
 /* postdate status --watch. */
-#include "core/clock.h"
-#include "core/timestamp.h"
+#include "core/base/clock.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/status.h"
 #include <inttypes.h>
 #include <jansson.h>

@@ -4,7 +4,7 @@
 #ifndef POSTDATE_GATEWAY_CLI_TEXT_H
 #define POSTDATE_GATEWAY_CLI_TEXT_H
 
-#include "core/bytes.h"
+#include "core/base/bytes.h"
 #include <stddef.h>
 
 #define TEXT_ANY_WIDTH ((size_t)-1)

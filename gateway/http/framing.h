@@ -9,7 +9,7 @@
 #ifndef POSTDATE_GATEWAY_HTTP_FRAMING_H
 #define POSTDATE_GATEWAY_HTTP_FRAMING_H
 
-#include "core/buf.h"
+#include "core/base/buf.h"
 
 #define FRAMING_HEAD_MAX (32u * 1024)  /* request line and headers */
 #define FRAMING_TARGET_MAX (8u * 1024) /* path and query */

@@ -6,7 +6,7 @@
 #include "gateway/http/framing.h"
 #include "gateway/http/http_internal.h"
 
-#include "gateway/log.h"
+#include "gateway/runtime/log.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,7 +24,7 @@
 #define TICK_MS 100
 #define LINGER_MS                                                                                            \
     2000 /* for what the client still sends after its last answer; it would lose that otherwise */
-#define IDLE_GRACE_MS 1000 /* the reaper answers for the desk first */
+#define IDLE_GRACE_MS 1000 /* the reaper answers for the executor first */
 #define FLUSH_MS 1000      /* for answers at the end */
 
 struct end {
@@ -92,7 +92,7 @@ static void close_end(struct end *end)
 }
 
 /* Its memory is freed when no event of this round can name it any more. */
-static void bury(struct front *f, struct link *l)
+static void close_link(struct front *f, struct link *l)
 {
     if (l->dead)
         return;
@@ -186,7 +186,7 @@ static void carry_up(struct front *f, struct link *l)
         if (begins || heads != l->framing.heads || !framing_is_in_head(&l->framing))
             l->since_ms = f->now_ms; /* a head counts from its first byte */
         if (l->up.failed) {
-            bury(f, l);
+            close_link(f, l);
             return;
         }
     }
@@ -201,7 +201,7 @@ static void carry_down(struct front *f, struct link *l)
     size_t len;
     for (int turn = 0; turn < TURNS; turn++) {
         if (send_kept(&l->client, &l->down, &l->down_sent) != 0) {
-            bury(f, l);
+            close_link(f, l);
             return;
         }
         if (l->inner_ended || l->down.len > 0)
@@ -217,7 +217,7 @@ static void carry_down(struct front *f, struct link *l)
         buf_put(&l->down, f->data, len);
         l->since_ms = f->now_ms;
         if (l->down.failed) {
-            bury(f, l);
+            close_link(f, l);
             return;
         }
     }
@@ -237,7 +237,7 @@ static void serve(struct front *f, struct link *l)
     if (l->dead)
         return;
     if (l->finished && l->client_ended) {
-        bury(f, l);
+        close_link(f, l);
         return;
     }
     bool reads = !l->client_ended && (l->up.len == 0 || l->inner_ended);
@@ -268,7 +268,7 @@ static void add(struct front *f, struct link *l)
     f->links = l;
     f->count++;
     if (watch(f, &l->client) != 0 || watch(f, &l->inner) != 0)
-        bury(f, l);
+        close_link(f, l);
 }
 
 static void admit(struct front *f, int fd)
@@ -289,7 +289,7 @@ static void admit(struct front *f, int fd)
     /* It closes its end when it refuses. */
     if (MHD_add_connection(f->http->daemon, pair[1], (const struct sockaddr *)(const void *)&nobody,
                            sizeof nobody) != MHD_YES)
-        bury(f, l);
+        close_link(f, l);
 }
 
 static void accept_clients(struct front *f)
@@ -313,15 +313,15 @@ static void look_at(struct front *f, struct link *l)
 {
     int64_t age_ms = f->now_ms - l->since_ms, timeout_ms = f->http->gateway->config->http.timeout_ms;
     if (l->finished && age_ms > LINGER_MS) {
-        bury(f, l);
+        close_link(f, l);
     } else if (l->down.len > 0 && age_ms > timeout_ms) {
-        bury(f, l); /* it does not take its answer */
+        close_link(f, l); /* it does not take its answer */
     } else if (framing_is_in_head(&l->framing) && age_ms > timeout_ms) {
         framing_refuse(&l->framing, FRAMING_TIMEOUT, &l->up);
         l->since_ms = f->now_ms;
         serve(f, l);
     } else if (framing_is_between_requests(&l->framing) && age_ms > timeout_ms + IDLE_GRACE_MS) {
-        bury(f, l);
+        close_link(f, l);
     }
 }
 
@@ -349,7 +349,7 @@ static void round_of_events(struct front *f, int wait_ms)
         if (end == NULL)
             accept_clients(f);
         else if (end == &end->link->client && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
-            bury(f, end->link);
+            close_link(f, end->link);
         else
             serve(f, end->link);
     }
@@ -371,7 +371,7 @@ static void flush(struct front *f)
     while (has_answers(f) && clock_monotonic_ms() < end_ms)
         round_of_events(f, TICK_MS / 10);
     while (f->links != NULL)
-        bury(f, f->links);
+        close_link(f, f->links);
     free_dead(f);
 }
 

@@ -1,8 +1,8 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
-#include "gateway/daemon/locks.h"
 #include "gateway/http/http_internal.h"
+#include "gateway/runtime/locks.h"
 #include "openapi_embedded.h"
-#include "sql/lookup.h"
+#include "sql/operate/lookup.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void print_backlog(struct http *h, struct buf *out)
 {
     struct status_report s;
     int64_t age_ms;
-    if (!desk_counts(h->desk, &s, &age_ms))
+    if (!executor_counts(h->executor, &s, &age_ms))
         return;
     buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
                      "# TYPE postdate_messages gauge\n");
@@ -38,7 +38,7 @@ static void print_rest(struct http *h, struct buf *out)
     struct locked_days locked;
     print_gauge(out, "postdate_database_up",
                 "1 while the database answers, takes writes, and its schema fits.",
-                desk_why_not_ready(h->desk) == NULL);
+                executor_why_not_ready(h->executor) == NULL);
     locks_shown(g, &locked);
     print_gauge(out, "postdate_locked_days",
                 "Days whose messages wait because somebody has locked their partition.",
@@ -97,8 +97,8 @@ void http_health_answer(struct http_request *r)
         buf_put_str(&a->body, "{\"status\":\"alive\"}\n");
         break;
     case HTTP_READY:
-        why_not =
-            atomic_load(&r->http->draining) ? "the gateway is stopping" : desk_why_not_ready(r->http->desk);
+        why_not = atomic_load(&r->http->draining) ? "the gateway is stopping"
+                                                  : executor_why_not_ready(r->http->executor);
         if (why_not == NULL)
             answer_ready(r);
         else

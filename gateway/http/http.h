@@ -1,27 +1,28 @@
-/* The HTTP interface: sockets and HTTP/1.1 in front of the desk (gateway/daemon/desk.h), which does the work.
+/* The HTTP interface: sockets and HTTP/1.1 in front of the executor (gateway/api/executor.h), which does the
+ * work.
  *
  *   clients ◀─▶ the front: one thread that lets only requests of one strict form through (framing.h), and
  * ends what takes longer than http.timeout, whatever trickles in ◀─▶ one MHD thread, which routes them ─▶
  * desk ─▶ answers
  *
- * A request that waits for the desk is suspended and costs no thread. */
-#ifndef POSTDATE_GATEWAY_HTTP_H
-#define POSTDATE_GATEWAY_HTTP_H
+ * A request that waits for the executor is suspended and costs no thread. */
+#ifndef POSTDATE_GATEWAY_HTTP_HTTP_H
+#define POSTDATE_GATEWAY_HTTP_HTTP_H
 
-#include "core/err.h"
-#include "gateway/daemon/desk.h"
-#include "gateway/daemon/gateway.h"
+#include "core/base/err.h"
+#include "gateway/api/executor.h"
+#include "gateway/runtime/gateway.h"
 
 struct http;
 
-/* Listens as configured and starts its threads; the desk and g->tokens must outlive it. NULL: ERR_CONFIG when
- * the address can't be used (text names it), ERR_BUG. */
-struct http *http_open(struct gateway *g, struct desk *desk, struct err *e);
+/* Listens as configured and starts its threads; the executor and g->tokens must outlive it. NULL: ERR_CONFIG
+ * when the address can't be used (text names it), ERR_BUG. */
+struct http *http_open(struct gateway *g, struct executor *executor, struct err *e);
 /* "127.0.0.1:8480": where it really listens. */
 const char *http_address(const struct http *h);
 /* From now on requests are refused (503), but answers still go out. */
 void http_drain(struct http *h);
-/* After desk_stop, when no request is with the desk any more. */
+/* After executor_stop, when no request is with the executor any more. */
 void http_close(struct http *h);
 
 #endif

@@ -1,8 +1,8 @@
 /* Between the gateway/http/ files. The only place of <microhttpd.h>. */
-#ifndef POSTDATE_GATEWAY_HTTP_INTERNAL_H
-#define POSTDATE_GATEWAY_HTTP_INTERNAL_H
+#ifndef POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
+#define POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 
-#include "gateway/daemon/desk_tokens.h"
+#include "gateway/api/tokens.h"
 #include "gateway/http/framing.h"
 #include "gateway/http/http.h"
 #include <microhttpd.h>
@@ -16,7 +16,7 @@
 
 enum http_phase {
     HTTP_READING,  /* headers or body */
-    HTTP_WORKING,  /* with the desk, suspended */
+    HTTP_WORKING,  /* with the executor, suspended */
     HTTP_ANSWERED, /* the answer is there */
 };
 
@@ -29,9 +29,9 @@ struct http_connection {
 
 struct http_route;
 
-/* Belongs to its connection and, while it is with the desk, to that, too. */
+/* Belongs to its connection and, while it is with the executor, to that, too. */
 struct http_request {
-    struct api_request api; /* first: the desk knows only this */
+    struct api_request api; /* first: the executor knows only this */
     struct http *http;
     struct tokens_grant grant; /* where api.scope comes from */
     struct MHD_Connection *connection;
@@ -56,7 +56,7 @@ struct http_request {
 
 struct http {
     struct gateway *gateway;
-    struct desk *desk;
+    struct executor *executor;
     struct MHD_Daemon *daemon;
     char address[80];
     pthread_mutex_t lock; /* guards connections and the requests' phases */
@@ -104,7 +104,7 @@ void http_request_know_answer(struct http_request *r);
 /* The body is there. Makes an answer when it ended wrongly. */
 void http_request_end(struct http_request *r);
 
-/* health.c: what is answered without the desk. */
+/* health.c: what is answered without the executor. */
 void http_health_answer(struct http_request *r);
 
 /* respond.c: queues r's answer. */

@@ -1,4 +1,4 @@
-/* One request from its first line to the desk. */
+/* One request from its first line to the executor. */
 #include "gateway/http/http_internal.h"
 
 #include <arpa/inet.h>

@@ -35,7 +35,7 @@ enum MHD_Result http_respond(struct http_request *r)
         "happened\",\"status\":503,\"detail\":\"no answer from the database in time\"}\n";
     struct api_answer *a = &r->api.answer;
     struct MHD_Response *m;
-    /* The desk may still write into the answer of a request that expired. */
+    /* The executor may still write into the answer of a request that expired. */
     int status = r->expired ? 503 : a->status;
     if (r->expired)
         m = MHD_create_response_from_buffer(sizeof late - 1, late, MHD_RESPMEM_PERSISTENT);

@@ -1,7 +1,7 @@
 /* Listening, and what libmicrohttpd calls. */
 #include "gateway/http/http_internal.h"
 
-#include "gateway/log.h"
+#include "gateway/runtime/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -37,7 +37,7 @@ static void on_completed(void *http, struct MHD_Connection *c, void **context,
     *context = NULL;
 }
 
-/* Called by a thread of the desk. */
+/* Called by a thread of the executor. */
 static void on_done(struct api_request *api)
 {
     struct http_request *r = (struct http_request *)api;
@@ -51,7 +51,7 @@ static void on_done(struct api_request *api)
     http_request_unref(r);
 }
 
-static void hand_to_desk(struct http_request *r)
+static void submit(struct http_request *r)
 {
     struct http *h = r->http;
     r->api.body = buf_bytes(&r->body);
@@ -61,7 +61,7 @@ static void hand_to_desk(struct http_request *r)
     r->phase = HTTP_WORKING;
     r->references++;
     pthread_mutex_unlock(&h->lock);
-    desk_put(h->desk, &r->api);
+    executor_submit(h->executor, &r->api);
 }
 
 /* For each request: once when the headers are there, for each piece of the body, at its end, and again when
@@ -91,7 +91,7 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
     switch (http_request_phase(r)) {
     case HTTP_READING:
         if (r->route->handler == HTTP_API) {
-            hand_to_desk(r);
+            submit(r);
             return MHD_YES;
         }
         http_health_answer(r);
@@ -200,7 +200,7 @@ static int start(struct http *h, int fd, struct err *e)
     return -1;
 }
 
-struct http *http_open(struct gateway *g, struct desk *desk, struct err *e)
+struct http *http_open(struct gateway *g, struct executor *executor, struct err *e)
 {
     struct http *h = calloc(1, sizeof *h);
     if (h == NULL) {
@@ -208,7 +208,7 @@ struct http *http_open(struct gateway *g, struct desk *desk, struct err *e)
         return NULL;
     }
     h->gateway = g;
-    h->desk = desk;
+    h->executor = executor;
     pthread_mutex_init(&h->lock, NULL);
     int fd = open_socket(g->config, e);
     if (fd >= 0)

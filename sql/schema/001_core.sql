@@ -1,5 +1,5 @@
 -- The schema of Postdate, version 1. Runs inside one transaction with search_path = pg_catalog; the schema `postdate`
--- and the table postdate.meta exist already (sql/migrate.c makes them, because they tell which steps are due).
+-- and the table postdate.meta exist already (sql/admin/migrate.c makes them, because they tell which steps are due).
 
 -- The order of the labels is the order of a message's life; sql/ relies on the names only.
 create type postdate.message_state as enum

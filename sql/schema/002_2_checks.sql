@@ -1,6 +1,6 @@
--- Version 2, part 2 of 6: ids, and what is allowed. The limits are those of core/accept.c and gateway/json_message*.c.
+-- Version 2, part 2 of 6: ids, and what is allowed. The limits are those of core/message/accept.c and gateway/json/json_message*.c.
 
--- As core/message_id.c makes them: UUID version 8, the first 48 bits are the due time in milliseconds. due has no finer fraction.
+-- As core/message/message_id.c makes them: UUID version 8, the first 48 bits are the due time in milliseconds. due has no finer fraction.
 create function postdate.id_make(due timestamptz) returns uuid language sql volatile as $$
     -- one expression, so that it is inlined
     select (overlay(lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)

@@ -26,7 +26,7 @@ declare
     size integer := 0;
 begin
     if headers is null and properties is null then
-        -- persistent, and the content type: AMQP flags, then values (core/wire.h)
+        -- persistent, and the content type: AMQP flags, then values (core/message/wire.h)
         -- (without a backslash: what that means is up to the caller's standard_conforming_strings)
         d.properties := case body_kind when 'j' then decode('900010', 'hex') || convert_to('application/json', 'UTF8') || decode('02', 'hex')
                                        else decode('100002', 'hex') end;

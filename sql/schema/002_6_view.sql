@@ -1,6 +1,6 @@
 -- Version 2, part 6 of 6: what readers see, and who may do what.
 
--- AMQP's bytes as JSON, for people (gateway/json_message_print.c says the same of them).
+-- AMQP's bytes as JSON, for people (gateway/json/json_message_print.c says the same of them).
 create function postdate.wire_number(b bytea, at integer, len integer) returns numeric language plpgsql immutable as $$
 declare
     n numeric := 0;

@@ -1,4 +1,4 @@
--- Version 9: the gateway's own exchanges are no targets (core/reserved.h; those that only its configuration names, it refuses when due).
+-- Version 9: the gateway's own exchanges are no targets (core/message/reserved.h; those that only its configuration names, it refuses when due).
 create or replace function postdate.check_exchange(s postdate.settings, exchange text) returns void language plpgsql stable as $$
 begin
     perform postdate.check_name('exchange', exchange);

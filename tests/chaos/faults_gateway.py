@@ -10,7 +10,7 @@ from arena import GRACE
 from faults import NotPossible, fault
 from servers import ROOT, wait_until
 
-LEASE_S = 10  # of an instance: sql/instance.h
+LEASE_S = 10  # of an instance: sql/pipeline/instance.h
 GRACE_S = float(GRACE.rstrip('s'))
 RARE = ('park', 'park_confirm', 'control_read', 'reply', 'control_ack')  # the workload's messages do not come by there
 POINTS = os.path.join(ROOT, 'tests', 'shim', 'points.txt')

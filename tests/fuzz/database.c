@@ -1,8 +1,8 @@
 #include "tests/fuzz/database.h"
 
-#include "core/timestamp.h"
-#include "gateway/api_internal.h"
-#include "sql/idempotency.h"
+#include "core/base/timestamp.h"
+#include "gateway/api/api_internal.h"
+#include "sql/operate/idempotency.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -239,7 +239,7 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
     return 0;
 }
 
-/* --- as gateway/daemon/desk_work.c and desk_store.c do */
+/* --- as gateway/api/executor_worker.c and group_commit.c do */
 
 static const char *const allow[] = {"orders*", ""};
 static const struct accept_rules rules = {.intake_queue = "postdate.intake",

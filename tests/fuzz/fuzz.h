@@ -4,8 +4,8 @@
 #ifndef POSTDATE_TESTS_FUZZ_H
 #define POSTDATE_TESTS_FUZZ_H
 
-#include "core/bytes.h"
-#include "core/err.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
 #include <stddef.h>
 #include <stdint.h>
 

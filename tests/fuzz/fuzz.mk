@@ -17,10 +17,7 @@ FUZZ_LINK := $(LINK_AMQP) $(LINK_TEXT) -lm
 
 # What a harness needs beside the libraries.
 fuzz_programs = $(foreach f,$(1),$(BUILD)/tests/$(f) $(if $(findstring fuzzer,$(SAN)),build/fuzz/$(f)))
-$(call fuzz_programs,fuzz_ndjson): $(call object,gateway/cli/line_reader.c)
-$(call fuzz_programs,fuzz_http): $(call object,gateway/http/target.c gateway/http/route.c)
-$(call fuzz_programs,fuzz_framing): $(call object,gateway/http/framing.c)
-$(call fuzz_programs,fuzz_control): $(call object,gateway/daemon/control_order.c)
+$(call fuzz_programs,fuzz_ndjson): $(call object,gateway/cli/schedule/line_reader.c)
 $(call fuzz_programs,fuzz_http fuzz_control): $(call object,tests/fuzz/database.c)
 
 .PHONY: fuzz fuzz-corpus fuzzers replays

@@ -1,12 +1,12 @@
 /* A message from the intake queue, all the way: judged, stored, published, shown as JSON; or parked with the
  * reason. The first byte chooses the rules and how it came, then exchange, routing key and body, each behind
  * its length; the rest are the properties. */
-#include "core/accept.h"
-#include "core/delay.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/json_message_internal.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/delay.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -91,9 +91,9 @@ static void check_published(const struct accept_rules *rules, const struct accep
     struct arena arena;
     struct buf out;
     buf_init(&out, m->properties.len + 256);
-    FUZZ_HOLDS(outgoing_properties(m, &out, &e) == 0);
+    FUZZ_HOLDS(publish_headers_build(m, &out, &e) == 0);
     FUZZ_HOLDS(wire_properties_read(buf_bytes(&out), &p, NULL) == 0);
-    FUZZ_HOLDS(outgoing_id(buf_bytes(&out), &id) && message_id_equal(id, m->id));
+    FUZZ_HOLDS(publish_headers_id(buf_bytes(&out), &id) && message_id_equal(id, m->id));
     FUZZ_HOLDS(p.message_id.len > 0 && wire_properties_read(m->properties, &stored, NULL) == 0);
     FUZZ_HOLDS(stored.message_id.len == 0 || bytes_equal(p.message_id, stored.message_id));
     FUZZ_HOLDS(bytes_equal(p.content_type, stored.content_type) && p.priority == stored.priority);
@@ -116,7 +116,7 @@ static void check_parked_into(const struct accept_input *in, const char *reason,
     struct wire_field f;
     struct buf out;
     buf_init(&out, room);
-    accept_parked_properties(in, reason, &out);
+    reject_headers_build(in, reason, &out);
     FUZZ_HOLDS(!out.failed && out.len <= room);
     FUZZ_HOLDS(wire_properties_read(buf_bytes(&out), &p, NULL) == 0);
     FUZZ_HOLDS(!(p.flags & (WIRE_EXPIRATION | WIRE_USER_ID)));

@@ -1,8 +1,8 @@
 /* AMQP 1.0 sections in headers: what is lifted is a table that can be read, nothing of ours is left in a
  * section, and lifting again changes nothing. First byte: which sections; then one length and its bytes, and
  * the rest. */
-#include "core/amqp10.h"
-#include "core/wire.h"
+#include "core/message/amqp10.h"
+#include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_table(struct bytes headers)

@@ -2,7 +2,7 @@
  * which decodes the arguments of methods, is not instrumented. First byte: how many publishes it may confirm;
  * then the bytes that come, which end with the connection. The input is made of frames: their type, channel,
  * and payload behind a length are wrapped properly. */
-#include "amqp/broker_internal.h"
+#include "amqp/connection/broker_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The broker's URL from configuration and environment. */
-#include "amqp/broker_internal.h"
+#include "amqp/connection/broker_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A configuration file: mistakes are told in words, what is taken lies within the limits of its options. */
-#include "core/duration.h"
-#include "gateway/config_table.h"
+#include "core/base/duration.h"
+#include "gateway/config/config_table.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

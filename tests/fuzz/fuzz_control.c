@@ -1,9 +1,9 @@
 /* A request of the control queue: JSON in a message, with message-id, reply-to and correlation-id. First
  * line: what the database will answer; second to fourth: these properties; then the body. With a first byte
  * of 'R' the second line is raw properties. */
-#include "core/wire.h"
-#include "gateway/daemon/control_order.h"
-#include "gateway/json_message_internal.h"
+#include "core/message/wire.h"
+#include "gateway/control/control_request.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -45,13 +45,13 @@ static void put_properties(struct bytes *in, bool is_raw, struct buf *out)
     wire_properties_write(&p, out);
 }
 
-static void check_reply(const struct control_order *o)
+static void check_reply(const struct control_request *o)
 {
     struct wire_properties p;
     struct buf properties, body;
     buf_init(&properties, 4096);
     buf_init(&body, API_ANSWER_MAX);
-    bool wanted = control_order_answer(o, "postdate.intake", &properties, &body);
+    bool wanted = control_request_answer(o, "postdate.intake", &properties, &body);
     FUZZ_HOLDS(!wanted || o->reply_to.len > 0);
     FUZZ_HOLDS(!wanted || !bytes_start_with_str(o->reply_to, "postdate."));
     if (wanted) {
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes rest = bytes_of(data, size);
     bool is_raw = size > 0 && data[0] == 'R';
-    struct control_order *o = control_order_open(NULL);
+    struct control_request *o = control_request_open(NULL);
     struct buf properties;
     FUZZ_HOLDS(o != NULL);
     database_script(fuzz_take_line(&rest));
@@ -81,15 +81,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                  .tag = 1,
                                  .properties = buf_bytes(&properties),
                                  .body = bytes_of(body, rest.len)};
-    if (control_order_read(o, &event) == 0) {
-        FUZZ_HOLDS(control_order_admit(o, NULL) == 0);
+    if (control_request_read(o, &event) == 0) {
+        FUZZ_HOLDS(control_request_admit(o, NULL) == 0);
         FUZZ_HOLDS(o->api.op != API_BULK_RESCHEDULE || o->api.idempotency_key.len > 0);
         database_run(&o->api);
     } else {
         FUZZ_HOLDS(o->api.answer.status >= 400 && o->api.answer.status < 500);
     }
     check_reply(o);
-    control_order_close(o);
+    control_request_close(o);
     buf_free(&properties);
     free(body);
     return 0;

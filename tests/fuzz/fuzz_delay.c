@@ -1,9 +1,9 @@
 /* x-delay and its relatives with values of every AMQP type, against a second opinion. The input is a list of
  * headers: which one, its type letter, the value behind its length. */
-#include "core/buf.h"
-#include "core/delay.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
+#include "core/base/buf.h"
+#include "core/base/timestamp.h"
+#include "core/message/delay.h"
+#include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

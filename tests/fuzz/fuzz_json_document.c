@@ -1,7 +1,7 @@
 /* A text with "json" cut out of it and checked by itself is accepted when, and only when, jansson accepts it
  * whole; what was cut out is that member, and the rest is as jansson has it. */
-#include "gateway/json_document.h"
-#include "gateway/json_memory.h"
+#include "gateway/json/json_document.h"
+#include "gateway/json/json_memory.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

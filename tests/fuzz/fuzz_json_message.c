@@ -1,9 +1,9 @@
 /* The message object of HTTP, control queue and NDJSON: parsed, shown as users see it, parsed again from
  * that, it is the same message. */
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/json_message_internal.h"
+#include "core/base/timestamp.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_message_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void check_message(const struct message *m)
     FUZZ_HOLDS(!(p.flags & WIRE_USER_ID) && (p.flags & WIRE_DELIVERY_MODE));
     FUZZ_HOLDS(!(p.flags & WIRE_EXPIRATION) || m->hold == HOLD_GATEWAY);
     buf_init(&out, m->properties.len + 256);
-    FUZZ_HOLDS(outgoing_properties(m, &out, &e) == 0);
+    FUZZ_HOLDS(publish_headers_build(m, &out, &e) == 0);
     buf_free(&out);
 }
 

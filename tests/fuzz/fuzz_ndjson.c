@@ -1,9 +1,9 @@
 /* Lines of `postdate schedule --batch` that come in pieces of any size. The first byte chooses the longest
  * line and the size of the pieces; the rest is what the pipe brings. */
-#include "core/arena.h"
-#include "core/timestamp.h"
-#include "gateway/cli/line_reader.h"
-#include "gateway/json_message.h"
+#include "core/base/arena.h"
+#include "core/base/timestamp.h"
+#include "gateway/cli/schedule/line_reader.h"
+#include "gateway/json/json_message.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

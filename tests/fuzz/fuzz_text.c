@@ -1,11 +1,11 @@
 /* Short texts that people write: durations, times, sizes, ids, base64. What is understood, written and read
  * again is the same. */
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/duration.h"
-#include "core/message_id.h"
-#include "core/timestamp.h"
-#include "gateway/base64.h"
+#include "core/base/arena.h"
+#include "core/base/base64.h"
+#include "core/base/buf.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "core/message/message_id.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <ctype.h>

@@ -1,10 +1,10 @@
 /* AMQP properties and header tables as they come from the wire: what can be read is written again byte for
  * byte. */
-#include "core/delay.h"
-#include "core/message_id.h"
-#include "core/outgoing.h"
-#include "core/stamp.h"
-#include "core/wire.h"
+#include "core/message/delay.h"
+#include "core/message/message_id.h"
+#include "core/message/publish_headers.h"
+#include "core/message/stamp.h"
+#include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e = {0};
     struct buf out;
 
-    bool has_id = outgoing_id(raw, &id);
+    bool has_id = publish_headers_id(raw, &id);
     check_stamp(raw);
     if (wire_properties_read(raw, &p, &e) != 0) {
         FUZZ_HOLDS(!has_id);

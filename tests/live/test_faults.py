@@ -59,7 +59,7 @@ class Locks(LiveTest):
         self.assertEqual(len(rows), 1)
         p.gateway()
         first.kill9()
-        lease_s = 10  # sql/instance.h: what hinders the heartbeat shows after this
+        lease_s = 10  # sql/pipeline/instance.h: what hinders the heartbeat shows after this
         until = time.monotonic() + lease_s + 1.5
         inbox.wait(20, 15)
         while time.monotonic() < until:

@@ -50,7 +50,7 @@ class Gateways(LiveTest):
             old = self.instances()
             other = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
             first.kill9()
-            gone = "select count(*) from pg_stat_activity where application_name = 'postdate housekeeper' " \
+            gone = "select count(*) from pg_stat_activity where application_name = 'postdate lease keeper' " \
                    f"and datname = '{p.database}'"
             wait_until(lambda: p.value(gone) == '1', 10, 'its session to end', 0.005)
             died = time.monotonic()

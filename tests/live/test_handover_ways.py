@@ -107,7 +107,7 @@ class Ways(Checks):
         at = now_ms()
         ids = {way: schedule(key, way) for way, schedule in self.ways().items()}
         sentinel = self.sql('sentinel.' + key, 'x', hold='broker')
-        self.wait_state(sentinel, 'handed', 5)  # so the hander has looked
+        self.wait_state(sentinel, 'handed', 5)  # so the handover feeder has looked
         self.assertNotIn('handed', {self.state(i) for i in ids.values()})
         self.assert_arrives(inbox, at, ids)
         self.assert_held_by(self.p, inbox.all(), 'timer')

@@ -252,5 +252,5 @@ class GatewayNthFailure(LiveTest):
     def test_a_lost_answer_is_not_taken_for_that_of_the_next_statement(self):
         """libpq said that all was well with the connection; intake could prepare that statement never again."""
         scene = Scene(self.place(transport='timer'), 'timer', True)
-        self.assertIsNone(scene.run_failing('poll:1@batch_insert', 1))
+        self.assertIsNone(scene.run_failing('poll:1@store_batch_insert', 1))
         self.assertIn('shim: failed poll, time 1', self.places[0].gateways[1].log())

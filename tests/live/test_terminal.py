@@ -157,8 +157,8 @@ def command_table():
     filters = options(read('filter.h')) if os.path.exists(os.path.join(ROOT, 'gateway/cli/filter.h')) else set()
     common = options(read('cli.h'))
     table = {}
-    for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', 'cmd_*.c')):
-        text = read(os.path.basename(path))
+    for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', '**', 'cmd_*.c'), recursive=True):
+        text = read(os.path.relpath(path, os.path.join(ROOT, 'gateway', 'cli')))
         for name in re.findall(r'\.name = "([a-z]+)"', text):
             found = options(text) | common
             if re.search('FILTER_LONG|filter_options|operate_options', text):

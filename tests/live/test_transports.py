@@ -67,7 +67,7 @@ class Promises(Checks):
         if self.broker_waits:
             handed = f"select body from postdate.message where routing_key = '{key}' and state = 'handed'"
             wait_until(lambda: self.p.psql(handed), 5, 'the plain one to be handed over')
-            # One was: so the hander has looked, and the others that were stored by then are not for it.
+            # One was: so the handover feeder has looked, and the others that were stored by then are not for it.
             wait_until(lambda: len(inbox.all()) > 0 or self.assert_only_plain(handed), 10, 'the first to be due')
         inbox.wait(4)
         self.wait_rows(key, 'delivered', 4)

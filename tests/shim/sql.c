@@ -25,7 +25,7 @@ SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn);
 SHIM_EXPORT void PQfinish(struct pg_conn *conn);
 
 #define CONNECTIONS_MAX 64
-#define STATEMENTS_MAX 64 /* as sql/pg_internal.h */
+#define STATEMENTS_MAX 64 /* as sql/connection/pg_internal.h */
 #define BINARY 1
 
 static const struct query {
@@ -78,14 +78,10 @@ enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
 static const char *topic_of(const char *query, enum about about)
 {
     static const char *const topics[][2] = {
-        {"settle_delivered", "settle"},
-        {"op_cancel", "operate"},
-        {"op_reschedule", "operate"},
-        {"op_retry", "operate"},
-        {"op_fail", "operate"},
-        {"op_cancel_key", "operate"},
-        {"bulk_apply", "operate"},
-        {"instance_heartbeat", "heartbeat"},
+        {"settle_delivered", "settle"},    {"operate_cancel", "operate"},
+        {"operate_reschedule", "operate"}, {"operate_retry", "operate"},
+        {"operate_fail", "operate"},       {"operate_cancel_key", "operate"},
+        {"operate_bulk_apply", "operate"}, {"instance_heartbeat", "heartbeat"},
         {"instance_register", "register"},
     };
     if (strcmp(query, "settle_other") == 0)

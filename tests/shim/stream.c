@@ -87,7 +87,7 @@ static enum shim_role role_of(const char *data, size_t len)
         const char *name;
         enum shim_role role;
     } roles[] = {
-        {"postdate publisher", SHIM_PUBLISHER}, {"postdate publisher (careful)", SHIM_PUBLISHER},
+        {"postdate publisher", SHIM_PUBLISHER}, {"postdate publisher (serial)", SHIM_PUBLISHER},
         {"postdate handover", SHIM_HANDOVER},   {"postdate intake", SHIM_INTAKE},
         {"postdate relay", SHIM_RELAY},         {"postdate rejected", SHIM_PARKER},
         {"postdate control", SHIM_CONTROL},

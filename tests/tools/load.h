@@ -2,8 +2,8 @@
 #ifndef POSTDATE_TESTS_TOOLS_LOAD_H
 #define POSTDATE_TESTS_TOOLS_LOAD_H
 
-#include "amqp/broker.h"
-#include "core/arena.h"
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>

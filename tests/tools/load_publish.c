@@ -1,7 +1,7 @@
 /* Publishing numbered messages with pipelined confirms; what is unconfirmed when a connection is lost goes
  * again. */
-#include "core/buf.h"
-#include "core/wire.h"
+#include "core/base/buf.h"
+#include "core/message/wire.h"
 #include "tests/tools/load.h"
 #include <inttypes.h>
 #include <stdio.h>

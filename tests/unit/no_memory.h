@@ -3,8 +3,8 @@
 #ifndef POSTDATE_TESTS_NO_MEMORY_H
 #define POSTDATE_TESTS_NO_MEMORY_H
 
-#include "core/buf.h"
-#include "core/err.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef POSTDATE_TESTS_SAMPLE_H
 #define POSTDATE_TESTS_SAMPLE_H
 
-#include "core/buf.h"
-#include "core/wire.h"
+#include "core/base/buf.h"
+#include "core/message/wire.h"
 
 /* One table entry of any kind from the raw bytes of its value. */
 static inline void sample_put(struct buf *out, const char *name, char kind, struct bytes value)

@@ -1,7 +1,7 @@
-#include "core/accept.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
@@ -130,12 +130,12 @@ static void test_lossless(void **state)
 
     f->message.id = message_id_make(NOW, random);
     buf_init(&out, 1 << 17);
-    assert_int_equal(outgoing_properties(&f->message, &out, &f->e), 0);
+    assert_int_equal(publish_headers_build(&f->message, &out, &f->e), 0);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &p, NULL), 0);
     assert_true(p.headers.len > f->headers.len);
     assert_memory_equal(p.headers.data, f->headers.data, f->headers.len);
     assert_true(bytes_equal_str(p.message_id, "my own id"));
-    assert_true(outgoing_id(buf_bytes(&out), &id) && message_id_equal(id, f->message.id));
+    assert_true(publish_headers_id(buf_bytes(&out), &id) && message_id_equal(id, f->message.id));
     p.headers.len = f->headers.len;
     buf_reset(&out);
     wire_properties_write(&p, &out);
@@ -544,11 +544,11 @@ static void accept_copy(struct fixture *f, size_t len, size_t flip_at, uint8_t f
     buf_init(&out, 1 << 17);
     err_clear(&f->e);
     if (accept_message(&rules, &in, NOW, &f->arena, &f->message, &f->e) == 0)
-        assert_int_equal(outgoing_properties(&f->message, &out, NULL), 0);
+        assert_int_equal(publish_headers_build(&f->message, &out, NULL), 0);
     else
         assert_int_equal(f->e.kind, ERR_REJECT);
     buf_reset(&out);
-    accept_parked_properties(&in, "why", &out);
+    reject_headers_build(&in, "why", &out);
     assert_false(out.failed);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_header_text(f, "x-postdate-error", "why");
@@ -593,7 +593,7 @@ static void test_parked(void **state)
                               .routing_key = bytes_of_str("order.due"),
                               .properties = buf_bytes(&f->properties)};
     buf_init(&out, 4096);
-    accept_parked_properties(&in, "because", &out);
+    reject_headers_build(&in, "because", &out);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_int_equal(f->stored.flags, WIRE_HEADERS | WIRE_DELIVERY_MODE);
     assert_header_text(f, "x-postdate-error", "because");
@@ -612,7 +612,7 @@ static void test_parked(void **state)
     in.routing_key = bytes_of_str("second");
     struct buf again;
     buf_init(&again, 4096);
-    accept_parked_properties(&in, "because", &again);
+    reject_headers_build(&in, "because", &again);
     assert_int_equal(wire_properties_read(buf_bytes(&again), &f->stored, NULL), 0);
     assert_header_text(f, "x-postdate-routing-key", "second");
     assert_int_equal(again.len, out.len - strlen("order.due") + strlen("second"));
@@ -621,7 +621,7 @@ static void test_parked(void **state)
 
     in = (struct accept_input){.properties = buf_bytes(&f->properties)};
     buf_init(&out, 60); /* too small for all of it: the reason alone */
-    accept_parked_properties(&in, "because", &out);
+    reject_headers_build(&in, "because", &out);
     assert_false(out.failed);
     assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
     assert_int_equal(f->stored.flags, WIRE_HEADERS);

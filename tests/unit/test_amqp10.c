@@ -1,6 +1,6 @@
 /* AMQP 1.0 sections in headers, as RabbitMQ before 4.0 hands them over. */
-#include "core/amqp10.h"
-#include "core/wire.h"
+#include "core/message/amqp10.h"
+#include "core/message/wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "core/backoff.h"
+#include "core/base/backoff.h"
 #include "tests/unit/unit.h"
 #include <limits.h>
 

@@ -1,4 +1,4 @@
-#include "amqp/broker_internal.h"
+#include "amqp/connection/broker_internal.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "core/buf.h"
+#include "core/base/buf.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "core/bytes.h"
+#include "core/base/bytes.h"
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-#include "core/clock.h"
-#include "core/timestamp.h"
+#include "core/base/clock.h"
+#include "core/base/timestamp.h"
 #include "tests/unit/unit.h"
 
 static void test_clocks_run(void **state)

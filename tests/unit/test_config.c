@@ -1,5 +1,5 @@
-#include "gateway/config.h"
-#include "gateway/config_table.h"
+#include "gateway/config/config.h"
+#include "gateway/config/config_table.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-#include "core/delay.h"
-#include "core/timestamp.h"
+#include "core/base/timestamp.h"
+#include "core/message/delay.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <string.h>

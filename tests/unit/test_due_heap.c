@@ -1,4 +1,4 @@
-#include "core/due_heap.h"
+#include "core/base/due_heap.h"
 #include "tests/unit/unit.h"
 
 static void test_empty(void **state)

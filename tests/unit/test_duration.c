@@ -1,5 +1,5 @@
-#include "core/duration.h"
-#include "core/timestamp.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#include "core/envelope.h"
-#include "core/wire.h"
+#include "core/message/envelope.h"
+#include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#include "core/bytes.h"
-#include "core/err.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 

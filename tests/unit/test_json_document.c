@@ -1,4 +1,4 @@
-#include "gateway/json_document.h"
+#include "gateway/json/json_document.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/base64.h"
-#include "gateway/json_message.h"
+#include "core/base/base64.h"
+#include "core/base/timestamp.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_message.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-#include "core/deadletter.h"
-#include "core/last_hop.h"
-#include "core/outgoing.h"
-#include "core/wire.h"
+#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+#include "core/message/x_death.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static void test_steers_by_headers(void **state)
     assert_true(wire_find(p.headers, "x-delay", &f) && wire_field_int(&f, &n) && n == 5000);
     assert_true(wire_find(p.headers, LAST_HOP_HEADER, &f) && bytes_equal_str(f.value, LAST_HOP_BROKER));
     assert_true(bytes_equal_str(last_hop_exchange(buf_bytes(&out)), "orders"));
-    assert_true(outgoing_id(buf_bytes(&out), &id) && message_id_equal(id, m.id));
+    assert_true(publish_headers_id(buf_bytes(&out), &id) && message_id_equal(id, m.id));
     assert_int_equal(last_hop_exchange(buf_bytes(&properties)).len, 0);
     buf_free(&headers);
     buf_free(&steering);
@@ -106,7 +106,7 @@ static void test_its_queues_are_ours(void **state)
 {
     (void)state;
     struct buf headers;
-    struct deadletter d;
+    struct x_death d;
     for (int i = 1; i <= LAST_HOP_QUEUES; i++)
         assert_true(last_hop_owns_queue(bytes_of_str(last_hop_queue(i))));
     assert_string_not_equal(last_hop_queue(1), last_hop_queue(2));
@@ -114,8 +114,8 @@ static void test_its_queues_are_ours(void **state)
     assert_false(last_hop_owns_queue(bytes_of_str("postdate.exit.broker.3")));
     buf_init(&headers, 200);
     sample_put_text(&headers, "x-first-death-queue", last_hop_queue(2));
-    deadletter_read(buf_bytes(&headers), "postdate.intake", &d);
-    assert_true(deadletter_drops(&d, bytes_of_str("x-first-death-reason")));
+    x_death_read(buf_bytes(&headers), "postdate.intake", &d);
+    assert_true(x_death_drops(&d, bytes_of_str("x-first-death-reason")));
     buf_free(&headers);
 }
 

@@ -1,7 +1,7 @@
-#include "core/message.h"
-#include "core/message_id.h"
-#include "core/random.h"
-#include "core/timestamp.h"
+#include "core/base/random.h"
+#include "core/base/timestamp.h"
+#include "core/message/message.h"
+#include "core/message/message_id.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 

@@ -1,13 +1,13 @@
 #include "tests/unit/no_memory.h"
 
-#include "core/accept.h"
-#include "core/due_heap.h"
-#include "core/envelope.h"
-#include "core/outgoing.h"
-#include "core/timestamp.h"
-#include "core/wire.h"
-#include "gateway/base64.h"
-#include "gateway/config.h"
+#include "core/base/base64.h"
+#include "core/base/due_heap.h"
+#include "core/base/timestamp.h"
+#include "core/message/accept.h"
+#include "core/message/envelope.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+#include "gateway/config/config.h"
 #include "tests/unit/sample.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -104,7 +104,7 @@ static int run_outgoing(struct no_memory_result *out, struct err *e)
     struct message m = {.id = message_id_make(NOW, random), .due_ms = NOW, .properties = stored_properties};
     struct buf plain;
     buf_init(&plain, 1 << 17);
-    int rc = outgoing_properties(&m, &plain, e);
+    int rc = publish_headers_build(&m, &plain, e);
     if (rc == 0 && plain.failed) /* as those who call it ask */
         rc = err_set(e, ERR_BUG, "out of memory");
     no_memory_note(out, buf_bytes(&plain));
@@ -125,7 +125,7 @@ static int run_parked(struct no_memory_result *out, struct err *e)
                               .properties = stored_properties};
     struct buf properties;
     buf_init(&properties, 1 << 17);
-    accept_parked_properties(&in, "no good", &properties);
+    reject_headers_build(&in, "no good", &properties);
     int rc = properties.failed ? err_set(e, ERR_BUG, "out of memory") : 0;
     no_memory_note(out, buf_bytes(&properties));
     buf_free(&properties);

@@ -1,7 +1,7 @@
 #include "tests/unit/no_memory.h"
 
-#include "gateway/json_memory.h"
-#include "gateway/json_message.h"
+#include "gateway/json/json_memory.h"
+#include "gateway/json/json_message.h"
 #include "tests/unit/sample.h"
 
 #define NOW INT64_C(1795248000000)

@@ -1,4 +1,4 @@
-#include "gateway/daemon/once_rule.h"
+#include "gateway/runtime/once_rule.h"
 #include "tests/unit/unit.h"
 
 #define NOW INT64_C(1700000000000)
@@ -55,7 +55,7 @@ static void unread(struct once_facts *f)
 }
 static void ordered(struct once_facts *f)
 {
-    f->ordered = 1;
+    f->control_requests = 1;
 }
 static void behind(struct once_facts *f)
 {

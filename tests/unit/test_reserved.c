@@ -1,5 +1,5 @@
-#include "core/reserved.h"
-#include "core/wire.h"
+#include "core/message/reserved.h"
+#include "core/message/wire.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

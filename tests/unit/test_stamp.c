@@ -1,5 +1,5 @@
-#include "core/stamp.h"
-#include "core/wire.h"
+#include "core/message/stamp.h"
+#include "core/message/wire.h"
 #include "tests/unit/unit.h"
 
 #define SENT INT64_C(1795334400000)

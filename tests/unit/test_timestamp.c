@@ -1,4 +1,4 @@
-#include "core/timestamp.h"
+#include "core/base/timestamp.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 #include <time.h>

@@ -1,0 +1,189 @@
+/* One connection to RabbitMQ with one channel, for one thread.
+ *
+ * Everything that <amqp.h> (rabbitmq-c) offers is reached through this module; no other room includes it.
+ * A connection is owned by the thread that opened it; only broker_shutdown may be called from another thread.
+ * After any function returned -1 the connection is dead: close it and open a new one (with back-off), except
+ * where a function says otherwise. */
+#ifndef POSTDATE_AMQP_CONNECTION_BROKER_H
+#define POSTDATE_AMQP_CONNECTION_BROKER_H
+
+#include "core/base/arena.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct broker; /* opaque */
+struct broker_hosts;
+
+struct broker_options {
+    const char *url; /* amqp://user:password@host:port,host:port/vhost or amqps://… ; the vhost is
+                        percent-decoded, absent path means "/" */
+    struct broker_hosts *hosts; /* remembers which of them fail; NULL: nobody does */
+    int only_host;              /* 1…: that one of the URL's hosts; 0: whichever takes the connection */
+    const char *name;           /* shown as connection_name in the management UI, e.g. "postdate publisher" */
+    int heartbeat_s;            /* 0..3600; 0 disables */
+    int connect_timeout_ms;
+    const char *ca_file, *cert_file,
+        *key_file; /* amqps only; NULL: system CA store / no client certificate */
+};
+
+/* Checks an URL without connecting; the error never contains the password, and no subject: it goes on after
+ * the option's name. ERR_CONFIG. */
+int broker_url_check(const char *url, struct err *e);
+/* The decoded vhost of an URL into out. ERR_CONFIG. */
+int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e);
+
+/* Connects, logs in (announcing consumer_cancel_notify, connection.blocked, basic.nack, publisher_confirms
+ * and connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step; of several hosts
+ * the next is tried, the first ones with a share of that time, and the last with all of it. ERR_AWAY: not
+ * reachable or lost; ERR_PERMISSION: login or vhost refused; ERR_CONFIG: URL, vhost does not exist, TLS
+ * files. */
+struct broker *broker_open(const struct broker_options *o, struct err *e);
+/* Polite close (at most about a second), then frees. NULL is fine. */
+void broker_close(struct broker *b);
+/* Frees without a word to the server: for connections already known dead or stuck. NULL is fine. */
+void broker_drop(struct broker *b);
+
+/* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while
+ * b is open. */
+void broker_shutdown(struct broker *b);
+/* True once a call has failed in a way that ended the connection. */
+bool broker_is_dead(const struct broker *b);
+int broker_fd(const struct broker *b);              /* for poll(2) */
+const char *broker_address(const struct broker *b); /* "host:port" */
+/* True when events can be read without waiting for the socket: ask before poll(2). */
+bool broker_has_pending(struct broker *b);
+/* True when something is gathered, or half sent: what follows waits until the server reads. */
+bool broker_has_unsent(const struct broker *b);
+/* True when something has come that was not read yet, be it the end. BROKER_EVENT_NONE does not tell: it
+ * comes after heartbeats, too. */
+bool broker_has_unread(struct broker *b);
+
+/* From the server's properties; "" where it does not say. Valid until close. */
+const char *broker_cluster_name(const struct broker *b);
+const char *broker_version(const struct broker *b);
+int broker_heartbeat_s(const struct broker *b); /* what both agreed on; 0: none */
+
+/* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
+ * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */
+struct broker_arg {
+    const char *name;
+    const char *text; /* string value, or NULL for … */
+    int64_t number;   /* … this integer … */
+    bool flag;        /* … or, if set, true … */
+    bool present; /* … or, if set, no value: a headers exchange asks only whether there is such a header */
+};
+int broker_declare_exchange(struct broker *b, const char *name, const char *type,
+                            struct err *e); /* durable */
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
+                         struct err *e); /* durable, not exclusive */
+/* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
+int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
+int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
+                                        size_t arg_count, struct err *e);
+int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
+                      struct err *e);
+/* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;
+ * binding key ""). */
+int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
+                                 const struct broker_arg *args, size_t arg_count, struct err *e);
+/* One that a start of the broker does not survive, nor do its bindings.
+ * auto_delete: it goes with the last of its bindings, if it had one. */
+int broker_declare_transient_exchange(struct broker *b, const char *name, const char *type, bool auto_delete,
+                                      const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                           const struct broker_arg *args, size_t arg_count, struct err *e);
+/* Takes such a binding away. Missing: fine. */
+int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                             const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
+                              const struct broker_arg *args, size_t arg_count, struct err *e);
+/* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
+int broker_has_exchange(struct broker *b, const char *name, struct err *e);
+int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
+int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
+/* -1 where it is not empty, or of the quorum kind (the connection is dead then); missing: fine. */
+int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e);
+/* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
+int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
+/* The same, and its consumers. A queue of the quorum kind that does not answer has neither. */
+int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
+                         struct err *e);
+
+/* --- consuming */
+int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                   struct err *e);
+/* Several at once (1 or more), with that prefetch each. Of more than one, a refusal comes with the next
+ * event. */
+struct broker_consumer {
+    const char *queue, *tag;
+};
+int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                       uint16_t prefetch, struct err *e);
+/* One more of the same queue; a refusal comes with the next event. Deliveries go on meanwhile. */
+int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
+                        struct err *e);
+int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
+int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
+int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
+
+/* After a call that failed because the server closed the channel (a publish to an exchange that is missing):
+ * opens it anew, which costs two round trips instead of a login. What was in flight is unconfirmed, consumers
+ * are gone, confirms are to be switched on again. -1: the connection is gone, too, or was lost over it. */
+int broker_reopen(struct broker *b, struct err *e);
+
+/* --- publishing */
+int broker_confirm_select(struct broker *b, struct err *e);
+/* Publishes are gathered and sent with few system calls: by the 32 KiB, and at the latest by the next call of
+ * any other function on b (also broker_has_pending, broker_next_event). Call this one when none of them
+ * follows soon. */
+int broker_flush(struct broker *b, struct err *e);
+
+/* Asks for a BROKER_EVENT_PONG without waiting for it. The server's channel answers after all that was sent
+ * before, unless it is held up: a queue of the quorum kind without a leader does that to the whole channel,
+ * either at the first publish that the channel sends to it, or once 32 are unconfirmed (credit flow). */
+int broker_ping(struct broker *b, struct err *e);
+
+/* Publishes; properties are raw AMQP bytes (core/message/wire.h), checked and measured before the first byte
+ * is sent, so that an unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the
+ * connection stays usable. May block while the broker does not read (watch it from outside and
+ * broker_shutdown). *seq receives the delivery tag its confirm will carry (counted from 1 after
+ * broker_confirm_select). */
+int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
+                   struct bytes body, bool mandatory, uint64_t *seq, struct err *e);
+
+/* --- events */
+enum broker_event_kind {
+    BROKER_EVENT_NONE, /* nothing came within the time */
+    BROKER_EVENT_DELIVERY,
+    BROKER_EVENT_ACK, /* publisher confirm */
+    BROKER_EVENT_NACK,
+    BROKER_EVENT_RETURN,    /* an unroutable mandatory message came back; its ACK follows */
+    BROKER_EVENT_CANCELLED, /* the server ended a consumer (its queue was deleted or failed over) */
+    BROKER_EVENT_BLOCKED,   /* the broker asks to stop publishing (memory or disk alarm) */
+    BROKER_EVENT_UNBLOCKED,
+    BROKER_EVENT_PONG, /* to a broker_ping */
+};
+
+struct broker_event {
+    enum broker_event_kind kind;
+    uint64_t tag;      /* DELIVERY: delivery tag. ACK, NACK: confirm tag */
+    bool multiple;     /* ACK, NACK: all up to and including tag */
+    bool redelivered;  /* DELIVERY */
+    int code;          /* RETURN: reply code, e.g. 312 */
+    struct bytes text; /* RETURN: reply text; BLOCKED: reason; CANCELLED, DELIVERY: consumer tag */
+    struct bytes exchange, routing_key, properties, body; /* DELIVERY, RETURN; copied into the arena */
+};
+
+/* Reads the next event, waiting at most timeout_ms (0: only what is there already). Sends and checks
+ * heartbeats meanwhile: call it at least twice per heartbeat interval. All bytes of the event are copied into
+ * the arena. A body that does not fit into max_body or the arena is skipped over and event->body.data is NULL
+ * with body.len the full size (so the caller can reject it). 0: event filled (maybe NONE). -1: the connection
+ * or channel is gone; the text carries the server's reason. When the server closed the channel for a publish:
+ * ERR_NOT_FOUND (404 no such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else
+ * ERR_AWAY. */
+int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
+                      struct broker_event *event, struct err *e);
+
+#endif

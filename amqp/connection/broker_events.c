@@ -1,0 +1,320 @@
+/* What the server sends: deliveries, confirms, returns, alarms, the end.
+ *
+ * Frames are taken one by one: a message's properties stay the bytes that came, and while its body comes
+ * there are heartbeats and a limit. Everything is copied into the caller's arena at once. */
+#include "amqp/connection/broker_internal.h"
+#include "core/base/clock.h"
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONTENT_WAIT_NS (30 * INT64_C(1000000000)) /* for the next frame of a message that has begun */
+#define HEADER_FIXED 12                            /* class, weight, body size */
+#define CONTENT_NS_PER_BYTE INT64_C(50000)         /* 20 kB/s: what is slower in the long run is a drip */
+
+int broker_begin(struct broker *b, struct err *e)
+{
+    if (b->dead) {
+        return err_set(e, ERR_AWAY, "the connection to RabbitMQ at %s is closed", b->address);
+    }
+    return b->out.len ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
+}
+
+bool broker_has_pending(struct broker *b)
+{
+    /* True for a dead connection: the next broker_next_event has something to say, and poll(2) might not
+     * return. */
+    return broker_begin(b, NULL) || b->deferred != BROKER_EVENT_NONE || broker_frame_waits(b);
+}
+
+bool broker_has_unread(struct broker *b)
+{
+    struct pollfd p = {.fd = b->fd, .events = POLLIN};
+
+    return broker_has_pending(b) || poll(&p, 1, 0) != 0;
+}
+
+static int unexpected_frame(struct broker *b, const struct broker_frame *frame, struct err *e)
+{
+    b->dead = true;
+    return err_set(e, ERR_AWAY,
+                   "RabbitMQ at %s sent a frame that does not belong there (type %d, channel %d)", b->address,
+                   frame->type, frame->channel);
+}
+
+static bool is_close(const struct broker_frame *frame)
+{
+    return frame->type == AMQP_FRAME_METHOD && (frame->method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+                                                frame->method.id == AMQP_CONNECTION_CLOSE_METHOD);
+}
+
+/* An alarm notice: out is filled. false: the frame is none. */
+static bool alarm_notice(const struct broker_frame *frame, enum broker_event_kind *kind, struct bytes *reason)
+{
+    if (frame->type != AMQP_FRAME_METHOD || frame->channel != 0) {
+        return false;
+    }
+    if (frame->method.id == AMQP_CONNECTION_BLOCKED_METHOD) {
+        const amqp_connection_blocked_t *m = frame->method.decoded;
+        *kind = BROKER_EVENT_BLOCKED;
+        *reason = broker_bytes(m->reason);
+        return true;
+    }
+    if (frame->method.id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
+        *kind = BROKER_EVENT_UNBLOCKED;
+        *reason = (struct bytes){0};
+        return true;
+    }
+    return false;
+}
+
+/* When a whole content of that size must be there. */
+static int64_t content_deadline_ns(uint64_t size)
+{
+    const uint64_t most = (uint64_t)64 << 20;
+
+    return clock_monotonic_ns() + CONTENT_WAIT_NS +
+           (int64_t)(size < most ? size : most) * CONTENT_NS_PER_BYTE;
+}
+
+/* The next frame of a content, of the given type on our channel. */
+static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, struct broker_frame *frame,
+                        struct err *e)
+{
+    for (;;) {
+        enum broker_event_kind kind;
+        struct bytes reason;
+        int64_t until_ns = clock_monotonic_ns() + CONTENT_WAIT_NS;
+        bool late = clock_monotonic_ns() > deadline_ns;
+        int got =
+            late ? 0
+                 : broker_read_frame(b, "read", until_ns < deadline_ns ? until_ns : deadline_ns, frame, e);
+
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            return broker_fail_status(b, AMQP_STATUS_TIMEOUT, "read the rest of a message", e);
+        }
+        if (frame->channel == BROKER_CHANNEL && frame->type == type) {
+            return 0;
+        }
+        if (is_close(frame)) {
+            return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
+        }
+        if (alarm_notice(frame, &kind, &reason)) {
+            b->deferred = kind;
+            bytes_printable(reason, b->deferred_text, sizeof(b->deferred_text));
+        } else if (frame->channel == BROKER_CHANNEL) {
+            return unexpected_frame(b, frame, e);
+        }
+    }
+}
+
+static int arena_full(struct broker *b, struct err *e)
+{
+    b->dead = true; /* the rest of the message is still to come, nobody would understand it */
+    return err_set(e, ERR_BUG, "no room in the arena for the names and properties of a message");
+}
+
+static int copy_bytes(struct broker *b, struct arena *arena, struct bytes from, struct bytes *to,
+                      struct err *e)
+{
+    *to = arena_copy(arena, from);
+    return from.len && !to->data ? arena_full(b, e) : 0;
+}
+
+static int copy(struct broker *b, struct arena *arena, amqp_bytes_t from, struct bytes *to, struct err *e)
+{
+    return copy_bytes(b, arena, broker_bytes(from), to, e);
+}
+
+/* Class, weight, the body's size; what follows are the properties, and whether they can be read is no matter
+ * of the connection. */
+static int read_header(struct broker *b, const struct broker_frame *frame, uint64_t *size, struct err *e)
+{
+    const uint8_t *p = frame->payload.data;
+
+    if (frame->payload.len < HEADER_FIXED || (p[0] << 8 | p[1]) != AMQP_BASIC_CLASS) {
+        return unexpected_frame(b, frame, e);
+    }
+    *size = 0;
+    for (size_t i = 4; i < HEADER_FIXED; i++) {
+        *size = *size << 8 | p[i];
+    }
+    return 0;
+}
+
+static struct bytes properties_of(const struct broker_frame *frame)
+{
+    return bytes_of(frame->payload.data + HEADER_FIXED, frame->payload.len - HEADER_FIXED);
+}
+
+static int read_content(struct broker *b, struct arena *arena, size_t max_body, struct broker_event *event,
+                        struct err *e)
+{
+    struct broker_frame frame;
+
+    if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
+        return -1;
+    }
+    uint64_t size = 0;
+    if (read_header(b, &frame, &size, e) ||
+        copy_bytes(b, arena, properties_of(&frame), &event->properties, e)) {
+        return -1;
+    }
+    uint8_t *body = size <= max_body ? arena_alloc(arena, size ? (size_t)size : 1) : NULL;
+    uint64_t done = 0;
+    int64_t deadline_ns = content_deadline_ns(size);
+
+    while (done < size) {
+        if (wait_content(b, AMQP_FRAME_BODY, deadline_ns, &frame, e)) {
+            return -1;
+        }
+        struct bytes part = frame.payload;
+        if (part.len > size - done) {
+            return unexpected_frame(b, &frame, e);
+        }
+        if (body && part.len) {
+            memcpy(body + done, part.data, part.len);
+        }
+        done += part.len;
+    }
+    event->body = bytes_of(body, (size_t)size);
+    return 0;
+}
+
+static int read_delivery(struct broker *b, struct arena *arena, size_t max_body,
+                         const amqp_basic_deliver_t *m, struct broker_event *event, struct err *e)
+{
+    event->kind = BROKER_EVENT_DELIVERY;
+    event->tag = m->delivery_tag;
+    event->redelivered = m->redelivered;
+    if (copy(b, arena, m->consumer_tag, &event->text, e) ||
+        copy(b, arena, m->exchange, &event->exchange, e) ||
+        copy(b, arena, m->routing_key, &event->routing_key, e)) {
+        return -1;
+    }
+    return read_content(b, arena, max_body, event, e) ? -1 : 1;
+}
+
+static int read_return(struct broker *b, struct arena *arena, size_t max_body, const amqp_basic_return_t *m,
+                       struct broker_event *event, struct err *e)
+{
+    event->kind = BROKER_EVENT_RETURN;
+    event->code = m->reply_code;
+    if (copy(b, arena, m->reply_text, &event->text, e) || copy(b, arena, m->exchange, &event->exchange, e) ||
+        copy(b, arena, m->routing_key, &event->routing_key, e)) {
+        return -1;
+    }
+    return read_content(b, arena, max_body, event, e) ? -1 : 1;
+}
+
+/* A confirm of something that was never published would be believed by whoever waits for all up to a tag. */
+static int read_confirm(struct broker *b, struct broker_event *event, struct err *e)
+{
+    if (event->tag > 0 && event->tag < b->next_seq) {
+        return 1;
+    }
+    b->dead = true;
+    return err_set(e, ERR_AWAY, "RabbitMQ at %s confirmed publish %llu of a connection that made %llu",
+                   b->address, (unsigned long long)event->tag,
+                   (unsigned long long)(b->next_seq > 0 ? b->next_seq - 1 : 0));
+}
+
+/* 1: event filled; 0: nothing the caller needs to know; -1. */
+static int read_method(struct broker *b, struct arena *arena, size_t max_body, const amqp_method_t *method,
+                       struct broker_event *event, struct err *e)
+{
+    switch (method->id) {
+    case AMQP_BASIC_ACK_METHOD: {
+        const amqp_basic_ack_t *m = method->decoded;
+        event->kind = BROKER_EVENT_ACK;
+        event->tag = m->delivery_tag;
+        event->multiple = m->multiple;
+        return read_confirm(b, event, e);
+    }
+    case AMQP_BASIC_NACK_METHOD: {
+        const amqp_basic_nack_t *m = method->decoded;
+        event->kind = BROKER_EVENT_NACK;
+        event->tag = m->delivery_tag;
+        event->multiple = m->multiple;
+        return read_confirm(b, event, e);
+    }
+    case AMQP_BASIC_DELIVER_METHOD:
+        return read_delivery(b, arena, max_body, method->decoded, event, e);
+    case AMQP_BASIC_RETURN_METHOD:
+        return read_return(b, arena, max_body, method->decoded, event, e);
+    case AMQP_BASIC_CANCEL_METHOD: { /* RabbitMQ sends it with no-wait: there is nothing to answer */
+        const amqp_basic_cancel_t *m = method->decoded;
+        event->kind = BROKER_EVENT_CANCELLED;
+        return copy(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
+    }
+    case AMQP_BASIC_QOS_OK_METHOD:
+        event->kind = BROKER_EVENT_PONG;
+        return 1;
+    case AMQP_CHANNEL_FLOW_METHOD: {
+        const amqp_channel_flow_t *m = method->decoded;
+        amqp_channel_flow_ok_t ok = {.active = m->active};
+        const struct broker_call answer = {.channel = BROKER_CHANNEL,
+                                           .request = AMQP_CHANNEL_FLOW_OK_METHOD,
+                                           .decoded = &ok,
+                                           .what = "answer channel.flow"};
+        return broker_send_method(b, &answer, e) ? -1 : 0;
+    }
+    default:
+        return 0;
+    }
+}
+
+static int read_event(struct broker *b, struct arena *arena, size_t max_body,
+                      const struct broker_frame *frame, struct broker_event *event, struct err *e)
+{
+    struct bytes reason;
+
+    if (is_close(frame)) {
+        return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
+    }
+    if (alarm_notice(frame, &event->kind, &reason)) {
+        event->text = arena_copy(arena, reason);
+        return 1;
+    }
+    if (frame->channel != BROKER_CHANNEL) {
+        return 0;
+    }
+    if (frame->type != AMQP_FRAME_METHOD) {
+        return unexpected_frame(b, frame, e);
+    }
+    return read_method(b, arena, max_body, &frame->method, event, e);
+}
+
+int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
+                      struct broker_event *event, struct err *e)
+{
+    int64_t deadline_ns = clock_monotonic_ns() + (timeout_ms > 0 ? timeout_ms : 0) * INT64_C(1000000);
+    int got = 0;
+
+    *event = (struct broker_event){.kind = BROKER_EVENT_NONE};
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    if (b->deferred != BROKER_EVENT_NONE) {
+        event->kind = b->deferred;
+        event->text = arena_copy(arena, bytes_of_str(b->deferred_text));
+        b->deferred = BROKER_EVENT_NONE;
+        return 0;
+    }
+    while (got == 0) {
+        struct broker_frame frame;
+        int frames = broker_read_frame(b, "read", deadline_ns, &frame, e);
+        if (frames <= 0) {
+            return frames;
+        }
+        got = read_event(b, arena, max_body, &frame, event, e);
+        /* Frames that tell nothing may come without end. */
+        if (got == 0 && clock_monotonic_ns() > deadline_ns) {
+            return 0;
+        }
+    }
+    return got < 0 ? -1 : 0;
+}

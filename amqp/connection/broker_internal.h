@@ -1,0 +1,205 @@
+/* What the files of amqp/ share; the only place that includes rabbitmq-c. Nothing outside amqp/ includes
+ * this. */
+#ifndef POSTDATE_AMQP_CONNECTION_BROKER_INTERNAL_H
+#define POSTDATE_AMQP_CONNECTION_BROKER_INTERNAL_H
+
+#include "amqp/connection/broker.h"
+#include "amqp/connection/broker_hosts.h"
+#include "core/base/buf.h"
+#include <sys/types.h>
+
+/* rabbitmq-c 0.12 moved its headers; the old names still work there but warn. */
+#ifdef __has_include
+/* cppcheck-suppress preprocessorErrorDirective */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#define BROKER_NEW_HEADERS
+#endif
+#endif
+#ifdef BROKER_NEW_HEADERS
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/ssl_socket.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+#define BROKER_CHANNEL 1
+#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
+#define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
+#define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
+#define BROKER_KEPT_MAX (256u * 1024 * 1024) /* what may come while a request waits for its answer */
+#define BROKER_NAME_MAX 255                  /* AMQP short strings */
+
+/* An URL taken apart and percent-decoded. */
+struct broker_host {
+    int port;
+    char name[256];
+};
+
+struct broker_url {
+    bool tls;
+    size_t host_count; /* at least one */
+    struct broker_host hosts[BROKER_HOSTS_MAX];
+    char user[BROKER_NAME_MAX + 1];
+    char password[BROKER_NAME_MAX + 1];
+    char vhost[BROKER_NAME_MAX + 1];
+};
+
+struct broker {
+    amqp_connection_state_t conn; /* connected by the library, then used by broker_stream.c alone */
+    int fd; /* a duplicate of the library's descriptor: ours until the broker is freed */
+    bool tls;
+    void *ssl;          /* SSL *, in broker_tls.c */
+    bool tls_has_cert;  /* a client certificate is shown */
+    char tls_host[256]; /* whom the certificate must be for */
+    char tls_why[420];  /* why the server's certificate was refused; "" it was not */
+    bool dead;          /* the channel or connection is gone: every further call fails */
+    bool gone;          /* the connection is: there is nobody to say goodbye to */
+    bool can_reopen;    /* only the channel is gone, and its closing is answered */
+    size_t frame_max;
+    uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
+    struct buf out;    /* whole frames that are not sent yet */
+    uint8_t *in;       /* BROKER_IN_SIZE; what came and was not read yet is in_start..in_len */
+    size_t in_start, in_len;
+    struct buf kept; /* whole frames that came before the answer to a request; read from kept_start on */
+    size_t kept_start;
+    amqp_pool_t pool;           /* arguments of the method that was read last */
+    int heartbeat_s;            /* agreed on; 0: none */
+    int64_t heard_ns, spoke_ns; /* monotonic */
+    /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
+    enum broker_event_kind deferred;
+    char deferred_text[256];
+    char address[BROKER_ADDRESS_MAX];
+    struct broker_hosts *hosts; /* NULL: none remembers */
+    size_t host, host_count;    /* which of the URL's it is */
+    char cluster_name[128];
+    char version[64];
+    char product[64];
+};
+
+/* --- broker_url.c */
+/* The texts have no subject: they go on after the option's name. */
+int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
+/* "host:port" for messages. */
+void broker_host_address(const struct broker_host *h, char *out, size_t out_size);
+
+/* --- broker_hosts.c */
+/* The order in which to try them: at random, those last that failed lately. h NULL: at random. */
+void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[static BROKER_HOSTS_MAX]);
+void broker_hosts_worked(struct broker_hosts *h, size_t i);
+/* why NULL: its connection ended, which says little about the next one. */
+void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
+
+/* --- broker_stream.c */
+int broker_stream_init(struct broker *b); /* -1: out of memory */
+void broker_stream_free(struct broker *b);
+/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
+ * for ever). */
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+/* Sends these few bytes if the socket takes them now. */
+bool broker_transmit_now(struct broker *b, struct bytes frame);
+/* Reads more into b->in, at once or when it comes. Views into it are invalid then. 1; 0: nothing until the
+ * deadline; -1. */
+int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+
+/* --- broker_frames.c */
+struct broker_frame {
+    uint8_t type;
+    uint16_t channel;
+    amqp_method_t method;      /* AMQP_FRAME_METHOD */
+    struct bytes raw, payload; /* views, valid as all of it until the next frame is read */
+};
+
+/* 1: a frame that is no heartbeat; 0: none until the deadline; -1. */
+int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
+                      struct err *e);
+/* True when broker_read_frame has something to say without the socket. */
+bool broker_frame_waits(const struct broker *b);
+
+enum broker_phase {
+    BROKER_LOGIN,
+    BROKER_DECLARE,
+    BROKER_STREAM, /* publishing, consuming, waiting */
+};
+
+struct broker_call {
+    uint16_t channel;
+    amqp_method_number_t request;
+    void *decoded; /* the request's arguments: a struct of the library's */
+    amqp_method_number_t reply;
+    enum broker_phase phase;
+    const char *what; /* for errors, e.g. "declare queue 'x'" */
+    bool last;        /* what comes before the answer interests nobody any more */
+};
+
+/* Gathers the request in b->out. */
+int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e);
+/* Sends it, behind what is gathered. */
+int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e);
+int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
+                             struct err *e);
+/* Waits for the reply; *answer (may be NULL) is valid until the next frame is read. What comes before it is
+ * kept for broker_read_frame. */
+int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                 struct err *e);
+/* Both. */
+int broker_request_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
+                         struct err *e);
+/* The same, within ten seconds. */
+int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e);
+
+/* --- broker_login.c */
+int broker_open_channel(struct broker *b, const char *what, struct err *e);
+/* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
+int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
+                 int timeout_ms, struct err *e);
+
+/* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
+/* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". */
+int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
+/* A channel.close or connection.close from the server; it is answered. */
+int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
+                       const char *what, struct err *e);
+/* Sending failed: looks whether the server said why before it hung up. */
+int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
+
+/* --- broker_tls.c */
+/* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */
+int broker_tls_check_files(const struct broker_options *o, struct err *e);
+/* A socket that trusts o->ca_file (or the system's authorities) and only a certificate for `host`; b->conn
+ * owns it. NULL with ERR_CONFIG: files; ERR_BUG: OpenSSL. */
+amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
+                                 struct err *e);
+/* What TLS says about a failure with that status of the library, which the calling thread has just met on b,
+ * with a remedy; NULL: nothing. Valid until the next call. */
+const char *broker_tls_reason(const struct broker *b, int status);
+/* After the handshake: takes the library's session over, for b->fd. */
+int broker_tls_take_over(struct broker *b, struct err *e);
+void broker_tls_free(struct broker *b);
+/* As in broker_stream.c. */
+ssize_t broker_tls_receive(struct broker *b, void *data, size_t len, short *events);
+ssize_t broker_tls_transmit(struct broker *b, const void *data, size_t len, short *events);
+bool broker_tls_pending(const struct broker *b);
+
+/* --- broker_events.c */
+/* Before any request: refuses a dead connection and flushes, so that the server sees things in the order of
+ * the calls. */
+int broker_begin(struct broker *b, struct err *e);
+
+static inline amqp_bytes_t broker_amqp_bytes(struct bytes v)
+{
+    /* The library's type has no const; it only reads. */
+    return (amqp_bytes_t){.len = v.len, .bytes = (void *)(uintptr_t)v.data};
+}
+
+static inline struct bytes broker_bytes(amqp_bytes_t v)
+{
+    return bytes_of(v.bytes, v.len);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* Publishing.
+ *
+ * The three kinds of frames are written here and not by the library, for three reasons: properties go out
+ * byte for byte; the library sends each frame with a system call of its own and we send many messages with
+ * one; and nothing can fail between the first and the last frame of a message (the library encodes the header
+ * after it has sent the method, which desynchronises the connection when the header does not fit). */
+#include "amqp/connection/broker_internal.h"
+#include "core/message/wire.h"
+
+#define HEADER_FIXED 12   /* class, weight, body size */
+#define FLUSH_BYTES 32768 /* gathered publishes are sent at this size */
+
+int broker_flush(struct broker *b, struct err *e)
+{
+    return b->dead ? broker_begin(b, e) : broker_flush_until(b, "send", INT64_MAX, e);
+}
+
+bool broker_has_unsent(const struct broker *b)
+{
+    return b->out.len > 0;
+}
+
+int broker_ping(struct broker *b, struct err *e)
+{
+    amqp_basic_qos_t qos = {0}; /* for consumers, which this channel has none of */
+
+    if (broker_begin(b, e)) {
+        return -1;
+    }
+    int status = amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_BASIC_QOS_METHOD, &qos);
+    return status < 0 ? broker_fail_send(b, status, "ping", e) : 0;
+}
+
+/* What would make the server or the library give up the connection is refused here, before the first byte. */
+static int check_message(const struct broker *b, struct bytes exchange, struct bytes routing_key,
+                         struct bytes properties, struct err *e)
+{
+    struct wire_properties ignored;
+
+    if (exchange.len > BROKER_NAME_MAX || routing_key.len > BROKER_NAME_MAX) {
+        return err_set(e, ERR_REJECT,
+                       "exchange (%zu bytes) and routing key (%zu bytes) may have at most %d bytes",
+                       exchange.len, routing_key.len, BROKER_NAME_MAX);
+    }
+    if (properties.len > 0 && wire_properties_read(properties, &ignored, e)) {
+        return -1;
+    }
+    if (properties.len == 1 || (properties.len >= 2 && (properties.data[1] & 3) != 0)) {
+        return err_set(e, ERR_REJECT, "the property flags are malformed");
+    }
+    if (properties.len + HEADER_FIXED + BROKER_FRAME_OVERHEAD > b->frame_max) {
+        return err_set(e, ERR_REJECT,
+                       "properties and headers have %zu bytes; this connection carries at most %zu",
+                       properties.len, b->frame_max - HEADER_FIXED - BROKER_FRAME_OVERHEAD);
+    }
+    return 0;
+}
+
+static void put_frame_start(struct buf *out, uint8_t type, size_t payload)
+{
+    buf_put_u8(out, type);
+    buf_put_u16(out, BROKER_CHANNEL);
+    buf_put_u32(out, (uint32_t)payload);
+}
+
+static void put_short_string(struct buf *out, struct bytes v)
+{
+    buf_put_u8(out, (uint8_t)v.len);
+    buf_put_bytes(out, v);
+}
+
+/* Method and content header. */
+static void put_message_start(struct buf *out, struct bytes exchange, struct bytes routing_key,
+                              struct bytes properties, size_t body_len, bool mandatory)
+{
+    put_frame_start(out, AMQP_FRAME_METHOD, 4 + 2 + 1 + exchange.len + 1 + routing_key.len + 1);
+    buf_put_u32(out, AMQP_BASIC_PUBLISH_METHOD);
+    buf_put_u16(out, 0); /* reserved */
+    put_short_string(out, exchange);
+    put_short_string(out, routing_key);
+    buf_put_u8(out, mandatory ? 1 : 0);
+    buf_put_u8(out, AMQP_FRAME_END);
+
+    put_frame_start(out, AMQP_FRAME_HEADER, HEADER_FIXED + (properties.len ? properties.len : 2));
+    buf_put_u16(out, AMQP_BASIC_CLASS);
+    buf_put_u16(out, 0); /* weight */
+    buf_put_u64(out, body_len);
+    if (properties.len) {
+        buf_put_bytes(out, properties);
+    } else {
+        buf_put_u16(out, 0);
+    }
+    buf_put_u8(out, AMQP_FRAME_END);
+}
+
+static int put_message(struct broker *b, struct bytes exchange, struct bytes routing_key,
+                       struct bytes properties, struct bytes body, bool mandatory, struct err *e)
+{
+    size_t chunk_max = b->frame_max - BROKER_FRAME_OVERHEAD;
+
+    put_message_start(&b->out, exchange, routing_key, properties, body.len, mandatory);
+    for (size_t done = 0; done < body.len && !b->out.failed;) {
+        size_t chunk = body.len - done < chunk_max ? body.len - done : chunk_max;
+        put_frame_start(&b->out, AMQP_FRAME_BODY, chunk);
+        buf_put(&b->out, body.data + done, chunk);
+        buf_put_u8(&b->out, AMQP_FRAME_END);
+        done += chunk;
+        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_flush_until(b, "send", INT64_MAX, e)) {
+            return -1;
+        }
+    }
+    if (b->out.failed) {
+        return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, "publish", e);
+    }
+    return b->out.len >= FLUSH_BYTES ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
+}
+
+int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
+                   struct bytes body, bool mandatory, uint64_t *seq, struct err *e)
+{
+    if (b->dead) {
+        return broker_begin(b, e);
+    }
+    if (check_message(b, exchange, routing_key, properties, e)) {
+        return -1;
+    }
+    int rc = put_message(b, exchange, routing_key, properties, body, mandatory, e);
+    if (rc == 0) {
+        if (seq) {
+            *seq = b->next_seq;
+        }
+        b->next_seq += b->next_seq > 0;
+    }
+    return rc;
+}

@@ -1,0 +1,260 @@
+#include "amqp/inspect/policy_probe.h"
+
+#include "core/base/buf.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
+#include "core/message/ttl_ladder.h"
+#include "core/message/wire.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "postdate.watch." /* a policy for all names, or all of ours, matches it */
+#define ROUND_TTL "100"
+#define ROUND_MS 10000 /* a busy broker answers late */
+#define ARENA_BYTES (1 << 18)
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+/* After how long each is renewed: a policy with a shorter time-to-live is found, at the latest, in twice as
+ * long. */
+static const int64_t renew_ms[POLICY_SENTINELS] = {60000, 600000, 7200000, 100000000};
+
+void policy_probe_init(struct policy_probe *p)
+{
+    *p = (struct policy_probe){.serial = 0};
+    arena_init(&p->arena, ARENA_BYTES);
+}
+
+void policy_probe_free(struct policy_probe *p)
+{
+    arena_free(&p->arena);
+}
+
+static void name_queue(char out[64], const char *what)
+{
+    snprintf(out, 64, PREFIX "%s.%08" PRIx32 "%08" PRIx32, what, random_u32(), random_u32());
+}
+
+/* As a rung of the ladder (transport_ttl.c) that holds messages for longer than any. */
+static int declare_like_rung(struct policy_probe *p, const char *queue, struct err *e)
+{
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "classic"},
+        {.name = "x-message-ttl", .number = TTL_LADDER_MAX_DELAY_MS},
+        {.name = "x-dead-letter-exchange", .text = p->sink},
+        {.name = "x-overflow", .text = "reject-publish"},
+    };
+    return broker_declare_exclusive_queue_with(p->broker, queue, args, COUNT_OF(args), e);
+}
+
+static int publish(struct policy_probe *p, const char *queue, const char *type, const char *expiration,
+                   size_t size, uint64_t *tag, struct err *e)
+{
+    static const uint8_t filling[POLICY_ROUND_BYTES];
+    struct buf raw;
+    struct wire_properties w = {
+        .flags = WIRE_DELIVERY_MODE | WIRE_TYPE, .delivery_mode = 1, .type = bytes_of_str(type)};
+    if (expiration) {
+        w.flags |= WIRE_EXPIRATION;
+        w.expiration = bytes_of_str(expiration);
+    }
+    buf_init(&raw, 256);
+    wire_properties_write(&w, &raw);
+    int rc = raw.failed ? err_set(e, ERR_BUG, "out of memory")
+                        : broker_publish(p->broker, bytes_of_str(""), bytes_of_str(queue), buf_bytes(&raw),
+                                         bytes_of(filling, size), false, tag, e);
+    buf_free(&raw);
+    return rc;
+}
+
+/* --- sentinels */
+
+static int place(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+{
+    char type[16];
+    uint64_t tag;
+    if (s->queue[0] != '\0' && broker_delete_queue(p->broker, s->queue, e))
+        return -1;
+    name_queue(s->queue, "long");
+    s->serial = ++p->serial;
+    s->placed_ms = clock_monotonic_ms();
+    snprintf(type, sizeof type, "s%" PRIu32, s->serial);
+    return declare_like_rung(p, s->queue, e) || publish(p, s->queue, type, NULL, 1, &tag, e) ? -1 : 0;
+}
+
+/* One lived longer than what was found before. */
+static void outlived(struct policy_probe *p, int64_t lived_ms)
+{
+    if (p->finding.ttl_ms > 0 && lived_ms > p->finding.ttl_ms + p->finding.ttl_ms / 4 + 1000)
+        p->finding.ttl_ms = 0;
+}
+
+static int renew(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+{
+    uint32_t count;
+    struct err why = {0};
+    if (broker_count_queue(p->broker, s->queue, &count, &why)) {
+        p->finding.expires |= why.kind == ERR_NOT_FOUND;
+        return err_set(e, ERR_AWAY, "%s", why.text);
+    }
+    p->finding.expires = false;
+    return place(p, s, e);
+}
+
+static int watch_sentinels(struct policy_probe *p, struct err *e)
+{
+    for (size_t i = 0; i < POLICY_SENTINELS; i++) {
+        struct policy_sentinel *s = &p->sentinels[i];
+        int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
+        if (s->placed_ms)
+            outlived(p, lived_ms);
+        if (s->placed_ms ? lived_ms >= renew_ms[i] && renew(p, s, e) : place(p, s, e))
+            return -1;
+    }
+    return 0;
+}
+
+static void sentinel_left(struct policy_probe *p, uint32_t serial)
+{
+    for (size_t i = 0; i < POLICY_SENTINELS; i++) {
+        struct policy_sentinel *s = &p->sentinels[i];
+        if (s->serial != serial || !s->placed_ms)
+            continue;
+        int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
+        if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
+            p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
+        s->placed_ms = 0; /* another one tells when the policy is gone */
+    }
+}
+
+/* --- rounds */
+
+static int begin_round(struct policy_probe *p, struct err *e)
+{
+    char type[16];
+    p->round_ms = clock_monotonic_ms();
+    p->unconfirmed = (1u << POLICY_ROUND_COUNT) - 1;
+    p->accepted = p->back = 0;
+    p->refused = p->rewritten = false;
+    p->open_round = true;
+    p->round = ++p->serial;
+    snprintf(type, sizeof type, "r%" PRIu32, p->round);
+    for (int i = 0; i < POLICY_ROUND_COUNT; i++) {
+        uint64_t tag;
+        if (publish(p, p->quick, type, ROUND_TTL, POLICY_ROUND_BYTES, &tag, e))
+            return -1;
+        if (i == 0)
+            p->first_tag = tag;
+    }
+    return 0;
+}
+
+static void on_confirm(struct policy_probe *p, const struct broker_event *ev, bool accepted)
+{
+    for (unsigned i = 0; i < POLICY_ROUND_COUNT; i++) {
+        uint64_t tag = p->first_tag + i;
+        bool meant = ev->multiple ? tag <= ev->tag : tag == ev->tag;
+        if (!meant || !(p->unconfirmed & 1u << i))
+            continue;
+        p->unconfirmed &= ~(1u << i);
+        p->accepted += accepted;
+        p->refused |= !accepted;
+    }
+}
+
+static void on_delivery(struct policy_probe *p, const struct broker_event *ev)
+{
+    struct wire_properties w;
+    char type[16];
+    if (wire_properties_read(ev->properties, &w, NULL) != 0 || w.type.len >= sizeof type || w.type.len < 2)
+        return;
+    memcpy(type, w.type.data, w.type.len);
+    type[w.type.len] = '\0';
+    uint32_t serial = (uint32_t)strtoul(type + 1, NULL, 10);
+    if (type[0] == 's') {
+        sentinel_left(p, serial);
+    } else if (p->open_round && serial == p->round) {
+        p->back++;
+        p->rewritten |= !bytes_equal_str(ev->routing_key, p->quick);
+    }
+}
+
+/* They do not come: is there a queue at all? */
+static int give_up_round(struct policy_probe *p, struct err *e)
+{
+    uint32_t count;
+    struct err why = {0};
+    if (broker_count_queue(p->broker, p->quick, &count, &why))
+        p->finding.expires |= why.kind == ERR_NOT_FOUND;
+    return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
+                   POLICY_ROUND_COUNT);
+}
+
+/* 1: it has ended. */
+static int end_round(struct policy_probe *p, struct err *e)
+{
+    if (!p->open_round)
+        return 0;
+    bool all = p->unconfirmed == 0 && p->back >= p->accepted;
+    if (!all && clock_monotonic_ms() - p->round_ms > ROUND_MS)
+        return give_up_round(p, e);
+    if (!all)
+        return 0;
+    p->open_round = false;
+    p->finding.length = p->refused;
+    p->finding.routing_key = p->rewritten && p->back > 0;
+    return 1;
+}
+
+/* --- */
+
+int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
+{
+    p->broker = b;
+    p->open_round = false;
+    p->round_ms = 0;
+    for (size_t i = 0; i < POLICY_SENTINELS; i++)
+        p->sentinels[i] = (struct policy_sentinel){.placed_ms = 0};
+    name_queue(p->sink, "back");
+    name_queue(p->quick, "short");
+    snprintf(p->reply, sizeof p->reply, "%s", p->sink);
+    return broker_declare_transient_exchange(b, p->sink, "fanout", true, NULL, 0, e) ||
+                   broker_declare_exclusive_queue(b, p->reply, e) ||
+                   broker_bind_queue(b, p->reply, p->sink, "", e) || declare_like_rung(p, p->quick, e) ||
+                   broker_confirm_select(b, e) ||
+                   broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)
+               ? -1
+               : 0;
+}
+
+int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
+{
+    int64_t end_ms = clock_monotonic_ms() + wait_ms, left_ms = wait_ms;
+    int rc = 0;
+    bool due = p->round_ms == 0 || clock_monotonic_ms() - p->round_ms >= POLICY_ROUND_EVERY_MS;
+    if (!p->open_round && due && (begin_round(p, e) || watch_sentinels(p, e)))
+        return -1;
+    struct broker_event ev = {.kind = BROKER_EVENT_ACK};
+    while (rc == 0 && (left_ms > 0 || ev.kind != BROKER_EVENT_NONE)) {
+        arena_reset(&p->arena);
+        if (broker_next_event(p->broker, &p->arena, POLICY_ROUND_BYTES, left_ms > 0 ? (int)left_ms : 0, &ev,
+                              e))
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of '%s'", p->reply);
+        if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_NACK)
+            on_confirm(p, &ev, ev.kind == BROKER_EVENT_ACK);
+        if (ev.kind == BROKER_EVENT_DELIVERY) {
+            int64_t ttl_ms = p->finding.ttl_ms;
+            on_delivery(p, &ev);
+            if (broker_ack(p->broker, ev.tag, false, e))
+                return -1;
+            if (ttl_ms == 0 && p->finding.ttl_ms > 0)
+                return 1; /* news */
+        }
+        rc = end_round(p, e);
+        left_ms = end_ms - clock_monotonic_ms();
+    }
+    return rc;
+}

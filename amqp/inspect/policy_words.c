@@ -1,0 +1,70 @@
+/* What a policy does, and what an operator can do about it. */
+#include "amqp/inspect/policy_probe.h"
+
+#include "core/base/buf.h"
+#include "core/base/duration.h"
+#include <stdio.h>
+#include <string.h>
+
+bool policy_found(const struct policy_finding *f, bool last_hop)
+{
+    return ((f->routing_key || f->overflow) && last_hop) || f->length || f->expires || f->ttl_ms > 0;
+}
+
+static void add(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(out);
+    snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", text);
+}
+
+const char *policy_describe(const struct policy_finding *f, char *out, size_t size)
+{
+    char span[40], text[120];
+    out[0] = '\0';
+    if (f->ttl_ms > 0) {
+        snprintf(text, sizeof text, "messages expire after %s (message-ttl)",
+                 duration_format_human(f->ttl_ms, span, sizeof span));
+        add(out, size, text);
+    }
+    if (f->routing_key)
+        add(out, size, "messages get another routing key (dead-letter-routing-key)");
+    if (f->length)
+        add(out, size, "queues take only a few messages (max-length, max-length-bytes)");
+    if (f->overflow)
+        add(out, size, "quorum queues drop what they should refuse (overflow)");
+    if (f->expires)
+        add(out, size, "queues are deleted (expires)");
+    return out;
+}
+
+/* A name as a regular expression in single quotes. */
+static void put_pattern(struct buf *out, const char *name)
+{
+    for (const char *c = name; *c != '\0'; c++) {
+        if (strchr("\\^$.|?*+()[]{}", *c) != NULL)
+            buf_put_u8(out, '\\');
+        if (*c == '\'')
+            buf_put_str(out, "'\\'");
+        buf_put_u8(out, (uint8_t)*c);
+    }
+}
+
+/* A policy must say something: this repeats what the queues state already. */
+const char *policy_remedy(const char *vhost, const char *intake_queue, char *out, size_t size)
+{
+    struct buf pattern;
+    buf_init(&pattern, 1024);
+    buf_put_str(&pattern, "^postdate\\.");
+    if (strncmp(intake_queue, "postdate.", 9) != 0) {
+        buf_put_str(&pattern, "|^");
+        put_pattern(&pattern, intake_queue);
+    }
+    snprintf(
+        out, size,
+        "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 postdate '%.*s' "
+        "'{\"overflow\":\"reject-publish\"}'; an operator policy is not overruled by it and must leave these "
+        "names out (rabbitmqctl list_operator_policies -p '%s')",
+        vhost, (int)pattern.len, (const char *)pattern.data, vhost);
+    buf_free(&pattern);
+    return out;
+}

@@ -1,0 +1,93 @@
+#include "amqp/topology/last_hop.h"
+
+#include "amqp/topology/topology.h"
+#include "core/message/last_hop.h"
+#include <string.h>
+
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+/* What RabbitMQ delivers itself. */
+static const struct broker_arg by_broker[] = {{.name = "x-match", .text = "all-with-x"},
+                                              {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
+
+/* A ttl of 0: there are no consumers, so what comes in is dead-lettered at once. A policy can't make it
+ * longer, for the lower one counts. */
+static int declare_exit_queue(struct broker *b, const char *name, struct err *e)
+{
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "quorum"},
+        {.name = "x-message-ttl", .number = 0},
+        {.name = "x-dead-letter-exchange", .text = LAST_HOP_EXCHANGE},
+        {.name = "x-dead-letter-strategy", .text = "at-least-once"},
+        {.name = "x-overflow", .text = "reject-publish"},
+    };
+
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
+}
+
+/* One of that name that an earlier release declared is used as it is. */
+static int declare_receipts(struct broker *b, struct err *e)
+{
+    struct err why = {0};
+
+    if (topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) == 0) {
+        return 0;
+    }
+    if (e->kind != ERR_CONFIG || broker_reopen(b, &why)) {
+        return -1;
+    }
+    err_clear(e);
+    return 0;
+}
+
+int last_hop_declare(struct broker *b, struct err *e)
+{
+    static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = LAST_HOP_UNROUTED}};
+    static const struct broker_arg ping[] = {{.name = "x-match", .text = "all-with-x"},
+                                             {.name = LAST_HOP_PING_HEADER, .present = true}};
+
+    /* From the end on: nothing that comes out ever finds its next step missing. */
+    if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
+        broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
+        broker_declare_exchange_with(b, LAST_HOP_EXCHANGE, "headers", unrouted, COUNT_OF(unrouted), e) ||
+        declare_receipts(b, e) ||
+        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, by_broker, COUNT_OF(by_broker), e) ||
+        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
+        return -1;
+    }
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
+        if (declare_exit_queue(b, last_hop_queue(i), e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int last_hop_bind_exit(struct broker *b, const char *exit, int queue, struct err *e)
+{
+    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, by_broker, COUNT_OF(by_broker), e)) {
+        return -1;
+    }
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
+        if (i != queue &&
+            broker_unbind_queue_with(b, last_hop_queue(i), exit, by_broker, COUNT_OF(by_broker), e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e)
+{
+    char name[256], shown[64];
+    const struct broker_arg args[] = {{.name = "x-match", .text = "all-with-x"},
+                                      {.name = LAST_HOP_EXCHANGE_HEADER, .text = name}};
+
+    if (exchange.len == 0 || exchange.len >= sizeof(name) || memchr(exchange.data, 0, exchange.len)) {
+        return err_set(e, ERR_REJECT, "'%s' is no exchange that can be bound: 1 to 255 bytes without a NUL",
+                       bytes_printable(exchange, shown, sizeof(shown)));
+    }
+    memcpy(name, exchange.data, exchange.len);
+    name[exchange.len] = '\0';
+    return broker_bind_exchange_with(b, name, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e);
+}

@@ -1,0 +1,29 @@
+/* What RabbitMQ needs to deliver by itself what it waited with (handover.last_hop = broker;
+ * core/message/last_hop.h).
+ *
+ * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
+ * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
+ * to 4.3). Of everything that is dead-lettered a copy goes to the receipts. Should these and the delivery
+ * exchange both be gone, it comes to the gateways' own exit queue by an alternate exchange. What finds its
+ * delivery exchange, and no queue there, is dropped. */
+#ifndef POSTDATE_AMQP_TOPOLOGY_LAST_HOP_H
+#define POSTDATE_AMQP_TOPOLOGY_LAST_HOP_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+
+#define LAST_HOP_EXCHANGE "postdate.last"
+#define LAST_HOP_UNROUTED "postdate.last.unrouted"
+#define LAST_HOP_RECEIPTS "postdate.receipts"
+#define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
+
+/* Exchanges, queues and bindings but those of delivery exchanges. Idempotent. Errors as broker_declare_*. */
+int last_hop_declare(struct broker *b, struct err *e);
+/* What comes out of the delay topology's end, this exchange, goes to that exit queue (1 or 2), and no longer
+ * to the other one. In between it may go to both. */
+int last_hop_bind_exit(struct broker *b, const char *exit, int queue, struct err *e);
+/* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */
+int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
+
+#endif

@@ -1,0 +1,74 @@
+#include "amqp/topology/owner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_PREFIX "postdate." /* of the argument, so that the gateway's rights cover it */
+#define CURRENT "but current is '" NAME_PREFIX
+
+/* "… received 'postdate.<ours>' but current is 'postdate.<theirs>'", which may be cut. */
+static void read_other(const char *text, char out[OWNER_ID_SIZE])
+{
+    const char *at = strstr(text, CURRENT);
+    out[0] = '\0';
+    if (at == NULL)
+        return;
+    at += strlen(CURRENT);
+    size_t len = strcspn(at, "'");
+    if (len < OWNER_ID_SIZE && at[len] == '\'')
+        snprintf(out, OWNER_ID_SIZE, "%.*s", (int)len, at);
+}
+
+/* The same again changes nothing; another one is refused. */
+static int declare(struct broker *b, const char *identity, struct owner *out, struct err *e)
+{
+    char name[sizeof(NAME_PREFIX) + OWNER_ID_SIZE];
+    const struct broker_arg args[] = {{.name = "alternate-exchange", .text = name}};
+    struct err why = {0};
+
+    snprintf(name, sizeof(name), NAME_PREFIX "%s", identity);
+    if (broker_declare_exchange_with(b, OWNER_EXCHANGE, "fanout", args, 1, &why) == 0) {
+        out->verdict = OWNER_OURS;
+        return 0;
+    }
+    if (err_is_transient(&why))
+        return err_set(e, why.kind, "%s", why.text);
+    bool differs = why.kind == ERR_CONFIG && strstr(why.text, "'alternate-exchange'") != NULL;
+    out->verdict = differs ? OWNER_OTHER : OWNER_UNKNOWN;
+    read_other(why.text, out->other);
+    snprintf(out->why, sizeof(out->why), "%.299s", why.text);
+    return broker_reopen(b, e);
+}
+
+/* 1: there is one, which is ours or not; 0: none. */
+static int find(struct broker *b, const char *identity, struct owner *out, struct err *e)
+{
+    *out = (struct owner){.verdict = OWNER_NOBODY};
+    int there = broker_has_exchange(b, OWNER_EXCHANGE, e);
+    if (there < 0)
+        return -1;
+    if (!there)
+        return broker_reopen(b, e);
+    return declare(b, identity, out, e) ? -1 : 1;
+}
+
+int owner_look(struct broker *b, const char *identity, struct owner *out, struct err *e)
+{
+    return find(b, identity, out, e) < 0 ? -1 : 0;
+}
+
+int owner_claim(struct broker *b, const char *identity, struct owner *out, struct err *e)
+{
+    *out = (struct owner){.verdict = OWNER_NOBODY};
+    return declare(b, identity, out, e);
+}
+
+int owner_take_over(struct broker *b, const char *identity, struct owner *out, struct err *e)
+{
+    int found = find(b, identity, out, e);
+    if (found < 0 || (found && out->verdict != OWNER_OTHER))
+        return found < 0 ? -1 : 0;
+    if (found && broker_delete_exchange(b, OWNER_EXCHANGE, e))
+        return -1;
+    return owner_claim(b, identity, out, e);
+}

@@ -1,0 +1,185 @@
+/* Exchanges and queues of the intake.
+ *
+ * Why these arguments:
+ * - x-dead-letter-*: an `expiration` on a message means "after delivery" to its publisher, but RabbitMQ lets
+ * it tick in the intake queue too. What expires there goes to a second queue that intake reads as well.
+ * - x-dead-letter-strategy=at-least-once (it needs x-overflow=reject-publish): by default RabbitMQ forgets a
+ * dead-lettered message that is on its way when the broker dies. Without the feature flag stream_queue the
+ * broker logs a warning and falls back to the default. An unreachable target only stalls the expired
+ * messages, and the gateway declares it again.
+ * - x-delivery-limit: RabbitMQ 4 gives quorum queues a limit of 20 and then dead-letters or drops, so that a
+ * gateway which loses its connection 20 times with a full prefetch would lose accepted messages. "No limit"
+ * is -1, which only 4.0 and later take; a very large number works everywhere, and an upgrade of the broker
+ * finds the same arguments again.
+ * - The second queue passes on, in the same way, what a policy makes expire there, too, or what is delivered
+ * oftener than a policy allows: the rejected queue is the end of the line, and somebody looks at it.
+ * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
+ * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
+ * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
+ * queue after that many times. */
+#include "amqp/topology/topology.h"
+#include <stdio.h>
+#include <string.h>
+
+#define DELIVERY_LIMIT_NEVER 1000000000
+#define DELIVERY_LIMIT_CONTROL 20
+#define DELIVERY_LIMIT_LASTING 2000000000
+
+/* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
+ * `older` of them are what it had before. */
+struct plan {
+    const char *name;
+    struct broker_arg args[7];
+    size_t count, older;
+};
+
+/* 0; 1: it has the arguments of an older release, and is used as it is; -1. */
+static int declare_plan(struct broker *b, const struct plan *q, struct err *e)
+{
+    struct err why = {0};
+
+    if (broker_declare_queue(b, q->name, q->args, q->count, e) == 0) {
+        return 0;
+    }
+    if (e->kind != ERR_CONFIG || q->older == q->count || broker_reopen(b, &why)) {
+        return -1;
+    }
+    if (broker_declare_queue(b, q->name, q->args, q->older, &why)) {
+        return err_is_transient(&why) ? err_set(e, why.kind, "%s", why.text) : -1;
+    }
+    err_clear(e);
+    return 1;
+}
+
+static int declare_intake_queue(struct broker *b, const char *name, const char *expired_queue, struct err *e)
+{
+    const struct plan q = {.name = name,
+                           .args = {{.name = "x-queue-type", .text = "quorum"},
+                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                    {.name = "x-dead-letter-exchange", .text = ""},
+                                    {.name = "x-dead-letter-routing-key", .text = expired_queue},
+                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"},
+                                    {.name = "x-overflow", .text = "reject-publish"}},
+                           .count = 6,
+                           .older = 6};
+
+    return declare_plan(b, &q, e);
+}
+
+static int declare_expired_queue(struct broker *b, const char *name, const char *rejected_queue,
+                                 struct err *e)
+{
+    const struct plan q = {.name = name,
+                           .args = {{.name = "x-queue-type", .text = "quorum"},
+                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                    {.name = "x-overflow", .text = "reject-publish"},
+                                    {.name = "x-dead-letter-exchange", .text = ""},
+                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"}},
+                           .count = 6,
+                           .older = 2};
+
+    return declare_plan(b, &q, e);
+}
+
+static int declare_rejected_queue(struct broker *b, const char *name, struct err *e)
+{
+    const struct plan q = {.name = name,
+                           .args = {{.name = "x-queue-type", .text = "quorum"},
+                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                    {.name = "x-overflow", .text = "reject-publish"}},
+                           .count = 3,
+                           .older = 2};
+
+    return declare_plan(b, &q, e);
+}
+
+static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue,
+                                 struct err *e)
+{
+    const struct plan q = {.name = name,
+                           .args = {{.name = "x-queue-type", .text = "quorum"},
+                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
+                                    {.name = "x-dead-letter-exchange", .text = ""},
+                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+                                    {.name = "x-overflow", .text = "reject-publish"}},
+                           .count = 5,
+                           .older = 4};
+
+    return declare_plan(b, &q, e);
+}
+
+static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, struct err *e)
+{
+    return broker_declare_exchange(b, name, "fanout", e) || broker_bind_queue(b, queue, name, "", e) ? -1 : 0;
+}
+
+int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
+{
+    char expired[300];
+
+    snprintf(expired, sizeof(expired), "%s.expired", t->intake_queue);
+    if (strcmp(name, t->intake_queue) == 0)
+        return declare_intake_queue(b, name, expired, e);
+    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
+        return declare_control_queue(b, name, t->rejected_queue, e);
+    if (strcmp(name, expired) == 0)
+        return declare_expired_queue(b, name, t->rejected_queue, e);
+    return declare_rejected_queue(b, name, e);
+}
+
+int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
+{
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "quorum"},
+        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
+        {.name = "x-overflow", .text = "reject-publish"},
+    };
+
+    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
+}
+
+int topology_declare_exit(struct broker *b, struct err *e)
+{
+    return topology_declare_lasting(b, TOPOLOGY_EXIT_QUEUE, e);
+}
+
+/* -1, or 0 with its name noted where it is an older one. */
+static int declare_noting(struct broker *b, const struct topology *t, const char *name,
+                          struct topology_found *out, struct err *e)
+{
+    int rc = topology_declare_queue(b, t, name, e);
+    size_t len = strlen(out->older);
+
+    if (rc > 0)
+        snprintf(out->older + len, sizeof(out->older) - len, "%s'%s'", len > 0 ? ", " : "", name);
+    return rc < 0 ? -1 : 0;
+}
+
+int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
+{
+    int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
+
+    out->older[0] = '\0';
+    if (len < 0 || len > 255) {
+        return err_set(e, ERR_CONFIG,
+                       "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
+                       t->intake_queue);
+    }
+    /* Targets first: from its first message on a queue has somewhere to put what expires. */
+    if (declare_noting(b, t, t->rejected_queue, out, e) || declare_noting(b, t, out->expired_queue, out, e) ||
+        declare_noting(b, t, t->intake_queue, out, e) ||
+        declare_intake_exchange(b, t->intake_exchange, t->intake_queue, e)) {
+        return -1;
+    }
+    for (size_t i = 0; i < t->route_count; i++) {
+        if (declare_intake_exchange(b, t->route_exchanges[i], t->intake_queue, e)) {
+            return -1;
+        }
+    }
+    /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
+    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0) {
+        return 0;
+    }
+    return broker_declare_exchange(b, t->delivery_exchange, "topic", e);
+}

@@ -1,0 +1,46 @@
+/* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
+ * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
+ * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. Idempotent; safe from several
+ * gateways at once. */
+#ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
+#define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
+
+#include "amqp/connection/broker.h"
+
+#define TOPOLOGY_CONTROL_QUEUE "postdate.control"
+#define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
+#define TOPOLOGY_EXIT_QUEUE "postdate.exit"
+/* What earlier releases declared. */
+#define TOPOLOGY_OLD_UNROUTED                                                                                \
+    "postdate.unrouted" /* an exchange, and a queue with what it could not deliver */
+#define TOPOLOGY_OLD_UNROUTED_EARLY "postdate.unrouted.early" /* another such queue */
+
+struct topology {
+    const char *intake_exchange;        /* fanout, durable */
+    const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
+                                           "<intake_queue>.expired" */
+    const char *delivery_exchange;      /* topic, durable */
+    const char *rejected_queue;         /* quorum, durable */
+    const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
+    size_t route_count;
+};
+
+struct topology_found {
+    char expired_queue[300]; /* the name of the second intake queue */
+    char older[800];         /* "'a', 'b'": queues that an older release declared, with fewer arguments */
+};
+
+/* Declares all of it. Queues that an older release declared are used as they are. */
+int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
+
+/* Declares one of its queues. 1: it is an older release's, and stays as it is. By its name: intake_queue,
+ * rejected_queue, "<intake_queue>.expired", or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the
+ * thread that reads it: a gateway works without it. */
+int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
+
+/* A queue that gives nothing up before a gateway has acknowledged it. */
+int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
+/* TOPOLOGY_EXIT_QUEUE, such a queue: what RabbitMQ waited with, until a gateway takes it. */
+int topology_declare_exit(struct broker *b, struct err *e);
+
+#endif

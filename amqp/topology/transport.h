@@ -1,0 +1,54 @@
+/* How RabbitMQ itself waits with a message: the delayed-message plugin, or a ladder of TTL queues.
+ *
+ * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Two
+ * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
+ * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it
+ * (core/message/envelope.h), or to one from which RabbitMQ delivers it (core/message/last_hop.h). Nothing
+ * else of the message is looked at. Owned and used by one thread, that of the broker connection; address() by
+ * any. Never publish with `mandatory`: the plugin returns every delayed message as unroutable. */
+#ifndef POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
+#define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TRANSPORT_HEADERS_MAX 512 /* bytes that address() appends, at most */
+
+struct transport_options {
+    int64_t window_ms;  /* longest wait that will be asked for: 1..max_delay_ms */
+    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/last_hop.h); 0: none does. It
+                           must be declared already */
+};
+
+struct transport {
+    const char *name;     /* "plugin", "ttl" */
+    int64_t max_delay_ms; /* longest wait it can do */
+    int64_t grain_ms;     /* it rounds waits up to a multiple of this */
+    /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
+     * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
+    int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
+    /* The exchange to publish to for this wait (a constant, never freed), and the header entries that steer
+     * it (AMQP table entries, core/message/wire.h), appended to headers. plugin: x-delay; ttl: x-postdate-l0
+     * … l6. delay_ms: 1..o->window_ms, else ERR_BUG: beyond the window the levels may not exist, and
+     * publishing there would close the channel. */
+    int (*address)(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
+                   struct buf *headers, struct err *e);
+    /* How many messages wait now; ERR_NOT_FOUND: not declared. NULL where AMQP offers no way to ask (the
+     * plugin). A request per queue: for status, not for a hot path. */
+    int (*count)(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e);
+};
+
+extern const struct transport transport_plugin;
+extern const struct transport transport_ttl;
+
+/* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
+ * connection or channel, so it is tried on a connection of its own. */
+int transport_probe_plugin(const struct broker_options *o, struct err *e);
+/* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
+int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
+
+#endif

@@ -1,0 +1,130 @@
+/* The broker waits on a ladder of TTL queues (core/message/ttl_ladder.h): any RabbitMQ from 3.10 on, no
+ * plugin.
+ *
+ *   level 4 ──▶ rung d=1..15 ─┐ expired
+ *      │ d=0                  ▼
+ *      └────────────────▶ level 3 ──▶ … level 0 ──▶ rung ──▶ postdate.ttl.exit ──▶ postdate.exit
+ *
+ * Levels are headers exchanges: level k looks at the header x-postdate-l<k> only, so that routing key, CC and
+ * body travel untouched (dead-lettering keeps them as long as x-dead-letter-routing-key is not set). A
+ * message enters at its highest digit that is not 0.
+ *
+ * A digit 0 passes on by a binding, not by an alternate exchange: if somebody deletes a rung, its messages
+ * get lost here, and are claimed again when they do not come out, instead of coming out early. For the same
+ * reason rungs have x-overflow=reject-publish: under a policy with max-length the default would push the
+ * oldest message out, early, through the dead-letter exchange. */
+#include "amqp/topology/transport_internal.h"
+#include "core/message/ttl_ladder.h"
+#include "core/message/wire.h"
+
+#define EXIT "postdate.ttl.exit"
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Classic: cheaper than quorum per hop, and what it may lose is rescued.
+ * Named, because a vhost may have another default. Changing it needs other queue names: an existing queue
+ * cannot change its type. */
+#ifndef RUNG_QUEUE_TYPE /* tests/bench measures quorum too */
+#define RUNG_QUEUE_TYPE "classic"
+#endif
+
+/* Where messages go after a level. */
+static const char *below(int level)
+{
+    return level == 0 ? EXIT : ttl_ladder_exchange(level - 1);
+}
+
+static int declare_rung(struct broker *b, int level, int digit, struct err *e)
+{
+    char queue[TTL_LADDER_NAME_SIZE];
+    const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = RUNG_QUEUE_TYPE},
+        {.name = "x-message-ttl", .number = ttl_ladder_ttl_ms(level, digit)},
+        {.name = "x-dead-letter-exchange", .text = below(level)},
+        {.name = "x-overflow", .text = "reject-publish"},
+    };
+    const struct broker_arg binding[] = {
+        {.name = "x-match", .text = "all-with-x"},
+        {.name = ttl_ladder_header(level), .number = digit},
+    };
+
+    ttl_ladder_queue(level, digit, queue);
+    return broker_declare_queue(b, queue, args, COUNT_OF(args), e) ||
+                   broker_bind_queue_with(b, queue, ttl_ladder_exchange(level), binding, COUNT_OF(binding), e)
+               ? -1
+               : 0;
+}
+
+static int declare_level(struct broker *b, int level, struct err *e)
+{
+    const struct broker_arg zero[] = {
+        {.name = "x-match", .text = "all-with-x"},
+        {.name = ttl_ladder_header(level), .number = 0},
+    };
+
+    if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e)) {
+        return -1;
+    }
+    for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
+        if (declare_rung(b, level, digit, e)) {
+            return -1;
+        }
+    }
+    return broker_bind_exchange_with(b, below(level), ttl_ladder_exchange(level), zero, COUNT_OF(zero), e);
+}
+
+static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
+        transport_bind_exit(b, EXIT, o, e)) {
+        return -1;
+    }
+    /* From below: nothing that comes down ever finds its next step missing. */
+    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
+        if (declare_level(b, level, e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int ttl_address(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
+                       struct buf *headers, struct err *e)
+{
+    int digits[TTL_LADDER_LEVELS_MAX];
+
+    if (transport_check_delay(&transport_ttl, o, delay_ms, e)) {
+        return -1;
+    }
+    int used = ttl_ladder_digits(delay_ms, digits);
+    for (int level = 0; level < used; level++) {
+        wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
+    }
+    *exchange = bytes_of_str(ttl_ladder_exchange(used - 1));
+    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
+}
+
+static int ttl_count(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e)
+{
+    char queue[TTL_LADDER_NAME_SIZE];
+    uint32_t ready;
+
+    *waiting = 0;
+    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
+        for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
+            if (broker_count_queue(b, ttl_ladder_queue(level, digit, queue), &ready, e)) {
+                return -1;
+            }
+            *waiting += ready;
+        }
+    }
+    return 0;
+}
+
+const struct transport transport_ttl = {
+    .name = "ttl",
+    .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
+    .grain_ms = TTL_LADDER_GRAIN_MS,
+    .declare = ttl_declare,
+    .address = ttl_address,
+    .count = ttl_count,
+};

@@ -1,0 +1,129 @@
+#include "core/base/bytes.h"
+#include <string.h>
+
+struct bytes bytes_of(const void *data, size_t len)
+{
+    return (struct bytes){.data = data, .len = len};
+}
+
+struct bytes bytes_of_str(const char *s)
+{
+    return s ? bytes_of(s, strlen(s)) : (struct bytes){0};
+}
+
+bool bytes_equal(struct bytes a, struct bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+bool bytes_equal_str(struct bytes a, const char *s)
+{
+    return bytes_equal(a, bytes_of_str(s));
+}
+
+bool bytes_start_with_str(struct bytes a, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return a.len >= len && (len == 0 || memcmp(a.data, prefix, len) == 0);
+}
+
+/* Length of the UTF-8 sequence at p (1..4), 0 if there is none within len bytes. */
+static size_t utf8_sequence(const uint8_t *p, size_t len)
+{
+    uint8_t c = p[0];
+    if (c < 0x80)
+        return 1;
+    size_t n;
+    uint8_t low = 0x80,
+            high = 0xBF; /* allowed range of the second byte: rules out overlong forms and surrogates */
+    if (c >= 0xC2 && c <= 0xDF) {
+        n = 2;
+    } else if (c >= 0xE0 && c <= 0xEF) {
+        n = 3;
+        if (c == 0xE0)
+            low = 0xA0;
+        if (c == 0xED)
+            high = 0x9F;
+    } else if (c >= 0xF0 && c <= 0xF4) {
+        n = 4;
+        if (c == 0xF0)
+            low = 0x90;
+        if (c == 0xF4)
+            high = 0x8F;
+    } else {
+        return 0;
+    }
+    if (len < n || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < n; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    return n;
+}
+
+bool bytes_is_text(struct bytes a)
+{
+    size_t i = 0;
+    while (i < a.len) {
+        if (a.data[i] == 0)
+            return false;
+        size_t n = utf8_sequence(a.data + i, a.len - i);
+        if (n == 0)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+void bytes_clean_text(char *text)
+{
+    uint8_t *p = (uint8_t *)text;
+    size_t left = strlen(text);
+    while (left > 0) {
+        size_t n = utf8_sequence(p, left);
+        if (n == 0 || p[0] < 0x20 || p[0] == 0x7F) {
+            *p = '?';
+            n = 1;
+        }
+        p += n;
+        left -= n;
+    }
+}
+
+static bool is_printable(uint8_t c)
+{
+    return c >= 0x20 && c < 0x7F;
+}
+
+const char *bytes_printable(struct bytes a, char *out, size_t out_size)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (out_size == 0)
+        return "";
+    size_t room = out_size - 1;
+    size_t used = 0, cut = 0; /* cut: how much still leaves room for "..." */
+    for (size_t i = 0; i < a.len; i++) {
+        uint8_t c = a.data[i];
+        size_t need = is_printable(c) ? 1 : 4;
+        if (used + need > room) {
+            for (size_t dots = 0; dots < 3 && cut < room; dots++)
+                out[cut++] = '.';
+            out[cut] = '\0';
+            return out;
+        }
+        if (need == 1) {
+            out[used] = (char)c;
+        } else {
+            out[used] = '\\';
+            out[used + 1] = 'x';
+            out[used + 2] = hex[c >> 4];
+            out[used + 3] = hex[c & 0x0F];
+        }
+        used += need;
+        if (used + 3 <= room)
+            cut = used;
+    }
+    out[used] = '\0';
+    return out;
+}

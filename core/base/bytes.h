@@ -1,0 +1,32 @@
+/* A view of bytes: pointer and length. Never owns, never NUL-terminated. */
+#ifndef POSTDATE_CORE_BASE_BYTES_H
+#define POSTDATE_CORE_BASE_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct bytes {
+    const uint8_t *data;
+    size_t len;
+};
+
+struct bytes bytes_of(const void *data, size_t len);
+struct bytes bytes_of_str(const char *s); /* without the NUL; NULL gives an empty view */
+bool bytes_equal(struct bytes a, struct bytes b);
+bool bytes_equal_str(struct bytes a, const char *s);
+bool bytes_start_with_str(struct bytes a, const char *prefix);
+
+/* Valid UTF-8 (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF) without a NUL byte: what a
+ * Postgres `text` of a UTF8 database can hold. */
+bool bytes_is_text(struct bytes a);
+
+/* Makes a NUL-terminated text one line of valid UTF-8, in place: control characters, and bytes that belong to
+ * no character, become '?'. For messages that quote what somebody wrote. */
+void bytes_clean_text(char *text);
+
+/* Writes a printable form for messages into out (always NUL-terminated): control and non-ASCII bytes as \xNN,
+ * cut with "..." where it does not fit. Returns out. */
+const char *bytes_printable(struct bytes a, char *out, size_t out_size);
+
+#endif

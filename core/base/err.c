@@ -1,0 +1,98 @@
+#include "core/base/err.h"
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Truncation may have cut a UTF-8 sequence in the middle; the text goes into Postgres and AMQP headers, so
+ * the broken tail is dropped. */
+static void trim_partial_utf8(char *text, size_t size)
+{
+    size_t len = strlen(text);
+    if (len + 1 < size)
+        return;
+    size_t start = len;
+    while (start > 0 && len - start < 4 && ((uint8_t)text[start - 1] & 0xC0) == 0x80)
+        start--;
+    if (start == 0 || (uint8_t)text[start - 1] < 0xC0)
+        return;
+    uint8_t lead = (uint8_t)text[start - 1];
+    size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    if (len - start < need)
+        text[start - 1] = '\0';
+}
+
+int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
+{
+    if (!e)
+        return -1;
+    char text[sizeof(e->text)]; /* the arguments may point into e->text */
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    trim_partial_utf8(text, sizeof(text));
+    e->kind = kind;
+    memcpy(e->text, text, strlen(text) + 1);
+    return -1;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return -1;
+    char text[sizeof(e->text)];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n;
+    if (used < sizeof(text) - 1) {
+        size_t room = sizeof(text) - used;
+        int m = snprintf(text + used, room, ": %s", e->text);
+        if (m < 0)
+            text[used] = '\0';
+    }
+    trim_partial_utf8(text, sizeof(text));
+    memcpy(e->text, text, strlen(text) + 1);
+    return -1;
+}
+
+void err_clear(struct err *e)
+{
+    if (!e)
+        return;
+    e->kind = ERR_NONE;
+    e->text[0] = '\0';
+}
+
+bool err_is_transient(const struct err *e)
+{
+    return e->kind == ERR_AWAY || e->kind == ERR_BUSY;
+}
+
+int err_exit_code(const struct err *e)
+{
+    switch (e->kind) {
+    case ERR_NONE:
+        return 0;
+    case ERR_USAGE:
+        return 64;
+    case ERR_REJECT:
+        return 65;
+    case ERR_NOT_FOUND:
+        return 66;
+    case ERR_AWAY:
+        return 69;
+    case ERR_BUSY:
+        return 75;
+    case ERR_PERMISSION:
+        return 77;
+    case ERR_CONFIG:
+        return 78;
+    case ERR_STOPPING:
+    case ERR_BUG:
+        break;
+    }
+    return 1;
+}

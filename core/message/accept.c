@@ -1,0 +1,202 @@
+#include "core/message/accept.h"
+#include "core/message/amqp10.h"
+#include "core/message/delay.h"
+#include "core/message/request_headers.h"
+#include "core/message/reserved.h"
+#include "core/message/wire.h"
+#include "core/message/x_death.h"
+
+#define HEADER_X_DELAY "x-delay"
+#define HEADER_USER_ID "x-postdate-user-id"
+
+/* What was found out about one message before it is written anew. */
+struct draft {
+    const char *intake_queue;
+    struct wire_properties properties;
+    struct x_death death;
+    struct delay delay;
+    struct request_headers request_headers;
+    struct bytes exchange; /* published to */
+    struct bytes routing_key;
+};
+
+static int check_sizes(const struct accept_rules *rules, const struct accept_input *in, struct err *e)
+{
+    /* The reader skips a body that it finds too large: length without data. */
+    if (in->body.len > rules->max_body || (in->body.len > 0 && !in->body.data))
+        return err_set(e, ERR_REJECT, "the body has %zu bytes (allowed: at most %zu)", in->body.len,
+                       rules->max_body);
+    if (in->properties.len > rules->max_properties)
+        return err_set(e, ERR_REJECT, "the properties and headers have %zu bytes (allowed: at most %zu)",
+                       in->properties.len, rules->max_properties);
+    return 0;
+}
+
+/* True for a message that our intake queue sent to its second queue. x-death alone proves nothing: publishers
+ * can send it too, and must not choose a [route] that way. */
+static bool came_dead_lettered(const struct accept_rules *rules, const struct accept_input *in)
+{
+    struct bytes queue = bytes_of_str(rules->intake_queue);
+    if (in->exchange.len != 0 || !bytes_start_with_str(in->routing_key, rules->intake_queue))
+        return false;
+    return bytes_equal_str(bytes_of(in->routing_key.data + queue.len, in->routing_key.len - queue.len),
+                           ".expired");
+}
+
+static void restore_original(const struct accept_rules *rules, const struct accept_input *in, struct draft *d)
+{
+    struct wire_properties *p = &d->properties;
+    struct x_death *death = &d->death;
+    d->exchange = in->exchange;
+    d->routing_key = in->routing_key;
+    x_death_read(p->headers, rules->intake_queue, death);
+    if (!death->found || !came_dead_lettered(rules, in)) {
+        death->cc = (struct bytes){0};
+        return;
+    }
+    if (death->has_exchange)
+        d->exchange = death->exchange;
+    if (death->has_routing_key)
+        d->routing_key = death->routing_key;
+    if (death->has_expiration && death->expiration.len <= MESSAGE_NAME_MAX && !(p->flags & WIRE_EXPIRATION)) {
+        p->expiration = death->expiration;
+        p->flags |= WIRE_EXPIRATION;
+    }
+    struct wire_field f;
+    if (wire_find(p->headers, "CC", &f))
+        death->cc = (struct bytes){0};
+}
+
+static int check_routing_key(struct bytes key, struct err *e)
+{
+    char shown[120];
+    if (key.len <= MESSAGE_NAME_MAX && bytes_is_text(key))
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "routing key: \"%s\" can't be kept (allowed: at most 255 bytes of UTF-8 without NUL)",
+                   bytes_printable(key, shown, sizeof(shown)));
+}
+
+static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d)
+{
+    if (d->request_headers.has_exchange)
+        return d->request_headers.exchange;
+    for (size_t i = 0; i < rules->route_count; i++) {
+        if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
+            return bytes_of_str(rules->routes[i].delivery_exchange);
+    }
+    return bytes_of_str(rules->delivery_exchange);
+}
+
+/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
+ * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
+ * next delivery of the same one has others. */
+static bool is_of_delivery(struct bytes name)
+{
+    return bytes_equal_str(name, "x-delivery-count") || bytes_equal_str(name, "x-acquired-count") ||
+           bytes_start_with_str(name, "x-opt-rabbitmq-");
+}
+
+static bool is_removed(const struct draft *d, struct bytes name)
+{
+    return bytes_start_with_str(name, "x-opt-delivery-") || bytes_start_with_str(name, "x-postdate-") ||
+           is_of_delivery(name) || x_death_drops(&d->death, name);
+}
+
+static void put_headers(const struct draft *d, struct buf *out)
+{
+    struct wire_cursor c = wire_table(d->properties.headers);
+    struct wire_field f;
+    bool negated = d->delay.x_delay_ms == 0;
+    while (wire_next(&c, &f) == 1) {
+        if (is_removed(d, f.name))
+            continue;
+        if (!negated && bytes_equal_str(f.name, HEADER_X_DELAY)) {
+            wire_put_int64(out, f.name, -d->delay.x_delay_ms);
+            negated = true; /* of duplicates, only the first one counted */
+        } else if (bytes_equal_str(f.name, "x-death")) {
+            x_death_put_rest(&f, d->intake_queue, out);
+        } else {
+            buf_put_bytes(out, f.entry);
+        }
+    }
+    if (d->death.cc.len > 0)
+        wire_put_array(out, bytes_of_str("CC"), d->death.cc);
+    if (d->properties.user_id.len > 0)
+        wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
+}
+
+/* Writes the properties to be stored into the arena. */
+static int encode(const struct draft *d, struct arena *arena, struct bytes *out, struct err *e)
+{
+    enum { ADDED_MAX = 1024 };
+    struct wire_properties p = d->properties;
+    struct buf headers, raw;
+    int rc = 0;
+    /* CC can be written once more than it came, inside x-death. */
+    buf_init(&headers, 2 * p.headers.len + ADDED_MAX);
+    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
+
+    put_headers(d, &headers);
+    p.headers = buf_bytes(&headers);
+    if (p.headers.len > 0)
+        p.flags |= WIRE_HEADERS;
+    else /* a redelivery may have had the broker's headers alone: it must look like the first
+            delivery */
+        p.flags &= (uint16_t)~WIRE_HEADERS;
+    /* RabbitMQ closes the channel for a user_id that isn't the publishing connection's own. */
+    p.flags &= (uint16_t)~WIRE_USER_ID;
+    wire_properties_write(&p, &raw);
+    if (headers.failed || raw.failed) {
+        rc = err_set(e, ERR_BUG, "out of memory while encoding %zu bytes of headers",
+                     d->properties.headers.len);
+        goto out;
+    }
+    *out = arena_copy(arena, buf_bytes(&raw));
+    if (!out->data)
+        rc = err_set(e, ERR_BUG, "out of memory: no room for %zu bytes of properties", raw.len);
+out:
+    buf_free(&raw);
+    buf_free(&headers);
+    return rc;
+}
+
+int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
+                   struct arena *arena, struct message *out, struct err *e)
+{
+    struct draft d = {.intake_queue = rules->intake_queue};
+    struct delay_clock clock = {
+        .now_ms = now_ms,
+        .max_delay_ms = rules->max_delay_ms,
+        .broker_stamps = rules->broker_stamps,
+        .stamp_behind_ms = rules->stamp_behind_ms,
+    };
+    if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
+        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0)
+        return -1;
+    restore_original(rules, in, &d);
+    struct bytes headers = d.properties.headers;
+    if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
+        request_headers_read(headers, rules, &d.request_headers, e) != 0)
+        return -1;
+
+    struct bytes properties;
+    if (encode(&d, arena, &properties, e) != 0)
+        return -1;
+    *out = (struct message){
+        .due_ms = d.delay.due_ms,
+        .counted_from_ms = d.delay.from_now ? now_ms : 0,
+        .exchange = delivery_exchange(rules, &d),
+        .routing_key = d.routing_key,
+        .key = d.request_headers.key,
+        .properties = properties,
+        .body = in->body,
+        .on_conflict = d.request_headers.on_conflict,
+        .hold = d.request_headers.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
+    };
+    if (reserved_check(out, rules, e) != 0)
+        return -1;
+    if (d.request_headers.has_hold)
+        out->hold = d.request_headers.hold;
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* From what a publisher sent over AMQP to the message that is stored, or the reason why not. Pure. */
+#ifndef POSTDATE_CORE_MESSAGE_ACCEPT_H
+#define POSTDATE_CORE_MESSAGE_ACCEPT_H
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/message/message.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct accept_route {
+    const char *intake_exchange;
+    const char *delivery_exchange;
+};
+
+struct accept_rules {
+    const char
+        *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    const char *intake_exchange;   /* "postdate" */
+    const char *delivery_exchange; /* where a message goes that names none */
+    const struct accept_route *routes;
+    size_t route_count;
+    const char *const *allow; /* exchange name patterns, '*' matches any run of characters */
+    size_t allow_count;
+    int64_t max_delay_ms;
+    size_t max_body;         /* bytes */
+    size_t max_properties;   /* bytes */
+    bool broker_holds_all;   /* also what has a key may be handed to the broker */
+    bool broker_stamps;      /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
+    int64_t stamp_behind_ms; /* as in core/message/stamp.h */
+};
+
+/* As it came from the intake queue. */
+struct accept_input {
+    struct bytes
+        exchange; /* that it was published to; for a dead-lettered one the original is taken from x-death */
+    struct bytes routing_key;
+    struct bytes properties; /* raw */
+    struct bytes body;
+};
+
+/* Fills out (its id is not set here; views point into the input or the arena).
+ *
+ * Delay: x-opt-delivery-time (absolute ms) wins over x-opt-delivery-delay over x-delay; none: at once.
+ * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
+ * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
+ * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at
+ * once), but not before 1970. Headers: x-opt-delivery-*, x-postdate-* and what RabbitMQ adds to a delivery
+ * (x-delivery-count, x-acquired-count, x-opt-rabbitmq-*) are removed; a
+ * positive x-delay is negated (as the delayed-message plugin does) and kept, everything else is kept byte for
+ * byte. user_id moves to the header x-postdate-user-id. Dead-letter marks made by intake_queue are removed
+ * and the original expiration and exchange restored. hold: HOLD_GATEWAY with an expiration; else as
+ * x-postdate-hold says; else HOLD_GATEWAY with a key, HOLD_BROKER without. -1 with ERR_REJECT: the text is
+ * meant for the header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
+int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
+                   struct arena *arena, struct message *out, struct err *e);
+
+/* True when a name matches one of the patterns. */
+bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange);
+
+/* Properties for rejecting a refused message in postdate.rejected: as they came, plus x-postdate-error with
+ * the reason, and x-postdate-intake and x-postdate-routing-key with what it was published to; an expiration
+ * moves to the header x-postdate-expiration (so that it doesn't vanish there), user_id to x-postdate-user-id,
+ * and CC and BCC to x-postdate-cc and x-postdate-bcc (so that it is rejected there only). Malformed input
+ * properties, and such as do not fit out's limit, are replaced by these headers of ours alone. Out of memory:
+ * out->failed. in's body is not looked at. */
+void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out);
+
+#endif

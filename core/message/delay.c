@@ -1,0 +1,239 @@
+#include "core/message/delay.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "core/message/stamp.h"
+#include <math.h>
+#include <stdio.h>
+
+#define HEADER_TIME "x-opt-delivery-time"
+#define HEADER_DELAY "x-opt-delivery-delay"
+#define HEADER_X_DELAY "x-delay"
+
+enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999 };
+
+static bool is_space(uint8_t c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static bool is_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* [spaces] [sign] digits [. digits] [spaces] */
+static bool number_from_text(struct bytes s, int64_t *out)
+{
+    size_t i = 0;
+    while (i < s.len && is_space(s.data[i]))
+        i++;
+    bool negative = i < s.len && s.data[i] == '-';
+    if (i < s.len && (s.data[i] == '-' || s.data[i] == '+'))
+        i++;
+
+    int64_t value = 0; /* kept negative: that range is the larger one */
+    size_t digits = 0;
+    for (; i < s.len && is_digit(s.data[i]); i++, digits++) {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_sub_overflow(value, s.data[i] - '0', &value))
+            value = INT64_MIN; /* every further digit overflows again and stays here */
+    }
+    if (digits == 0)
+        return false;
+    if (i < s.len && s.data[i] == '.') {
+        size_t fraction = ++i;
+        while (i < s.len && is_digit(s.data[i]))
+            i++;
+        if (i == fraction)
+            return false;
+    }
+    while (i < s.len && is_space(s.data[i]))
+        i++;
+    if (i != s.len)
+        return false;
+    if (negative)
+        *out = value;
+    else
+        *out = value == INT64_MIN ? INT64_MAX : -value;
+    return true;
+}
+
+static bool number_from_double(double v, int64_t *out)
+{
+    if (!isfinite(v))
+        return false;
+    if (v >= 9223372036854775808.0) /* 2^63 */
+        *out = INT64_MAX;
+    else if (v <= -9223372036854775808.0)
+        *out = INT64_MIN;
+    else
+        *out = (int64_t)v;
+    return true;
+}
+
+/* Clients disagree whether the 32 bits have a sign. With the top bit set one reading is years too early, so
+ * such a value is not taken as a number at all. */
+static bool number_from_decimal(struct bytes raw, int64_t *out)
+{
+    if (raw.len != 5 || raw.data[1] & 0x80)
+        return false;
+    int64_t v = 0;
+    for (size_t i = 1; i < 5; i++)
+        v = v << 8 | raw.data[i];
+    for (unsigned scale = raw.data[0]; scale > 0 && v > 0; scale--)
+        v /= 10;
+    *out = v;
+    return true;
+}
+
+bool delay_number(const struct wire_field *f, int64_t *out)
+{
+    double v;
+    switch (f->kind) {
+    case 'S':
+        return number_from_text(f->value, out);
+    case 'f':
+    case 'd':
+        return wire_field_double(f, &v) && number_from_double(v, out);
+    case 'D':
+        return number_from_decimal(f->value, out);
+    case 'L':
+        if (!wire_field_int(f, out))
+            *out = INT64_MAX;
+        return true;
+    case 'T': /* a point in time, not a number of milliseconds */
+        return false;
+    default:
+        return wire_field_int(f, out);
+    }
+}
+
+/* What was sent, for an error text. */
+static const char *describe(const struct wire_field *f, char *out, size_t out_size)
+{
+    char text[80];
+    int64_t n;
+    double v;
+    if (f->kind == 'S')
+        snprintf(out, out_size, "\"%s\"", bytes_printable(f->value, text, sizeof(text)));
+    else if (wire_field_double(f, &v))
+        snprintf(out, out_size, "%.17g", v);
+    else if (f->kind == 'T')
+        snprintf(out, out_size, "an AMQP timestamp");
+    else if (wire_field_int(f, &n))
+        snprintf(out, out_size, "%lld", (long long)n);
+    else if (f->kind == 'L')
+        snprintf(out, out_size, "a number over %lld", (long long)INT64_MAX);
+    else if (f->kind == 't')
+        snprintf(out, out_size, "a boolean");
+    else if (f->kind == 'D')
+        snprintf(out, out_size, "a decimal");
+    else if (f->kind == 'F')
+        snprintf(out, out_size, "a table");
+    else if (f->kind == 'A')
+        snprintf(out, out_size, "an array");
+    else if (f->kind == 'x')
+        snprintf(out, out_size, "binary data");
+    else
+        snprintf(out, out_size, "an empty value");
+    return out;
+}
+
+static int64_t clamp_time(int64_t ms)
+{
+    if (ms < TIMESTAMP_MIN_MS)
+        return TIMESTAMP_MIN_MS;
+    return ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : ms;
+}
+
+static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bool *from_now)
+{
+    struct wire_field f;
+    int64_t stamp;
+    *from_now = false;
+    if (clock->broker_stamps && wire_find(headers, STAMP_HEADER, &f) && f.kind != 'T' &&
+        wire_field_int(&f, &stamp) && !__builtin_add_overflow(stamp, clock->stamp_behind_ms, &stamp) &&
+        stamp >= TIMESTAMP_MIN_MS && stamp <= clock->now_ms)
+        return stamp;
+    *from_now = true;
+    return clock->now_ms;
+}
+
+static int read_time(const struct wire_field *f, const struct delay_clock *clock, int64_t *due_ms,
+                     struct err *e)
+{
+    char value[VALUE_TEXT_SIZE];
+    char limit[40];
+    int64_t time_ms, ahead_ms;
+    bool known;
+    if (f->kind == 'T') { /* whole seconds: clients, and RabbitMQ for AMQP 1.0, cut the rest off */
+        known = true;
+        if (!wire_field_int(f, &time_ms) || __builtin_mul_overflow(time_ms, 1000, &time_ms) ||
+            __builtin_add_overflow(time_ms, SECOND_REST_MS, &time_ms))
+            time_ms = INT64_MAX;
+    } else {
+        known = delay_number(f, &time_ms);
+    }
+    if (!known)
+        return err_set(e, ERR_REJECT,
+                       "%s: %s is not a point in time (allowed: milliseconds since 1970 as integer, float or "
+                       "numeric string, at most %s ahead)",
+                       HEADER_TIME, describe(f, value, sizeof(value)),
+                       duration_format(clock->max_delay_ms, limit, sizeof(limit)));
+    if (__builtin_sub_overflow(time_ms, clock->now_ms, &ahead_ms))
+        ahead_ms = time_ms < 0 ? INT64_MIN : INT64_MAX;
+    if (ahead_ms > clock->max_delay_ms || time_ms > TIMESTAMP_MAX_MS)
+        return err_set(
+            e, ERR_REJECT,
+            "%s: %s is too far ahead (allowed: milliseconds since 1970, at most %lld ms = %s from now)",
+            HEADER_TIME, describe(f, value, sizeof(value)), (long long)clock->max_delay_ms,
+            duration_format(clock->max_delay_ms, limit, sizeof(limit)));
+    *due_ms = clamp_time(time_ms);
+    return 0;
+}
+
+static int read_delay(const struct wire_field *f, const char *name, int64_t max_ms, int64_t *out_ms,
+                      struct err *e)
+{
+    char value[VALUE_TEXT_SIZE];
+    char limit[40];
+    if (!delay_number(f, out_ms))
+        return err_set(
+            e, ERR_REJECT,
+            "%s: %s is not a number of milliseconds (allowed: integer, float or numeric string, at most "
+            "%lld)",
+            name, describe(f, value, sizeof(value)), (long long)max_ms);
+    if (*out_ms > max_ms)
+        return err_set(e, ERR_REJECT, "%s: %s ms is too long (allowed: at most %lld ms = %s)", name,
+                       describe(f, value, sizeof(value)), (long long)max_ms,
+                       duration_format(max_ms, limit, sizeof(limit)));
+    return 0;
+}
+
+int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e)
+{
+    struct wire_field time_field, delay_field, x_field;
+    bool has_time = wire_find(headers, HEADER_TIME, &time_field);
+    bool has_delay = wire_find(headers, HEADER_DELAY, &delay_field);
+    bool has_x = wire_find(headers, HEADER_X_DELAY, &x_field);
+    int64_t delay_ms = 0, x_ms;
+
+    *out = (struct delay){0};
+    if (has_x && delay_number(&x_field, &x_ms) && x_ms > 0 && x_ms <= clock->max_delay_ms)
+        out->x_delay_ms = x_ms;
+    if (has_time)
+        return read_time(&time_field, clock, &out->due_ms, e);
+    if (has_delay) {
+        if (read_delay(&delay_field, HEADER_DELAY, clock->max_delay_ms, &delay_ms, e) != 0)
+            return -1;
+    } else if (has_x) {
+        if (read_delay(&x_field, HEADER_X_DELAY, clock->max_delay_ms, &delay_ms, e) != 0)
+            return -1;
+    }
+    /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
+    int64_t due_ms = base_ms(headers, clock, &out->from_now);
+    if (delay_ms > 0 && __builtin_add_overflow(due_ms, delay_ms, &due_ms))
+        due_ms = TIMESTAMP_MAX_MS;
+    out->due_ms = clamp_time(due_ms);
+    return 0;
+}

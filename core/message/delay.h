@@ -1,0 +1,34 @@
+/* When a message asks to be delivered: the headers x-opt-delivery-time, x-opt-delivery-delay and x-delay.
+ * Pure. */
+#ifndef POSTDATE_CORE_MESSAGE_DELAY_H
+#define POSTDATE_CORE_MESSAGE_DELAY_H
+
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/message/wire.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct delay_clock {
+    int64_t now_ms;
+    int64_t max_delay_ms;
+    bool broker_stamps; /* count from the header timestamp_in_ms, where it is there and not ahead of now_ms */
+    int64_t stamp_behind_ms; /* added to it: the broker's clock is that much behind */
+};
+
+struct delay {
+    int64_t due_ms;     /* 0..TIMESTAMP_MAX_MS; may lie in the past: then it is due at once */
+    bool from_now;      /* due_ms was counted from now_ms */
+    int64_t x_delay_ms; /* x-delay as sent where it is a number in 1..max_delay_ms, else 0 */
+};
+
+/* Reads the delay from a checked table (wire_properties_read). The absolute header wins, then
+ * x-opt-delivery-delay, then x-delay; none, or a relative one <= 0, means at once. ERR_REJECT names the
+ * header that counts, its value and what is allowed. */
+int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);
+
+/* The number in a field, truncated toward zero and saturated to int64: integers of every width, floats,
+ * decimals and strings such as "1500" or " -2.5 ". False for everything else, also NaN and infinities. */
+bool delay_number(const struct wire_field *f, int64_t *out);
+
+#endif

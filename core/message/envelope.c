@@ -1,0 +1,70 @@
+#include "core/message/envelope.h"
+
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+
+#define HEADER_ID "x-postdate-id"
+#define HEADER_EXCHANGE "x-postdate-exchange"
+#define HEADER_ROUTING_KEY "x-postdate-routing-key"
+
+enum {
+    ADDED_MAX = 256 /* bytes that the names, the lengths and the id take, generously */
+};
+
+int envelope_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e)
+{
+    struct wire_properties original, p = {.flags = WIRE_HEADERS};
+    struct err why = {0};
+    char id[MESSAGE_ID_TEXT_SIZE];
+    struct buf headers;
+    size_t content = m->exchange.len + m->routing_key.len + m->properties.len;
+
+    if (content > ENVELOPE_CONTENT_MAX)
+        return err_set(e, ERR_REJECT, "names and properties have %zu bytes; at most %u can wait in RabbitMQ",
+                       content, ENVELOPE_CONTENT_MAX);
+    if (wire_properties_read(m->properties, &original, &why) != 0)
+        return err_set(e, ERR_REJECT, "malformed properties: %s", why.text);
+    buf_init(&headers, steering.len + content + ADDED_MAX);
+    buf_put_bytes(&headers, steering);
+    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(m->id, id)));
+    wire_put_string(&headers, bytes_of_str(HEADER_EXCHANGE), m->exchange);
+    wire_put_string(&headers, bytes_of_str(HEADER_ROUTING_KEY), m->routing_key);
+    wire_put_string(&headers, bytes_of_str(ENVELOPE_HEADER), m->properties);
+    p.headers = buf_bytes(&headers);
+    p.flags |= original.flags & WIRE_DELIVERY_MODE; /* what is persistent waits on disk */
+    p.delivery_mode = original.delivery_mode;
+    if (!headers.failed)
+        wire_properties_write(&p, out);
+    bool failed = headers.failed || out->failed;
+    buf_free(&headers);
+    return failed ? err_set(e, ERR_BUG, "no memory for the envelope of message %s", id) : 0;
+}
+
+static bool find_string(struct bytes headers, const char *name, struct bytes *out)
+{
+    struct wire_field f;
+    bool found = wire_find(headers, name, &f) && f.kind == 'S';
+    if (found)
+        *out = f.value;
+    return found;
+}
+
+enum envelope_kind envelope_read(struct bytes properties, struct message *out)
+{
+    struct wire_properties p, original;
+    struct bytes exchange, routing_key, stored;
+
+    if (!publish_headers_id(properties, &out->id) || !message_id_is_ours(out->id))
+        return ENVELOPE_FOREIGN;
+    out->due_ms = message_id_due_ms(out->id);
+    if (wire_properties_read(properties, &p, NULL) != 0 ||
+        !find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
+        !find_string(p.headers, HEADER_ROUTING_KEY, &routing_key) ||
+        !find_string(p.headers, ENVELOPE_HEADER, &stored) || exchange.len > MESSAGE_NAME_MAX ||
+        routing_key.len > MESSAGE_NAME_MAX || wire_properties_read(stored, &original, NULL) != 0)
+        return ENVELOPE_ID_ONLY;
+    out->exchange = exchange;
+    out->routing_key = routing_key;
+    out->properties = stored;
+    return ENVELOPE_WHOLE;
+}

@@ -1,0 +1,31 @@
+#include "core/message/message.h"
+#include <string.h>
+
+static const char *const state_names[] = {
+    [MESSAGE_SCHEDULED] = "scheduled", [MESSAGE_CLAIMED] = "claimed",     [MESSAGE_HANDED] = "handed",
+    [MESSAGE_DELIVERED] = "delivered", [MESSAGE_CANCELLED] = "cancelled", [MESSAGE_SUPERSEDED] = "superseded",
+    [MESSAGE_FAILED] = "failed",
+};
+
+enum { STATE_COUNT = sizeof(state_names) / sizeof(state_names[0]) };
+
+const char *message_state_name(enum message_state s)
+{
+    return (unsigned)s < STATE_COUNT ? state_names[s] : "unknown";
+}
+
+int message_state_parse(const char *name, enum message_state *out)
+{
+    for (unsigned i = 0; i < STATE_COUNT; i++) {
+        if (strcmp(name, state_names[i]) == 0) {
+            *out = (enum message_state)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+size_t message_size(const struct message *m)
+{
+    return m->exchange.len + m->routing_key.len + m->key.len + m->properties.len + m->body.len;
+}

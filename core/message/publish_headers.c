@@ -1,0 +1,77 @@
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+
+#define HEADER_ID "x-postdate-id"
+#define HEADER_DUE "x-postdate-due"
+
+enum {
+    ADDED_MAX = 128 /* bytes that our two headers and message_id take, generously */
+};
+
+static void put_due(struct buf *out, int64_t due_ms)
+{
+    struct bytes name = bytes_of_str(HEADER_DUE);
+    buf_put_u8(out, (uint8_t)name.len);
+    buf_put_bytes(out, name);
+    buf_put_u8(out, 'l'); /* always 64 bits: a consumer should not see the type change with the value */
+    buf_put_u64(out, (uint64_t)due_ms);
+}
+
+/* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
+ * then ours. */
+static void put_headers(struct buf *out, struct bytes stored, struct bytes extra, struct bytes id,
+                        int64_t due_ms)
+{
+    struct wire_cursor c = wire_table(stored);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1) {
+        if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE) &&
+            !wire_has(extra, f.name))
+            buf_put_bytes(out, f.entry);
+    }
+    buf_put_bytes(out, extra);
+    wire_put_string(out, bytes_of_str(HEADER_ID), id);
+    put_due(out, due_ms);
+}
+
+int publish_headers_build(const struct message *m, struct buf *out, struct err *e)
+{
+    return publish_headers_build_with(m, bytes_of("", 0), out, e);
+}
+
+int publish_headers_build_with(const struct message *m, struct bytes extra, struct buf *out, struct err *e)
+{
+    struct wire_properties p;
+    struct err why;
+    if (wire_properties_read(m->properties, &p, &why) != 0)
+        return err_set(e, ERR_BUG, "stored message cannot be encoded: %s", why.text);
+
+    char id_text[MESSAGE_ID_TEXT_SIZE];
+    struct bytes id = bytes_of_str(message_id_format(m->id, id_text));
+    struct buf headers;
+    buf_init(&headers, p.headers.len + extra.len + ADDED_MAX);
+    put_headers(&headers, p.headers, extra, id, m->due_ms);
+    p.headers = buf_bytes(&headers);
+    p.flags |= WIRE_HEADERS;
+    if (p.message_id.len == 0) {
+        p.message_id = id;
+        p.flags |= WIRE_MESSAGE_ID;
+    }
+    if (!headers.failed)
+        wire_properties_write(&p, out);
+    bool failed = headers.failed || out->failed;
+    buf_free(&headers);
+    if (failed)
+        return err_set(e, ERR_BUG, "message %s: no room for its properties (%zu bytes)", id_text,
+                       m->properties.len);
+    return 0;
+}
+
+bool publish_headers_id(struct bytes properties, struct message_id *out)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    if (wire_properties_read(properties, &p, NULL) != 0)
+        return false;
+    return wire_find(p.headers, HEADER_ID, &f) && f.kind == 'S' && message_id_parse(f.value, out);
+}

@@ -1,0 +1,91 @@
+/* The properties of a refused message. */
+#include "core/message/accept.h"
+#include "core/message/wire.h"
+
+#define HEADER_ERROR "x-postdate-error"
+#define HEADER_EXPIRATION "x-postdate-expiration"
+#define HEADER_USER_ID "x-postdate-user-id"
+#define HEADER_INTAKE "x-postdate-intake"
+#define HEADER_ROUTING_KEY "x-postdate-routing-key"
+#define HEADER_CC "x-postdate-cc"
+#define HEADER_BCC "x-postdate-bcc"
+
+/* Under its own name it would be further routing keys for RabbitMQ: queues that the publisher may not write
+ * to, but the gateway, which parks by the default exchange, may. */
+static bool put_carbon_copy(const struct wire_field *f, struct buf *headers)
+{
+    const char *name = bytes_equal_str(f->name, "CC")    ? HEADER_CC
+                       : bytes_equal_str(f->name, "BCC") ? HEADER_BCC
+                                                         : NULL;
+    if (name == NULL)
+        return false;
+    struct bytes n = bytes_of_str(name);
+    buf_put_u8(headers, (uint8_t)n.len);
+    buf_put_bytes(headers, n);
+    wire_put_item(headers, f->kind, f->value);
+    return true;
+}
+
+static bool is_replaced(const struct wire_properties *p, struct bytes name)
+{
+    return bytes_equal_str(name, HEADER_ERROR) || bytes_equal_str(name, HEADER_INTAKE) ||
+           bytes_equal_str(name, HEADER_ROUTING_KEY) ||
+           ((p->flags & WIRE_EXPIRATION) && bytes_equal_str(name, HEADER_EXPIRATION)) ||
+           ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
+}
+
+/* What was dead-lettered into the intake queue comes from the default exchange: its x-death tells where it
+ * was published. */
+static void put_origin(const struct accept_input *in, struct buf *headers)
+{
+    if (in->exchange.len == 0)
+        return;
+    wire_put_string(headers, bytes_of_str(HEADER_INTAKE), in->exchange);
+    wire_put_string(headers, bytes_of_str(HEADER_ROUTING_KEY), in->routing_key);
+}
+
+static void put_with_reason(const struct accept_input *in, struct wire_properties p, const char *reason,
+                            struct buf *out)
+{
+    enum { ADDED_MAX = 1024 };
+    struct bytes why = bytes_of_str(reason);
+    struct buf headers;
+    buf_init(&headers, p.headers.len + why.len + ADDED_MAX);
+    struct wire_cursor c = wire_table(p.headers);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1) {
+        if (!put_carbon_copy(&f, &headers) && !is_replaced(&p, f.name))
+            buf_put_bytes(&headers, f.entry);
+    }
+    wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);
+    put_origin(in, &headers);
+    if (p.flags & WIRE_EXPIRATION)
+        wire_put_string(&headers, bytes_of_str(HEADER_EXPIRATION), p.expiration);
+    if (p.flags & WIRE_USER_ID)
+        wire_put_string(&headers, bytes_of_str(HEADER_USER_ID), p.user_id);
+    p.headers = buf_bytes(&headers);
+    p.flags |= WIRE_HEADERS;
+    p.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
+    if (headers.failed) {
+        out->failed = true;
+        out->no_memory = headers.no_memory;
+    } else
+        wire_properties_write(&p, out);
+    buf_free(&headers);
+}
+
+void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out)
+{
+    struct wire_properties p;
+    size_t start = out->len;
+    if (out->failed)
+        return;
+    if (wire_properties_read(in->properties, &p, NULL) == 0) {
+        put_with_reason(in, p, reason, out);
+        if (!out->failed || out->no_memory)
+            return;
+        out->len = start;
+        out->failed = false;
+    }
+    put_with_reason(in, (struct wire_properties){0}, reason, out);
+}

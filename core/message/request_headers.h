@@ -1,0 +1,28 @@
+/* What a publisher asks of Postdate beyond the delay: the headers x-postdate-exchange, -key, -on-conflict and
+ * -hold. Other x-postdate-* headers mean nothing here: a consumer that publishes a received message again
+ * sends x-postdate-id along. Pure. */
+#ifndef POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
+#define POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
+
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/message/message.h"
+#include <stdbool.h>
+
+struct accept_rules;
+
+/* Views point into the headers. */
+struct request_headers {
+    bool has_exchange, has_hold;
+    struct bytes exchange;
+    struct bytes key; /* len 0: none */
+    enum on_conflict on_conflict;
+    enum message_hold hold;
+};
+
+/* headers: a checked table (wire_properties_read). ERR_REJECT names the header, its value and what is
+ * allowed. */
+int request_headers_read(struct bytes headers, const struct accept_rules *rules, struct request_headers *out,
+                         struct err *e);
+
+#endif

@@ -1,0 +1,75 @@
+#include "core/message/reserved.h"
+
+#include "core/message/wire.h"
+
+bool reserved_queue(struct bytes name, const char *intake_queue)
+{
+    return bytes_start_with_str(name, "postdate.") || bytes_start_with_str(name, intake_queue);
+}
+
+static bool is_delivery_exchange(struct bytes name, const struct accept_rules *rules)
+{
+    if (bytes_equal_str(name, rules->delivery_exchange) || bytes_equal_str(name, "postdate.delivery"))
+        return true;
+    for (size_t i = 0; i < rules->route_count; i++)
+        if (bytes_equal_str(name, rules->routes[i].delivery_exchange))
+            return true;
+    return false;
+}
+
+bool reserved_exchange(struct bytes name, const struct accept_rules *rules)
+{
+    bool own = bytes_start_with_str(name, "postdate.") || bytes_equal_str(name, rules->intake_exchange);
+    for (size_t i = 0; i < rules->route_count && !own; i++)
+        own = bytes_equal_str(name, rules->routes[i].intake_exchange);
+    return own && !is_delivery_exchange(name, rules);
+}
+
+/* The first reserved name in an array of names (CC, BCC), or an empty view. */
+static struct bytes find_in_list(const struct wire_field *list, const char *intake_queue)
+{
+    struct wire_cursor c = wire_array(list->value);
+    struct wire_field item;
+    while (list->kind == 'A' && wire_next(&c, &item) == 1)
+        if (reserved_queue(item.value, intake_queue))
+            return item.value;
+    return (struct bytes){0};
+}
+
+/* Of every header with these names: which of two the broker reads is not ours to guess. */
+static struct bytes find_in_headers(const struct message *m, const char *intake_queue)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    struct bytes found = {0};
+    if (m->properties.len == 0 || wire_properties_read(m->properties, &p, NULL) != 0)
+        return found;
+    struct wire_cursor c = wire_table(p.headers);
+    while (found.len == 0 && wire_next(&c, &f) == 1)
+        if (bytes_equal_str(f.name, "CC") || bytes_equal_str(f.name, "BCC"))
+            found = find_in_list(&f, intake_queue);
+    return found;
+}
+
+int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e)
+{
+    const char *intake_queue = rules->intake_queue;
+    char shown[120];
+    struct bytes name = m->routing_key;
+    if (m->exchange.len > 0 && !reserved_exchange(m->exchange, rules))
+        return 0;
+    if (m->exchange.len > 0)
+        return err_set(e, ERR_REJECT,
+                       "exchange: \"%s\" is the gateway's own (allowed: delivery exchanges; names that begin "
+                       "with \"postdate.\" are none, but for \"%.60s\")",
+                       bytes_printable(m->exchange, shown, sizeof(shown)),
+                       rules->delivery_exchange[0] ? rules->delivery_exchange : "postdate.delivery");
+    if (!reserved_queue(name, intake_queue))
+        name = find_in_headers(m, intake_queue);
+    if (name.len == 0)
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "routing key: the default exchange would lead to the gateway's own queue \"%s\" (allowed: "
+                   "queues whose names do not begin with \"postdate.\" or \"%.60s\")",
+                   bytes_printable(name, shown, sizeof(shown)), intake_queue);
+}

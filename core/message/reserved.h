@@ -1,0 +1,25 @@
+/* Exchanges and queues that messages must not be delivered to: those through which the gateway takes
+ * messages, orders, and those in which messages wait. It publishes with its own login, so a
+ * publisher with few rights would speak to them with the gateway's: by their names, or through the default
+ * exchange, which reaches every queue by its name. Pure. */
+#ifndef POSTDATE_CORE_MESSAGE_RESERVED_H
+#define POSTDATE_CORE_MESSAGE_RESERVED_H
+
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/message/accept.h"
+#include "core/message/message.h"
+#include <stdbool.h>
+
+/* Names that begin with "postdate." or with the intake queue's name. */
+bool reserved_queue(struct bytes name, const char *intake_queue);
+
+/* Names that begin with "postdate.", and the exchanges of the intake; but not those that the configuration
+ * names as delivery exchanges. */
+bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
+
+/* -1 with ERR_REJECT: m goes to such an exchange; or to the default exchange, and its routing key, CC or BCC
+ * names such a queue. */
+int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e);
+
+#endif

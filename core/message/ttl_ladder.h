@@ -1,0 +1,60 @@
+/* The arithmetic and the names of the ladder of TTL queues on which RabbitMQ without the delayed-message
+ * plugin waits. Pure.
+ *
+ * A wait is counted in grains, rounded up, and written in radix TTL_LADDER_RADIX. Level k has one queue
+ * ("rung") per digit d from 1 to radix - 1, in which a message stays d * radix^k grains; then it goes on to
+ * level k - 1. So every message of a queue waits equally long, its head is always the next to leave, and five
+ * levels of 15 queues reach to 29 hours in at most five hops.
+ *
+ * Radix and grain are part of every name: another choice makes another ladder beside this one, which then
+ * runs empty. Levels are numbered from below, so a longer window only adds levels on top of those that
+ * exist. */
+#ifndef POSTDATE_CORE_MESSAGE_TTL_LADDER_H
+#define POSTDATE_CORE_MESSAGE_TTL_LADDER_H
+
+#include "core/base/bytes.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Plain numbers, they become part of names. With -D other ladders can be measured. */
+#ifndef TTL_LADDER_RADIX
+#define TTL_LADDER_RADIX 16
+#define TTL_LADDER_GRAIN_MS 100
+#endif
+
+/* 310 days. One more, and its longest TTL would exceed the ten years that RabbitMQ takes. */
+#define TTL_LADDER_LEVELS_MAX 7
+#define TTL_LADDER_MAX_DELAY_MS                                                                              \
+    (((int64_t)TTL_LADDER_RADIX * TTL_LADDER_RADIX * TTL_LADDER_RADIX * TTL_LADDER_RADIX *                   \
+          TTL_LADDER_RADIX * TTL_LADDER_RADIX * TTL_LADDER_RADIX -                                           \
+      1) *                                                                                                   \
+     TTL_LADDER_GRAIN_MS)
+
+#define TTL_LADDER_NAME_SIZE 64 /* of any name below, with the NUL */
+
+/* How many levels waits of up to window_ms need: 1..TTL_LADDER_LEVELS_MAX; -1 beyond TTL_LADDER_MAX_DELAY_MS.
+ */
+int ttl_ladder_levels(int64_t window_ms);
+/* The longest wait that so many levels can do. */
+int64_t ttl_ladder_max_delay_ms(int levels);
+
+/* The digits of a wait, lowest first, rounded up to whole grains (at least one: there is no wait of nothing).
+ * Returns how many levels it needs, so that digits[result - 1] is not 0; -1 beyond TTL_LADDER_MAX_DELAY_MS.
+ */
+int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX]);
+
+/* How long a message stays in a rung; digit 1..TTL_LADDER_RADIX - 1. */
+int64_t ttl_ladder_ttl_ms(int level, int digit);
+
+/* "postdate.ttl.r16g100.l3": the exchange in front of a level. */
+const char *ttl_ladder_exchange(int level);
+/* "x-postdate-l3": the header with the level's digit. */
+const char *ttl_ladder_header(int level);
+/* "postdate.ttl.r16g100.l3.d7". Returns out. */
+const char *ttl_ladder_queue(int level, int digit, char out[TTL_LADDER_NAME_SIZE]);
+
+/* Is this queue a rung, of this ladder or one with another radix or grain? Such names in x-death come from
+ * us. */
+bool ttl_ladder_owns_queue(struct bytes name);
+
+#endif

@@ -1,0 +1,92 @@
+/* AMQP 0-9-1 content properties and field tables as bytes, read and written without loss.
+ *
+ * Source: AMQP 0-9-1 specification, 4.2.5 and the errata at
+ * https://www.rabbitmq.com/amqp-0-9-1-errata#section_3 (the type letters RabbitMQ really uses: t b B s u I i
+ * l L f d D S A T F V x). Pure; readers keep views into the input and copy nothing; every length is checked;
+ * nesting is limited to WIRE_DEPTH_MAX. */
+#ifndef POSTDATE_CORE_MESSAGE_WIRE_H
+#define POSTDATE_CORE_MESSAGE_WIRE_H
+
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WIRE_DEPTH_MAX 32
+
+/* Property flag bits of class basic (spec 1.8.1). */
+enum {
+    WIRE_CONTENT_TYPE = 1 << 15,
+    WIRE_CONTENT_ENCODING = 1 << 14,
+    WIRE_HEADERS = 1 << 13,
+    WIRE_DELIVERY_MODE = 1 << 12,
+    WIRE_PRIORITY = 1 << 11,
+    WIRE_CORRELATION_ID = 1 << 10,
+    WIRE_REPLY_TO = 1 << 9,
+    WIRE_EXPIRATION = 1 << 8,
+    WIRE_MESSAGE_ID = 1 << 7,
+    WIRE_TIMESTAMP = 1 << 6,
+    WIRE_TYPE = 1 << 5,
+    WIRE_USER_ID = 1 << 4,
+    WIRE_APP_ID = 1 << 3,
+    WIRE_CLUSTER_ID = 1 << 2,
+};
+
+struct wire_properties {
+    uint16_t flags; /* which of the following are present */
+    struct bytes content_type, content_encoding;
+    struct bytes headers; /* the entries of the table, without its length prefix */
+    uint8_t delivery_mode, priority;
+    struct bytes correlation_id, reply_to, expiration, message_id;
+    uint64_t timestamp; /* seconds since 1970 */
+    struct bytes type, user_id, app_id, cluster_id;
+};
+
+/* One entry of a table (or array, then name is empty). */
+struct wire_field {
+    struct bytes name;
+    char kind;          /* AMQP type letter */
+    struct bytes value; /* the value's bytes without the type letter; for S, x: without the length prefix; for
+                           F, A: the content without it */
+    struct bytes entry; /* the whole entry: name, type letter, value; append it to copy the entry verbatim */
+};
+
+struct wire_cursor {
+    struct bytes rest;
+    bool array;
+};
+
+/* Reads a property list ("" counts as no properties). Checks the whole headers table, nested ones too.
+ * ERR_REJECT on malformed bytes. Views point into raw. */
+int wire_properties_read(struct bytes raw, struct wire_properties *out, struct err *e);
+
+/* Appends flags and values. Names over 255 bytes set out->failed. */
+void wire_properties_write(const struct wire_properties *p, struct buf *out);
+
+struct wire_cursor wire_table(struct bytes entries);
+struct wire_cursor wire_array(struct bytes items);
+/* 1: out is filled; 0: end; -1: malformed. */
+int wire_next(struct wire_cursor *c, struct wire_field *out);
+/* Finds the first entry of that name; false when there is none. */
+bool wire_find(struct bytes entries, const char *name, struct wire_field *out);
+bool wire_has(struct bytes entries, struct bytes name); /* is there an entry of that name? */
+
+/* Any integer kind (b B s u I i l L, and T) as int64; false for other kinds or an L beyond INT64_MAX. */
+bool wire_field_int(const struct wire_field *f, int64_t *out);
+/* f or d as double. */
+bool wire_field_double(const struct wire_field *f, double *out);
+
+/* Writers of one table entry. Names are at most 255 bytes, else out->failed. */
+void wire_put_string(struct buf *out, struct bytes name, struct bytes value);
+void wire_put_int64(struct buf *out, struct bytes name, int64_t value); /* 'I' where it fits, else 'l' */
+void wire_put_double(struct buf *out, struct bytes name, double value);
+void wire_put_bool(struct buf *out, struct bytes name, bool value);
+void wire_put_void(struct buf *out, struct bytes name);
+void wire_put_table(struct buf *out, struct bytes name, struct bytes entries);
+void wire_put_array(struct buf *out, struct bytes name, struct bytes items);
+/* One array item: the same as a table entry without a name. kind and raw value bytes as in struct wire_field.
+ */
+void wire_put_item(struct buf *out, char kind, struct bytes value);
+
+#endif

@@ -1,0 +1,175 @@
+/* The operations of Postdate as JSON request -> status and JSON answer, whatever they came by: HTTP, and what
+ * else speaks JSON. Nothing here knows of sockets.
+ *
+ * An answer of 400 and above is a problem object (RFC 9457) with a stable `type`. */
+#ifndef POSTDATE_GATEWAY_API_API_H
+#define POSTDATE_GATEWAY_API_API_H
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/random.h"
+#include "core/message/accept.h"
+#include "core/message/message_id.h"
+#include "sql/connection/pg.h"
+#include "sql/operate/operate.h"
+#include "sql/pipeline/store.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define API_BATCH_MAX 1000 /* messages in one request */
+#define API_PARAMS_MAX 16
+#define API_ANSWER_MAX ((size_t)64 * 1024 * 1024)
+
+enum api_op {
+    API_SCHEDULE, /* body: a message object, or {"messages": [...]} */
+    API_SHOW,     /* id, or params key and exchange */
+    API_LIST,     /* params */
+    API_CANCEL,   /* id, or params key and exchange */
+    API_RESCHEDULE,
+    API_RETRY,       /* id */
+    API_FAIL,        /* id; body: {} */
+    API_BULK_CANCEL, /* body: {"filter": {...}, "dry_run": false} */
+    API_BULK_RESCHEDULE,
+    API_BULK_RETRY,
+    API_BULK_FAIL,
+    API_STATS,
+};
+
+enum api_problem {
+    API_OK,
+    API_INVALID_JSON,
+    API_INVALID_REQUEST,
+    API_INVALID_MESSAGE,
+    API_UNAUTHORIZED,
+    API_EXCHANGE_NOT_ALLOWED,
+    API_NOT_FOUND,
+    API_NO_SUCH_ROUTE,
+    API_METHOD_NOT_ALLOWED,
+    API_TOO_LATE,
+    API_KEY_TAKEN,
+    API_BUSY,
+    API_IN_PROGRESS,
+    API_REQUEST_TIMEOUT,
+    API_TOO_LARGE,
+    API_TARGET_TOO_LONG,
+    API_HEAD_TOO_LARGE,
+    API_UNSUPPORTED_MEDIA_TYPE,
+    API_IDEMPOTENCY_MISMATCH,
+    API_KEY_LOCKED,
+    API_DAY_LOCKED,
+    API_OVERLOADED,
+    API_DATABASE_AWAY,
+    API_UNKNOWN_OUTCOME,
+    API_NOT_READY,
+    API_INTERNAL,
+    API_PROBLEM_COUNT,
+};
+
+/* Whose request it is, and which delivery exchanges exist for them. A pointer to one may be NULL: everything.
+ */
+struct api_scope {
+    const char *principal; /* who, for what is kept per caller; never NULL */
+    struct operate_scope exchanges;
+};
+
+struct api_param {
+    struct bytes name, value;
+};
+
+struct api_answer {
+    int status;
+    enum api_problem problem; /* what api_fail said last; API_OK: it was not called */
+    int retry_after_s;        /* 0: none */
+    bool has_id;              /* 201: what was made */
+    struct message_id id;
+    struct buf body;
+};
+
+/* All views must stay valid until done. */
+struct api_request {
+    enum api_op op;
+    const struct api_scope *scope;
+    struct bytes id; /* as the caller wrote it; len 0: none */
+    struct api_param params[API_PARAMS_MAX];
+    size_t param_count;
+    struct bytes body;
+    struct bytes idempotency_key; /* len 0: none */
+    struct api_answer answer;
+
+    /* For the executor (gateway/api/executor.h). */
+    void (*done)(struct api_request *r); /* the answer is there; called by a thread of the executor */
+    struct api_request *next;
+    int64_t retry_at_ms, give_up_ms; /* monotonic; 0: not retried yet */
+};
+
+void api_answer_open(struct api_answer *a);
+void api_answer_close(struct api_answer *a);
+
+/* "urn:postdate:problem:too-late" and the like; the status that goes with it. */
+const char *api_problem_type(enum api_problem p);
+int api_problem_status(enum api_problem p);
+/* Makes the answer a problem. The detail is for people. */
+void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same from an error: what waiting can cure is 503. */
+void api_fail_err(struct api_answer *a, const struct err *e);
+
+/* True when the scope has this delivery exchange. */
+bool api_scope_has(const struct api_scope *s, struct bytes exchange);
+
+/* --- scheduling: parsed and answered here, stored by the caller, several requests to one transaction -------
+ */
+
+/* One thread's; the items of one transaction. */
+struct api_scheduler;
+
+struct api_entry; /* one message of a request */
+struct api_schedule {
+    struct api_request *request;
+    bool batch;
+    struct api_entry *entries; /* in the scheduler's arena */
+    size_t count;
+    size_t first_item, item_count; /* those to be stored */
+};
+
+/* gateway_holds: no message is ever handed to the broker. */
+struct api_scheduler *api_scheduler_open(const struct accept_rules *rules, bool gateway_holds);
+void api_scheduler_close(struct api_scheduler *s);
+/* Forgets all items. now_ms: the database's clock. */
+void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms);
+/* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
+int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
+/* Takes the items of the request that was parsed last out again. */
+void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q);
+struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes);
+struct arena *api_scheduler_arena(struct api_scheduler *s);
+/* Room is left for one more request. */
+bool api_scheduler_has_room(const struct api_scheduler *s);
+/* After storing (inside the transaction): makes the answer. created_ms: as the rows have it. 1: an item
+ * waits for somebody's lock, offer the request again later (a single message only; no answer is made). -1:
+ * error of the database. */
+int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
+                        struct err *e);
+
+/* --- everything else
+ * ---------------------------------------------------------------------------------------- */
+/* One thread's. */
+struct api_context {
+    struct pg *pg;
+    struct accept_rules rules;
+    uint8_t secret[16]; /* signs page tokens */
+    int64_t now_ms;     /* database clock */
+    int64_t lead_ms;
+    const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
+    bool wake;                 /* out: something is due soon: the claimer should look */
+    bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
+};
+
+/* Does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database failed (e is
+ * transient); the answer is not made. */
+int api_run(struct api_context *c, struct api_request *r, struct err *e);
+
+#endif

@@ -1,0 +1,38 @@
+/* A request of gateway/api/api.h as one JSON object, for ways in that have no paths and parameters:
+ *
+ *   {"op": "schedule", …a message, or "messages": […]}      {"op": "show", "id" or "key" and "exchange",
+ * "view"}
+ *   {"op": "cancel", "id" or "key" and "exchange"}          {"op": "list", …filters, "page_size",
+ * "page_token"}
+ *   {"op": "reschedule", "id", "due_at" or "delay_ms" …}    {"op": "retry" or "fail", "id"}     {"op":
+ * "stats"}
+ *   {"op": "cancel", "reschedule", "retry" or "fail", "filter": {…}, "dry_run", "shift_ms"}
+ *
+ * "token" may be in each. Everything else is as over HTTP. */
+#ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
+#define POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
+
+#include "gateway/api/api.h"
+#include <jansson.h>
+
+struct api_json_request {
+    struct bytes text;  /* the caller's */
+    json_t *root;       /* without op and token; the request's id and params point into it */
+    json_t *token_text; /* NULL: none */
+    struct buf body;    /* what the request's body points to */
+    char numbers[API_PARAMS_MAX][24];
+};
+
+void api_json_request_open(struct api_json_request *o, size_t body_max);
+void api_json_request_close(struct api_json_request *o); /* twice is once */
+
+/* Fills op, id, params and body of r, which stay valid as long as the order is open and the text is there.
+ * -1: the answer is made. */
+int api_json_request_read(struct api_json_request *o, struct bytes text, struct api_request *r);
+/* len 0: none. */
+struct bytes api_json_request_token(const struct api_json_request *o);
+
+/* The answer as one JSON object on one line: the body with "status" in front. */
+void api_json_request_print(const struct api_answer *a, struct buf *out);
+
+#endif

@@ -1,0 +1,212 @@
+/* Answers, and what can go wrong as problem objects. */
+#include "gateway/api/api_internal.h"
+#include "gateway/json/json_document.h"
+#include "gateway/json/json_memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define URN "urn:postdate:problem:"
+
+static const struct problem {
+    int status;
+    const char *type, *title;
+    int retry_after_s;
+} problems[API_PROBLEM_COUNT] = {
+    [API_OK] = {200, "about:blank", "OK", 0},
+    [API_INVALID_JSON] = {400, URN "invalid-json", "The body is not valid JSON", 0},
+    [API_INVALID_REQUEST] = {400, URN "invalid-request", "The request is not valid", 0},
+    [API_INVALID_MESSAGE] = {422, URN "invalid-message", "The content is not acceptable", 0},
+    [API_UNAUTHORIZED] = {401, URN "unauthorized", "A valid token is needed", 0},
+    [API_EXCHANGE_NOT_ALLOWED] = {403, URN "exchange-not-allowed", "The token does not list this exchange",
+                                  0},
+    [API_NOT_FOUND] = {404, URN "not-found", "There is no such message", 0},
+    [API_NO_SUCH_ROUTE] = {404, URN "no-such-route", "There is nothing at this address", 0},
+    [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "Not with this method", 0},
+    [API_TOO_LATE] = {409, URN "too-late", "It is too late", 0},
+    [API_KEY_TAKEN] = {409, URN "key-taken", "The key names another message", 0},
+    [API_BUSY] = {409, URN "busy", "A gateway is publishing it", 1},
+    [API_IN_PROGRESS] = {409, URN "in-progress", "A request with this Idempotency-Key is unfinished", 1},
+    [API_REQUEST_TIMEOUT] = {408, URN "request-timeout", "The request took too long", 0},
+    [API_TOO_LARGE] = {413, URN "too-large", "The body is too large", 0},
+    [API_TARGET_TOO_LONG] = {414, URN "target-too-long", "The request target is too long", 0},
+    [API_HEAD_TOO_LARGE] = {431, URN "head-too-large", "The head of the request is too large", 0},
+    [API_UNSUPPORTED_MEDIA_TYPE] = {415, URN "unsupported-media-type", "The body must be application/json",
+                                    0},
+    [API_IDEMPOTENCY_MISMATCH] = {422, URN "idempotency-mismatch",
+                                  "The Idempotency-Key was used for another request", 0},
+    [API_KEY_LOCKED] = {503, URN "key-locked", "The key is held by an open transaction", 1},
+    [API_DAY_LOCKED] = {503, URN "day-locked", "The day on which it is due is locked in the database", 5},
+    [API_OVERLOADED] = {503, URN "overloaded", "Too much at once", 1},
+    [API_DATABASE_AWAY] = {503, URN "database-away", "The database does not answer", 2},
+    [API_UNKNOWN_OUTCOME] = {503, URN "unknown-outcome", "It may or may not have happened", 2},
+    [API_NOT_READY] = {503, URN "not-ready", "The gateway is not ready", 2},
+    [API_INTERNAL] = {500, URN "internal", "Something is wrong in Postdate", 0},
+};
+
+void api_answer_open(struct api_answer *a)
+{
+    *a = (struct api_answer){0};
+    buf_init(&a->body, API_ANSWER_MAX);
+}
+
+void api_answer_close(struct api_answer *a)
+{
+    buf_free(&a->body);
+}
+
+const char *api_problem_type(enum api_problem p)
+{
+    return problems[p].type;
+}
+
+int api_problem_status(enum api_problem p)
+{
+    return problems[p].status;
+}
+
+static int append(const char *text, size_t len, void *out)
+{
+    buf_put(out, text, len);
+    return 0;
+}
+
+void api_dump(const json_t *value, struct api_answer *a)
+{
+    static const char full[] = "{\"type\":\"" URN "internal\",\"status\":500,\"title\":\"Out of memory\"}\n";
+    buf_reset(&a->body);
+    if (value != NULL && json_dump_callback(value, append, &a->body, JSON_COMPACT) == 0)
+        buf_put_str(&a->body, "\n");
+    if (value != NULL && !a->body.failed && a->body.len > 0)
+        return;
+    buf_reset(&a->body);
+    a->status = 500;
+    buf_put_str(&a->body, full);
+}
+
+json_t *api_problem_object(enum api_problem p, const char *detail)
+{
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *o = json_object();
+    json_t *text = json_string(detail);
+    json_object_set_new(o, "type", json_string(problems[p].type));
+    json_object_set_new(o, "title", json_string(problems[p].title));
+    json_object_set_new(o, "status", json_integer(problems[p].status));
+    json_object_set_new(o, "detail", text != NULL ? text : json_string("(the text is not valid UTF-8)"));
+    if (json_memory_end(outer)) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
+{
+    char detail[700];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(detail, sizeof detail, fmt, args);
+    va_end(args);
+    json_t *o = api_problem_object(p, detail);
+    a->status = problems[p].status;
+    a->problem = p;
+    a->retry_after_s = problems[p].retry_after_s;
+    a->has_id = false;
+    api_dump(o, a);
+    json_decref(o);
+}
+
+void api_fail_err(struct api_answer *a, const struct err *e)
+{
+    enum api_problem p = API_INTERNAL;
+    switch (e->kind) {
+    case ERR_AWAY:
+    case ERR_PERMISSION:
+    case ERR_CONFIG:
+        p = API_DATABASE_AWAY;
+        break;
+    case ERR_BUSY:
+        p = API_OVERLOADED;
+        break;
+    case ERR_REJECT:
+        p = API_INVALID_MESSAGE;
+        break;
+    case ERR_NOT_FOUND:
+        p = API_NOT_FOUND;
+        break;
+    case ERR_STOPPING:
+        p = API_NOT_READY;
+        break;
+    default:
+        break;
+    }
+    /* What the database says of itself is for the log. */
+    if (p == API_DATABASE_AWAY)
+        api_fail(a, p, "try again in a moment; nothing was changed by this request");
+    else
+        api_fail(a, p, "%s", e->text);
+}
+
+json_t *api_parse_body(struct bytes body, struct api_answer *a)
+{
+    struct err e = {0};
+    enum json_fault fault;
+    char shown[JSON_SHOW_SIZE];
+    json_t *value = json_document_load(body, &fault, &e);
+    if (json_is_object(value))
+        return value;
+    if (value != NULL)
+        api_fail(a, API_INVALID_MESSAGE, "the body is %s: write a JSON object, {\"name\": value, ...}",
+                 json_is_array(value) ? "an array" : json_show(value, shown));
+    else if (fault == JSON_FAULT_MEMORY)
+        api_fail(a, API_OVERLOADED, "there is no memory for this request now");
+    else
+        api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
+    json_decref(value);
+    return NULL;
+}
+
+struct bytes api_param(const struct api_request *r, const char *name)
+{
+    for (size_t i = 0; i < r->param_count; i++)
+        if (bytes_equal_str(r->params[i].name, name))
+            return r->params[i].value;
+    return (struct bytes){0};
+}
+
+static bool is_among(struct bytes name, const char *const names[])
+{
+    for (; *names != NULL; names++)
+        if (bytes_equal_str(name, *names))
+            return true;
+    return false;
+}
+
+int api_params_check(struct api_request *r, const char *const names[])
+{
+    char shown[80], allowed[200] = "";
+    size_t used = 0;
+    for (size_t i = 0; names[i] != NULL && used < sizeof allowed; i++)
+        used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "", names[i]);
+    for (size_t i = 0; i < r->param_count; i++) {
+        const struct api_param *p = &r->params[i];
+        bytes_printable(p->name, shown, sizeof shown);
+        if (!is_among(p->name, names)) {
+            api_fail(&r->answer, API_INVALID_REQUEST, "unknown parameter \"%s\": %s%s", shown,
+                     used > 0 ? "allowed are " : "none is allowed here", allowed);
+            return -1;
+        }
+        if (!bytes_is_text(p->value)) {
+            api_fail(&r->answer, API_INVALID_REQUEST, "parameter %s is not UTF-8 text", shown);
+            return -1;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (bytes_equal(r->params[k].name, p->name)) {
+                api_fail(&r->answer, API_INVALID_REQUEST, "parameter %s is given twice", shown);
+                return -1;
+            }
+        }
+    }
+    return 0;
+}

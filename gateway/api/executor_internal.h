@@ -1,0 +1,66 @@
+/* Between the gateway/api/executor*.c files. */
+#ifndef POSTDATE_GATEWAY_API_EXECUTOR_INTERNAL_H
+#define POSTDATE_GATEWAY_API_EXECUTOR_INTERNAL_H
+
+#include "gateway/api/executor.h"
+#include "sql/operate/lookup.h"
+#include <pthread.h>
+
+#define EXECUTOR_GROUP_COMMITS 2
+#define EXECUTOR_WORKERS 2
+#define EXECUTOR_BULK_WORKERS                                                                                \
+    2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
+#define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
+
+/* Requests in the order they came. Thread-safe. */
+struct executor_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    struct api_request *first, **last;
+    size_t count;
+    bool closed;
+};
+
+/* A thread's connection, which is opened when needed and not tried again at once. */
+struct executor_session {
+    struct gateway *gateway;
+    const char *name;
+    struct pg *pg;
+    int64_t retry_at_ms; /* monotonic */
+    unsigned attempt;
+};
+
+struct executor {
+    struct gateway *gateway;
+    struct executor_queue store, work, bulk, count;
+    pthread_t group_commits[EXECUTOR_GROUP_COMMITS], workers[EXECUTOR_WORKERS],
+        bulk_workers[EXECUTOR_BULK_WORKERS], stats;
+    int group_commit_count, worker_count, bulk_worker_count;
+    bool stats_runs;
+    atomic_bool ending;          /* what takes long is to end early */
+    pthread_mutex_t counts_lock; /* guards the next three */
+    struct status_report counts;
+    int64_t counted_ms; /* monotonic; 0: never */
+    atomic_bool counts_wanted;
+    _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
+};
+
+/* Answers it at once when the queue is closed or full. */
+void executor_queue_put(struct executor_queue *q, struct api_request *r);
+/* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */
+struct api_request *executor_queue_take(struct executor_queue *q, int64_t wait_ms, bool *ended);
+
+/* 0: session->pg is connected and the schema fits. -1: it is not, and was not lately. */
+int executor_session_connect(struct executor_session *session, struct err *e);
+void executor_session_close(struct executor_session *session);
+/* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
+int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
+
+void *executor_group_commit(void *executor);
+void *executor_worker(void *executor);
+void *executor_bulk_worker(void *executor);
+void *executor_stats(void *executor);
+/* stats_answer.c: the answer to API_STATS. */
+void stats_answer(struct executor *d, struct api_request *r);
+
+#endif

@@ -1,0 +1,95 @@
+/* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
+ * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
+#include "gateway/api/executor_internal.h"
+
+#include "gateway/runtime/log.h"
+#include "sql/operate/idempotency.h"
+
+#define TRIES 3
+
+struct worker {
+    struct executor *executor;
+    struct executor_session session;
+    struct api_context context;
+    bool has_secret;
+};
+
+static int prepare(struct worker *w, struct err *e)
+{
+    if (executor_session_connect(&w->session, e) != 0)
+        return -1;
+    w->context.pg = w->session.pg;
+    if (!w->has_secret && idempotency_secret(w->session.pg, w->context.secret, e) != 0)
+        return -1;
+    w->has_secret = true;
+    return executor_session_now(&w->session, &w->context.now_ms, e);
+}
+
+/* What nobody can take back is told. */
+static void record(const struct api_request *r)
+{
+    char id[80];
+    if ((r->op == API_FAIL || r->op == API_BULK_FAIL) && r->answer.status == 200)
+        log_info("%s: by %s: failed by hand",
+                 r->op == API_FAIL ? bytes_printable(r->id, id, sizeof id) : "messages in doubt",
+                 r->scope ? r->scope->principal : "a request");
+}
+
+static void run(struct worker *w, struct api_request *r)
+{
+    struct err e = {0};
+    int rc = -1;
+    w->context.wrote = w->context.wake = false;
+    /* A connection that died while idle is noticed at the first use. */
+    for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
+        err_clear(&e);
+        rc = prepare(w, &e);
+        if (rc == 0)
+            rc = api_run(&w->context, r, &e);
+        if (rc != 0 && e.kind != ERR_AWAY)
+            break; /* a lock in the way was waited for already */
+    }
+    if (w->context.wake)
+        notifier_notify(&w->executor->gateway->claimer_notifier);
+    if (rc == 0) {
+        record(r);
+        return;
+    }
+    log_debug("http: %s", e.text);
+    if (w->context.wrote)
+        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
+    else if (!atomic_load(&w->executor->gateway->stored_ready))
+        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
+    else
+        api_fail_err(&r->answer, &e);
+}
+
+static void serve(struct executor *d, struct executor_queue *queue, const char *name)
+{
+    struct worker w = {.executor = d, .session = {.gateway = d->gateway, .name = name}};
+    w.context.rules = config_accept_rules(d->gateway->config);
+    w.context.lead_ms = d->gateway->config->delivery.lead_ms;
+    w.context.ending = &d->ending;
+    for (bool ended = false; !ended;) {
+        struct api_request *r = executor_queue_take(queue, 500, &ended);
+        if (r == NULL)
+            continue;
+        run(&w, r);
+        r->done(r);
+    }
+    executor_session_close(&w.session);
+}
+
+void *executor_worker(void *arg)
+{
+    struct executor *d = arg;
+    serve(d, &d->work, "postdate http");
+    return NULL;
+}
+
+void *executor_bulk_worker(void *arg)
+{
+    struct executor *d = arg;
+    serve(d, &d->bulk, "postdate http bulk");
+    return NULL;
+}

@@ -1,0 +1,343 @@
+/* Group commits: as many requests as wait go into one transaction, and are answered after its commit.
+ *
+ * What can't share it waits for the next: a request whose key, or Idempotency-Key, another one of the group
+ * has too; one whose key somebody's open transaction holds (for some seconds). If the answer to the COMMIT is
+ * lost, one row tells whether it happened: a transaction is there whole or not at all. It may also be still
+ * under way, in a session that does not know yet that its client is gone: the group is offered again under
+ * the same ids, so the second transaction meets the first one, and can't be stored beside it. */
+#include "gateway/api/group_commit.h"
+#include "core/base/clock.h"
+#include "core/base/siphash.h"
+#include "gateway/runtime/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LATER_MS 20      /* between two tries of a request that waits for a key */
+#define PATIENCE_MS 3000 /* how long it may wait */
+#define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
+#define PAUSE_MS 100
+#define LOSSES_MAX 3 /* connections that may die over one group */
+
+static void answer(struct api_request *r)
+{
+    r->done(r);
+}
+
+static const char *principal(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
+}
+
+static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
+{
+    /* Two fixed keys: the hash tells one body of a caller from another, nothing rests on its secrecy. */
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t h = siphash(keys[i], r->body);
+        memcpy(out + 8 * i, &h, 8);
+    }
+}
+
+static uint64_t hash_two(const char *a, struct bytes b)
+{
+    static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate member";
+    return (siphash(key, bytes_of_str(a)) * 31 + siphash(key, b)) | 1;
+}
+
+/* The key of a single message; 0: none. */
+static uint64_t key_hash(const struct group_commit *s, const struct api_schedule *q)
+{
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    const struct message *m = &items[q->first_item].message;
+    static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate key";
+    if (q->item_count != 1 || m->key.len == 0)
+        return 0;
+    return (siphash(key, m->exchange) * 31 + siphash(key, m->key)) | 1;
+}
+
+static bool has_keys(const struct group_commit *s, const struct api_schedule *q)
+{
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    for (size_t i = q->first_item; i < q->first_item + q->item_count; i++)
+        if (items[i].message.key.len > 0)
+            return true;
+    return false;
+}
+
+/* Two that decide about the same name one after the other must see each other's result. */
+static bool fits(const struct group_commit *s, const struct member *m)
+{
+    if (m->schedule.batch && s->count > 0 && has_keys(s, &m->schedule))
+        return false;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct member *other = &s->group[i];
+        if ((m->key_hash && m->key_hash == other->key_hash) ||
+            (m->idempotency_hash && m->idempotency_hash == other->idempotency_hash) ||
+            (m->key_hash && other->schedule.batch))
+            return false;
+    }
+    return true;
+}
+
+/* False when the group is full without it. */
+static bool add(struct group_commit *s, struct api_request *r)
+{
+    struct member *m = &s->group[s->count];
+    *m = (struct member){0};
+    if (api_schedule_parse(s->scheduler, r, &m->schedule) != 0) {
+        answer(r);
+        return true;
+    }
+    m->key_hash = key_hash(s, &m->schedule);
+    if (r->idempotency_key.len > 0) {
+        m->idempotency.principal = bytes_of_str(principal(r));
+        m->idempotency.key = r->idempotency_key;
+        m->idempotency_hash = hash_two(principal(r), r->idempotency_key);
+        hash_body(r, m->idempotency.body_hash);
+    }
+    if (!fits(s, m)) {
+        api_schedule_undo(s->scheduler, &m->schedule);
+        return false;
+    }
+    s->count++;
+    return true;
+}
+
+static void put_later(struct group_commit *s, struct api_request *r)
+{
+    r->retry_at_ms = clock_monotonic_ms() + LATER_MS;
+    if (r->give_up_ms == 0)
+        r->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
+    r->next = s->later;
+    s->later = r;
+}
+
+static struct api_request *take_later(struct group_commit *s)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    for (struct api_request **p = &s->later; *p != NULL; p = &(*p)->next) {
+        struct api_request *r = *p;
+        if (r->retry_at_ms > now_ms)
+            continue;
+        *p = r->next;
+        return r;
+    }
+    return NULL;
+}
+
+/* Fills the group. False: the executor is closing and nothing is left. */
+static bool gather(struct group_commit *s)
+{
+    bool ended = false;
+    struct api_request *r = take_later(s);
+    s->count = 0;
+    if (r == NULL)
+        r = executor_queue_take(&s->executor->store, s->later != NULL ? LATER_MS : 500, &ended);
+    struct err e = {0};
+    if (r != NULL && (executor_session_connect(&s->session, &e) != 0 ||
+                      executor_session_now(&s->session, &s->now_ms, &e) != 0)) {
+        api_fail(&r->answer,
+                 atomic_load(&s->executor->gateway->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
+                 "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);
+        answer(r);
+        return true;
+    }
+    api_scheduler_reset(s->scheduler, s->now_ms);
+    while (r != NULL) {
+        if (!add(s, r)) {
+            put_later(s, r);
+            r->retry_at_ms = 0;
+            break;
+        }
+        if (s->count == GROUP_MAX || !api_scheduler_has_room(s->scheduler))
+            break;
+        r = take_later(s);
+        if (r == NULL)
+            r = executor_queue_take(&s->executor->store, 0, &ended);
+    }
+    return !ended || s->count > 0 || s->later != NULL;
+}
+
+/* After a connection that died: 1 it is stored, 0 it is not or not yet, -1 nobody knows. */
+static int was_stored(struct group_commit *s, struct err *e)
+{
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL), *one = NULL;
+    for (size_t i = 0; i < n && one == NULL; i++)
+        if (items[i].result == STORE_ACCEPTED)
+            one = &items[i];
+    int64_t give_up_ms = clock_monotonic_ms() + UNCLEAR_MS;
+    for (;;) {
+        if (executor_session_connect(&s->session, e) == 0) {
+            /* Nothing was to be stored: asking again leads to the same. */
+            int found =
+                s->unclear && one != NULL ? store_was_committed(s->session.pg, one->message.id, e) : 0;
+            if (found >= 0 || !err_is_transient(e))
+                return found;
+        }
+        if (clock_monotonic_ms() >= give_up_ms || (!s->unclear && s->session.attempt > 2))
+            return s->unclear ? -1 : 0;
+        clock_nap_ms(PAUSE_MS);
+    }
+}
+
+/* Postgres refused the group, or had a lock in the way. Where an earlier commit of it is unclear, that one
+ * may be what is in the way: it was still under way when it was looked for. Then the group is there, and its
+ * answers were made. */
+static bool is_there_by_now(struct group_commit *s)
+{
+    struct err e = {0};
+    return s->unclear && was_stored(s, &e) > 0;
+}
+
+/* 0: committed, every member has its answer (or waits). */
+static int store(struct group_commit *s, struct err *e)
+{
+    const struct store_extra extra = {.before = group_commit_before, .after = group_commit_after, .ctx = s};
+    const struct store_options o = {.key_memory_ms = s->executor->gateway->config->keys.key_memory_ms,
+                                    .extra = &extra,
+                                    .locks = &s->locks};
+    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
+    int losses = 0;
+    size_t n;
+    struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    s->unclear = false;
+    for (;;) {
+        s->commit_sent = false;
+        if (store_accept(s->session.pg, &o, items, n, e) == 0)
+            return 0;
+        if (!pg_is_broken(s->session.pg) && e->kind != ERR_AWAY) {
+            if (is_there_by_now(s))
+                return 0;
+            if (e->kind != ERR_BUSY || clock_monotonic_ms() >= give_up_ms)
+                return -1;
+            clock_nap_ms(LATER_MS);
+            continue;
+        }
+        s->unclear = s->unclear || s->commit_sent;
+        if (e->kind == ERR_AWAY && !pg_is_broken(s->session.pg))
+            executor_session_close(
+                &s->session); /* committed locally only: what is stored is looked up like after a loss */
+        int found = was_stored(s, e);
+        if (found > 0)
+            return 0;
+        if (found < 0 || s->session.pg == NULL || ++losses == LOSSES_MAX)
+            return err_set(e, ERR_AWAY,
+                           found < 0 ? "the outcome is unknown" : "the database does not answer");
+    }
+}
+
+static void count(struct group_commit *s)
+{
+    struct gateway *g = s->executor->gateway;
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    int64_t soonest_ms = INT64_MAX, begun_ms = store_begun_ms(s->session.pg);
+    uint64_t stored = 0, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        kept += items[i].result == STORE_KEPT;
+        if (items[i].result != STORE_ACCEPTED && items[i].result != STORE_REPLACED)
+            continue;
+        stored++;
+        if (items[i].message.due_ms < soonest_ms)
+            soonest_ms = items[i].message.due_ms;
+    }
+    metrics_add(&g->metrics, METRIC_API_ACCEPTED, stored);
+    metrics_add(&g->metrics, METRIC_API_KEPT, kept);
+    metrics_add(&g->metrics, METRIC_COMMITS, stored > 0);
+    /* The claimer looks twice a lead; what is due sooner than that must be said. */
+    if (stored > 0 &&
+        soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + g->config->delivery.lead_ms)
+        notifier_notify(&g->claimer_notifier);
+    if (stored > 0 && g->config->handover.transport != TRANSPORT_TIMER)
+        notifier_notify(&g->handover_feeder_notifier);
+}
+
+static void answer_all(struct group_commit *s)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    for (size_t i = 0; i < s->count; i++) {
+        struct member *m = &s->group[i];
+        struct api_request *r = m->schedule.request;
+        if (m->waits && (r->give_up_ms == 0 || now_ms < r->give_up_ms))
+            put_later(s, r);
+        else
+            answer(r);
+    }
+}
+
+static void fail_all(struct group_commit *s, const struct err *e)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        struct api_answer *a = &s->group[i].schedule.request->answer;
+        if (s->unclear)
+            api_fail(
+                a, API_UNKNOWN_OUTCOME,
+                "the database went away during the commit; asking again with the same Idempotency-Key or key "
+                "is safe");
+        else
+            api_fail_err(a, e);
+        answer(s->group[i].schedule.request);
+    }
+}
+
+/* Postgres refuses something of the group: each request alone, so that only the guilty fails. */
+static void store_singly(struct group_commit *s)
+{
+    struct api_request *all[GROUP_MAX];
+    size_t n = s->count;
+    for (size_t i = 0; i < n; i++)
+        all[i] = s->group[i].schedule.request;
+    for (size_t i = 0; i < n; i++) {
+        struct err e = {0};
+        s->count = 0;
+        api_scheduler_reset(s->scheduler, s->now_ms);
+        add(s, all[i]);
+        if (s->count == 0)
+            continue;
+        s->unclear = false;
+        if (executor_session_connect(&s->session, &e) != 0 || store(s, &e) != 0) {
+            fail_all(s, &e);
+            continue;
+        }
+        count(s);
+        answer_all(s);
+    }
+}
+
+void *executor_group_commit(void *arg)
+{
+    struct group_commit *s = calloc(1, sizeof *s);
+    struct executor *d = arg;
+    struct accept_rules rules = config_accept_rules(d->gateway->config);
+    if (s != NULL)
+        s->scheduler = api_scheduler_open(&rules, d->gateway->config->handover.transport == TRANSPORT_TIMER);
+    if (s == NULL || s->scheduler == NULL) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
+    s->executor = d;
+    s->session = (struct executor_session){.gateway = d->gateway, .name = "postdate http store"};
+    while (gather(s)) {
+        struct err e = {0};
+        if (s->count == 0)
+            continue;
+        if (store(s, &e) == 0) {
+            count(s);
+            answer_all(s);
+        } else if (e.kind == ERR_REJECT && s->count > 1) {
+            store_singly(s);
+        } else {
+            log_debug("http store: %s", e.text);
+            fail_all(s, &e);
+        }
+    }
+    executor_session_close(&s->session);
+    api_scheduler_close(s->scheduler);
+    free(s);
+    return NULL;
+}

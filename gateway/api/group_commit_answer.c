@@ -1,0 +1,94 @@
+/* What happens inside a group's transaction besides storing: Idempotency-Keys are taken and answered, and
+ * every request gets its answer, so that it can be stored with the key. */
+#include "gateway/api/group_commit.h"
+
+static void skip_items(struct group_commit *s, const struct member *m)
+{
+    size_t n;
+    struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    for (size_t i = 0; i < m->schedule.item_count; i++)
+        items[m->schedule.first_item + i].result = STORE_SKIPPED;
+}
+
+/* Its Idempotency-Key is known: answers it as the first time, or refuses it. */
+static int replay(struct group_commit *s, struct member *m, struct pg *pg, struct err *e)
+{
+    struct api_answer *a = &m->schedule.request->answer;
+    int found = idempotency_find(pg, &m->idempotency, api_scheduler_arena(s->scheduler), e);
+    if (found < 0)
+        return -1;
+    m->replayed = found != IDEMPOTENCY_NEW;
+    m->waits = !m->replayed; /* it was rolled back between our two looks */
+    skip_items(s, m);
+    if (found == IDEMPOTENCY_ANSWERED) {
+        a->status = m->idempotency.status;
+        buf_reset(&a->body);
+        buf_put_bytes(&a->body, m->idempotency.answer);
+        if (a->body.failed)
+            return err_set(e, ERR_BUG, "out of memory");
+    } else if (found == IDEMPOTENCY_OTHER) {
+        api_fail(a, API_IDEMPOTENCY_MISMATCH,
+                 "this Idempotency-Key was used with another body within the last day");
+    } else if (found == IDEMPOTENCY_UNFINISHED) {
+        api_fail(a, API_IN_PROGRESS, "the first request with this Idempotency-Key has not been answered");
+    }
+    return 0;
+}
+
+int group_commit_before(void *ctx, struct pg *pg, struct err *e)
+{
+    struct group_commit *s = ctx;
+    s->commit_sent = false;
+    s->key_count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        s->group[i].replayed = s->group[i].waits = false;
+        if (s->group[i].idempotency.key.len > 0)
+            s->keys[s->key_count++] = &s->group[i].idempotency;
+    }
+    if (s->key_count == 0)
+        return 0;
+    if (idempotency_begin(pg, s->keys, s->key_count, e) != 0)
+        return -1;
+    for (size_t i = 0; i < s->count; i++) {
+        struct member *m = &s->group[i];
+        if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay(s, m, pg, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What was stored is remembered; what was refused may be tried again with the same key. */
+static int note(struct member *m, struct pg *pg, struct err *e)
+{
+    const struct api_answer *a = &m->schedule.request->answer;
+    if (!m->idempotency.taken)
+        return 0;
+    if (!m->waits && a->status < 300) {
+        m->idempotency.status = a->status;
+        m->idempotency.answer = buf_bytes(&a->body);
+        return 0;
+    }
+    m->idempotency.taken = false;
+    return idempotency_forget(pg, &m->idempotency, e);
+}
+
+int group_commit_after(void *ctx, struct pg *pg, struct err *e)
+{
+    struct group_commit *s = ctx;
+    int64_t created_ms = store_begun_ms(pg);
+    for (size_t i = 0; i < s->count; i++) {
+        struct member *m = &s->group[i];
+        if (m->replayed || m->waits)
+            continue;
+        int rc = api_schedule_answer(s->scheduler, &m->schedule, pg, created_ms, e);
+        if (rc < 0)
+            return -1;
+        m->waits = rc == 1;
+        if (note(m, pg, e) != 0)
+            return -1;
+    }
+    if (idempotency_finish(pg, s->keys, s->key_count, e) != 0)
+        return -1;
+    s->commit_sent = true;
+    return 0;
+}

@@ -1,0 +1,97 @@
+/* GET /v1/stats. */
+#include "core/base/timestamp.h"
+#include "gateway/api/executor_internal.h"
+#include "gateway/runtime/locks.h"
+
+#include <inttypes.h>
+
+static void print_time(struct buf *out, const char *name, int64_t ms)
+{
+    char text[40];
+    if (ms < 0)
+        buf_printf(out, "\"%s\":null", name);
+    else
+        buf_printf(out, "\"%s\":\"%s\"", name, timestamp_format(ms, text, sizeof text));
+}
+
+static void print_backlog(struct executor *d, struct buf *out)
+{
+    struct status_report s;
+    int64_t age_ms;
+    if (!executor_counts(d, &s, &age_ms)) {
+        buf_put_str(out, "\"messages\":null,\"next_due_at\":null,\"overdue\":null,");
+        return;
+    }
+    buf_put_str(out, "\"messages\":{");
+    bool capped = false;
+    for (int i = 0; i < 7; i++) {
+        buf_printf(out, "%s\"%s\":%" PRId64, i > 0 ? "," : "", message_state_name((enum message_state)i),
+                   s.count[i]);
+        capped = capped || s.capped[i];
+    }
+    buf_printf(out, "},\"counts_are_minimum\":%s,\"counted_ms_ago\":%" PRId64 ",", capped ? "true" : "false",
+               age_ms);
+    print_time(out, "next_due_at", s.next_due_ms);
+    buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s.overdue);
+    print_time(out, "oldest", s.oldest_overdue_ms);
+    int alive = 0;
+    for (int i = 0; i < s.instance_count; i++)
+        alive += s.instances[i].alive;
+    buf_printf(out, "},\"gateways\":%d,", alive);
+}
+
+static void print_lateness(struct gateway *g, struct buf *out, bool shown)
+{
+    static const double parts[] = {0.5, 0.9, 0.99};
+    static const char *const names[] = {"p50", "p90", "p99"};
+    buf_put_str(out, "\"lateness_ms\":{");
+    for (int i = 0; i < 3; i++) {
+        double s = shown ? metrics_lateness_quantile(&g->metrics, parts[i]) : -1;
+        if (s < 0)
+            buf_printf(out, "%s\"%s\":null", i > 0 ? "," : "", names[i]);
+        else
+            buf_printf(out, "%s\"%s\":%.3f", i > 0 ? "," : "", names[i], s * 1000);
+    }
+    buf_put_str(out, "},");
+}
+
+static bool is_away(struct server_status *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool away = w->away;
+    pthread_mutex_unlock(&w->lock);
+    return away;
+}
+
+void stats_answer(struct executor *d, struct api_request *r)
+{
+    struct gateway *g = d->gateway;
+    struct buf *out = &r->answer.body;
+    int64_t handed = atomic_load(&g->metrics.handed);
+    if (r->param_count > 0) {
+        api_fail(&r->answer, API_INVALID_REQUEST, "there are no parameters here");
+        return;
+    }
+    buf_reset(out);
+    buf_put_str(out, "{");
+    /* Counts and lateness are of all exchanges, so with a token there are none. */
+    if (r->scope == NULL)
+        print_backlog(d, out);
+    print_lateness(g, out, r->scope == NULL);
+    locks_print(g, out); /* days of due times, no content: seen with a token, too */
+    buf_put_str(out, ",");
+    buf_printf(out,
+               "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
+               gateway_transport_name(g), g->config->handover.window_ms, g->config->handover.max_messages);
+    if (handed >= 0 && r->scope == NULL)
+        buf_printf(out, "\"messages\":%" PRId64 "},", handed);
+    else
+        buf_put_str(out, "\"messages\":null},");
+    bool up = !is_away(&g->rabbitmq) && atomic_load(&g->publishing);
+    const char *broker = atomic_load(&g->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
+    buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker,
+               executor_why_not_ready(d) == NULL ? "up" : "away");
+    r->answer.status = 200;
+    if (out->failed)
+        api_fail(&r->answer, API_INTERNAL, "out of memory");
+}

@@ -1,0 +1,95 @@
+/* The statistics: knows whether the database answers, and counts messages, at most a twentieth of the time.
+ */
+#include "gateway/api/executor_internal.h"
+
+#include "gateway/runtime/log.h"
+#include "sql/admin/health.h"
+#include "sql/admin/migrate.h"
+
+#define TICK_MS 500
+#define COUNT_MIN_MS 1000 /* counts are at least this old before they are made anew */
+#define COUNT_SHARE 20    /* and this many times as old as counting took */
+
+struct stats {
+    struct executor *executor;
+    struct executor_session session;
+    int64_t took_ms, checked_ms;
+    const char *refused; /* what the last check said of a database that takes no writes; NULL: it does */
+};
+
+/* What /readyz says without a token: not what the database says of itself. */
+static const char away[] = "the database does not answer";
+static const char unfit[] =
+    "the database or its schema does not fit this program (see the log, or `postdate doctor`)";
+static const char standby[] =
+    "the database is a standby, where nothing can be stored: promote it, or let "
+    "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
+static const char read_only[] =
+    "the database takes no writes: default_transaction_read_only is on for the server, database or role";
+
+/* NULL: requests can be answered. */
+static const char *check(struct stats *a, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    enum health_writable writable;
+    if ((a->session.pg || a->refused) && now_ms - a->checked_ms < 2 * TICK_MS)
+        return a->refused;
+    a->refused = NULL;
+    if (executor_session_connect(&a->session, e) != 0 || migrate_check(a->session.pg, "", "", false, e) != 0)
+        return e->kind == ERR_CONFIG ? unfit : away;
+    if (health_writable(a->session.pg, &writable, e) != 0)
+        return away;
+    a->checked_ms = now_ms;
+    if (writable != HEALTH_WRITABLE) {
+        executor_session_close(&a->session); /* the next session may have another server, or settings */
+        a->refused = writable == HEALTH_STANDBY ? standby : read_only;
+    }
+    return a->refused;
+}
+
+static int count(struct stats *a, struct err *e)
+{
+    struct executor *d = a->executor;
+    struct status_report report;
+    int64_t began_ms = clock_monotonic_ms();
+    int64_t pause_ms = a->took_ms * COUNT_SHARE > COUNT_MIN_MS ? a->took_ms * COUNT_SHARE : COUNT_MIN_MS;
+    if (d->counted_ms != 0 && began_ms - d->counted_ms < pause_ms)
+        return 0;
+    if (lookup_status(a->session.pg, &report, e) != 0)
+        return -1;
+    a->took_ms = clock_monotonic_ms() - began_ms;
+    pthread_mutex_lock(&d->counts_lock);
+    d->counts = report;
+    d->counted_ms = clock_monotonic_ms();
+    pthread_mutex_unlock(&d->counts_lock);
+    return 0;
+}
+
+void *executor_stats(void *arg)
+{
+    struct stats a = {
+        .executor = arg,
+        .session = {.gateway = ((struct executor *)arg)->gateway, .name = "postdate http counts"}};
+    struct executor *d = arg;
+    atomic_store(&d->counts_wanted, true);
+    for (bool ended = false; !ended;) {
+        struct err e = {0};
+        struct api_request *r = executor_queue_take(
+            &d->count, executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
+        const char *why_not = ended ? NULL : check(&a, &e);
+        if (why_not == NULL && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)) &&
+            count(&a, &e) != 0)
+            why_not = away;
+        atomic_store(&d->why_not_ready, why_not);
+        if (why_not != NULL && e.kind != ERR_BUSY)
+            executor_session_close(&a.session);
+        if (e.kind != ERR_NONE && !err_is_transient(&e))
+            log_debug("counting: %s", e.text);
+        if (r == NULL)
+            continue;
+        stats_answer(d, r);
+        r->done(r);
+    }
+    executor_session_close(&a.session);
+    return NULL;
+}

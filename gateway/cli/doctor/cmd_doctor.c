@@ -1,0 +1,125 @@
+/* Looks at everything that a gateway depends on, and says for each thing that is wrong what to do. */
+#include "gateway/cli/doctor/doctor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum need { NEED_CONFIG = 1, NEED_DATABASE = 2, NEED_SCHEMA = 4, NEED_BROKER = 8 };
+
+static const struct check {
+    const char *name; /* of the finding when the check is skipped */
+    unsigned needs;
+    void (*run)(struct doctor *d);
+} checks[] = {
+    {"config", 0, doctor_check_config},
+    {"database.connection", NEED_CONFIG, doctor_check_database},
+    {"database.pooling", NEED_CONFIG | NEED_DATABASE, doctor_check_pooling},
+    {"database.server", NEED_CONFIG | NEED_DATABASE, doctor_check_server},
+    {"database.schema", NEED_CONFIG | NEED_DATABASE, doctor_check_schema},
+    {"database.rights", NEED_CONFIG | NEED_SCHEMA, doctor_check_rights},
+    {"database.roles", NEED_CONFIG | NEED_SCHEMA, doctor_check_roles},
+    {"database.partitions", NEED_CONFIG | NEED_SCHEMA, doctor_check_partitions},
+    {"database.locks", NEED_CONFIG | NEED_SCHEMA, doctor_check_locks},
+    {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},
+    {"clock.database", NEED_CONFIG | NEED_DATABASE, doctor_check_clock},
+    {"messages", NEED_CONFIG | NEED_SCHEMA, doctor_check_messages},
+    {"broker.connection", NEED_CONFIG, doctor_check_broker},
+    {"broker.owner", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_owner},
+    {"broker.permissions", NEED_CONFIG | NEED_BROKER, doctor_check_permissions},
+    {"broker.topology", NEED_CONFIG | NEED_BROKER, doctor_check_topology},
+    {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
+    {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
+    {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
+    {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
+    {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
+    {"handover.last_hop", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_last_hop},
+    {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
+};
+
+/* Why this check cannot be done, or NULL. */
+static const char *find_obstacle(const struct doctor *d, unsigned needs)
+{
+    if ((needs & NEED_CONFIG) && d->config == NULL)
+        return "the configuration has mistakes";
+    if ((needs & (NEED_DATABASE | NEED_SCHEMA)) && d->pg == NULL)
+        return d->pg_why;
+    if ((needs & NEED_SCHEMA) && !d->schema_current)
+        return "the schema is not the one that this program needs";
+    if ((needs & NEED_BROKER) && d->broker == NULL)
+        return d->broker_why;
+    return NULL;
+}
+
+/* A connection that broke in a check serves no other. */
+static void look_after(struct doctor *d)
+{
+    struct err e;
+    if (d->pg != NULL && pg_is_broken(d->pg)) {
+        pg_close(d->pg);
+        d->pg = NULL;
+        snprintf(d->pg_why, sizeof d->pg_why, "the connection to Postgres was lost");
+    }
+    if (d->broker != NULL && inspect_reopen(d->broker, &e) != 0) {
+        broker_drop(d->broker);
+        d->broker = NULL;
+        snprintf(d->broker_why, sizeof d->broker_why, "the connection to RabbitMQ was lost");
+    }
+}
+
+static void run_checks(struct doctor *d)
+{
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        const char *obstacle = find_obstacle(d, checks[i].needs);
+        if (obstacle != NULL)
+            doctor_report(d, FINDING_SKIP, checks[i].name, "%s", obstacle);
+        else
+            checks[i].run(d);
+        look_after(d);
+    }
+}
+
+static int doctor(struct doctor *d)
+{
+    run_checks(d);
+    pg_close(d->pg);
+    broker_close(d->broker);
+    if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
+        return 1;
+    return d->failed > 0 ? 1 : 0;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"rabbitmqctl", required_argument, NULL, 'r'}, CLI_LONG};
+    struct doctor d = {.cli = cli, .has_plugin = -1};
+    bool json = false;
+    int option, code;
+    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'j')
+            json = true;
+        else if (option == 'r')
+            d.rabbitmqctl = optarg;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+    }
+    if (optind < argc)
+        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    d.array = json ? json_array() : NULL;
+    code = doctor(&d);
+    json_decref(d.array);
+    return code;
+}
+
+const struct command command_doctor = {
+    .name = "doctor",
+    .synopsis = "[--rabbitmqctl PATH] [--json]",
+    .summary = "Check configuration, database, broker, permissions, clocks; say what to do",
+    .help = "      --rabbitmqctl PATH  also ask the broker's administration (default: $RABBITMQCTL, or\n"
+            "                      rabbitmqctl in PATH, if this user may run it)\n"
+            "      --json          as an array of {check, status, detail, remedy}\n\n"
+            "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something "
+            "did.\n\nCommon "
+            "options:\n",
+    .run = run,
+};

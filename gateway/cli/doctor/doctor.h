@@ -1,0 +1,98 @@
+/* `postdate doctor`: a list of checks, each of which reports findings. A check never stops the others, never
+ * waits for ever, and changes nothing on the servers. */
+#ifndef POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_H
+#define POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_H
+
+#include "amqp/inspect/inspect.h"
+#include "gateway/cli/cli.h"
+#include "sql/admin/health.h"
+#include "sql/operate/lookup.h"
+#include <jansson.h>
+
+#define DOCTOR_ANSWER_MS 10000 /* the longest silence of a server */
+
+/* Gateways judge by the database's clock alone, so nothing is early or late by these. What a machine's own
+ * clock spoils is every absolute time that is computed on it (due_at, x-opt-delivery-time): a second is what
+ * people notice, and no machine with time synchronisation is ever half a minute off. */
+#define DOCTOR_SKEW_WARN_MS 1000
+#define DOCTOR_SKEW_FAIL_MS 30000
+
+enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL, FINDING_SKIP };
+
+struct doctor {
+    struct cli *cli;
+    const struct config *config; /* NULL: it has mistakes */
+
+    struct pg *pg; /* NULL: not connected, or not to be relied on; then why */
+    char pg_why[160];
+    bool schema_current;
+    bool has_status;
+    struct status_report status;
+    bool has_clock;
+    int64_t clock_ahead_ms; /* of this machine, before the database's */
+
+    struct broker *broker; /* NULL: not connected; then why */
+    char broker_why[160];
+    struct inspect_target target;
+    bool declared;  /* all that a gateway declares for its intake is there */
+    int has_plugin; /* 1, 0, -1 not known */
+    bool broker_clock_known;
+
+    const char *rabbitmqctl; /* --rabbitmqctl, or NULL */
+
+    json_t *array; /* --json, else NULL */
+    int failed;
+};
+
+/* Reports one finding: `check` is a name such as "database.schema" that scripts may rely on. */
+void doctor_report(struct doctor *d, enum finding status, const char *check, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* What to do about the finding reported last. */
+void doctor_remedy(struct doctor *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
+void doctor_error(struct doctor *d, const char *check, const struct err *e);
+/* This machine's clock, ms since 1970. */
+int64_t doctor_wall_ms(void);
+
+/* The checks. Those of one group run in this order. */
+void doctor_check_config(struct doctor *d);
+
+void doctor_check_database(struct doctor *d); /* connects */
+void doctor_check_pooling(struct doctor *d);
+void doctor_check_server(struct doctor *d);
+void doctor_check_schema(struct doctor *d);
+void doctor_check_rights(struct doctor *d);
+void doctor_check_roles(struct doctor *d); /* of SQL users */
+void doctor_check_partitions(struct doctor *d);
+void doctor_check_locks(struct doctor *d);
+void doctor_check_transactions(struct doctor *d);
+void doctor_check_clock(struct doctor *d);
+void doctor_check_messages(struct doctor *d);
+
+void doctor_check_broker(struct doctor *d); /* connects */
+void doctor_check_owner(struct doctor *d);
+void doctor_check_permissions(struct doctor *d);
+void doctor_check_topology(struct doctor *d);
+void doctor_check_queues(struct doctor *d);
+void doctor_check_echo(struct doctor *d);
+void doctor_check_policies(struct doctor *d);
+
+void doctor_check_transport(struct doctor *d);
+void doctor_check_handed(struct doctor *d);
+void doctor_check_last_hop(struct doctor *d);
+
+void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot tell */
+
+/* --- doctor_run.c */
+
+/* Runs a program with an argument, without a shell; its output goes into out, which the caller has
+ * initialised with a limit, its error output (cut) into words. It is killed after timeout_ms. Returns its
+ * exit code, or -1 with e set: it could not be started or took too long. */
+struct doctor_program {
+    const char *path; /* looked up in PATH when it has no slash */
+    const char *verb, *argument;
+    int timeout_ms;
+};
+int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *words, struct err *e);
+
+#endif

@@ -1,0 +1,212 @@
+#include "gateway/cli/doctor/doctor_admin.h"
+
+#include "amqp/inspect/policy_probe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OWN_EXCHANGE "postdate.delayed"
+#define TTL_LADDER_PREFIX "postdate.ttl."
+#define NAMED 5 /* bindings shown by name */
+
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *text = json_string_value(json_object_get(o, name));
+    return text != NULL ? text : "";
+}
+
+/* --- messages in the plugin */
+
+/* Over all nodes; -1 when one did not tell. */
+static int64_t count_delayed(const json_t *exchange)
+{
+    int64_t sum = 0;
+    const json_t *nodes = json_object_get(exchange, "nodes");
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        int64_t n = json_integer_value(json_object_get(json_array_get(nodes, i), "count"));
+        if (n < 0)
+            return -1;
+        sum += n;
+    }
+    return sum;
+}
+
+/* "3 bindings: queue orders.work (order.*), …" */
+static void describe_bindings(const json_t *bindings, struct buf *out)
+{
+    size_t n = json_array_size(bindings);
+    buf_printf(out, "%zu binding%s", n, n == 1 ? "" : "s");
+    for (size_t i = 0; i < n && i < NAMED; i++) {
+        const json_t *binding = json_array_get(bindings, i);
+        buf_printf(out, "%s %s %s", i == 0 ? ":" : ",", json_string_value(json_array_get(binding, 0)),
+                   json_string_value(json_array_get(binding, 1)));
+        const char *key = json_string_value(json_array_get(binding, 2));
+        if (key != NULL && *key != '\0')
+            buf_printf(out, " (%s)", key);
+    }
+    buf_printf(out, "%s", n > NAMED ? ", …" : "");
+    buf_put_u8(out, '\0');
+}
+
+static void report_exchange(struct doctor *d, const json_t *x)
+{
+    struct buf bindings;
+    const char *name = text_of(x, "name"), *vhost = text_of(x, "vhost");
+    int64_t count = count_delayed(x);
+    buf_init(&bindings, 1000);
+    describe_bindings(json_object_get(x, "bindings"), &bindings);
+    const char *shown = bindings.failed ? "many bindings" : (const char *)bindings.data;
+    if (count < 0) {
+        doctor_report(d, FINDING_WARN, "plugin.messages",
+                      "x-delayed-message exchange '%s' in vhost '%s': a node does not tell how many wait; %s",
+                      name, vhost, shown);
+        doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
+    } else if (strcmp(name, OWN_EXCHANGE) == 0 && strcmp(vhost, d->target.vhost) == 0) {
+        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', which is Postdate's own: %" PRId64 " wait; %s",
+                      name, count, shown);
+    } else if (count > 0) {
+        doctor_report(d, FINDING_WARN, "plugin.messages",
+                      "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
+                      " messages wait in the plugin; %s",
+                      name, vhost, count, shown);
+        doctor_remedy(d,
+                      "switch its publishers to Postdate, then wait until it is empty before the plugin is "
+                      "disabled, khepri_db enabled, or RabbitMQ upgraded to 4.3: docs/migrate.md");
+    } else {
+        doctor_report(d, FINDING_OK, "plugin.messages",
+                      "x-delayed-message exchange '%s' in vhost '%s': no messages wait; %s", name, vhost,
+                      shown);
+    }
+    buf_free(&bindings);
+}
+
+static void report_delayed(struct doctor *d, const json_t *delayed)
+{
+    if (json_array_size(delayed) == 0)
+        doctor_report(d, FINDING_OK, "plugin.messages", "there is no x-delayed-message exchange");
+    for (size_t i = 0; i < json_array_size(delayed); i++)
+        report_exchange(d, json_array_get(delayed, i));
+}
+
+/* --- policies */
+
+static bool is_harmful(const char *key)
+{
+    static const char *const keys[] = {"message-ttl",
+                                       "expires",
+                                       "max-length",
+                                       "max-length-bytes",
+                                       "delivery-limit",
+                                       "dead-letter-exchange",
+                                       "dead-letter-routing-key"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The queues that a policy changes, counted by whether they are rungs; the first one is named. */
+struct policy_tally {
+    int rungs, others;
+    char example[400];
+};
+
+static void tally(struct policy_tally *t, const json_t *queue)
+{
+    const json_t *keys = json_object_get(queue, "keys");
+    const char *name = text_of(queue, "queue");
+    bool rung = strncmp(name, TTL_LADDER_PREFIX, strlen(TTL_LADDER_PREFIX)) == 0;
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const char *key = json_string_value(json_array_get(keys, i));
+        if (key == NULL || !is_harmful(key))
+            continue;
+        if (t->example[0] == '\0' || (rung && t->rungs == 0)) {
+            bool by_operator = strcmp(text_of(queue, "policy"), "none") == 0;
+            snprintf(t->example, sizeof t->example, "%s '%.100s' sets %s on '%.200s'",
+                     by_operator ? "operator policy" : "policy",
+                     text_of(queue, by_operator ? "operator" : "policy"), key, name);
+        }
+        t->rungs += rung;
+        t->others += !rung;
+        return;
+    }
+}
+
+static void report_policies(struct doctor *d, const json_t *policies)
+{
+    struct policy_tally t = {0};
+    for (size_t i = 0; i < json_array_size(policies); i++)
+        tally(&t, json_array_get(policies, i));
+    if (t.rungs + t.others == 0) {
+        doctor_report(d, FINDING_OK, "broker.policies",
+                      "none changes how long or how many messages Postdate's queues hold");
+        return;
+    }
+    doctor_report(d, t.rungs > 0 ? FINDING_FAIL : FINDING_WARN, "broker.policies", "%s%s (%d queues in all)",
+                  t.example, t.rungs > 0 ? ": messages may leave the ladder early, or be lost" : "",
+                  t.rungs + t.others);
+    char how[900];
+    doctor_remedy(d, "rabbitmqctl list_policies -p '%s' shows it; this exempts the gateway's queues: %s",
+                  d->target.vhost, policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+}
+
+/* --- bindings, permissions, clock */
+
+static void report_bindings(struct doctor *d, const json_t *answer)
+{
+    const struct config *c = d->config;
+    const json_t *sources = json_object_get(answer, "intake");
+    bool bound = false;
+    for (size_t i = 0; i < json_array_size(sources); i++) {
+        const char *source = json_string_value(json_array_get(sources, i));
+        bound |= source != NULL && strcmp(source, c->intake.exchange) == 0;
+    }
+    if (!bound) {
+        doctor_report(d, FINDING_WARN, "broker.bindings",
+                      "queue '%s' is not bound to exchange '%s': what is published "
+                      "there is lost",
+                      c->intake.queue, c->intake.exchange);
+        doctor_remedy(d, "start or restart a gateway: it binds them");
+    }
+    if (c->delivery.exchange[0] == '\0')
+        return;
+    json_int_t n = json_integer_value(json_object_get(answer, "delivery"));
+    if (n == 0) {
+        doctor_report(d, FINDING_WARN, "broker.bindings",
+                      "nothing is bound to '%s': messages that are due fail as "
+                      "unroutable, unless they name another exchange",
+                      c->delivery.exchange);
+        doctor_remedy(d, "bind the consumers' queues to it: channel.queue_bind(QUEUE, '%s', ROUTING_KEY)",
+                      c->delivery.exchange);
+    } else if (bound) {
+        doctor_report(d, FINDING_OK, "broker.bindings",
+                      "'%s' feeds '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings", c->intake.exchange,
+                      c->intake.queue, c->delivery.exchange, n);
+    }
+}
+
+static void report_permissions(struct doctor *d, const json_t *permissions)
+{
+    const json_t *p = json_array_get(permissions, 0);
+    if (p == NULL) {
+        doctor_report(d, FINDING_OK, "broker.patterns",
+                      "'%s' has none of its own in vhost '%s': another back end decides", d->target.user,
+                      d->target.vhost);
+        return;
+    }
+    doctor_report(d, FINDING_OK, "broker.patterns", "'%s': configure \"%s\", write \"%s\", read \"%s\"",
+                  d->target.user, text_of(p, "configure"), text_of(p, "write"), text_of(p, "read"));
+}
+
+void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)
+{
+    report_delayed(d, json_object_get(answer, "delayed"));
+    report_policies(d, json_object_get(answer, "policies"));
+    if (d->declared)
+        report_bindings(d, answer);
+    report_permissions(d, json_object_get(answer, "permissions"));
+    if (!d->broker_clock_known && d->has_clock)
+        doctor_report_broker_clock(d, json_integer_value(json_object_get(answer, "now")), from_ms, to_ms);
+}

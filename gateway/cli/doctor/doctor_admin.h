@@ -1,0 +1,11 @@
+/* What the broker's administration answered, as findings. */
+#ifndef POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_ADMIN_H
+#define POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_ADMIN_H
+
+#include "gateway/cli/doctor/doctor_rabbit.h"
+
+/* answer: the object that the expression in doctor_rabbitmqctl.c makes. It was asked between from_ms and
+ * to_ms of this machine's clock. */
+void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms);
+
+#endif

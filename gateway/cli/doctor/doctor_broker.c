@@ -1,0 +1,409 @@
+/* The broker, as far as AMQP and the gateway's own login can tell. */
+#include "gateway/cli/doctor/doctor_rabbit.h"
+
+#include "core/base/buf.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECT_MS 5000
+#define ECHO_MS 3000
+#define BACKLOG_MANY 10000
+#define NAMES_SIZE 4096
+#define NAMED_MAX 12
+
+struct broker_options doctor_broker_options(const struct doctor *d)
+{
+    const struct config *c = d->config;
+    return (struct broker_options){.url = c->amqp.url,
+                                   .name = "postdate doctor",
+                                   .connect_timeout_ms = CONNECT_MS,
+                                   .ca_file = c->amqp.ca_file,
+                                   .cert_file = c->amqp.cert_file,
+                                   .key_file = c->amqp.key_file};
+}
+
+bool doctor_owns_delivery(const struct doctor *d)
+{
+    const char *name = d->config->delivery.exchange;
+    return name[0] != '\0' && strncmp(name, "amq.", 4) != 0;
+}
+
+static void report_tls(struct doctor *d)
+{
+    if (d->target.tls) {
+        doctor_report(d, FINDING_OK, "broker.tls", "encrypted, the certificate is checked");
+    } else if (d->target.local) {
+        doctor_report(d, FINDING_OK, "broker.tls", "not encrypted, on this machine");
+    } else {
+        doctor_report(d, FINDING_WARN, "broker.tls", "password and messages cross the network unencrypted");
+        doctor_remedy(d, "amqp.url = amqps://… (port 5671), with amqp.ca_file for an authority of your own");
+    }
+}
+
+static void refuse_connection(struct doctor *d, const struct err *e)
+{
+    const struct inspect_target *t = &d->target;
+    snprintf(d->broker_why, sizeof d->broker_why, "no connection to RabbitMQ");
+    doctor_report(d, FINDING_FAIL, "broker.connection", "%s", e->text);
+    if (e->kind == ERR_PERMISSION)
+        doctor_remedy(d,
+                      "check user and password in amqp.url; rabbitmqctl add_user '%s', then "
+                      "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from the broker's "
+                      "own machine",
+                      t->user, t->vhost, t->user);
+    else if (e->kind == ERR_CONFIG && strstr(e->text, "vhost") != NULL &&
+             strstr(e->text, "not found") != NULL)
+        doctor_remedy(d,
+                      "rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is written %%2f)",
+                      t->vhost);
+    else if (t->tls)
+        doctor_remedy(
+            d,
+            "do what the text says, start RabbitMQ, or check host and port in amqp.url; look closer with: "
+            "openssl s_client -connect %s -verify_return_error",
+            t->address);
+    else
+        doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://");
+}
+
+/* Each of several hosts: the gateway does without one, and nobody else would say that it is gone. */
+static void check_hosts(struct doctor *d)
+{
+    struct broker_options o = doctor_broker_options(d);
+    struct buf failed;
+    int count = 0;
+    buf_init(&failed, NAMES_SIZE);
+    for (o.only_host = 1; o.only_host <= d->target.hosts; o.only_host++) {
+        struct err e = {0};
+        struct broker *b = broker_open(&o, &e);
+        if (b == NULL && count++ < NAMED_MAX)
+            buf_printf(&failed, "%s%s", count > 1 ? "; " : "", e.text);
+        broker_close(b);
+    }
+    buf_put_u8(&failed, 0);
+    if (count == 0) {
+        doctor_report(d, FINDING_OK, "broker.hosts", "all %d hosts of amqp.url take connections",
+                      d->target.hosts);
+    } else {
+        doctor_report(d, FINDING_WARN, "broker.hosts", "%d of %d hosts of amqp.url take no connections: %s",
+                      count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
+        doctor_remedy(d,
+                      "start them, or take them out of amqp.url; rabbitmqctl cluster_status tells what the "
+                      "others see of them");
+    }
+    buf_free(&failed);
+}
+
+void doctor_check_broker(struct doctor *d)
+{
+    struct err e;
+    char product[64];
+    struct broker_options o = doctor_broker_options(d);
+    if (inspect_target(d->config->amqp.url, &d->target, &e) != 0) {
+        snprintf(d->broker_why, sizeof d->broker_why, "amqp.url is wrong");
+        doctor_error(d, "broker.connection", &e);
+        return;
+    }
+    d->broker = broker_open(&o, &e);
+    if (d->broker == NULL) {
+        refuse_connection(d, &e);
+        return;
+    }
+    inspect_product(d->broker, product, sizeof product);
+    doctor_report(d, FINDING_OK, "broker.connection", "%s %s at %s, vhost '%s', as '%s'",
+                  product[0] != '\0' ? product : "a broker", broker_version(d->broker),
+                  broker_address(d->broker), d->target.vhost, d->target.user);
+    if (d->target.hosts > 1)
+        check_hosts(d);
+    report_tls(d);
+}
+
+/* --- permissions */
+
+/* Collects what is refused: "configure queue 'x', write exchange 'y'". */
+struct refusals {
+    struct doctor *doctor;
+    struct buf text;
+    int tried, refused;
+    bool failed; /* could not be asked; e says why */
+    struct err e;
+};
+
+static void try_right(struct refusals *r, enum inspect_right right, const char *name)
+{
+    static const char *const words[] = {"configure exchange", "configure queue", "read queue", "write queue",
+                                        "write exchange"};
+    const struct inspect_subject s = {.right = right, .name = name, .by = r->doctor->config->intake.exchange};
+    int rc = r->failed ? -1 : inspect_right(r->doctor->broker, &s, &r->e);
+    r->failed |= rc < 0;
+    r->tried++;
+    if (rc == 0 && r->refused++ < NAMED_MAX)
+        buf_printf(&r->text, "%s%s '%.80s'", r->text.len > 0 ? ", " : "", words[right], name);
+}
+
+static void try_queue(struct refusals *r, const char *name, bool bound)
+{
+    try_right(r, INSPECT_CONFIGURE_QUEUE, name);
+    try_right(r, INSPECT_READ_QUEUE, name);
+    if (bound)
+        try_right(r, INSPECT_WRITE_QUEUE, name);
+}
+
+static void try_exchange(struct refusals *r, const char *name)
+{
+    try_right(r, INSPECT_CONFIGURE_EXCHANGE, name);
+}
+
+static void try_all(struct refusals *r)
+{
+    const struct config *c = r->doctor->config;
+    char expired[300];
+    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
+    try_exchange(r, c->intake.exchange);
+    try_queue(r, c->intake.queue, true);
+    try_queue(r, expired, false);
+    try_right(r, INSPECT_CONFIGURE_QUEUE, TOPOLOGY_REJECTED_QUEUE);
+    try_queue(r, TOPOLOGY_CONTROL_QUEUE, false);
+    for (size_t i = 0; i < c->route_count; i++)
+        try_exchange(r, c->routes[i].intake_exchange);
+    if (doctor_owns_delivery(r->doctor))
+        try_exchange(r, c->delivery.exchange);
+    if (c->delivery.exchange[0] != '\0')
+        try_right(r, INSPECT_WRITE_EXCHANGE, c->delivery.exchange);
+    for (size_t i = 0; i < c->route_count; i++) {
+        if (c->routes[i].delivery_exchange[0] != '\0')
+            try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
+    }
+    try_queue(r, TOPOLOGY_EXIT_QUEUE, true);
+    if (c->handover.transport == TRANSPORT_TIMER)
+        return;
+    try_exchange(r, "postdate.delayed");
+    try_exchange(r, "postdate.ttl.exit");
+}
+
+void doctor_check_permissions(struct doctor *d)
+{
+    struct refusals r = {.doctor = d};
+    buf_init(&r.text, NAMES_SIZE);
+    try_all(&r);
+    if (r.failed) {
+        doctor_error(d, "broker.permissions", &r.e);
+    } else if (r.refused == 0) {
+        doctor_report(d, FINDING_OK, "broker.permissions",
+                      "'%s' may do what the gateway needs (%d rights tried)", d->target.user, r.tried);
+    } else {
+        doctor_report(d, FINDING_FAIL, "broker.permissions", "'%s' may not: %.*s%s", d->target.user,
+                      (int)r.text.len, (const char *)r.text.data, r.refused > NAMED_MAX ? ", and more" : "");
+        doctor_remedy(
+            d,
+            "rabbitmqctl set_permissions -p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default)$' "
+            "'^postdate', each with your own names added that do not begin with postdate (configure, "
+            "write, read)",
+            d->target.vhost, d->target.user);
+    }
+    buf_free(&r.text);
+}
+
+/* --- what is declared */
+
+static void report_misfit(struct doctor *d, const char *name, struct err *why)
+{
+    struct err e;
+    if (inspect_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG) {
+        doctor_error(d, "broker.topology", why);
+        return;
+    }
+    doctor_report(d, FINDING_FAIL, "broker.topology", "%s", why->text);
+    doctor_remedy(
+        d,
+        "delete or rename '%s' in RabbitMQ when it is empty (an exchange's type cannot be changed), or "
+        "configure another name",
+        name);
+}
+
+/* What is there must be what the gateway would declare; declaring that again changes nothing. 1 fits, 0 is
+ * missing, -1 reported. */
+static int fit_exchange(struct doctor *d, const char *name, const char *type)
+{
+    struct err e;
+    bool exists;
+    if (inspect_exchange(d->broker, name, &exists, &e) != 0) {
+        doctor_error(d, "broker.topology", &e);
+        return -1;
+    }
+    if (!exists || broker_declare_exchange(d->broker, name, type, &e) == 0)
+        return exists;
+    if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
+        return 1; /* the permission check has told */
+    report_misfit(d, name, &e);
+    return -1;
+}
+
+static int fit_queue(struct doctor *d, const struct topology *t, const char *name)
+{
+    struct err e;
+    struct inspect_queue q;
+    if (inspect_queue(d->broker, name, &q, &e) != 0) {
+        doctor_error(d, "broker.topology", &e);
+        return -1;
+    }
+    int declared = q.exists ? topology_declare_queue(d->broker, t, name, &e) : 0;
+    if (declared > 0) {
+        doctor_report(d, FINDING_WARN, "broker.arguments",
+                      "an older release declared '%s', without what protects messages there from policies",
+                      name);
+        doctor_remedy(d, "when it is empty: rabbitmqctl delete_queue -p '%s' '%s', then restart a gateway",
+                      d->target.vhost, name);
+    }
+    if (declared >= 0)
+        return q.exists;
+    if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
+        return 1;
+    report_misfit(d, name, &e);
+    return -1;
+}
+
+void doctor_check_topology(struct doctor *d)
+{
+    const struct config *c = d->config;
+    const struct topology t = {.intake_exchange = c->intake.exchange,
+                               .intake_queue = c->intake.queue,
+                               .delivery_exchange = c->delivery.exchange,
+                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
+    char expired[300];
+    int count[3] = {0}; /* reported, missing, fits */
+    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
+    count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
+    const char *const queues[] = {c->intake.queue, expired, TOPOLOGY_REJECTED_QUEUE, TOPOLOGY_CONTROL_QUEUE};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
+        count[1 + fit_queue(d, &t, queues[i])]++;
+    for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
+        count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
+    if (doctor_owns_delivery(d) && !broker_is_dead(d->broker))
+        count[1 + fit_exchange(d, c->delivery.exchange, "topic")]++;
+    if (count[0] > 0)
+        return;
+    d->declared = count[1] == 0;
+    if (count[1] == 0)
+        doctor_report(d, FINDING_OK, "broker.topology", "%d exchanges and queues are as they should be",
+                      count[2]);
+    else {
+        doctor_report(d, FINDING_WARN, "broker.topology", "%d of %d exchanges and queues are not there yet",
+                      count[1], count[1] + count[2]);
+        doctor_remedy(
+            d, "start a gateway: it declares them, and until then messages cannot be published to '%s'",
+            c->intake.exchange);
+    }
+}
+
+/* --- backlogs */
+
+static void report_rejected(struct doctor *d, const struct inspect_queue *q)
+{
+    if (q->ready == 0) {
+        doctor_report(d, FINDING_OK, "broker.rejected", "no refused messages are parked");
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s parked in %s", q->ready,
+                  q->ready == 1 ? " is" : "s are", TOPOLOGY_REJECTED_QUEUE);
+    doctor_remedy(
+        d, "look at them in the management UI, or with any client: the header x-postdate-error tells the "
+           "reason of each, x-postdate-routing-key where it was to go; publish them again corrected, or "
+           "purge the queue");
+}
+
+static void report_backlog(struct doctor *d, const char *check, const char *name,
+                           const struct inspect_queue *q)
+{
+    bool unread = q->consumers == 0 && q->ready > 0;
+    if (!unread && q->ready <= BACKLOG_MANY) {
+        doctor_report(d, FINDING_OK, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers",
+                      q->ready, name, q->consumers);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, check, "%" PRIu32 " messages wait in %s, %s", q->ready, name,
+                  unread ? "and nobody reads them" : "more than 10000: the gateway does not keep up");
+    doctor_remedy(d, unread ? "start a gateway"
+                            : "see database.* above, the gateway's log, and the machine's load");
+}
+
+void doctor_check_queues(struct doctor *d)
+{
+    const char *const names[] = {d->config->intake.queue, TOPOLOGY_CONTROL_QUEUE, TOPOLOGY_EXIT_QUEUE,
+                                 TOPOLOGY_REJECTED_QUEUE};
+    static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.exit",
+                                                  "broker.rejected"};
+    const int count = sizeof names / sizeof names[0];
+    for (int i = 0; i < count; i++) {
+        struct inspect_queue q;
+        struct err e;
+        if (inspect_queue(d->broker, names[i], &q, &e) != 0) {
+            doctor_error(d, names_of_checks[i], &e);
+            return;
+        }
+        if (!q.exists)
+            continue; /* broker.topology has told */
+        if (i == count - 1)
+            report_rejected(d, &q);
+        else
+            report_backlog(d, names_of_checks[i], names[i], &q);
+    }
+}
+
+/* --- a message there and back */
+
+void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms)
+{
+    /* Read between asking and answer: what lies outside is skew for certain. */
+    from_ms -= d->clock_ahead_ms;
+    to_ms -= d->clock_ahead_ms;
+    int64_t skew_ms = broker_ms < from_ms ? broker_ms - from_ms : broker_ms > to_ms ? broker_ms - to_ms : 0;
+    int64_t off_ms = llabs(skew_ms);
+    d->broker_clock_known = true;
+    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
+                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
+                                                    : FINDING_OK;
+    if (skew_ms == 0)
+        doctor_report(d, f, "clock.broker", "RabbitMQ's agrees with the database's to %" PRId64 " ms",
+                      to_ms - from_ms);
+    else
+        doctor_report(d, f, "clock.broker", "RabbitMQ is at least %" PRId64 " ms %s the database", off_ms,
+                      skew_ms < 0 ? "behind" : "ahead of");
+    if (f != FINDING_OK)
+        doctor_remedy(d, "switch on time synchronisation on both machines (timedatectl set-ntp true)");
+}
+
+void doctor_check_echo(struct doctor *d)
+{
+    struct inspect_echo echo;
+    struct err e;
+    int64_t from_ms = doctor_wall_ms();
+    if (inspect_echo(d->broker, ECHO_MS, &echo, &e) != 0) {
+        if (e.kind != ERR_PERMISSION) {
+            doctor_error(d, "broker.publish", &e);
+            return;
+        }
+        doctor_report(d, FINDING_FAIL, "broker.publish", "%s", e.text);
+        doctor_remedy(
+            d,
+            "the gateway parks messages through the default exchange: rabbitmqctl set_permissions -p '%s' "
+            "'%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
+            d->target.vhost, d->target.user);
+        return;
+    }
+    int64_t to_ms = doctor_wall_ms();
+    if (echo.blocked) {
+        doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ takes no messages: %s", echo.reason);
+        doctor_remedy(
+            d, "free memory or disk on the broker, or raise vm_memory_high_watermark, disk_free_limit");
+        broker_drop(d->broker); /* a blocked connection only waits */
+        d->broker = NULL;
+        snprintf(d->broker_why, sizeof d->broker_why, "RabbitMQ takes no messages");
+        return;
+    }
+    doctor_report(d, FINDING_OK, "broker.publish", "a message to a queue of its own came back");
+    if (echo.stamped_ms >= 0 && d->has_clock)
+        doctor_report_broker_clock(d, echo.stamped_ms, from_ms, to_ms);
+}

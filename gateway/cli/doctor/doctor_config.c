@@ -1,0 +1,34 @@
+#include "gateway/cli/doctor/doctor.h"
+
+#include <string.h>
+
+static void report_mistake(void *ctx, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_report(d, FINDING_FAIL, "config", "%s", text);
+    doctor_remedy(d, "correct it; `postdated --print-config-sample` shows every option");
+}
+
+static void report_warning(void *ctx, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_report(d, FINDING_WARN, "config", "%s", text);
+    doctor_remedy(d, strstr(text, "chmod") != NULL
+                         ? "sudo chown root:postdate FILE; sudo chmod 640 FILE"
+                         : "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
+}
+
+void doctor_check_config(struct doctor *d)
+{
+    const struct config_report report = {.mistake = report_mistake, .warning = report_warning, .ctx = d};
+    struct cli *cli = d->cli;
+    struct err e;
+    if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
+        return;
+    cli->has_config = true;
+    d->config = &cli->config;
+    if (d->config->source != NULL)
+        doctor_report(d, FINDING_OK, "config", "%s, and the environment", d->config->source);
+    else
+        doctor_report(d, FINDING_OK, "config", "no file: defaults and the environment");
+}

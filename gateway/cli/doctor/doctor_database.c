@@ -1,0 +1,337 @@
+/* The database: where it is, whether it is fit to keep messages, and whether this login may do what gateways
+ * do. */
+#include "core/base/timestamp.h"
+#include "gateway/cli/doctor/doctor.h"
+#include "sql/admin/migrate.h"
+#include "sql/pipeline/locked.h"
+#include "sql/pipeline/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONG_OPEN_MS INT64_C(600000)
+#define LOCK_READERS 2 /* queries of all days at the same time that must fit */
+
+static void report_wire(struct doctor *d)
+{
+    static const char remedy[] =
+        "add to postgres.url: sslmode=verify-full, and sslrootcert=FILE with the authority that signed the "
+        "server's certificate";
+    switch (pg_wire(d->pg)) {
+    case PG_WIRE_LOCAL:
+        doctor_report(d, FINDING_OK, "database.tls", "does not leave this machine");
+        return;
+    case PG_WIRE_VERIFIED:
+        doctor_report(d, FINDING_OK, "database.tls", "encrypted, the certificate is checked");
+        return;
+    case PG_WIRE_UNVERIFIED:
+        doctor_report(d, FINDING_WARN, "database.tls", "encrypted, but nobody checks who the server is");
+        break;
+    case PG_WIRE_PLAIN:
+        doctor_report(d, FINDING_WARN, "database.tls", "messages cross the network unencrypted");
+        break;
+    }
+    doctor_remedy(d, "%s", remedy);
+}
+
+void doctor_check_database(struct doctor *d)
+{
+    struct err e;
+    struct health_server s;
+    char where[256];
+    d->pg = health_open(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
+    if (d->pg == NULL) {
+        snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
+        doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
+        if (e.kind == ERR_PERMISSION)
+            doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
+        else if (strncmp(e.text, "postgres.url", 12) == 0)
+            doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
+        else if (e.kind == ERR_CONFIG)
+            doctor_remedy(d,
+                          "check the database's name in postgres.url; create it with: createdb -E UTF8 NAME");
+        else
+            doctor_remedy(d, "start Postgres, or check host and port in postgres.url");
+        return;
+    }
+    health_address(d->pg, where, sizeof where);
+    if (health_server(d->pg, &s, &e) == 0)
+        doctor_report(d, FINDING_OK, "database.connection", "PostgreSQL %s, %s, as '%s'", s.version, where,
+                      s.user);
+    else
+        doctor_report(d, FINDING_OK, "database.connection", "%s", where);
+    report_wire(d);
+}
+
+void doctor_check_pooling(struct doctor *d)
+{
+    struct health_session s;
+    struct err e;
+    struct pg *second = health_open(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
+    int rc = second != NULL ? health_session(d->pg, second, &s, &e) : -1;
+    pg_close(second);
+    if (rc != 0) {
+        doctor_error(d, "database.pooling", &e);
+        return;
+    }
+    if (!s.shared) {
+        doctor_report(d, FINDING_OK, "database.pooling",
+                      s.pooled ? "through a pooler that keeps a session on its backend"
+                               : "a session of its own");
+        return;
+    }
+    doctor_report(d, FINDING_FAIL, "database.pooling",
+                  "postgres.url leads through a pooler that shares sessions (pool_mode transaction or "
+                  "statement): session locks, LISTEN and prepared statements do not work");
+    doctor_remedy(d, "let postgres.url name the server itself, or a pool with pool_mode = session");
+    pg_close(d->pg);
+    d->pg = NULL;
+    snprintf(d->pg_why, sizeof d->pg_why, "answers through a sharing pooler cannot be relied on");
+}
+
+static void report_durability(struct doctor *d, const struct health_server *s)
+{
+    bool weak = strcmp(s->synchronous_commit, "off") == 0;
+    if (s->fsync && s->full_page_writes && !weak) {
+        doctor_report(d, FINDING_OK, "database.durability", "synchronous_commit %s, fsync on",
+                      s->synchronous_commit);
+        return;
+    }
+    if (!s->fsync || !s->full_page_writes) {
+        doctor_report(d, FINDING_WARN, "database.durability",
+                      "%s is off: a crash of the machine may destroy the database, and every message in it",
+                      !s->fsync ? "fsync" : "full_page_writes");
+        doctor_remedy(d, "alter system set %s = on; select pg_reload_conf()",
+                      !s->fsync ? "fsync" : "full_page_writes");
+    }
+    if (weak) {
+        doctor_report(
+            d, FINDING_WARN, "database.durability",
+            "synchronous_commit is off for this login: Postdate sets it back to on for itself, but your "
+            "own transactions may be lost in a crash");
+        doctor_remedy(d,
+                      "alter role \"%s\" set synchronous_commit = on (or in postgresql.conf, or for the "
+                      "database)",
+                      s->user);
+    }
+}
+
+void doctor_check_server(struct doctor *d)
+{
+    struct health_server s;
+    struct err e;
+    if (health_server(d->pg, &s, &e) != 0) {
+        doctor_error(d, "database.server", &e);
+        return;
+    }
+    if (s.version_num < HEALTH_VERSION_MIN) {
+        doctor_report(d, FINDING_FAIL, "database.server", "PostgreSQL %s is too old: 14 or newer is needed",
+                      s.version);
+        doctor_remedy(d, "upgrade the server");
+    } else if (s.standby) {
+        doctor_report(d, FINDING_FAIL, "database.server", "this server is a standby: it takes no writes");
+        doctor_remedy(d, "name all hosts in postgres.url and add target_session_attrs=read-write");
+    } else if (s.read_only) {
+        doctor_report(d, FINDING_FAIL, "database.server",
+                      "default_transaction_read_only is on: nothing can be stored");
+        doctor_remedy(
+            d, "alter role \"%s\" set default_transaction_read_only = off, or the same for the database",
+            s.user);
+    } else {
+        doctor_report(d, FINDING_OK, "database.server", "a primary, version %d", s.version_num / 10000);
+    }
+    report_durability(d, &s);
+}
+
+void doctor_check_schema(struct doctor *d)
+{
+    struct health_server s = {0};
+    struct err e;
+    if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
+        d->schema_current = true;
+        doctor_report(d, FINDING_OK, "database.schema", "version %d", SCHEMA_VERSION);
+        return;
+    }
+    if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION) {
+        doctor_error(d, "database.schema", &e);
+        return;
+    }
+    doctor_report(d, FINDING_FAIL, "database.schema", "%s", e.text);
+    if (e.kind == ERR_PERMISSION)
+        doctor_remedy(d, "let '%s' be the owner of the schema postdate, or a member of that role", s.user);
+    else if (!s.has_schema && !s.may_create_schema)
+        doctor_remedy(d,
+                      "as the database's owner: grant create on database … to \"%s\"; then: postdate migrate",
+                      s.user);
+    else if (strstr(e.text, "newer") != NULL)
+        doctor_remedy(d, "install the newer version of Postdate on this machine");
+    else
+        doctor_remedy(d, "postdate migrate");
+}
+
+void doctor_check_rights(struct doctor *d)
+{
+    struct health_rights r;
+    struct err e;
+    if (health_rights(d->pg, &r, &e) != 0) {
+        doctor_error(d, "database.rights", &e);
+        return;
+    }
+    if (r.usage && r.create && r.owner && r.lacking[0] == '\0') {
+        doctor_report(d, FINDING_OK, "database.rights", "tables can be read and written, partitions made");
+        return;
+    }
+    if (r.lacking[0] != '\0')
+        doctor_report(d, FINDING_FAIL, "database.rights", "the login may not read and write: %s", r.lacking);
+    else
+        doctor_report(d, FINDING_FAIL, "database.rights",
+                      "the login may not make partitions: it %s in the schema postdate",
+                      r.owner ? "has no right to create" : "does not own the tables");
+    doctor_remedy(d, "grant \"%s\" to the login, or use that role in postgres.url", r.schema_owner);
+}
+
+void doctor_check_roles(struct doctor *d)
+{
+    struct health_roles r;
+    struct err e;
+    if (health_roles(d->pg, &r, &e) != 0) {
+        doctor_error(d, "database.roles", &e);
+        return;
+    }
+    if (r.missing[0] == '\0' && r.weak[0] == '\0') {
+        doctor_report(d, FINDING_OK, "database.roles",
+                      "SQL users can be given postdate_producer and postdate_reader");
+        return;
+    }
+    if (r.missing[0] != '\0') {
+        doctor_report(d, FINDING_WARN, "database.roles", "not there: %s; only the owner can schedule by SQL",
+                      r.missing);
+        doctor_remedy(d, "if SQL users are wanted, as a superuser: create role NAME nologin, for each; then: "
+                         "postdate migrate");
+    }
+    if (r.weak[0] != '\0') {
+        doctor_report(d, FINDING_WARN, "database.roles", "lacking rights in the schema postdate: %s", r.weak);
+        doctor_remedy(d, "postdate migrate (it grants them)");
+    }
+}
+
+void doctor_check_partitions(struct doctor *d)
+{
+    struct health_partitions p;
+    struct err e;
+    char end[40];
+    if (health_partitions(d->pg, &p, &e) != 0) {
+        doctor_error(d, "database.partitions", &e);
+        return;
+    }
+    timestamp_format(p.end_ms, end, sizeof end);
+    end[10] = '\0';
+    bool gap = p.days != p.span, ends = p.end_ms < p.now_ms + d->config->delivery.max_delay_ms;
+    if (!gap && !ends) {
+        doctor_report(d, FINDING_OK, "database.partitions", "%" PRId64 " days, up to %s", p.days, end);
+        return;
+    }
+    bool soon = gap || p.span < 2;
+    if (gap)
+        doctor_report(d, FINDING_FAIL, "database.partitions",
+                      "%" PRId64 " of the days up to %s have none: messages due then cannot be stored",
+                      p.span - p.days, end);
+    else
+        doctor_report(
+            d, soon ? FINDING_FAIL : FINDING_WARN, "database.partitions",
+            "they end on %s: messages due later cannot be stored, though delivery.max_delay allows them",
+            end);
+    doctor_remedy(d, "postdate migrate (a running gateway makes them, too: if one runs, see its log)");
+}
+
+/* The locks of the moment, and whether there are enough of them. */
+void doctor_check_locks(struct doctor *d)
+{
+    struct health_locks l;
+    struct locked_days locked;
+    struct err e;
+    char day[40];
+    if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0) {
+        doctor_error(d, "database.locks", &e);
+        return;
+    }
+    if (locked.all || locked.count > 0) {
+        doctor_report(
+            d, FINDING_WARN, "database.locks", "%s locked by %s: messages due then wait, all else goes on",
+            locked.all ? "postdate.message is" : timestamp_format(locked.day_ms[0], day, sizeof day),
+            locked.who);
+        doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
+        return;
+    }
+    int64_t all = l.per_transaction * l.transactions;
+    if (all >= LOCK_READERS * l.all_days) {
+        doctor_report(d, FINDING_OK, "database.locks",
+                      "%" PRId64 ", of which a query of all days takes %" PRId64, all, l.all_days);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "database.locks",
+                  "there are %" PRId64
+                  ", and a query of postdate.messages without a range of due_at takes %" PRId64
+                  " of them: few can run at the same time",
+                  all, l.all_days);
+    doctor_remedy(d,
+                  "alter system set max_locks_per_transaction = %" PRId64
+                  ", and restart the server; or ask by "
+                  "postdate.message(ID) and with a range of due_at; or lower delivery.max_delay",
+                  (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
+}
+
+void doctor_check_transactions(struct doctor *d)
+{
+    struct health_open_transaction t;
+    struct err e;
+    char hidden[120] = "";
+    if (health_oldest_transaction(d->pg, &t, &e) != 0) {
+        doctor_error(d, "database.transactions", &e);
+        return;
+    }
+    if (t.hidden > 0)
+        snprintf(hidden, sizeof hidden,
+                 " (%" PRId64 " sessions of other roles are hidden: grant pg_read_all_stats)", t.hidden);
+    if (t.age_ms < LONG_OPEN_MS) {
+        doctor_report(d, FINDING_OK, "database.transactions", "none open for more than 10 min%s", hidden);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "database.transactions",
+                  "open for %" PRId64 " min: %s: dead rows cannot be removed, claims become slower%s",
+                  t.age_ms / 60000, t.who, hidden);
+    doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID), or rollback prepared 'GID'");
+}
+
+void doctor_check_clock(struct doctor *d)
+{
+    struct err e;
+    int64_t best_ms = INT64_MAX;
+    for (int i = 0; i < 3; i++) { /* the quickest answer tells most */
+        int64_t database_us, asked_ms = doctor_wall_ms();
+        if (store_clock(d->pg, &database_us, &e) != 0) {
+            doctor_error(d, "clock.database", &e);
+            return;
+        }
+        int64_t answered_ms = doctor_wall_ms();
+        if (answered_ms - asked_ms < best_ms) {
+            best_ms = answered_ms - asked_ms;
+            d->clock_ahead_ms = (asked_ms + answered_ms) / 2 - database_us / 1000;
+        }
+    }
+    d->has_clock = true;
+    int64_t off_ms = llabs(d->clock_ahead_ms);
+    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
+                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
+                                                    : FINDING_OK;
+    doctor_report(d, f, "clock.database", "this machine is %" PRId64 " ms %s the database%s", off_ms,
+                  d->clock_ahead_ms < 0 ? "behind" : "ahead of",
+                  f == FINDING_OK
+                      ? ""
+                      : ": absolute times that are computed here are off by that; delays are not, they "
+                        "go by the database's clock");
+    if (f != FINDING_OK)
+        doctor_remedy(d, "switch on time synchronisation on both machines (timedatectl set-ntp true)");
+}

@@ -1,0 +1,81 @@
+/* RabbitMQ's last hop: its limits, and whether something holds it up. */
+#include "amqp/topology/last_hop.h"
+#include "core/base/duration.h"
+#include "core/message/last_hop.h"
+#include "gateway/cli/doctor/doctor.h"
+#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "sql/pipeline/relay.h"
+
+#define STUCK_MS INT64_C(15000) /* a ping comes back within a second or two */
+
+/* An earlier release's, which nobody needs; or the mode was changed while messages waited. */
+static void check_unused(struct doctor *d, const struct relay_marks *m)
+{
+    struct inspect_queue q;
+    struct err e;
+    if (inspect_queue(d->broker, LAST_HOP_RECEIPTS, &q, &e) != 0) {
+        doctor_error(d, "handover.last_hop", &e);
+    } else if (q.exists && m->last_hop_queue == 0) {
+        doctor_report(d, FINDING_WARN, "handover.last_hop",
+                      "gateway; the queue '%s' is an earlier release's and not needed any more",
+                      LAST_HOP_RECEIPTS);
+        doctor_remedy(d, "rabbitmqctl delete_queue -p '%s' %s, once it is empty", d->target.vhost,
+                      LAST_HOP_RECEIPTS);
+    } else {
+        doctor_report(d, FINDING_OK, "handover.last_hop", "a gateway delivers what RabbitMQ waited with%s",
+                      q.exists ? "; what was handed over while it was broker, RabbitMQ delivers" : "");
+    }
+}
+
+static void report_silent(struct doctor *d, int number, const struct relay_marks *m)
+{
+    char span[40];
+    int64_t ping_ms = m->last_hop_ping_ms[number - 1];
+    if (ping_ms == 0) {
+        doctor_report(d, FINDING_WARN, "handover.last_hop",
+                      "no gateway has seen anything come out of %s: may their login declare and read '%s'?",
+                      last_hop_queue(number), LAST_HOP_RECEIPTS);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "handover.last_hop",
+                  "%s holds up what RabbitMQ is to deliver, since %s ago: target queues refuse it, or can't "
+                  "take it%s",
+                  last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
+                  m->last_hop_queue == number ? "" : "; what came later goes through the other one");
+    doctor_remedy(d,
+                  "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
+                  "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
+                  "exit queue: gateways make it anew and deliver what was in it, up to 32 a second time",
+                  d->target.vhost);
+}
+
+/* By the pings that the gateways send through its queues. */
+static void check_pings(struct doctor *d, const struct relay_marks *m)
+{
+    bool watched = m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS, all_well = true;
+    for (int i = 1; watched && i <= LAST_HOP_QUEUES; i++) {
+        if (m->now_ms - m->last_hop_ping_ms[i - 1] < STUCK_MS)
+            continue;
+        report_silent(d, i, m);
+        all_well = false;
+    }
+    if (all_well)
+        doctor_report(d, FINDING_OK, "handover.last_hop",
+                      "broker: 'delivered' means that RabbitMQ is responsible; what finds no queue at its "
+                      "exchange is dropped; 32 messages that are refused hold up all others%s",
+                      watched ? "" : " (no gateway runs that would notice)");
+}
+
+void doctor_check_last_hop(struct doctor *d)
+{
+    struct relay_marks m;
+    struct err e;
+    if (!d->has_status)
+        doctor_report(d, FINDING_SKIP, "handover.last_hop", "the schema could not be read");
+    else if (relay_marks(d->pg, &m, &e) != 0)
+        doctor_error(d, "handover.last_hop", &e);
+    else if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
+        check_pings(d, &m);
+    else
+        check_unused(d, &m);
+}

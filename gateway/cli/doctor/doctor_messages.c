@@ -1,0 +1,245 @@
+/* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
+#include "amqp/topology/owner.h"
+#include "amqp/topology/transport.h"
+#include "core/base/duration.h"
+#include "gateway/cli/doctor/doctor.h"
+#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "sql/admin/migrate.h"
+#include "sql/pipeline/claim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LATE_MS INT64_C(10000)
+#define NO_KHEPRI_MAJOR 4 /* the plugin's releases end before 4.3 */
+#define NO_KHEPRI_MINOR 3
+#define HANDED_SLACK 100 /* messages that are on their way while two servers are asked */
+
+static void report_gateways(struct doctor *d)
+{
+    const struct status_report *s = &d->status;
+    int alive = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        alive += s->instances[i].alive;
+    if (alive > 0) {
+        doctor_report(d, FINDING_OK, "gateways", "%d alive", alive);
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "gateways",
+                  "none is running: nothing that the gateway holds is delivered");
+    doctor_remedy(
+        d, "systemctl start postdated (or start postdated yourself); if it ends at once, its log says why");
+}
+
+static void report_overdue(struct doctor *d)
+{
+    const struct status_report *s = &d->status;
+    char span[40];
+    int64_t late_ms = s->overdue > 0 && s->oldest_overdue_ms >= 0 ? s->now_ms - s->oldest_overdue_ms : 0;
+    if (late_ms < LATE_MS) {
+        doctor_report(d, FINDING_OK, "messages.overdue", "none for more than 10 s");
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "messages.overdue", "%" PRId64 ", the oldest for %s", s->overdue,
+                  duration_format_human(late_ms, span, sizeof span));
+    doctor_remedy(
+        d, "is a gateway running, and is the broker there? Else the gateways' log tells what they wait for");
+}
+
+static void report_failed(struct doctor *d)
+{
+    int64_t failed = d->status.count[MESSAGE_FAILED];
+    if (failed == 0) {
+        doctor_report(d, FINDING_OK, "messages.failed", "none");
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "messages.failed", "%s%" PRId64 " could not be delivered",
+                  d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
+    doctor_remedy(d, "postdate list --state failed; postdate show ID tells the reason");
+}
+
+void doctor_check_messages(struct doctor *d)
+{
+    struct err e;
+    if (lookup_status(d->pg, &d->status, &e) != 0) {
+        doctor_error(d, "messages", &e);
+        return;
+    }
+    d->has_status = true;
+    report_gateways(d);
+    report_overdue(d);
+    report_failed(d);
+}
+
+/* What the vhost remembers. True: it is this database's. */
+static bool check_vhost(struct doctor *d)
+{
+    struct owner o;
+    struct err e;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    if (migrate_identity(d->pg, identity, &e) != 0 || owner_look(d->broker, identity, &o, &e) != 0) {
+        doctor_error(d, "broker.vhost", &e);
+        return false;
+    }
+    if (o.verdict == OWNER_OTHER) {
+        doctor_report(d, FINDING_FAIL, "broker.vhost",
+                      "vhost '%s' belongs to another database of Postdate (%s; this one is %s)",
+                      d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
+        doctor_remedy(d,
+                      "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
+                      "then NAME in amqp.url (a schema that has belonged elsewhere: postdate migrate "
+                      "--rebind); if the other database is gone: stop its gateways, postdate migrate "
+                      "--rebind");
+    } else if (o.verdict == OWNER_UNKNOWN) {
+        doctor_report(d, FINDING_WARN, "broker.vhost",
+                      "the vhost cannot remember which database it belongs to: %s", o.why);
+        doctor_remedy(d, "let '%s' configure, read and write what begins with postdate: docs/security.md",
+                      d->target.user);
+    } else {
+        doctor_report(d, FINDING_OK, "broker.vhost", "vhost '%s' %s", d->target.vhost,
+                      o.verdict == OWNER_OURS ? "belongs to this database"
+                                              : "belongs to no database yet: the first gateway decides");
+    }
+    return o.verdict == OWNER_OURS;
+}
+
+void doctor_check_owner(struct doctor *d)
+{
+    const char *cluster = broker_cluster_name(d->broker);
+    if (!d->has_status) {
+        doctor_report(d, FINDING_SKIP, "broker.owner", "the schema could not be read");
+        return;
+    }
+    bool ours = check_vhost(d);
+    if (d->status.broker[0] == '\0') {
+        doctor_report(d, FINDING_OK, "broker.owner",
+                      "the schema belongs to no broker yet: the first gateway decides");
+        return;
+    }
+    if (strcmp(d->status.vhost, d->target.vhost) == 0 &&
+        (ours || cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
+        doctor_report(d, FINDING_OK, "broker.owner", "the schema belongs to cluster '%s', vhost '%s'",
+                      d->status.broker, d->status.vhost);
+        return;
+    }
+    doctor_report(d, FINDING_FAIL, "broker.owner",
+                  "the schema belongs to cluster '%s', vhost '%s'; amqp.url leads to '%s', '%s'",
+                  d->status.broker, d->status.vhost, cluster, d->target.vhost);
+    doctor_remedy(d,
+                  "name the right broker in amqp.url, or use another database; if the messages are to go to "
+                  "the new one: postdate migrate --rebind");
+}
+
+/* --- hand-over */
+
+static bool runs_no_plugin(const char *version)
+{
+    char *end;
+    long major = strtol(version, &end, 10);
+    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    return major > NO_KHEPRI_MAJOR || (major == NO_KHEPRI_MAJOR && minor >= NO_KHEPRI_MINOR);
+}
+
+static void report_plugin(struct doctor *d)
+{
+    doctor_report(d, FINDING_WARN, "handover.transport",
+                  "%splugin: rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3",
+                  d->config->handover.transport == TRANSPORT_AUTO ? "auto picks " : "");
+    doctor_remedy(d, "handover.transport = ttl, or timer; before an upgrade see docs/migrate.md");
+}
+
+void doctor_check_transport(struct doctor *d)
+{
+    enum config_transport t = d->config->handover.transport;
+    struct broker_options o = doctor_broker_options(d);
+    struct err e;
+    const char *version = broker_version(d->broker);
+    d->has_plugin = transport_probe_plugin(&o, &e);
+    if (d->has_plugin < 0) {
+        doctor_error(d, "handover.transport", &e);
+        return;
+    }
+    if (t == TRANSPORT_PLUGIN && !d->has_plugin) {
+        doctor_report(d, FINDING_FAIL, "handover.transport",
+                      "plugin, but this broker has no x-delayed-message exchanges");
+        doctor_remedy(
+            d, runs_no_plugin(version)
+                   ? "handover.transport = ttl, or timer: the plugin does not run on RabbitMQ 4.3 and later"
+                   : "handover.transport = ttl, or timer; or rabbitmq-plugins enable "
+                     "rabbitmq_delayed_message_exchange");
+    } else if (t == TRANSPORT_PLUGIN || (t == TRANSPORT_AUTO && d->has_plugin)) {
+        report_plugin(d);
+    } else {
+        doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker has %s",
+                      t == TRANSPORT_TIMER ? "timer, the gateway itself waits"
+                      : t == TRANSPORT_TTL ? "ttl"
+                                           : "auto picks ttl",
+                      d->has_plugin         ? "the delayed-message plugin (auto would pick it)"
+                      : t == TRANSPORT_AUTO ? "no delayed-message plugin"
+                                            : "no delayed-message plugin (auto would pick ttl)");
+    }
+}
+
+static void report_handed_overdue(struct doctor *d, int64_t count)
+{
+    doctor_report(d, FINDING_WARN, "handover.overdue",
+                  "%" PRId64 " handed messages have not come out %" PRId64
+                  " s after their time and a grace of as much",
+                  count, d->config->handover.grace_ms / 1000);
+    doctor_remedy(d, "a running gateway publishes them; if it does not, see its log");
+}
+
+/* Held by the broker by our books, and by its own: less there means that it lost some. */
+static void compare_ladder(struct doctor *d, const struct health_handed *h)
+{
+    const struct transport_options o = {.window_ms = d->config->handover.window_ms};
+    int64_t waiting;
+    struct err e;
+    if (transport_ttl.count(d->broker, &o, &waiting, &e) != 0) {
+        if (e.kind != ERR_NOT_FOUND)
+            doctor_error(d, "handover.messages", &e);
+        else if (h->waiting == 0)
+            doctor_report(d, FINDING_OK, "handover.messages",
+                          "none are handed over, and the ladder is not declared");
+        else
+            doctor_report(d, FINDING_OK, "handover.messages",
+                          "%" PRId64 " are handed over; the ladder for this "
+                          "window is not complete, so they wait in the plugin or in another ladder",
+                          h->waiting);
+        return;
+    }
+    bool ttl_ladder_only = d->config->handover.transport == TRANSPORT_TTL || d->has_plugin == 0;
+    if (ttl_ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
+        doctor_report(d, FINDING_WARN, "handover.messages",
+                      "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
+                      waiting);
+        doctor_remedy(d, "the missing ones are published by a gateway when they are overdue; look for who "
+                         "purged or deleted queues postdate.ttl.*");
+        return;
+    }
+    doctor_report(d, FINDING_OK, "handover.messages",
+                  "%" PRId64 " are handed over; the ladder's queues hold %" PRId64, h->waiting, waiting);
+}
+
+void doctor_check_handed(struct doctor *d)
+{
+    struct health_handed h;
+    struct err e;
+    const struct config *c = d->config;
+    if (health_handed(d->pg, 2 * c->handover.grace_ms, c->handover.max_messages + 1, &h, &e) != 0) {
+        doctor_error(d, "handover.messages", &e);
+        return;
+    }
+    compare_ladder(d, &h);
+    if (h.overdue > 0)
+        report_handed_overdue(d, h.overdue);
+    if (c->handover.transport != TRANSPORT_TIMER && c->handover.feeder == FEEDER_CRON) {
+        int64_t fed_ms;
+        if (claim_fed_until(d->pg, &fed_ms, &e) == 0 && (!d->has_status || fed_ms < d->status.now_ms)) {
+            doctor_report(d, FINDING_WARN, "handover.feeder",
+                          "handover.feeder is cron, and the window has ended: nothing is handed over");
+            doctor_remedy(d, "postdate feed, and see whether cron runs it (packaging/crontab.example)");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+/* What AMQP cannot tell, asked of the broker's administration, where this user may: what waits in the plugin,
+ * bindings, policies, the broker's clock. */
+#include "gateway/cli/doctor/doctor_admin.h"
+
+#include "core/base/base64.h"
+#include "core/base/buf.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_MS 20000
+#define OUT_MAX ((size_t)4 * 1024 * 1024)
+#define WORDS_MAX ((size_t)4096)
+#define SHIFT 2000000
+
+/* One expression, for each run costs a second. Names come in as base64, so that none can end a string. The
+ * answer is JSON, each byte as a number above all characters: `eval` would print text with escapes and cut it
+ * into lines. The calls are the broker's own, the same in the sources of 3.10 to 4.2; info/1 of an exchange
+ * also asks its type, and the plugin answers with messages_delayed. */
+static const char program[] =
+    "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
+    "base64:decode(\"%s\"),"
+    " T = fun(X) when is_binary(X) -> X; (X) when is_atom(X) -> atom_to_binary(X, utf8);"
+    " (X) -> iolist_to_binary(io_lib:format(\"~0p\", [X])) end,"
+    " Nodes = case erlang:function_exported(rabbit_nodes, list_running, 0) of"
+    " true -> rabbit_nodes:list_running(); false -> rabbit_nodes:all_running() end,"
+    " To = fun(N) -> [[T(P) || {_, P} <- rabbit_binding:info(B, [destination_kind, destination_name, "
+    "routing_key])]"
+    " || B <- lists:sublist(rabbit_binding:list_for_source(N), 1000)] end,"
+    " Delayed = [begin Name = {_, XV, _, XN} = proplists:get_value(name, rabbit_exchange:info(X, [name])),"
+    " #{vhost => XV, name => XN, bindings => To(Name), nodes => [#{node => T(Node), count =>"
+    " case catch rpc:call(Node, rabbit_exchange, info, [X], 5000) of"
+    " L when is_list(L) -> proplists:get_value(messages_delayed, L, -1); _ -> -1 end} || Node <- Nodes]} end"
+    " || X <- rabbit_exchange:list(),"
+    " proplists:get_value(type, rabbit_exchange:info(X, [type])) =:= 'x-delayed-message'],"
+    " Policies = [#{queue => element(4, amqqueue:get_name(Q)), policy => T(rabbit_policy:name(Q)),"
+    " operator => T(rabbit_policy:name_op(Q)), keys => [T(element(1, E)) || E <- case"
+    " rabbit_policy:effective_definition(Q) of M when is_map(M) -> maps:to_list(M); L when is_list(L) -> L;"
+    " _ -> [] end]} || Q <- rabbit_amqqueue:list(V), rabbit_policy:name(Q) =/= none orelse"
+    " rabbit_policy:name_op(Q) =/= none, (N = element(4, amqqueue:get_name(Q))) =:= I orelse"
+    " binary:match(N, <<\"postdate\">>) =:= {0, 8}],"
+    " Permissions = [maps:from_list([{K, T(P)} || {K, P} <- L]) || L <- case catch"
+    " rabbit_auth_backend_internal:list_user_permissions(U) of Ls when is_list(Ls) -> Ls; _ -> [] end,"
+    " proplists:get_value(vhost, L) =:= V],"
+    " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
+    "I})],"
+    " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "
+    "T(rabbit_nodes:cluster_name()),"
+    " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
+    "Permissions,"
+    " intake => Intake, delivery => length(rabbit_binding:list_for_source({resource, V, exchange, D}))}))].";
+
+/* What an operator can run by hand. */
+#define COUNT_BY_HAND                                                                                        \
+    "rabbitmqctl eval '[{rabbit_misc:rs(element(2, X)), proplists:get_value(messages_delayed, "              \
+    "rabbit_exchange:info(X))} || X <- rabbit_exchange:list(), element(3, X) =:= "                           \
+    "(catch list_to_existing_atom(\"x-delayed-message\"))].'"
+
+static int put_name(struct buf *b, const char *name)
+{
+    base64_encode(bytes_of_str(name), b);
+    buf_put_u8(b, '\0');
+    return b->failed ? -1 : 0;
+}
+
+/* The expression with the names in it; owned by the caller, NULL without memory. */
+static char *make_expression(const struct doctor *d)
+{
+    const char *const names[] = {d->target.vhost, d->target.user, d->config->intake.queue,
+                                 d->config->delivery.exchange};
+    struct buf encoded[4];
+    char *text = NULL;
+    int failed = 0;
+    for (int i = 0; i < 4; i++) {
+        buf_init(&encoded[i], 1024);
+        failed |= put_name(&encoded[i], names[i]);
+    }
+    if (!failed && asprintf(&text, program, (char *)encoded[0].data, (char *)encoded[1].data,
+                            (char *)encoded[2].data, (char *)encoded[3].data) < 0)
+        text = NULL;
+    for (int i = 0; i < 4; i++)
+        buf_free(&encoded[i]);
+    return text;
+}
+
+/* "[2000123,2000034, …]" to text. NULL: that is not what came. */
+static json_t *decode(const struct buf *out)
+{
+    struct buf text;
+    json_t *answer = NULL;
+    size_t i = 0;
+    buf_init(&text, OUT_MAX);
+    while (i < out->len) {
+        long n = 0;
+        for (; i < out->len && out->data[i] >= '0' && out->data[i] <= '9' && n < SHIFT * 10L; i++)
+            n = n * 10 + (out->data[i] - '0');
+        if (n >= SHIFT && n < SHIFT + 256)
+            buf_put_u8(&text, (uint8_t)(n - SHIFT));
+        i++;
+    }
+    if (!text.failed && text.len > 0)
+        answer = json_loadb((const char *)text.data, text.len, JSON_REJECT_DUPLICATES, NULL);
+    buf_free(&text);
+    return answer;
+}
+
+static const char *choose_program(const struct doctor *d)
+{
+    const char *from_environment = getenv("RABBITMQCTL");
+    return d->rabbitmqctl != NULL                                  ? d->rabbitmqctl
+           : from_environment != NULL && *from_environment != '\0' ? from_environment
+                                                                   : "rabbitmqctl";
+}
+
+static void skip(struct doctor *d, const char *why)
+{
+    /* Asked for, it has to work. */
+    doctor_report(
+        d, d->rabbitmqctl != NULL ? FINDING_FAIL : FINDING_SKIP, "rabbitmqctl",
+        "%s; so not checked: messages in the delayed-message plugin, bindings, policies, the broker's clock",
+        why);
+    doctor_remedy(d,
+                  "run `postdate doctor` as an administrator of the broker, with --rabbitmqctl PATH; or on "
+                  "each of its nodes: " COUNT_BY_HAND);
+}
+
+/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then tells a screen of diagnostics,
+ * which end with the hash of a secret. */
+static const char *first_line(struct buf *words)
+{
+    buf_put_u8(words, '\0');
+    char *text = words->failed ? NULL : (char *)words->data;
+    if (text == NULL || *(text += strspn(text, " \r\n")) == '\0')
+        return "no reason given";
+    char *error = strstr(text, "Error:");
+    if (error != NULL)
+        text = error;
+    text[strcspn(text, "\r\n")] = '\0';
+    return text;
+}
+
+static void ask(struct doctor *d, const char *path, struct buf *out, struct buf *words)
+{
+    struct err e;
+    char why[600];
+    char *expression = make_expression(d);
+    const struct doctor_program p = {
+        .path = path, .verb = "eval", .argument = expression, .timeout_ms = RUN_MS};
+    int64_t from_ms = doctor_wall_ms();
+    int code = expression != NULL ? doctor_run(&p, out, words, &e) : err_set(&e, ERR_BUG, "out of memory");
+    int64_t to_ms = doctor_wall_ms();
+    free(expression);
+    if (code != 0) {
+        snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : first_line(words));
+        skip(d, why);
+        return;
+    }
+    json_t *answer = decode(out);
+    const char *cluster = json_string_value(json_object_get(answer, "cluster"));
+    if (cluster == NULL) {
+        snprintf(why, sizeof why, "%.100s gave an answer that is not understood", path);
+        skip(d, why);
+    } else if (strcmp(cluster, broker_cluster_name(d->broker)) != 0) {
+        snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, cluster);
+        skip(d, why);
+    } else {
+        doctor_report(d, FINDING_OK, "rabbitmqctl", "%s answers", path);
+        doctor_admin_report(d, answer, from_ms, to_ms);
+    }
+    json_decref(answer);
+}
+
+void doctor_check_rabbitmqctl(struct doctor *d)
+{
+    struct buf out, words;
+    buf_init(&out, OUT_MAX);
+    buf_init(&words, WORDS_MAX);
+    ask(d, choose_program(d), &out, &words);
+    buf_free(&out);
+    buf_free(&words);
+}

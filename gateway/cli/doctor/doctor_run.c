@@ -1,0 +1,107 @@
+#include "gateway/cli/doctor/doctor.h"
+
+#include "core/base/buf.h"
+#include "core/base/clock.h"
+#include "gateway/config/secrets.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOT_FOUND_CODE 127
+#define END_POLLS 200 /* of 10 ms */
+
+static void become(const struct doctor_program *p, int out, int words)
+{
+    int nothing = open("/dev/null", O_RDONLY);
+    const char *argv[] = {p->path, p->verb, p->argument, NULL};
+    setpgid(0, 0); /* it starts others: they are killed with it */
+    if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(out, 1) < 0 || dup2(words, 2) < 0)
+        _exit(NOT_FOUND_CODE);
+    signal(SIGPIPE, SIG_DFL);
+    secrets_leave_environment();
+    /* execvp takes its list without const, and does not write to it. */
+    execvp(p->path, (char *const *)(uintptr_t)argv);
+    _exit(NOT_FOUND_CODE);
+}
+
+/* 1: read something, 0: the end. */
+static int take(int fd, struct buf *to)
+{
+    char block[4096];
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR)
+        return 1;
+    if (n > 0 && to->len + (size_t)n <= to->limit)
+        buf_put(to, block, (size_t)n); /* what is beyond is read and forgotten */
+    return n > 0;
+}
+
+/* Until both ends are closed. 0, or -1 when it took too long. */
+static int collect(int out_fd, int words_fd, int64_t end_ns, struct buf *out, struct buf *words)
+{
+    struct pollfd p[2] = {{.fd = out_fd, .events = POLLIN}, {.fd = words_fd, .events = POLLIN}};
+    struct buf *to[2] = {out, words};
+    while (p[0].fd >= 0 || p[1].fd >= 0) {
+        int64_t left_ms = (end_ns - clock_monotonic_ns() + 999999) / 1000000;
+        int n = left_ms > 0 ? poll(p, 2, (int)left_ms) : 0;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return -1;
+        for (int i = 0; i < 2 && n > 0; i++) {
+            if (p[i].fd >= 0 && p[i].revents != 0 && !take(p[i].fd, to[i]))
+                p[i].fd = -1;
+        }
+    }
+    return 0;
+}
+
+/* It has closed its output, or was killed: so it ends at once, or is killed now. */
+static void wait_end(pid_t pid, int *status)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; waitpid(pid, status, i < END_POLLS ? WNOHANG : 0) == 0; i++) {
+        nanosleep(&pause, NULL);
+        if (i == END_POLLS - 1)
+            kill(-pid, SIGKILL);
+    }
+}
+
+int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *words, struct err *e)
+{
+    int out_pipe[2], words_pipe[2], status = 0;
+    if (pipe2(out_pipe, O_CLOEXEC) != 0)
+        return err_set(e, ERR_BUG, "pipe: %s", strerror(errno));
+    if (pipe2(words_pipe, O_CLOEXEC) != 0) {
+        close(out_pipe[0]);
+        close(out_pipe[1]);
+        return err_set(e, ERR_BUG, "pipe: %s", strerror(errno));
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        become(p, out_pipe[1], words_pipe[1]);
+    close(out_pipe[1]);
+    close(words_pipe[1]);
+    int rc = -1;
+    if (pid < 0) {
+        err_set(e, ERR_BUG, "fork: %s", strerror(errno));
+    } else {
+        rc = collect(out_pipe[0], words_pipe[0], clock_monotonic_ns() + p->timeout_ms * INT64_C(1000000), out,
+                     words);
+        if (rc != 0) {
+            kill(-pid, SIGKILL);
+            kill(pid, SIGKILL); /* in case it has not come to setpgid yet */
+            err_set(e, ERR_AWAY, "no answer within %d s", p->timeout_ms / 1000);
+        }
+        wait_end(pid, &status);
+    }
+    close(out_pipe[0]);
+    close(words_pipe[0]);
+    if (rc != 0)
+        return -1;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return code == NOT_FOUND_CODE ? err_set(e, ERR_NOT_FOUND, "%s cannot be run here", p->path) : code;
+}

@@ -1,0 +1,270 @@
+/* `postdate schedule --batch`: NDJSON in chunks, each one transaction. While one is stored the next is read
+ * and parsed, if there is more to read: a writer that pauses is not waited for with something unstored.
+ *
+ * What was said to be stored is stored: a chunk counts after its commit. Whatever stops the run, the last
+ * words name the line up to which everything is stored or was reported as refused. */
+#include "core/base/random.h"
+#include "gateway/cli/progress.h"
+#include "gateway/cli/schedule/line_reader.h"
+#include "gateway/cli/schedule/schedule_chunk.h"
+#include "gateway/json/json_message.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHUNK_MEMORY (CHUNK_BYTES + 2 * JSON_MESSAGE_MAX) /* the last line may be a long one */
+#define ERRORS_SHOWN 10
+
+static volatile int
+    interrupted; /* int, not sig_atomic_t, which is the same here: line_reader takes a pointer */
+
+struct batch {
+    struct cli *cli;
+    struct pg *clock; /* the other connection stores */
+    struct line_reader reader;
+    struct json_parser parser;
+    struct random_pool random;
+    struct progress progress;
+    struct chunk chunks[2];
+    struct chunk *reading, *storing; /* storing: NULL when nothing is */
+    int64_t done_line;               /* everything up to here is stored or refused */
+    int64_t doubt_line;              /* what follows up to here may be stored or not; 0: nothing */
+    int64_t accepted, kept, refused;
+};
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+static void refuse(struct batch *b, int64_t line, const char *why)
+{
+    b->refused++;
+    if (b->refused > ERRORS_SHOWN)
+        return;
+    progress_clear(&b->progress);
+    cli_say("line %lld: %s", (long long)line, why);
+}
+
+static bool is_blank(struct bytes line)
+{
+    for (size_t i = 0; i < line.len; i++) {
+        if (strchr(" \t\r", line.data[i]) == NULL || line.data[i] == '\0')
+            return false;
+    }
+    return true;
+}
+
+static void take_line(struct batch *b, struct bytes line)
+{
+    struct chunk *c = b->reading;
+    struct store_item *item = &c->items[c->count];
+    uint8_t random[10];
+    struct err e;
+    if (is_blank(line))
+        return;
+    *item = (struct store_item){0};
+    if (json_message_parse(&b->parser, line, &c->arena, &item->message, &e) != 0) {
+        refuse(b, b->reader.lines, e.text);
+        return;
+    }
+    random_take(&b->random, random, sizeof random);
+    item->message.id = message_id_make(item->message.due_ms, random);
+    c->wake = c->wake || item->message.due_ms <= b->parser.now_ms + SCHEDULE_WAKE_MS;
+    c->lines[c->count++] = b->reader.lines;
+}
+
+/* Reads up to a chunk's worth, less when the writer pauses. LINE_OK: more may follow; LINE_WAIT: when the
+ * writer goes on. */
+static enum line_result read_chunk(struct batch *b, struct err *e)
+{
+    int64_t start = line_reader_position(&b->reader);
+    enum line_result result = LINE_OK;
+    struct bytes line;
+    char text[80];
+    chunk_reset(b->reading);
+    while (result == LINE_OK && b->reading->count < CHUNK_LINES &&
+           line_reader_position(&b->reader) - start < (int64_t)CHUNK_BYTES && !interrupted) {
+        result = line_reader_next(&b->reader, &interrupted, &line, e);
+        if (result == LINE_OK) {
+            take_line(b, line);
+        } else if (result == LINE_TOO_LONG) {
+            snprintf(text, sizeof text, "longer than %zu MiB, which is not allowed", JSON_MESSAGE_MAX >> 20);
+            refuse(b, b->reader.lines, text);
+            result = LINE_OK;
+        }
+    }
+    b->reading->last_line = b->reader.lines;
+    b->reading->bytes = line_reader_position(&b->reader);
+    return interrupted ? LINE_STOPPED : result;
+}
+
+static void count_results(struct batch *b, const struct chunk *c)
+{
+    char text[480];
+    for (size_t i = 0; i < c->done; i++) {
+        const struct store_item *item = &c->items[i];
+        if (c->refusals[i])
+            refuse(b, c->lines[i], c->refusals[i]);
+        else if (item->result == STORE_ACCEPTED || item->result == STORE_REPLACED)
+            b->accepted++;
+        else if (item->result == STORE_KEPT || item->result == STORE_DUPLICATE)
+            b->kept++;
+        else
+            refuse(b, c->lines[i], schedule_refusal(item, text, sizeof text));
+    }
+}
+
+/* Waits for the chunk that is being stored, if there is one. */
+static int finish_storing(struct batch *b, struct err *e)
+{
+    struct chunk *c = b->storing;
+    if (c == NULL)
+        return 0;
+    b->storing = NULL;
+    int rc = chunk_wait(c);
+    count_results(b, c);
+    if (c->done == c->count)
+        b->done_line = c->last_line;
+    else if (c->done > 0)
+        b->done_line = c->lines[c->done - 1];
+    if (c->in_doubt)
+        b->doubt_line = c->last_line;
+    if (rc != 0)
+        *e = c->e;
+    else
+        progress_update(&b->progress, c->bytes, c->last_line);
+    return rc;
+}
+
+static void start_storing(struct batch *b)
+{
+    b->storing = b->reading;
+    b->reading = b->reading == &b->chunks[0] ? &b->chunks[1] : &b->chunks[0];
+    chunk_store(b->storing);
+}
+
+/* After waiting for a line. Delays are counted again when they are stored (store_accept). */
+static int ask_clock(struct batch *b, struct err *e)
+{
+    int64_t now_us;
+    if (store_clock(b->clock, &now_us, e) != 0)
+        return -1;
+    b->parser.now_ms = now_us / 1000;
+    return 0;
+}
+
+/* Reads and stores until the input ends, and leaves the last chunk being stored. */
+static int run_chunks(struct batch *b, struct err *e)
+{
+    enum line_result result = LINE_OK;
+    struct err store_error;
+    do {
+        if (result == LINE_WAIT && finish_storing(b, e) != 0)
+            return -1;
+        result = line_reader_wait(&b->reader, &interrupted, e);
+        if (result != LINE_OK)
+            break;
+        if (ask_clock(b, e) != 0)
+            return -1;
+        result = read_chunk(b, e);
+        if (finish_storing(b, &store_error) != 0) {
+            *e = store_error;
+            return -1;
+        }
+        start_storing(b); /* also when reading failed or a signal came: what was read */
+    } while (result == LINE_OK || result == LINE_WAIT);
+    if (result == LINE_STOPPED)
+        return err_set(e, ERR_STOPPING, "interrupted");
+    return result == LINE_FAILED ? -1 : 0;
+}
+
+static int summarise(struct batch *b, int result, const struct err *e)
+{
+    progress_clear(&b->progress);
+    if (b->refused > ERRORS_SHOWN)
+        fprintf(stderr, "postdate: … and %lld more errors\n", (long long)(b->refused - ERRORS_SHOWN));
+    if (result != 0) {
+        cli_say("%s", e->text);
+        fprintf(stderr, "postdate: everything up to line %lld is stored or was refused",
+                (long long)b->done_line);
+        if (b->doubt_line)
+            fprintf(stderr, "; lines %lld to %lld may or may not be stored", (long long)b->done_line + 1,
+                    (long long)b->doubt_line);
+        fputs("; nothing behind that is\n", stderr);
+    }
+    double seconds = progress_seconds(&b->progress);
+    int64_t lines = b->accepted + b->kept + b->refused;
+    fprintf(stderr, "accepted %lld, kept %lld, refused %lld in %.1f s (%.0f/s)\n", (long long)b->accepted,
+            (long long)b->kept, (long long)b->refused, seconds, seconds > 0 ? (double)lines / seconds : 0);
+    if (result != 0)
+        return err_exit_code(e);
+    if (b->refused == 0)
+        return 0;
+    return b->accepted + b->kept == 0 ? 65 : 1;
+}
+
+static int64_t file_size(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) == 0 && S_ISREG(s.st_mode) ? (int64_t)s.st_size : 0;
+}
+
+static int open_batch(struct batch *b, struct err *e)
+{
+    if (chunk_init(&b->chunks[0], b->cli, CHUNK_MEMORY) != 0 ||
+        chunk_init(&b->chunks[1], b->cli, CHUNK_MEMORY) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    b->reading = &b->chunks[0];
+    b->clock = pg_open(b->cli->config.postgres.url, "postdate clock", e);
+    return b->clock ? 0 : -1;
+}
+
+static int run_batch(struct cli *cli, int fd)
+{
+    struct accept_rules rules = config_accept_rules(&cli->config);
+    struct batch b = {.cli = cli};
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: read(2) must return */
+    struct err e, store_error;
+    line_reader_init(&b.reader, fd, JSON_MESSAGE_MAX);
+    json_parser_init(&b.parser, &rules);
+    progress_start(&b.progress, file_size(fd));
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    err_clear(&e);
+    int result = open_batch(&b, &e) != 0 ? -1 : run_chunks(&b, &e);
+    if (finish_storing(&b, &store_error) != 0) {
+        e = store_error;
+        result = -1;
+    }
+    int code = summarise(&b, result, &e);
+    chunk_free(&b.chunks[0]);
+    chunk_free(&b.chunks[1]);
+    pg_close(b.clock);
+    json_parser_free(&b.parser);
+    line_reader_free(&b.reader);
+    return code;
+}
+
+int schedule_batch(struct cli *cli, const char *path)
+{
+    struct err e;
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        err_set(&e, ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
+        return cli_fail(&e);
+    }
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code == 0)
+        code = run_batch(cli, fd);
+    if (!is_stdin)
+        close(fd);
+    return code;
+}

@@ -1,0 +1,210 @@
+/* Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
+#include "gateway/config/config.h"
+
+#include "core/base/bytes.h"
+#include "gateway/config/config_load.h"
+#include "gateway/config/config_table.h"
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_PATH "/etc/postdate/postdate.conf"
+/* A header frame holds 128 KiB less its own few bytes by default; the gateway adds some headers when it
+ * publishes. */
+#define MAX_PROPERTIES ((size_t)120 * 1024)
+
+void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
+{
+    char what[500], text[640];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (line > 0)
+        snprintf(text, sizeof text, "%s:%d: %s", where, line, what);
+    else
+        snprintf(text, sizeof text, "%s: %s", where, what);
+    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
+    if (l->mistakes++ == 0)
+        err_set(l->e, ERR_CONFIG, "%s", text);
+    if (l->report != NULL && l->report->mistake != NULL)
+        l->report->mistake(l->report->ctx, text);
+}
+
+void config_warning(struct config_loader *l, const char *text)
+{
+    if (l->report != NULL && l->report->warning != NULL)
+        l->report->warning(l->report->ctx, text);
+}
+
+void config_clear_routes(struct config *c)
+{
+    for (size_t i = 0; i < c->route_count; i++) {
+        free((void *)(uintptr_t)c->routes[i].intake_exchange);
+        free((void *)(uintptr_t)c->routes[i].delivery_exchange);
+    }
+    free(c->routes);
+    c->routes = NULL;
+    c->route_count = 0;
+}
+
+int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e)
+{
+    /* Nothing can be bound to the default exchange. */
+    if (*intake == '\0' || strcmp(intake, "\"\"") == 0)
+        return err_set(e, ERR_CONFIG,
+                       "the intake exchange is empty: write intake-exchange=delivery-exchange");
+    for (size_t i = 0; i < c->route_count; i++) {
+        if (strcmp(c->routes[i].intake_exchange, intake) == 0)
+            return err_set(e, ERR_CONFIG, "is given twice: an intake exchange has one delivery exchange");
+    }
+    struct accept_route *routes = realloc(c->routes, (c->route_count + 1) * sizeof *routes);
+    if (routes == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    c->routes = routes;
+    char *from = option_exchange_dup(intake, e);
+    char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
+    if (to == NULL) {
+        free(from);
+        return -1;
+    }
+    routes[c->route_count++] = (struct accept_route){.intake_exchange = from, .delivery_exchange = to};
+    return 0;
+}
+
+/* Only this machine can reach these. */
+static bool is_loopback(const char *listen)
+{
+    char host[64];
+    struct in_addr v4;
+    size_t len = (size_t)(strrchr(listen, ':') - listen);
+    if (len >= sizeof host)
+        return false;
+    memcpy(host, listen, len);
+    host[len] = '\0';
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
+
+static void check_together(struct config_loader *l)
+{
+    const struct config *c = l->config;
+    const char *where = c->source != NULL ? c->source : "configuration";
+    if (c->retry.first_ms > c->retry.max_ms)
+        config_mistake(l, where, 0, "retry.first (%lld ms) is longer than retry.max (%lld ms)",
+                       (long long)c->retry.first_ms, (long long)c->retry.max_ms);
+    if ((c->amqp.cert_file == NULL) != (c->amqp.key_file == NULL))
+        config_mistake(l, where, 0, "amqp.cert_file and amqp.key_file belong together: set both or none");
+    if (c->intake.exchange != NULL && c->delivery.exchange != NULL &&
+        strcmp(c->intake.exchange, c->delivery.exchange) == 0)
+        config_mistake(l, where, 0,
+                       "intake.exchange and delivery.exchange are both \"%s\": messages would go in circles",
+                       c->intake.exchange);
+    if (c->http.listen != NULL && strcmp(c->http.listen, "off") != 0 && !c->http.tokens &&
+        !c->http.insecure_listen && !is_loopback(c->http.listen))
+        config_mistake(
+            l, where, 0,
+            "http.listen: others can reach \"%s\", and http.tokens is off: anybody could schedule and "
+            "cancel (allowed: an address of 127.0.0.1 or [::1], tokens=on, or insecure_listen=on)",
+            c->http.listen);
+    for (size_t i = 0; i < c->route_count; i++) {
+        const struct accept_route *r = &c->routes[i];
+        if (strcmp(r->intake_exchange, c->intake.exchange) == 0 ||
+            strcmp(r->intake_exchange, c->delivery.exchange) == 0)
+            config_mistake(l, where, 0,
+                           "route.%s: this exchange is already intake.exchange or delivery.exchange",
+                           r->intake_exchange);
+        if (strcmp(r->intake_exchange, r->delivery_exchange) == 0)
+            config_mistake(l, where, 0, "route.%s: leads to itself: messages would go in circles",
+                           r->intake_exchange);
+    }
+}
+
+int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e)
+{
+    struct err ignored = {0};
+    struct config_loader l = {.config = c, .report = report, .e = e != NULL ? e : &ignored};
+    memset(c, 0, sizeof *c);
+    err_clear(l.e);
+    for (size_t i = 0; i < option_count; i++) {
+        struct err oe;
+        if (option_set(&option_table[i], c, option_table[i].initial, &oe) != 0)
+            config_mistake(&l, "default", 0, "%s.%s: %s", option_table[i].section, option_table[i].name,
+                           oe.text);
+    }
+
+    const char *from_env = getenv("POSTDATE_CONFIG");
+    bool must_exist = path != NULL || (from_env != NULL && *from_env != '\0');
+    if (path == NULL)
+        path = must_exist ? from_env : DEFAULT_PATH;
+    config_load_file(&l, path, must_exist);
+    config_load_environment(&l);
+    if (l.mistakes == 0)
+        check_together(&l);
+    if (l.mistakes > 0) {
+        config_free(c);
+        return -1;
+    }
+    return 0;
+}
+
+void config_free(struct config *c)
+{
+    for (size_t i = 0; i < option_count; i++)
+        option_clear(&option_table[i], c);
+    config_clear_routes(c);
+    free(c->source);
+    c->source = NULL;
+}
+
+void config_print_sample(FILE *out)
+{
+    char env[OPTION_ENV_SIZE];
+    const char *section = "";
+    fputs("# Postdate configuration. Every option is also an environment variable, which wins: "
+          "amqp.heartbeat is\n"
+          "# POSTDATE_AMQP_HEARTBEAT. Addresses with passwords can come from files: "
+          "POSTDATE_POSTGRES_URL_FILE,\n"
+          "# POSTDATE_AMQP_URL_FILE. What follows are the defaults.\n",
+          out);
+    for (size_t i = 0; i < option_count; i++) {
+        const struct option *o = &option_table[i];
+        if (strcmp(section, o->section) != 0) {
+            section = o->section;
+            fprintf(out, "\n[%s]\n", section);
+        }
+        fprintf(out, "# %s (%s)\n", o->help, option_env_name(o, env));
+        fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' ? "#" : "", o->name, *o->initial == '\0' ? "" : " ",
+                o->initial);
+    }
+    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of\n"
+          "# (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
+          "[route]\n#orders.delayed = orders\n",
+          out);
+}
+
+struct accept_rules config_accept_rules(const struct config *c)
+{
+    return (struct accept_rules){
+        .intake_queue = c->intake.queue,
+        .intake_exchange = c->intake.exchange,
+        .delivery_exchange = c->delivery.exchange,
+        .routes = c->routes,
+        .route_count = c->route_count,
+        .allow = (const char *const *)c->delivery.allow,
+        .allow_count = c->delivery.allow_count,
+        .max_delay_ms = c->delivery.max_delay_ms,
+        .max_body = (size_t)c->intake.max_body,
+        .max_properties = MAX_PROPERTIES,
+        .broker_holds_all = c->handover.what == HANDOVER_ALL,
+        .broker_stamps = false, /* the intake finds out */
+    };
+}
+
+int64_t config_least_ahead_ms(const struct config *c)
+{
+    int64_t least_ms = 2 * c->delivery.lead_ms;
+    return c->handover.min_ahead_ms > least_ms ? c->handover.min_ahead_ms : least_ms;
+}

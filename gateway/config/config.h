@@ -1,0 +1,95 @@
+/* Configuration: one table drives parsing, environment variables, checks, help and the sample file. */
+#ifndef POSTDATE_GATEWAY_CONFIG_CONFIG_H
+#define POSTDATE_GATEWAY_CONFIG_CONFIG_H
+
+#include "core/base/err.h"
+#include "core/message/accept.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
+enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
+enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
+enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
+enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+/* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may
+ * read it. */
+struct config {
+    struct {
+        char *url;
+    } postgres;
+    struct {
+        char *url;
+        int64_t heartbeat_ms;
+        char *ca_file, *cert_file, *key_file;
+    } amqp;
+    struct {
+        char *exchange, *queue;
+        int64_t prefetch;
+        uint64_t max_body;
+    } intake;
+    struct accept_route *routes; /* strings owned */
+    size_t route_count;
+    struct {
+        char *exchange;
+        char **allow;
+        size_t allow_count;
+        int64_t lead_ms, max_delay_ms;
+    } delivery;
+    struct {
+        enum config_transport transport;
+        enum config_what what;
+        int64_t min_ahead_ms, window_ms, max_messages, grace_ms;
+        enum config_feeder feeder;
+        enum config_last_hop last_hop;
+    } handover;
+    struct {
+        int64_t attempts, first_ms, max_ms;
+    } retry;
+    struct {
+        int64_t key_memory_ms;
+    } keys;
+    struct {
+        int64_t delivered_ms, cancelled_ms, failed_ms;
+    } retention;
+    struct {
+        char *listen; /* host:port; NULL: off */
+        bool tokens, insecure_listen;
+        int64_t timeout_ms;
+    } http;
+    struct {
+        enum config_log_level level;
+        bool json;
+        bool core_dumps;
+    } log;
+    char *source; /* the file it was read from, or NULL */
+};
+
+/* Called once per mistake or warning: file may be NULL (environment), line 0. */
+struct config_report {
+    void (*mistake)(void *ctx, const char *text); /* text already reads "file:line: option: what is wrong" */
+    void (*warning)(void *ctx, const char *text);
+    void *ctx;
+};
+
+/* Loads: path (from -c) else $POSTDATE_CONFIG else /etc/postdate/postdate.conf (may be absent) else defaults;
+ * then the environment POSTDATE_<SECTION>_<OPTION> (environ is searched) which wins; secrets (urls) also from
+ * …_FILE. Every mistake is reported through `report` (may be NULL), the first one is also put into e. -1 with
+ * ERR_CONFIG when there was any. An unknown option is a mistake; unknown POSTDATE_ variables give one warning
+ * in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
+int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e);
+void config_free(struct config *c);
+
+/* Every option with its default and one line of explanation, as a valid config file. */
+void config_print_sample(FILE *out);
+
+/* The rules for accept_message, pointing into c. */
+struct accept_rules config_accept_rules(const struct config *c);
+/* What is due sooner than so many ms from now is not handed to the broker: handover.min_ahead, and at least
+ * twice delivery.lead, because the broker lets go that long before due. */
+int64_t config_least_ahead_ms(const struct config *c);
+
+#endif

@@ -1,0 +1,164 @@
+#include "gateway/config/config_table.h"
+
+#include "amqp/connection/broker.h"
+#include "core/base/bytes.h"
+#include "core/base/duration.h"
+#include "core/message/message.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND INT64_C(1000)
+#define MINUTE (60 * SECOND)
+#define HOUR (60 * MINUTE)
+#define DAY (24 * HOUR)
+#define KIB INT64_C(1024)
+#define MIB (1024 * KIB)
+
+static const char *const transports[] = {"auto", "plugin", "ttl", "timer", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const handover_whats[] = {"plain", "all", NULL};
+static const char *const feeders[] = {"internal", "cron", NULL};
+static const char *const last_hops[] = {"gateway", "broker", NULL};
+static const char *const off_on[] = {"off", "on", NULL};
+
+static int check_postgres_url(const char *value, struct err *e)
+{
+    struct bytes v = bytes_of_str(value);
+    if (bytes_start_with_str(v, "postgresql://") || bytes_start_with_str(v, "postgres://") ||
+        strchr(value, '=') != NULL)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "is not a Postgres address (not shown, it may hold a password): allowed are "
+                   "postgresql://[user@]host[:port]/database or \"host=… dbname=…\"");
+}
+
+static int check_name(const char *value, struct err *e)
+{
+    size_t len = strlen(value);
+    /* The queue's name grows by ".expired" for the queue beside it. */
+    if (len > MESSAGE_NAME_MAX - 8)
+        return err_set(e, ERR_CONFIG, "is %zu bytes long: allowed are up to %d", len, MESSAGE_NAME_MAX - 8);
+    if (!bytes_is_text(bytes_of_str(value)))
+        return err_set(e, ERR_CONFIG, "is not valid UTF-8");
+    return 0;
+}
+
+static int check_listen(const char *value, struct err *e)
+{
+    const char *colon = strrchr(value, ':');
+    char *end = NULL;
+    long port = colon != NULL && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    if (strcmp(value, "off") == 0)
+        return 0;
+    if (colon == value || port < 0 || port > 65535 || *end != '\0')
+        return err_set(e, ERR_CONFIG,
+                       "\"%s\" is not an address: allowed is host:port such as 127.0.0.1:8480 (port 0: any "
+                       "free one), or off",
+                       value);
+    return 0;
+}
+
+#define AT(field) .offset = offsetof(struct config, field)
+
+const struct option option_table[] = {
+    {"postgres", "url", OPTION_TEXT, "postgresql:///postdate", .secret = true, .check = check_postgres_url,
+     AT(postgres.url),
+     .help = "the database: a libpq URL or conninfo string; not through a transaction-pooling proxy"},
+
+    {"amqp", "url", OPTION_TEXT, "amqp://guest:guest@localhost:5672/%2f", .secret = true,
+     .check = broker_url_check, AT(amqp.url),
+     .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for the nodes of a cluster"},
+    {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, .zero_allowed = true, AT(amqp.heartbeat_ms),
+     .help = "a silent connection counts as dead after about twice this; 0 turns it off"},
+    {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),
+     .help = "amqps: certificate authorities to trust, PEM; empty: the system's"},
+    {"amqp", "cert_file", OPTION_TEXT, "", .optional = true, AT(amqp.cert_file),
+     .help = "amqps: client certificate, PEM"},
+    {"amqp", "key_file", OPTION_TEXT, "", .optional = true, AT(amqp.key_file),
+     .help = "amqps: key of the client certificate, PEM"},
+
+    {"intake", "exchange", OPTION_TEXT, "postdate", .check = check_name, AT(intake.exchange),
+     .help = "applications publish delayed messages to this exchange"},
+    {"intake", "queue", OPTION_TEXT, "postdate.intake", .check = check_name, AT(intake.queue),
+     .help = "the quorum queue behind it, from which the gateway reads"},
+    {"intake", "prefetch", OPTION_INTEGER, "1000", 1, 65535, AT(intake.prefetch),
+     .help = "messages read ahead of their commit"},
+    {"intake", "max_body", OPTION_SIZE, "8MiB", KIB, 16 * MIB, AT(intake.max_body),
+     .help = "larger bodies are refused"},
+
+    {"delivery", "exchange", OPTION_TEXT, "postdate.delivery", .check = check_name, AT(delivery.exchange),
+     .help = "messages that name no exchange go to this one; declared as a durable topic exchange"},
+    {"delivery", "allow", OPTION_LIST, "*", AT(delivery.allow),
+     .count_offset = offsetof(struct config, delivery.allow_count),
+     .help = "exchanges that messages may name, comma-separated; * matches anything, \"\" is the default "
+             "exchange"},
+    {"delivery", "lead", OPTION_DURATION, "500ms", 50, MINUTE, AT(delivery.lead_ms),
+     .help = "how long before its due time a message is fetched from the database"},
+    {"delivery", "max_delay", OPTION_DURATION, "730d", SECOND, 3650 * DAY, AT(delivery.max_delay_ms),
+     .help = "longer delays are refused"},
+
+    {"handover", "transport", OPTION_CHOICE, "auto", .choices = transports, AT(handover.transport),
+     .help = "where messages wait: plugin and ttl, those due within the window in RabbitMQ; auto, plugin if "
+             "RabbitMQ has it, else ttl; timer, all of them in the gateway"},
+    {"handover", "what", OPTION_CHOICE, "plain", .choices = handover_whats, AT(handover.what),
+     .help =
+         "what RabbitMQ may hold: plain, AMQP messages without a key; all, also those with a key and from "
+         "SQL, HTTP, control queue or command line"},
+    {"handover", "min_ahead", OPTION_DURATION, "2s", 0, HOUR, AT(handover.min_ahead_ms),
+     .help = "messages due sooner, or within twice delivery.lead, are not handed over to RabbitMQ"},
+    {"handover", "window", OPTION_DURATION, "26h", SECOND, 40 * DAY, AT(handover.window_ms),
+     .help = "how far ahead messages are handed over to RabbitMQ"},
+    {"handover", "max_messages", OPTION_INTEGER, "200000", 1, 100000000, AT(handover.max_messages),
+     .help = "RabbitMQ holds at most about this many at once"},
+    {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
+     .help = "what moves the window on: internal, the gateway; cron, `postdate feed`"},
+    {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
+     .help =
+         "what delivers the messages that RabbitMQ held: gateway, confirmed; broker, RabbitMQ itself (its "
+         "limits: docs/handover.md)"},
+    {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
+     .help = "a message that RabbitMQ has not released this long after its due time counts as lost"},
+
+    {"retry", "attempts", OPTION_INTEGER, "20", 1, 1000000, AT(retry.attempts),
+     .help = "a message that can't be routed is failed after this many attempts"},
+    {"retry", "first", OPTION_DURATION, "1s", 1, DAY, AT(retry.first_ms),
+     .help = "wait before the second attempt"},
+    {"retry", "max", OPTION_DURATION, "10m", 1, 30 * DAY, AT(retry.max_ms),
+     .help = "the wait doubles each time, up to this"},
+
+    {"keys", "key_memory", OPTION_DURATION, "1h", 0, 365 * DAY, AT(keys.key_memory_ms),
+     .help = "how long a key stays taken after its message was delivered"},
+
+    {"retention", "delivered", OPTION_DURATION, "7d", MINUTE, 3650 * DAY, AT(retention.delivered_ms),
+     .help = "how long delivered messages can be looked up"},
+    {"retention", "cancelled", OPTION_DURATION, "7d", MINUTE, 3650 * DAY, AT(retention.cancelled_ms),
+     .help =
+         "how long cancelled and superseded messages can be looked up; cancelling erases the body at once"},
+    {"retention", "failed", OPTION_DURATION, "30d", MINUTE, 3650 * DAY, AT(retention.failed_ms),
+     .help = "how long failed messages are kept, and can be retried"},
+
+    {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, AT(http.listen),
+     .help = "address of the HTTP interface, host:port; port 0: any free one; off: none"},
+    {"http", "tokens", OPTION_FLAG, "off", .choices = off_on, AT(http.tokens),
+     .help = "on: every request, over HTTP and the control queue, needs a token"},
+    {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, AT(http.insecure_listen),
+     .help = "on: allow tokens=off on an address that others can reach"},
+    {"http", "timeout", OPTION_DURATION, "30s", SECOND, HOUR, AT(http.timeout_ms),
+     .help = "a request must have arrived, and be answered, within this"},
+
+    {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
+     .help = "least severity to log"},
+    {"log", "format", OPTION_FLAG, "text", .choices = log_formats, AT(log.json),
+     .help = "json: one object per line"},
+    {"log", "core_dumps", OPTION_FLAG, "off", .choices = off_on, AT(log.core_dumps),
+     .help =
+         "on: a crash may leave a core file, and debuggers of the same user may attach; both show passwords"},
+};
+const size_t option_count = sizeof option_table / sizeof option_table[0];
+_Static_assert(sizeof option_table / sizeof option_table[0] <= OPTION_COUNT_MAX, "raise OPTION_COUNT_MAX");
+_Static_assert(sizeof(enum config_transport) == sizeof(int) && sizeof(enum config_log_level) == sizeof(int),
+               "OPTION_CHOICE stores an int");

@@ -1,0 +1,66 @@
+/* The table of options: names, kinds, limits, defaults and help, and how one value becomes a field of struct
+ * config. Only gateway/config/config*.c and its tests include this. */
+#ifndef POSTDATE_GATEWAY_CONFIG_CONFIG_TABLE_H
+#define POSTDATE_GATEWAY_CONFIG_CONFIG_TABLE_H
+
+#include "core/base/err.h"
+#include "gateway/config/config.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_kind {
+    OPTION_TEXT,     /* char *, NULL while empty */
+    OPTION_DURATION, /* int64_t ms */
+    OPTION_SIZE,     /* uint64_t bytes */
+    OPTION_INTEGER,  /* int64_t */
+    OPTION_CHOICE,   /* an enum; the values are the positions in choices */
+    OPTION_FLAG,     /* bool; choices has two words, the second one means true */
+    OPTION_LIST, /* char ** at offset, size_t at count_offset; comma-separated, "" in quotes is an empty item
+                  */
+};
+
+#define OPTION_NOT_STORED ((size_t)-1) /* checked, but nothing reads it in this version */
+
+struct option {
+    const char *section, *name;
+    enum option_kind kind;
+    const char *initial; /* default, in the form a user would write */
+    int64_t min, max;    /* DURATION, SIZE, INTEGER: limits of the value */
+    bool zero_allowed;   /* 0 is fine though it lies below min */
+    bool optional;       /* TEXT: may be empty */
+    bool secret;         /* never printed; …_FILE in the environment is allowed */
+    const char *const *choices;
+    int (*check)(const char *value, struct err *e); /* TEXT: further check, or NULL; must not print secrets */
+    size_t offset, count_offset;
+    const char *help;
+};
+
+extern const struct option option_table[];
+extern const size_t option_count;
+
+#define OPTION_COUNT_MAX 64
+
+/* NULL when there is none. */
+const struct option *option_find(const char *section, const char *name);
+bool option_section_exists(const char *section); /* "route" is one too */
+
+/* The nearest known name, or NULL when none resembles it. */
+const char *option_nearest_section(const char *section);
+const char *option_nearest_name(const char *section, const char *name);
+
+#define OPTION_ENV_SIZE 64
+/* "POSTDATE_AMQP_URL" */
+const char *option_env_name(const struct option *o, char out[OPTION_ENV_SIZE]);
+
+/* Checks value and stores it, freeing what was there. ERR_CONFIG: the text says what is wrong and what is
+ * allowed, without naming the option. */
+int option_set(const struct option *o, struct config *c, const char *value, struct err *e);
+/* Frees what the option owns. */
+void option_clear(const struct option *o, struct config *c);
+
+/* An exchange name as [route] and `allow` write it: "" in quotes is the default exchange. Returns an owned
+ * copy. */
+char *option_exchange_dup(const char *value, struct err *e);
+
+#endif

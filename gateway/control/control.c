@@ -1,0 +1,319 @@
+/* The control queue: management over AMQP, for who has no HTTP.
+ *
+ *   postdate.control ─▶ this thread: to a request ─▶ executor (commits) ─▶ this thread: ack, then the answer
+ *                                                                          to reply_to, by the default
+ * exchange
+ *
+ * A request is acknowledged when its answer is there, so after the commit. Before that a crash, of the
+ * gateway or the broker, delivers it again, which is harmless: show, list and cancel say the same twice;
+ * schedule and operations by filter with a message-id are done once (the message-id is their
+ * Idempotency-Key); reschedule comes to the same due time, or with a delay counts it afresh; a retry that was
+ * done says that the message has not failed. Only a schedule without message-id and key may then be stored
+ * twice, under two ids.
+ *
+ * The ack goes before the answer: an answer that the broker refuses ends the channel, and must not bring the
+ * request back for ever. What kills the gateway itself ends in postdate.rejected, by the queue's delivery
+ * limit. While the database is away requests wait here, unacknowledged, at most PREFETCH. */
+#include "gateway/control/control.h"
+
+#include "amqp/topology/topology.h"
+#include "gateway/control/control_request.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define PREFETCH 16
+#define TICK_MS 500
+#define AGAIN_MS 500   /* between two tries while the database is away */
+#define FINISH_MS 5000 /* at a stop, for what is with the executor */
+#define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
+#define TAG "postdate.control"
+
+struct control {
+    struct gateway *gateway;
+    struct executor *executor;
+    pthread_t thread;
+    pthread_mutex_t lock;         /* guards done, and a change of broker */
+    struct control_request *done; /* answered by the executor, in any order */
+    /* The thread's: */
+    struct broker *broker; /* control_join may shut it down */
+    struct control_request *waiting, *spare;
+    struct buf properties, body;
+    uint64_t session;
+    bool said;
+};
+
+/* Called by a thread of the executor. */
+static void on_done(struct api_request *api)
+{
+    struct control_request *o = (struct control_request *)api;
+    struct control *c = o->control;
+    pthread_mutex_lock(&c->lock);
+    o->next = c->done;
+    c->done = o;
+    /* Under the lock: afterwards the control may be gone. */
+    notifier_notify(&c->gateway->control_notifier);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int finish(struct control *c, struct control_request *o, struct err *e)
+{
+    int rc = 0;
+    if (o->session == c->session && c->broker != NULL) {
+        rc = broker_ack(c->broker, o->tag, false, e);
+        if (rc == 0 &&
+            control_request_answer(o, c->gateway->config->intake.queue, &c->properties, &c->body)) {
+            rc = broker_publish(c->broker, bytes_of("", 0), o->reply_to, buf_bytes(&c->properties),
+                                buf_bytes(&c->body), false, NULL, e);
+            if (rc != 0 && e->kind == ERR_REJECT)
+                rc = 0; /* no name of a queue: so nobody gets it */
+        }
+    }
+    control_request_close(o);
+    return rc;
+}
+
+/* To the executor, or back to its sender; or it waits. */
+static int begin(struct control *c, struct control_request *o, struct err *e)
+{
+    if (control_request_admit(o, c->gateway->tokens) == 0) {
+        atomic_fetch_add(&c->gateway->control_requests, 1);
+        o->api.done = on_done;
+        executor_submit(c->executor, &o->api);
+        return 0;
+    }
+    if (!control_request_may_wait(o))
+        return finish(c, o, e);
+    o->again_ms = clock_monotonic_ms() + AGAIN_MS;
+    o->next = c->waiting;
+    c->waiting = o;
+    return 0;
+}
+
+static struct control_request *take_done(struct control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct control_request *all = c->done;
+    c->done = NULL;
+    pthread_mutex_unlock(&c->lock);
+    return all;
+}
+
+static int answer_done(struct control *c, struct err *e)
+{
+    int rc = 0;
+    for (struct control_request *o = take_done(c), *next; o != NULL; o = next) {
+        next = o->next;
+        atomic_fetch_sub(&c->gateway->control_requests, 1);
+        if (control_request_may_wait(o)) {
+            o->again_ms = clock_monotonic_ms() + AGAIN_MS;
+            o->next = c->waiting;
+            c->waiting = o;
+        } else if (rc == 0) {
+            rc = finish(c, o, e);
+        } else {
+            control_request_close(o); /* the connection is gone: it comes again */
+        }
+    }
+    return rc;
+}
+
+static int try_again(struct control *c, struct err *e)
+{
+    int rc = 0;
+    struct control_request **at = &c->waiting;
+    while (*at != NULL && rc == 0) {
+        struct control_request *o = *at;
+        if (o->session == c->session && o->again_ms > clock_monotonic_ms()) {
+            at = &o->next;
+            continue;
+        }
+        *at = o->next;
+        if (o->session != c->session) {
+            control_request_close(o);
+            continue;
+        }
+        control_request_reset(o);
+        rc = begin(c, o, e);
+        at = &c->waiting; /* begin may have put it back in front, with a later time */
+    }
+    return rc;
+}
+
+/* 1: there may be more; 0: nothing came; -1. */
+static int take_delivery(struct control *c, struct err *e)
+{
+    struct broker_event ev;
+    if (c->spare == NULL && (c->spare = control_request_open(c)) == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    struct control_request *o = c->spare;
+    arena_reset(&o->arena);
+    if (broker_next_event(c->broker, &o->arena, CONTROL_BODY_MAX, 0, &ev, e) != 0)
+        return -1;
+    if (ev.kind == BROKER_EVENT_CANCELLED)
+        return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", CONTROL_QUEUE);
+    if (ev.kind != BROKER_EVENT_DELIVERY)
+        return ev.kind != BROKER_EVENT_NONE;
+    c->spare = NULL;
+    o->session = c->session;
+    int rc = control_request_read(o, &ev) == 0 ? begin(c, o, e) : finish(c, o, e);
+    return rc == 0 ? 1 : -1;
+}
+
+/* Says once what waiting can't cure. */
+static void complain(struct control *c, const struct err *e)
+{
+    if (!c->said)
+        log_error("the control queue can't be used: %s; trying again until it can", e->text);
+    c->said = true;
+}
+
+static void set_broker(struct control *c, struct broker *b)
+{
+    pthread_mutex_lock(&c->lock);
+    c->broker = b;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int connect(struct control *c, struct err *e)
+{
+    struct gateway *g = c->gateway;
+    const struct topology t = {.intake_queue = g->config->intake.queue,
+                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
+    c->session++;
+    set_broker(c, startup_open_broker(g, "postdate control", e));
+    if (c->broker == NULL) {
+        server_status_failed(&g->rabbitmq, e);
+        return -1;
+    }
+    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
+        broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
+        if (err_is_transient(e))
+            server_status_failed(&g->rabbitmq, e);
+        else
+            complain(c, e);
+        gateway_set_up(g, UP_CONTROL); /* everything else works */
+        return -1;
+    }
+    server_status_succeeded(&g->rabbitmq);
+    if (c->said)
+        log_info("the control queue can be used again");
+    c->said = false;
+    gateway_set_up(g, UP_CONTROL);
+    return 0;
+}
+
+static void run_connected(struct control *c, struct err *e)
+{
+    struct gateway *g = c->gateway;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        int more;
+        if (answer_done(c, e) != 0 || try_again(c, e) != 0)
+            return;
+        while ((more = take_delivery(c, e)) > 0)
+            continue;
+        if (more < 0)
+            return;
+        if (!broker_has_pending(c->broker))
+            notifier_wait(&g->control_notifier, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
+    }
+}
+
+/* What is with the executor is still answered; what waits for the database goes back into the queue. */
+static void run_down(struct control *c, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
+    if (broker_cancel_consume(c->broker, TAG, e) != 0)
+        return;
+    while (atomic_load(&c->gateway->control_requests) > 0 && clock_monotonic_ms() < until_ms) {
+        notifier_wait(&c->gateway->control_notifier, -1, TICK_MS / 10 * INT64_C(1000000));
+        if (answer_done(c, e) != 0)
+            return;
+    }
+    broker_flush(c->broker, e);
+}
+
+static void *control_thread(void *arg)
+{
+    struct control *c = arg;
+    struct gateway *g = c->gateway;
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        struct err e = {0};
+        if (connect(c, &e) == 0) {
+            attempt = 0;
+            run_connected(c, &e);
+            if (e.kind != ERR_NONE)
+                log_debug("control queue: %s", e.text);
+            /* The broker refuses an answer: that is worth a word, and the request is done. */
+            if (e.kind == ERR_PERMISSION || e.kind == ERR_REJECT || e.kind == ERR_NOT_FOUND)
+                log_warning("control queue: an answer could not be published: %s", e.text);
+        }
+        if (gateway_stopping(g, STOP_INTAKE) && c->broker != NULL && !broker_is_dead(c->broker))
+            run_down(c, &e);
+        struct broker *old = c->broker;
+        set_broker(c, NULL);
+        broker_close(old);
+        if (!gateway_stopping(g, STOP_INTAKE))
+            notifier_wait(&g->control_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    }
+    return NULL;
+}
+
+struct control *control_open(struct gateway *g, struct executor *executor, struct err *e)
+{
+    struct control *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        err_set(e, ERR_BUG, "out of memory");
+        return NULL;
+    }
+    c->gateway = g;
+    c->executor = executor;
+    buf_init(&c->properties, 4096);
+    buf_init(&c->body, API_ANSWER_MAX);
+    pthread_mutex_init(&c->lock, NULL);
+    if (pthread_create(&c->thread, NULL, control_thread, c) == 0)
+        return c;
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    err_set(e, ERR_BUG, "cannot start a thread: is the limit of processes reached?");
+    return NULL;
+}
+
+void control_join(struct control *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 2 * FINISH_MS / 1000;
+    if (pthread_timedjoin_np(c->thread, NULL, &until) == 0)
+        return;
+    /* A broker that takes nothing must not hold up the stop. */
+    pthread_mutex_lock(&c->lock);
+    if (c->broker != NULL)
+        broker_shutdown(c->broker);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+}
+
+static void close_all(struct control_request *o)
+{
+    for (struct control_request *next; o != NULL; o = next) {
+        next = o->next;
+        control_request_close(o);
+    }
+}
+
+void control_close(struct control *c)
+{
+    if (c == NULL)
+        return;
+    close_all(take_done(c));
+    close_all(c->waiting);
+    control_request_close(c->spare);
+    buf_free(&c->properties);
+    buf_free(&c->body);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}

@@ -1,0 +1,19 @@
+/* The control queue: requests as JSON in messages, answers to reply_to. See control.c. */
+#ifndef POSTDATE_GATEWAY_CONTROL_CONTROL_H
+#define POSTDATE_GATEWAY_CONTROL_CONTROL_H
+
+#include "core/base/err.h"
+#include "gateway/api/executor.h"
+#include "gateway/runtime/gateway.h"
+
+struct control;
+
+/* Starts its thread, which ends by itself at STOP_INTAKE; the executor and g->tokens must outlive it. NULL:
+ * out of memory or threads. */
+struct control *control_open(struct gateway *g, struct executor *executor, struct err *e);
+/* Waits for the thread. Requests may still be with the executor. */
+void control_join(struct control *c);
+/* After executor_stop. NULL is fine. */
+void control_close(struct control *c);
+
+#endif

@@ -1,0 +1,119 @@
+/* Keeps the tables in order: makes partitions ahead of need, drops settled ones, forgets what is of no use
+ * any more. On a session of its own, for it may take long; nothing waits for it. Each duty by itself: one
+ * that fails is said once, tried again sooner, and keeps none of the others. */
+#include "gateway/intake/intake.h"
+#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/log.h"
+#include "sql/admin/key_prune.h"
+#include "sql/admin/moved_prune.h"
+#include "sql/admin/partition.h"
+#include "sql/operate/idempotency.h"
+#include "sql/pipeline/store.h"
+
+#define TICK_MS 10000
+#define AGAIN_MS 60000 /* after a failure */
+#define HOUR_MS (3600 * 1000)
+
+struct janitor {
+    struct gateway *gateway;
+    struct pg *pg;
+    int64_t started_ms; /* boottime */
+    bool unfinished;    /* the duty did what it could, and wants to be called again soon */
+};
+
+static int forget_batches(struct janitor *j, struct err *e)
+{
+    return store_prune_batches(j->pg, intake_unacknowledged_max(j->gateway->config),
+                               clock_boottime_ms() - j->started_ms, e);
+}
+
+static int make_partitions(struct janitor *j, struct err *e)
+{
+    int missing, made = partitions_ensure(j->pg, j->gateway->config->delivery.max_delay_ms, &missing, e);
+    if (made > 0)
+        log_info("made %d partitions", made);
+    j->unfinished = missing > 0;
+    return made < 0 ? -1 : 0;
+}
+
+static int drop_partitions(struct janitor *j, struct err *e)
+{
+    const struct config *c = j->gateway->config;
+    const struct retention r = {c->retention.delivered_ms, c->retention.cancelled_ms, c->retention.failed_ms};
+    int dropped, rc = partitions_drop_settled(j->pg, &r, &dropped, e);
+    if (dropped > 0)
+        log_info("dropped %d partitions of settled messages", dropped);
+    return rc;
+}
+
+static int forget_keys(struct janitor *j, struct err *e)
+{
+    return keys_prune(j->pg, j->gateway->config->keys.key_memory_ms, e);
+}
+
+static int forget_moved(struct janitor *j, struct err *e)
+{
+    return moved_prune(j->pg, e);
+}
+
+static int forget_requests(struct janitor *j, struct err *e)
+{
+    return idempotency_prune(j->pg, e);
+}
+
+struct duty {
+    const char *name;
+    int (*run)(struct janitor *j, struct err *e);
+    int64_t every_ms, at_ms; /* boottime: the next time */
+    bool failing;            /* it has been said */
+};
+
+static void run_duty(struct janitor *j, struct duty *d)
+{
+    struct err e = {0};
+    j->unfinished = false;
+    int rc = d->run(j, &e);
+    d->at_ms = clock_boottime_ms() + (rc != 0 || j->unfinished ? AGAIN_MS : d->every_ms);
+    if (rc != 0 && !d->failing && !pg_is_broken(j->pg))
+        log_warning("%s: %s; trying again until it works", d->name, e.text);
+    if (rc == 0 && d->failing)
+        log_info("%s: it works again", d->name);
+    if (!pg_is_broken(j->pg))
+        d->failing = rc != 0;
+}
+
+static void connect(struct janitor *j)
+{
+    struct err e = {0};
+    if (j->pg && !pg_is_broken(j->pg))
+        return;
+    pg_close(j->pg);
+    j->pg = pg_open(j->gateway->config->postgres.url, "postdate janitor", &e);
+    if (j->pg)
+        server_status_succeeded(&j->gateway->postgres);
+    else
+        server_status_failed(&j->gateway->postgres, &e);
+}
+
+void *janitor_thread(void *arg)
+{
+    struct duty duties[] = {
+        {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
+        {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
+        {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
+        {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
+        {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
+        {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
+    };
+    struct janitor j = {.gateway = arg, .started_ms = clock_boottime_ms()};
+    while (!gateway_stopping(j.gateway, STOP_INTAKE)) {
+        connect(&j);
+        for (size_t i = 0; i < sizeof duties / sizeof duties[0]; i++)
+            if (j.pg && !pg_is_broken(j.pg) && clock_boottime_ms() >= duties[i].at_ms &&
+                !gateway_stopping(j.gateway, STOP_INTAKE))
+                run_duty(&j, &duties[i]);
+        notifier_wait(&j.gateway->janitor_notifier, -1, TICK_MS * INT64_C(1000000));
+    }
+    pg_close(j.pg);
+    return NULL;
+}

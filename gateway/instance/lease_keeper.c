@@ -1,0 +1,153 @@
+/* Keeps this gateway's place among the others.
+ *
+ * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the
+ * lease. When that session or the lease is lost, everything in memory is put back or settled first, and only
+ * then a new instance is booked, so that no message has two owners here. */
+#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/log.h"
+#include "sql/pipeline/instance.h"
+
+#define TICK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
+#define HEARTBEAT_MS 2000
+#define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
+#define SWEEP_MS 10000
+#define RETURN_MS                                                                                            \
+    1500 /* a database that was away took all sessions: the others get as long to come back and say what     \
+            became of their messages, before they are buried */
+#define QUIET_MS                                                                                             \
+    5000 /* how long what is in memory may take to find its way back before a new instance is booked */
+
+struct lease_keeper {
+    struct gateway *gateway;
+    struct pg *pg;
+    int32_t instance;               /* booked on pg; 0: none */
+    int32_t old_instance;           /* lost, its claims not yet released; 0: none */
+    int64_t heartbeat_ms, sweep_ms; /* boottime of the last */
+    struct instance_watch watch;    /* for the death of others */
+    int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one */
+};
+
+static void nap(struct lease_keeper *k, int64_t ms)
+{
+    notifier_wait(&k->gateway->lease_keeper_notifier, -1, ms * 1000000);
+}
+
+static void give_up_instance(struct lease_keeper *k)
+{
+    lease_end(&k->gateway->lease);
+    if (k->instance)
+        k->old_instance = k->instance;
+    k->instance = 0;
+    /* The publishers notice by themselves, at their next message; those that sleep are woken to put theirs
+     * back. */
+    notifier_notify(&k->gateway->fast.notifier);
+    notifier_notify(&k->gateway->serial.notifier);
+    notifier_notify(&k->gateway->patient.notifier);
+    notifier_notify(&k->gateway->handover.notifier);
+}
+
+static void disconnect(struct lease_keeper *k, const struct err *e)
+{
+    log_debug("lease keeper: %s", e->text);
+    atomic_store(&k->gateway->forgotten, true);
+    give_up_instance(k);
+    pg_close(k->pg);
+    k->pg = NULL;
+}
+
+static int heartbeat(struct lease_keeper *k, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    int alive = instance_heartbeat(k->pg, k->instance, e);
+    if (alive < 0)
+        return -1;
+    if (!alive) {
+        log_warning("another gateway took over from instance %d, whose lease had run out; starting anew",
+                    k->instance);
+        return err_set(e, ERR_NOT_FOUND, "instance %d is gone", k->instance);
+    }
+    lease_renew(&k->gateway->lease, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
+    k->heartbeat_ms = now_ms;
+    return 0;
+}
+
+/* Once nothing of the old instance is in memory any more, releases its claims and books a new one. */
+static int book_instance(struct lease_keeper *k, struct err *e)
+{
+    struct gateway *g = k->gateway;
+    bool in_memory = atomic_load(&g->budget.count) > 0 || atomic_load(&g->forgotten);
+    if (k->old_instance && in_memory && clock_boottime_ms() < k->book_by_ms)
+        return 0; /* being put back and settled; what takes longer is let go as in doubt */
+    if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
+        return -1;
+    k->old_instance = 0;
+    const struct instance self = {.name = g->name, .transport = gateway_transport_name(g)};
+    if (instance_register(k->pg, &self, &k->instance, e) != 0 || heartbeat(k, e) != 0)
+        return -1;
+    log_debug("booked as instance %d", k->instance);
+    notifier_notify(&g->claimer_notifier);
+    gateway_set_up(g, UP_LEASE_KEEPER);
+    return 0;
+}
+
+static int tick(struct lease_keeper *k, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    if (!k->instance)
+        return book_instance(k, e);
+    if (atomic_exchange(&k->gateway->instance_unclear, false))
+        return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
+    /* A lease that was shortened is renewed at once, if it is still ours. */
+    bool over = lease_instance(&k->gateway->lease) == 0;
+    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && heartbeat(k, e) != 0)
+        return -1;
+    bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
+    int reaped = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);
+    if (reaped < 0)
+        return -1;
+    if (reaped > 0) {
+        log_info("took over from %d gateway%s that stopped without a word", reaped, reaped == 1 ? "" : "s");
+        notifier_notify(&k->gateway->claimer_notifier);
+    }
+    if (sweep)
+        k->sweep_ms = now_ms;
+    return 0;
+}
+
+static int connect(struct lease_keeper *k, struct err *e)
+{
+    struct gateway *g = k->gateway;
+    k->pg = pg_open(g->config->postgres.url, "postdate lease keeper", e);
+    if (!k->pg) {
+        server_status_failed(&g->postgres, e);
+        return -1;
+    }
+    server_status_succeeded(&g->postgres);
+    k->book_by_ms = clock_boottime_ms() + QUIET_MS;
+    k->watch = (struct instance_watch){.from_ms = k->old_instance ? clock_boottime_ms() + RETURN_MS : 0};
+    return 0;
+}
+
+void *lease_keeper_thread(void *arg)
+{
+    struct lease_keeper k = {.gateway = arg};
+    struct gateway *g = arg;
+    struct err e = {0};
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_LEASE_KEEPER)) {
+        if (!k.pg && connect(&k, &e) != 0) {
+            nap(&k, server_status_pause_ms(&attempt));
+            continue;
+        }
+        attempt = 0;
+        err_clear(&e);
+        if (tick(&k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k.pg)))
+            disconnect(&k, &e); /* a lock in the way only means: at the next tick */
+        nap(&k, k.instance ? TICK_MS : 20);
+    }
+    lease_end(&g->lease);
+    if (k.pg && k.instance && instance_leave(k.pg, k.instance, &e) != 0)
+        log_debug("lease keeper: %s", e.text);
+    pg_close(k.pg);
+    return NULL;
+}

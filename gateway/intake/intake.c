@@ -1,0 +1,228 @@
+#include "gateway/intake/intake.h"
+
+#include "amqp/topology/topology.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
+#define WARN_EVERY_MS 60000
+#define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
+
+/* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
+static uint16_t intake_prefetch(const struct config *c)
+{
+    int64_t most = c->intake.prefetch + INTAKE_DEFERRED_MAX;
+    return (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
+}
+
+int64_t intake_unacknowledged_max(const struct config *c)
+{
+    return 2 * intake_prefetch(c); /* two queues */
+}
+
+static int consume(struct intake *in, const char *expired_queue, uint16_t prefetch, struct err *e)
+{
+    const struct broker_consumer queues[] = {{in->gateway->config->intake.queue, "postdate"},
+                                             {expired_queue, "postdate.expired"}};
+    return broker_consume_all(in->broker, queues, 2, prefetch, e);
+}
+
+static int connect_broker(struct intake *in, struct err *e)
+{
+    const struct config *c = in->gateway->config;
+    struct topology_found found = {.older = ""};
+    in->broker = startup_open_broker(in->gateway, "postdate intake", e);
+    if (!in->broker)
+        return -1;
+    uint16_t prefetch = intake_prefetch(c);
+    /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
+    in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
+    random_take(&in->random, &in->session.name, sizeof in->session.name);
+    if (startup_keep_vhost(in->gateway, in->broker, e) != 0 ||
+        startup_declare(in->broker, c, &found, e) != 0 || intake_find_stamps(in, e) != 0 ||
+        store_session_begin(in->pg, &in->session, e) != 0 ||
+        consume(in, found.expired_queue, prefetch, e) != 0)
+        return -1;
+    server_status_succeeded(&in->gateway->rabbitmq);
+    gateway_set_up(in->gateway, UP_INTAKE);
+    return 0;
+}
+
+static int connect_both(struct intake *in, struct err *e)
+{
+    struct gateway *g = in->gateway;
+    if (intake_connect_database(in, e) != 0)
+        return -1;
+    if (connect_broker(in, e) == 0)
+        return 0;
+    server_status_failed(&g->rabbitmq, e);
+    return -1;
+}
+
+/* What is not acknowledged comes back by itself. Politely: the broker is to have read the last
+ * acknowledgements, which a socket that is closed with deliveries unread may take along. */
+static void disconnect_broker(struct intake *in, bool politely)
+{
+    if (politely)
+        broker_close(in->broker);
+    else
+        broker_drop(in->broker);
+    in->broker = NULL;
+    intake_deferred_clear(in);
+}
+
+static void add_delivery(struct intake *in, const struct broker_event *ev)
+{
+    struct intake_delivery *d = &in->deliveries[in->count++];
+    *d = (struct intake_delivery){.input = {ev->exchange, ev->routing_key, ev->properties, ev->body},
+                                  .tag = ev->tag,
+                                  .redelivered = ev->redelivered};
+    in->bytes += ev->properties.len + (ev->body.data ? ev->body.len : 0);
+}
+
+/* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
+static int collect(struct intake *in, struct err *e)
+{
+    size_t most = (size_t)in->gateway->config->intake.prefetch / 2;
+    most = most < 1 ? 1 : most > INTAKE_BATCH_MAX ? INTAKE_BATCH_MAX : most;
+    arena_reset(&in->arena);
+    in->count = in->bytes = 0;
+    while (in->count < most && in->bytes < INTAKE_BATCH_BYTES) {
+        struct broker_event ev;
+        if (broker_next_event(in->broker, &in->arena, INTAKE_BODY_MAX, in->count ? 0 : WAIT_MS, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY,
+                           "RabbitMQ ended the consumer of an intake queue (deleted or failed over)");
+        if (ev.kind == BROKER_EVENT_DELIVERY && intake_is_probe(in, &ev)) {
+            if (broker_ack(in->broker, ev.tag, false, e) != 0)
+                return -1;
+        } else if (ev.kind == BROKER_EVENT_DELIVERY)
+            add_delivery(in, &ev);
+        else if (ev.kind == BROKER_EVENT_NONE)
+            break;
+    }
+    return 0;
+}
+
+/* Acknowledges what is done; then sets the rest aside, for which there may be no room. */
+static int acknowledge(struct intake *in, struct err *e)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < in->count; i++)
+        done += in->deliveries[i].verdict == INTAKE_DONE;
+    in->progress = in->progress || done > 0;
+    /* "multiple" would acknowledge what was deferred earlier, too. */
+    if (done == in->count && in->deferred_count == 0 && !in->retrying)
+        return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INTAKE_DONE &&
+            broker_ack(in->broker, in->deliveries[i].tag, false, e) != 0)
+            return -1;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict != INTAKE_DONE && intake_deferred_add(in, &in->deliveries[i], e) != 0)
+            return -1;
+    return 0;
+}
+
+static int process(struct intake *in, struct err *e)
+{
+    if (in->count == 0)
+        return 0;
+    in->item_count = 0;
+    if (intake_store(in, e) != 0)
+        return -1;
+    intake_reject(in);
+    return acknowledge(in, e);
+}
+
+/* Offers some of those deferred again, as a batch of their own. */
+static int retry_deferred(struct intake *in, struct err *e)
+{
+    in->count = in->bytes = 0;
+    struct intake_deferred *taken = intake_deferred_take(in);
+    if (!taken)
+        return 0;
+    arena_reset(&in->arena);
+    for (size_t i = 0; i < in->count; i++)
+        in->deliveries[i].verdict = in->deliveries[i].reason.len ? INTAKE_REFUSED : INTAKE_STORE;
+    /* Those taken come before the rest, also when they are deferred again. */
+    struct intake_deferred *rest = in->deferred;
+    in->deferred = NULL;
+    in->deferred_end = &in->deferred;
+    in->retrying = true;
+    int rc = process(in, e);
+    in->retrying = false;
+    intake_deferred_append(in, rest);
+    intake_deferred_free(taken);
+    return rc;
+}
+
+static void run_connected(struct intake *in, struct err *e)
+{
+    while (!gateway_stopping(in->gateway, STOP_INTAKE)) {
+        if (collect(in, e) != 0)
+            return;
+        if (in->count == 0 && in->deferred_count == 0)
+            atomic_fetch_add(&in->gateway->intake_rests, 1);
+        if (process(in, e) != 0 || retry_deferred(in, e) != 0)
+            return;
+    }
+}
+
+/* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again, and room
+ * may be wanting for long. */
+static void say_end(struct intake *in, const struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    bool again = e->kind == ERR_AWAY || e->kind == ERR_BUSY;
+    if (e->kind == ERR_NONE)
+        return;
+    if (e->kind == ERR_AWAY && !strstr(e->text, "inside RabbitMQ")) {
+        log_debug("intake: %s", e->text);
+    } else if (!again || in->failed_warned_ms == 0 || now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
+        in->failed_warned_ms = again ? now_ms : in->failed_warned_ms;
+        log_warning("intake: %s", e->text);
+    }
+}
+
+void *intake_thread(void *arg)
+{
+    struct gateway *g = arg;
+    struct intake *in = calloc(1, sizeof *in);
+    struct err e = {0};
+    unsigned attempt = 0;
+    if (!in) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
+    in->gateway = g;
+    in->deferred_end = &in->deferred;
+    in->rules = config_accept_rules(g->config);
+    arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        bool full = false;
+        if (connect_both(in, &e) == 0) {
+            in->progress = false;
+            err_clear(&e);
+            run_connected(in, &e);
+            say_end(in, &e);
+            full = e.kind == ERR_BUSY;
+            if (!full || in->progress) /* else all of it would be read again several times a second */
+                attempt = 0;
+        }
+        bool stopping = gateway_stopping(g, STOP_INTAKE);
+        disconnect_broker(in, stopping || full);
+        if (!stopping)
+            notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    }
+    pg_close(in->pg);
+    arena_free(&in->arena);
+    free(in);
+    return NULL;
+}

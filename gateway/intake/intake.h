@@ -1,0 +1,113 @@
+/* The intake: from the intake queue into the database. One thread, one broker connection, one database
+ * connection.
+ *
+ * Reads a batch as far as deliveries are there, decides each (core/message/accept.h), stores them in one
+ * transaction, rejects what can't be accepted, and only then acknowledges. What can't be finished now is
+ * deferred, unacknowledged, and offered again while the others go on: a message whose key is held by
+ * somebody's open transaction, and a refused one while postdate.rejected takes nothing. */
+#ifndef POSTDATE_GATEWAY_INTAKE_INTAKE_H
+#define POSTDATE_GATEWAY_INTAKE_INTAKE_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
+#include "core/base/random.h"
+#include "core/message/accept.h"
+#include "core/message/stamp.h"
+#include "gateway/runtime/gateway.h"
+#include "sql/pipeline/store.h"
+
+#define PROBE_NAME_SIZE 64
+#define INTAKE_BATCH_MAX 1000
+#define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
+#define INTAKE_DEFERRED_MAX 2000
+/* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
+ * rejected, not lost. */
+#define INTAKE_BODY_MAX (128u * 1024 * 1024)
+
+enum intake_verdict {
+    INTAKE_STORE,    /* has an item in the batch */
+    INTAKE_REFUSED,  /* reason says why; to be rejected */
+    INTAKE_DEFERRED, /* to be deferred */
+    INTAKE_DONE,     /* stored, kept, a duplicate, or rejected: acknowledge it */
+};
+
+struct intake_delivery {
+    struct accept_input input; /* views into the batch's arena, or into the block of a message deferred */
+    uint64_t tag;
+    bool redelivered;
+    enum intake_verdict verdict;
+    struct bytes reason;        /* INTAKE_REFUSED; in the arena or the block */
+    struct bytes exchange, key; /* of an accepted message with a key; views */
+};
+
+/* A delivery that waits, with a copy of its bytes. */
+struct intake_deferred {
+    struct intake_deferred *next;
+    struct intake_delivery delivery;
+    size_t size;
+    uint8_t data[];
+};
+
+struct intake {
+    struct gateway *gateway;
+    struct accept_rules rules;
+    struct pg *pg;
+    struct broker *broker;
+    struct store_session session;
+    struct store_locks locks;
+    struct random_pool random;
+    struct arena arena;
+    struct intake_delivery deliveries[INTAKE_BATCH_MAX];
+    struct store_item items[INTAKE_BATCH_MAX];
+    size_t item_delivery[INTAKE_BATCH_MAX]; /* which delivery an item came from */
+    size_t count, item_count, bytes;
+    struct intake_deferred *deferred, **deferred_end;
+    size_t deferred_count, deferred_bytes;
+    char probe_queue[PROBE_NAME_SIZE]; /* of this connection's probe; "": none was sent */
+    enum stamp_verdict stamps;         /* what the last probe said */
+    int64_t stamps_asked_ms;           /* monotonic, when that was; 0: it is not to be relied on */
+    bool stamp_refused;                /* the broker does not allow the probe: not asked again */
+    bool stamp_said;                   /* what was logged last about time stamps */
+    bool retrying;                     /* the batch comes from those deferred */
+    bool progress;                     /* something was acknowledged over this connection */
+    int64_t deferred_retry_ms;         /* monotonic */
+    int64_t reject_warned_ms;          /* monotonic */
+    int64_t failed_warned_ms;          /* monotonic */
+};
+
+/* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
+ * INTAKE_STORE. -1: nothing is sure, drop the connection. */
+int intake_store(struct intake *in, struct err *e);
+
+/* intake_reject.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
+ * others INTAKE_DEFERRED. */
+void intake_reject(struct intake *in);
+
+/* intake_stamp.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
+ * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
+ * next connection is not asked again. */
+int intake_find_stamps(struct intake *in, struct err *e);
+/* Are the stamps of this batch to be believed? Sets in->rules accordingly. now_ms: a fresh answer of the
+ * database's. */
+void intake_weigh_stamps(struct intake *in, int64_t now_ms);
+/* The probe itself, come too late to tell anything? It is nobody's message. */
+bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
+
+/* Opens the database connection if there is none that works. -1: not now; it has been said. */
+int intake_connect_database(struct intake *in, struct err *e);
+
+/* How many deliveries a session can have unacknowledged at most. */
+int64_t intake_unacknowledged_max(const struct config *c);
+
+/* intake_deferred.c */
+bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key);
+/* Keeps a copy. -1: there is no room for more: drop the connection, everything unacknowledged comes back. */
+int intake_deferred_add(struct intake *in, const struct intake_delivery *d, struct err *e);
+/* Moves some of those deferred into the (empty) batch, all of a few keys in order. Their blocks are returned
+ * as a list to be freed with intake_deferred_free after the batch; NULL when it is not time yet. */
+struct intake_deferred *intake_deferred_take(struct intake *in);
+void intake_deferred_append(struct intake *in, struct intake_deferred *list);
+void intake_deferred_free(struct intake_deferred *list);
+void intake_deferred_clear(struct intake *in);
+
+#endif

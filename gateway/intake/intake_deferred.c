@@ -1,0 +1,131 @@
+/* Deferred deliveries: unacknowledged, with a copy of their bytes, offered again from time to time. */
+#include "gateway/intake/intake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_MS 200
+#define KEYS_PER_TRY 8 /* each may cost a lock time-out */
+#define TRY_MAX 500
+#define BYTES_MAX (16u * 1024 * 1024)
+
+static bool same_key(const struct intake_delivery *d, struct bytes exchange, struct bytes key)
+{
+    return d->key.len > 0 && bytes_equal(d->key, key) && bytes_equal(d->exchange, exchange);
+}
+
+bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key)
+{
+    for (const struct intake_deferred *a = in->deferred; a; a = a->next)
+        if (same_key(&a->delivery, exchange, key))
+            return true;
+    return false;
+}
+
+static struct bytes copy_to(uint8_t **at, struct bytes v)
+{
+    struct bytes copy = bytes_of(v.data ? *at : NULL, v.len);
+    if (v.data && v.len)
+        memcpy(*at, v.data, v.len);
+    *at += v.data ? v.len : 0;
+    return copy;
+}
+
+static size_t length_of(struct bytes v)
+{
+    return v.data ? v.len : 0;
+}
+
+int intake_deferred_add(struct intake *in, const struct intake_delivery *d, struct err *e)
+{
+    const struct accept_input *i = &d->input;
+    size_t size = length_of(i->exchange) + length_of(i->routing_key) + length_of(i->properties) +
+                  length_of(i->body) + length_of(d->reason) + length_of(d->exchange) + length_of(d->key);
+    bool room = in->deferred_count < INTAKE_DEFERRED_MAX &&
+                (in->deferred_bytes + size <= BYTES_MAX || in->deferred_count == 0);
+    struct intake_deferred *a = room ? malloc(sizeof *a + size + 1) : NULL;
+    if (!a)
+        return err_set(e, ERR_BUSY,
+                       "%zu messages wait for their key or for postdate.rejected; there is no room for more",
+                       in->deferred_count);
+    uint8_t *at = a->data;
+    *a = (struct intake_deferred){.delivery = *d, .size = size};
+    a->delivery.input.exchange = copy_to(&at, i->exchange);
+    a->delivery.input.routing_key = copy_to(&at, i->routing_key);
+    a->delivery.input.properties = copy_to(&at, i->properties);
+    a->delivery.input.body = copy_to(&at, i->body);
+    a->delivery.reason = copy_to(&at, d->reason);
+    a->delivery.exchange = copy_to(&at, d->exchange);
+    a->delivery.key = copy_to(&at, d->key);
+    *in->deferred_end = a;
+    in->deferred_end = &a->next;
+    in->deferred_count++;
+    in->deferred_bytes += size;
+    if (in->deferred_retry_ms == 0)
+        in->deferred_retry_ms = clock_monotonic_ms() + RETRY_MS;
+    return 0;
+}
+
+/* Is this one among the first few keys of this try? Refused ones always are. */
+static bool belongs(const struct intake *in, const struct intake_deferred *a, size_t *keys)
+{
+    if (a->delivery.key.len == 0)
+        return true;
+    for (size_t i = 0; i < in->count; i++)
+        if (same_key(&in->deliveries[i], a->delivery.exchange, a->delivery.key))
+            return true;
+    return (*keys)++ < KEYS_PER_TRY;
+}
+
+struct intake_deferred *intake_deferred_take(struct intake *in)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    struct intake_deferred *taken = NULL, **taken_end = &taken;
+    size_t keys = 0;
+    if (!in->deferred || now_ms < in->deferred_retry_ms)
+        return NULL;
+    in->deferred_retry_ms = now_ms + RETRY_MS;
+    for (struct intake_deferred **at = &in->deferred; *at && in->count < TRY_MAX;) {
+        struct intake_deferred *a = *at;
+        if (!belongs(in, a, &keys)) {
+            at = &a->next;
+            continue;
+        }
+        *at = a->next;
+        a->next = NULL;
+        *taken_end = a;
+        taken_end = &a->next;
+        in->deliveries[in->count++] = a->delivery;
+        in->deferred_count--;
+        in->deferred_bytes -= a->size;
+    }
+    in->deferred_end = &in->deferred;
+    intake_deferred_append(in, NULL);
+    return taken;
+}
+
+void intake_deferred_append(struct intake *in, struct intake_deferred *list)
+{
+    while (*in->deferred_end)
+        in->deferred_end = &(*in->deferred_end)->next;
+    *in->deferred_end = list;
+    while (*in->deferred_end)
+        in->deferred_end = &(*in->deferred_end)->next;
+}
+
+void intake_deferred_free(struct intake_deferred *list)
+{
+    for (struct intake_deferred *next; list; list = next) {
+        next = list->next;
+        free(list);
+    }
+}
+
+void intake_deferred_clear(struct intake *in)
+{
+    intake_deferred_free(in->deferred);
+    in->deferred = NULL;
+    in->deferred_end = &in->deferred;
+    in->deferred_count = in->deferred_bytes = 0;
+    in->deferred_retry_ms = 0;
+}

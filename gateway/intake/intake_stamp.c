@@ -1,0 +1,156 @@
+/* Does this broker stamp what it takes (core/message/stamp.h)? Asked with a probe and a queue that only its
+ * connection sees: at each connect, through the intake's own connection, for another broker may have
+ * answered, or another setting.
+ *
+ * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as
+ * if it had waited may as well be new, and a clock have been set, or a machine have stood still, since the
+ * last probe. So before such a stamp is believed the broker is asked again, by a connection made for that:
+ * after the message came, and not more than ten times a second. */
+#include "core/base/clock.h"
+#include "core/message/stamp.h"
+#include "core/message/wire.h"
+#include "gateway/intake/intake.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+#define TAG "postdate.probe"
+#define PROBE_WAIT_MS 2000
+#define PROBE_ARENA (256u * 1024)
+#define READ_LATE_MS 100
+#define PROBE_VALID_MS 100
+
+/* The database's clock, rounded down, or up. */
+static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (store_clock(in->pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000 + (up && us % 1000 != 0);
+    return 0;
+}
+
+/* Publishes to the queue and takes the message out again. 0: with the finding. */
+static int exchange_probe(struct intake *in, struct broker *b, const char *queue, struct stamp_finding *out,
+                          struct err *e)
+{
+    int64_t sent_ms, received_ms, give_up_ms = clock_monotonic_ms() + PROBE_WAIT_MS;
+    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
+    struct buf properties;
+    struct arena arena;
+    struct err database = {0};
+    bool timed = database_ms(in, false, &sent_ms, &database) == 0;
+    buf_init(&properties, 256);
+    arena_init(&arena, PROBE_ARENA);
+    stamp_put_probe(&properties);
+    int rc = properties.failed ? err_set(e, ERR_BUG, "out of memory")
+                               : broker_publish(b, bytes_of_str(""), bytes_of_str(queue),
+                                                buf_bytes(&properties), bytes_of_str(""), false, NULL, e);
+    buf_free(&properties);
+    while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && clock_monotonic_ms() < give_up_ms) {
+        arena_reset(&arena);
+        rc = broker_next_event(b, &arena, PROBE_ARENA / 2, 100, &ev, e);
+    }
+    if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY) {
+        if (timed && database_ms(in, true, &received_ms, &database) == 0)
+            *out = stamp_judge(ev.properties, sent_ms, received_ms);
+        rc = broker_ack(b, ev.tag, false, e);
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+static int probe(struct intake *in, struct broker *b, char queue[PROBE_NAME_SIZE], struct stamp_finding *out,
+                 struct err *e)
+{
+    snprintf(queue, PROBE_NAME_SIZE, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    return broker_declare_exclusive_queue(b, queue, e) != 0 || broker_consume(b, queue, TAG, 1, e) != 0 ||
+                   exchange_probe(in, b, queue, out, e) != 0 || broker_cancel_consume(b, TAG, e) != 0
+               ? -1
+               : 0;
+}
+
+static void say(struct intake *in, const struct stamp_finding *f)
+{
+    if (f->verdict == STAMP_SKEWED)
+        log_warning("RabbitMQ stamps messages (" STAMP_HEADER
+                    "), but its clock and the database's differ by %" PRId64
+                    " ms: delays count from when the gateway reads (allowed: %d ms)",
+                    f->behind_ms < 0 ? -f->behind_ms : f->behind_ms, STAMP_SKEW_MAX_MS);
+    else if (f->verdict == STAMP_TRUSTED && !in->stamp_said)
+        log_info("RabbitMQ stamps messages (" STAMP_HEADER "): delays count from their arrival there");
+    else if (f->verdict == STAMP_NONE && in->stamp_said)
+        log_info("RabbitMQ no longer stamps messages: delays count from when the gateway reads");
+    in->stamp_said = f->verdict == STAMP_TRUSTED;
+}
+
+static void take_finding(struct intake *in, const struct stamp_finding *f)
+{
+    in->stamps = f->verdict;
+    in->rules.stamp_behind_ms = f->behind_ms;
+    in->stamps_asked_ms = clock_monotonic_ms();
+    say(in, f);
+}
+
+int intake_find_stamps(struct intake *in, struct err *e)
+{
+    struct stamp_finding f = {.verdict = STAMP_NONE};
+    in->stamps = STAMP_NONE;
+    if (in->stamp_refused)
+        return 0;
+    if (probe(in, in->broker, in->probe_queue, &f, e) != 0) {
+        in->stamp_refused = !err_is_transient(e);
+        if (in->stamp_refused)
+            log_info("RabbitMQ was not asked whether it stamps messages, delays count from when the gateway "
+                     "reads: %s",
+                     e->text);
+        return -1;
+    }
+    take_finding(in, &f);
+    return 0;
+}
+
+/* Does a stamp say that its message waited for the gateway? */
+static bool reads_late(const struct intake *in, int64_t now_ms)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t stamp_ms, waited_ms;
+    for (size_t i = 0; i < in->count; i++)
+        if (wire_properties_read(in->deliveries[i].input.properties, &p, NULL) == 0 &&
+            wire_find(p.headers, STAMP_HEADER, &f) && wire_field_int(&f, &stamp_ms) &&
+            !__builtin_sub_overflow(now_ms - in->rules.stamp_behind_ms, stamp_ms, &waited_ms) &&
+            waited_ms > READ_LATE_MS)
+            return true;
+    return false;
+}
+
+static void ask_again(struct intake *in)
+{
+    struct stamp_finding f = {.verdict = STAMP_NONE};
+    char queue[PROBE_NAME_SIZE];
+    struct err e = {0};
+    struct broker *b = startup_open_broker(in->gateway, "postdate probe", &e);
+    if (b && probe(in, b, queue, &f, &e) == 0)
+        take_finding(in, &f);
+    else
+        in->stamps_asked_ms = 0; /* the next batch asks again */
+    broker_drop(b);
+}
+
+void intake_weigh_stamps(struct intake *in, int64_t now_ms)
+{
+    in->rules.broker_stamps = false;
+    if (in->stamps == STAMP_NONE || !reads_late(in, now_ms))
+        return;
+    if (in->stamps_asked_ms == 0 || clock_monotonic_ms() - in->stamps_asked_ms >= PROBE_VALID_MS)
+        ask_again(in);
+    in->rules.broker_stamps = in->stamps == STAMP_TRUSTED && in->stamps_asked_ms != 0;
+}
+
+bool intake_is_probe(const struct intake *in, const struct broker_event *ev)
+{
+    return ev->exchange.len == 0 && in->probe_queue[0] != '\0' &&
+           bytes_equal_str(ev->routing_key, in->probe_queue);
+}

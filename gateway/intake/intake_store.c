@@ -1,0 +1,219 @@
+#include "gateway/intake/intake.h"
+#include "gateway/runtime/log.h"
+
+#include "core/base/timestamp.h"
+#include "core/message/wire.h"
+#include <string.h>
+
+#define PATIENCE_MS                                                                                          \
+    15000 /* how long a batch waits for the database with the broker's connection unattended */
+#define PAUSE_MS 100
+
+static void refuse(struct intake *in, struct intake_delivery *d, const char *reason, enum metric why)
+{
+    metrics_add(&in->gateway->metrics, why, 1);
+    d->verdict = INTAKE_REFUSED;
+    d->reason = arena_copy(&in->arena, bytes_of_str(reason));
+}
+
+static struct bytes message_id_of(struct bytes properties)
+{
+    struct wire_properties p;
+    if (wire_properties_read(properties, &p, NULL) != 0 || !(p.flags & WIRE_MESSAGE_ID))
+        return (struct bytes){0};
+    return bytes_is_text(p.message_id) ? p.message_id : (struct bytes){0};
+}
+
+/* Decides one delivery. -1: out of memory. */
+static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
+{
+    struct intake_delivery *d = &in->deliveries[i];
+    struct store_item *item = &in->items[in->item_count];
+    struct message *m = &item->message;
+    *item = (struct store_item){.redelivered = d->redelivered};
+    d->verdict = INTAKE_STORE;
+    if (accept_message(&in->rules, &d->input, now_ms, &in->arena, m, e) != 0) {
+        if (e->kind != ERR_REJECT)
+            return -1;
+        refuse(in, d, e->text, METRIC_REJECTED_INVALID);
+        err_clear(e);
+        return 0;
+    }
+    d->exchange = m->exchange;
+    d->key = m->key;
+    if (!in->gateway->transport)
+        m->hold = HOLD_GATEWAY; /* nobody else will ever hold it */
+    if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {
+        d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
+        return 0;
+    }
+    uint8_t random[10];
+    random_take(&in->random, random, sizeof random);
+    m->id = message_id_make(m->due_ms, random);
+    item->message_id = message_id_of(d->input.properties);
+    in->item_delivery[in->item_count++] = i;
+    return 0;
+}
+
+int intake_connect_database(struct intake *in, struct err *e)
+{
+    struct gateway *g = in->gateway;
+    if (in->pg && !pg_is_broken(in->pg))
+        return 0;
+    pg_close(in->pg);
+    in->pg = pg_open(g->config->postgres.url, "postdate intake", e);
+    if (in->pg && store_prepare_session(in->pg, e) == 0) {
+        server_status_succeeded(&g->postgres);
+        return 0;
+    }
+    pg_close(in->pg);
+    in->pg = NULL;
+    server_status_failed(&g->postgres, e);
+    return -1;
+}
+
+static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
+{
+    const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                                    .session = &in->session,
+                                    .locks = &in->locks};
+    return store_accept(in->pg, &o, items, count, e);
+}
+
+/* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row
+ * tells. */
+static int was_committed(struct intake *in, struct err *e)
+{
+    for (size_t i = 0; i < in->item_count; i++)
+        if (in->items[i].result == STORE_ACCEPTED)
+            return store_was_committed(in->pg, in->items[i].message.id, e);
+    return 0; /* nothing was to be stored: deciding again is harmless */
+}
+
+/* Pauses, and connects again if need be. -1: not for longer than that, or a stop was asked for. */
+static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *e)
+{
+    do {
+        if (clock_monotonic_ms() > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+            return -1;
+        notifier_wait(&in->gateway->intake_notifier, -1, PAUSE_MS * 1000000);
+    } while (intake_connect_database(in, e) != 0);
+    return 0;
+}
+
+/* Stores the items, through a restart of the database if need be. */
+static int store_patiently(struct intake *in, struct err *e)
+{
+    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
+    bool lost = false;
+    while (store_items(in, in->items, in->item_count, e) != 0) {
+        int done = -1;
+        struct err look = {0};
+        /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
+         * of the same ones. */
+        if (lost && !pg_is_broken(in->pg) && e->kind == ERR_REJECT && was_committed(in, &look) > 0)
+            return 0;
+        lost = lost || pg_is_broken(in->pg);
+        /* Until it is certain: storing again what is stored would look like a conflict of ids. */
+        while (done < 0) {
+            if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)
+                return -1;
+            done = was_committed(in, e);
+        }
+        if (done > 0)
+            return 0;
+    }
+    return 0;
+}
+
+/* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
+static int store_singly(struct intake *in, struct err *e)
+{
+    for (size_t i = 0; i < in->item_count; i++) {
+        if (store_items(in, &in->items[i], 1, e) == 0)
+            continue;
+        if (e->kind != ERR_REJECT)
+            return -1;
+        refuse(in, &in->deliveries[in->item_delivery[i]], e->text, METRIC_REJECTED_DATABASE);
+        in->items[i].result = STORE_DUPLICATE; /* nothing more to do with the item itself */
+        err_clear(e);
+    }
+    return 0;
+}
+
+/* The claimer looks twice a lead; what is due sooner than that must be said. */
+static void ring_claimer(struct intake *in, int64_t now_ms)
+{
+    if (store_begun_ms(in->pg) > now_ms)
+        now_ms = store_begun_ms(in->pg);
+    for (size_t i = 0; i < in->item_count; i++)
+        if (in->items[i].result == STORE_ACCEPTED &&
+            in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
+            notifier_notify(&in->gateway->claimer_notifier);
+            break;
+        }
+    if (in->gateway->transport)
+        notifier_notify(&in->gateway->handover_feeder_notifier);
+}
+
+static void give_verdicts(struct intake *in)
+{
+    for (size_t i = 0; i < in->item_count; i++) {
+        const struct store_item *item = &in->items[i];
+        struct intake_delivery *d = &in->deliveries[in->item_delivery[i]];
+        if (item->result == STORE_CONFLICT) {
+            char text[400], key[300];
+            snprintf(text, sizeof text,
+                     "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
+                     bytes_printable(item->message.key, key, sizeof key));
+            refuse(in, d, text, METRIC_REJECTED_CONFLICT);
+        } else if (item->result == STORE_WAITS) {
+            d->verdict = INTAKE_DEFERRED;
+        } else if (d->verdict == INTAKE_STORE) {
+            bool stored = item->result == STORE_ACCEPTED || item->result == STORE_REPLACED;
+            metrics_add(&in->gateway->metrics,
+                        stored                       ? METRIC_INTAKE_ACCEPTED
+                        : item->result == STORE_KEPT ? METRIC_INTAKE_KEPT
+                                                     : METRIC_INTAKE_DUPLICATE,
+                        1);
+            d->verdict = INTAKE_DONE;
+        }
+    }
+}
+
+/* About now: delays are counted again when the batch is stored (store_accept). Stamps are compared with it,
+ * so there it is asked for. */
+static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (in->stamps == STAMP_NONE && gateway_now_ms(in->gateway, out_ms))
+        return 0;
+    if (store_clock(in->pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000;
+    return 0;
+}
+
+int intake_store(struct intake *in, struct err *e)
+{
+    int64_t now_ms;
+    if (current_ms(in, &now_ms, e) != 0)
+        return -1;
+    intake_weigh_stamps(in, now_ms);
+    in->item_count = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)
+            return -1;
+    if (in->item_count == 0)
+        return 0;
+    int rc = store_patiently(in, e);
+    if (rc != 0 && e->kind == ERR_REJECT) {
+        err_clear(e);
+        rc = store_singly(in, e);
+    }
+    if (rc != 0)
+        return -1;
+    ring_claimer(in, now_ms);
+    give_verdicts(in);
+    return 0;
+}

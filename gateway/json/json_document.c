@@ -1,0 +1,322 @@
+#include "gateway/json/json_document.h"
+
+#include "gateway/json/json_memory.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOLES_MAX 1000 /* as many messages as one request may have; in more, jansson's rules hold */
+#define PLACE " %zu "  /* blanks, lest it grow together with what should not be there */
+
+/* --- the text as written: no function here needs it to be valid, or reads beyond it */
+
+static struct bytes from(struct bytes text, size_t at)
+{
+    return at < text.len ? bytes_of(text.data + at, text.len - at) : bytes_of("", 0);
+}
+
+static size_t blank_len(struct bytes text)
+{
+    size_t n = 0;
+    while (n < text.len && memchr(" \t\r\n", text.data[n], 4) != NULL)
+        n++;
+    return n;
+}
+
+/* With both quotes. */
+static size_t string_len(struct bytes text)
+{
+    size_t n = 1;
+    while (n < text.len && text.data[n] != '"')
+        n += text.data[n] == '\\' ? 2 : 1;
+    return n < text.len ? n + 1 : text.len;
+}
+
+static size_t value_len(struct bytes text)
+{
+    size_t n = 0, depth = 0;
+    while (n < text.len) {
+        uint8_t c = text.data[n];
+        if (depth == 0 && n > 0 && memchr(",]} \t\r\n", c, 7) != NULL)
+            return n; /* behind a number or a word */
+        if (c == '"') {
+            n += string_len(from(text, n));
+        } else {
+            depth += c == '{' || c == '[';
+            depth -= depth > 0 && (c == '}' || c == ']');
+            n++;
+        }
+        if (depth == 0 && (c == '"' || c == '}' || c == ']'))
+            return n;
+    }
+    return n;
+}
+
+/* Behind the first byte that is not blank, if that is this one; else len 0. */
+static struct bytes behind(struct bytes text, char c)
+{
+    size_t n = blank_len(text);
+    return n < text.len && text.data[n] == c ? from(text, n + 1) : bytes_of("", 0);
+}
+
+static bool next_value(struct bytes *rest, struct bytes *value)
+{
+    *rest = from(*rest, blank_len(*rest));
+    size_t n = value_len(*rest);
+    *value = bytes_of(rest->data, n);
+    *rest = from(*rest, n);
+    return n > 0;
+}
+
+struct bytes json_raw_object(struct bytes text)
+{
+    return behind(text, '{');
+}
+
+static void skip_comma(struct bytes *rest)
+{
+    struct bytes more = behind(*rest, ',');
+    if (more.len > 0)
+        *rest = more;
+}
+
+bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value)
+{
+    skip_comma(rest);
+    if (!next_value(rest, name) || name->len < 2 || name->data[0] != '"')
+        return false;
+    *rest = behind(*rest, ':');
+    return next_value(rest, value);
+}
+
+static int hex_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool json_raw_is(struct bytes name, const char *word)
+{
+    size_t at = 1, end = name.len > 0 ? name.len - 1 : 0;
+    for (; *word != '\0'; word++) {
+        if (at < end && name.data[at] == (uint8_t)*word) {
+            at++;
+            continue;
+        }
+        if (at + 6 > end || memcmp(name.data + at, "\\u00", 4) != 0)
+            return false;
+        int high = hex_digit(name.data[at + 4]), low = hex_digit(name.data[at + 5]);
+        if (high < 0 || low < 0 || high * 16 + low != *word)
+            return false;
+        at += 6;
+    }
+    return at == end;
+}
+
+/* --- holes: where the text is not given to jansson */
+
+struct hole {
+    struct bytes value;
+    size_t at;
+};
+
+struct reader {
+    struct bytes text;
+    struct hole *holes;
+    size_t hole_count, hole_room;
+    size_t next; /* hole */
+    size_t at;   /* byte of the text */
+    char number[24];
+    size_t number_len, number_at;
+};
+
+/* -1: out of memory. */
+static int add_hole(struct reader *r, struct bytes value)
+{
+    if (r->hole_count == HOLES_MAX)
+        return 0;
+    if (r->hole_count == r->hole_room) {
+        size_t room = r->hole_room == 0 ? 8 : 2 * r->hole_room;
+        struct hole *more = realloc(r->holes, room * sizeof *more);
+        if (more == NULL)
+            return -1;
+        r->holes = more;
+        r->hole_room = room;
+    }
+    r->holes[r->hole_count++] = (struct hole){value, (size_t)(value.data - r->text.data)};
+    return 0;
+}
+
+static int find_holes(struct reader *r, struct bytes object, bool batch);
+
+static int find_in_list(struct reader *r, struct bytes list)
+{
+    struct bytes rest = behind(list, '['), value;
+    while (rest.len > 0 && next_value(&rest, &value)) {
+        if (find_holes(r, value, false) != 0)
+            return -1;
+        skip_comma(&rest);
+    }
+    return 0;
+}
+
+static int find_holes(struct reader *r, struct bytes object, bool batch)
+{
+    struct bytes rest = json_raw_object(object), name, value;
+    while (rest.len > 0 && json_raw_next(&rest, &name, &value)) {
+        if (json_raw_is(name, "json") && add_hole(r, value) != 0)
+            return -1;
+        if (batch && json_raw_is(name, "messages") && find_in_list(r, value) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* jansson asks for the next bytes. */
+static size_t give(void *out, size_t room, void *reader)
+{
+    struct reader *r = reader;
+    size_t given = 0;
+    while (given < room) {
+        size_t end = r->next < r->hole_count ? r->holes[r->next].at : r->text.len;
+        if (r->number_at < r->number_len) {
+            size_t n = least(room - given, r->number_len - r->number_at);
+            memcpy((char *)out + given, r->number + r->number_at, n);
+            r->number_at += n;
+            given += n;
+        } else if (r->at < end) {
+            size_t n = least(room - given, end - r->at);
+            memcpy((char *)out + given, r->text.data + r->at, n);
+            r->at += n;
+            given += n;
+        } else if (r->next < r->hole_count) {
+            const struct hole *h = &r->holes[r->next++];
+            r->number_len = (size_t)snprintf(r->number, sizeof r->number, PLACE, h->at);
+            r->number_at = 0;
+            r->at = h->at + h->value.len;
+        } else {
+            break;
+        }
+    }
+    return given;
+}
+
+/* jansson counts what it was given. */
+static int64_t position_in_text(const struct reader *r, int64_t position)
+{
+    char number[24];
+    for (size_t i = 0; i < r->hole_count && position > (int64_t)r->holes[i].at; i++)
+        position += (int64_t)r->holes[i].value.len - snprintf(number, sizeof number, PLACE, r->holes[i].at);
+    return position;
+}
+
+/* --- loading */
+
+/* Before jansson sees it: recursion costs stack there, and a value much memory. */
+static int check_limits(struct bytes text, struct err *e)
+{
+    int depth = 0;
+    size_t values = 1;
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = text.data[i];
+        if (c == '"') {
+            i += string_len(from(text, i)) - 1;
+        } else if (c == '{' || c == '[') {
+            values++;
+            if (++depth > JSON_DOCUMENT_DEPTH_MAX)
+                return err_set(e, ERR_REJECT, "the JSON is nested deeper than %d levels",
+                               JSON_DOCUMENT_DEPTH_MAX);
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == ',') {
+            values++;
+        }
+    }
+    if (values > JSON_DOCUMENT_VALUES_MAX)
+        return err_set(e, ERR_REJECT,
+                       "the JSON holds more than %zu values (send a large JSON body as text in \"body\")",
+                       JSON_DOCUMENT_VALUES_MAX);
+    return 0;
+}
+
+static void say(struct err *e, int64_t position, const json_error_t *why)
+{
+    char shown[200];
+    err_set(e, ERR_REJECT, "not valid JSON at byte %" PRId64 ": %s", position,
+            bytes_printable(bytes_of_str(why->text), shown, sizeof shown));
+}
+
+/* What is cut out must be one JSON value. Integers of any length are; jansson may take them for reals. */
+static int check_holes(const struct reader *r, enum json_fault *fault, struct err *e)
+{
+    json_error_t why;
+    for (size_t i = 0; i < r->hole_count; i++) {
+        bool no_memory;
+        json_t *value =
+            json_memory_load(r->holes[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &no_memory, &why);
+        bool fine = value != NULL;
+        json_decref(value);
+        if (fine)
+            continue;
+        *fault = no_memory ? JSON_FAULT_MEMORY : JSON_FAULT_SYNTAX;
+        if (!no_memory)
+            say(e, (int64_t)r->holes[i].at + why.position, &why);
+        return -1;
+    }
+    return 0;
+}
+
+static json_t *load(struct reader *r, enum json_fault *fault, struct err *e)
+{
+    json_error_t why;
+    *fault = JSON_FAULT_MEMORY;
+    if (find_holes(r, r->text, true) != 0)
+        return NULL;
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *value =
+        json_load_callback(give, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    bool no_memory = json_memory_end(outer);
+    if (!no_memory && value == NULL) {
+        *fault = JSON_FAULT_SYNTAX;
+        say(e, position_in_text(r, why.position), &why);
+    }
+    if (!no_memory && value != NULL && check_holes(r, fault, e) == 0)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+json_t *json_document_load(struct bytes text, enum json_fault *fault, struct err *e)
+{
+    const uint8_t *nul = text.len > 0 ? memchr(text.data, '\0', text.len) : NULL;
+    if (nul != NULL) { /* jansson overlooks one behind a number */
+        *fault = JSON_FAULT_SYNTAX;
+        err_set(e, ERR_REJECT, "not valid JSON at byte %zu: a NUL byte", (size_t)(nul - text.data));
+        return NULL;
+    }
+    *fault = JSON_FAULT_LIMIT;
+    if (check_limits(text, e) != 0)
+        return NULL;
+    struct reader r = {.text = text};
+    json_t *value = load(&r, fault, e);
+    free(r.holes);
+    if (value == NULL && *fault == JSON_FAULT_MEMORY)
+        err_set(e, ERR_BUG, "out of memory");
+    return value;
+}
+
+struct bytes json_document_raw(struct bytes text, const json_t *place)
+{
+    json_int_t at = json_integer_value(place);
+    if (!json_is_integer(place) || at < 0 || (uint64_t)at >= text.len)
+        return (struct bytes){0};
+    struct bytes rest = from(text, (size_t)at), value;
+    return next_value(&rest, &value) ? value : (struct bytes){0};
+}

@@ -1,0 +1,312 @@
+#include "core/base/base64.h"
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "core/message/reserved.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_document.h"
+#include "gateway/json/json_message_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum field {
+    FIELD_ROUTING_KEY,
+    FIELD_EXCHANGE,
+    FIELD_DELAY_MS,
+    FIELD_DELAY,
+    FIELD_DUE_AT,
+    FIELD_BODY,
+    FIELD_BODY_BASE64,
+    FIELD_JSON,
+    FIELD_HEADERS,
+    FIELD_PROPERTIES,
+    FIELD_KEY,
+    FIELD_ON_CONFLICT,
+    FIELD_HOLD,
+    FIELD_COUNT,
+};
+
+static const char *const field_names[FIELD_COUNT] = {
+    "routing_key", "exchange", "delay_ms",   "delay", "due_at",      "body", "body_base64",
+    "json",        "headers",  "properties", "key",   "on_conflict", "hold",
+};
+
+#define ALLOWED_FIELDS                                                                                       \
+    "routing_key, exchange, delay_ms, delay, due_at, body, body_base64, json, headers, properties, key, "    \
+    "on_conflict, hold"
+
+void json_parser_init(struct json_parser *p, const struct accept_rules *rules)
+{
+    *p = (struct json_parser){.rules = *rules};
+    buf_init(&p->properties, rules->max_properties);
+    buf_init(&p->headers, rules->max_properties);
+}
+
+void json_parser_free(struct json_parser *p)
+{
+    buf_free(&p->properties);
+    buf_free(&p->headers);
+}
+
+const char *json_show(const json_t *value, char out[JSON_SHOW_SIZE])
+{
+    char text[256];
+    size_t len = json_dumpb(value, text, sizeof text, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (len == 0 || len > sizeof text) {
+        const char *what = json_is_object(value)  ? "an object"
+                           : json_is_array(value) ? "an array"
+                                                  : "a long text";
+        return bytes_printable(bytes_of_str(what), out, JSON_SHOW_SIZE);
+    }
+    return bytes_printable(bytes_of(text, len), out, JSON_SHOW_SIZE);
+}
+
+struct bytes json_text(const json_t *string)
+{
+    return bytes_of(json_string_value(string), json_string_length(string));
+}
+
+const char *json_c_string(const json_t *string)
+{
+    const char *text = json_string_value(string);
+    return text != NULL && strlen(text) == json_string_length(string) ? text : "";
+}
+
+int json_name(const char *field, const json_t *value, struct bytes *out, struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    if (!json_is_string(value))
+        return err_set(e, ERR_REJECT, "%s: %s is not a string", field, json_show(value, shown));
+    *out = json_text(value);
+    if (out->len > MESSAGE_NAME_MAX)
+        return err_set(e, ERR_REJECT, "%s: is %zu bytes long: allowed are up to %d", field, out->len,
+                       MESSAGE_NAME_MAX);
+    if (!bytes_is_text(*out))
+        return err_set(e, ERR_REJECT, "%s: %s holds a NUL character, which is not allowed", field,
+                       json_show(value, shown));
+    return 0;
+}
+
+static int sort_fields(const json_t *object, const json_t *fields[FIELD_COUNT], struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    for (void *i = json_object_iter((json_t *)(uintptr_t)object); i != NULL;
+         i = json_object_iter_next((json_t *)(uintptr_t)object, i)) {
+        const char *name = json_object_iter_key(i);
+        const json_t *value = json_object_iter_value(i);
+        int f = 0;
+        while (f < FIELD_COUNT && strcmp(field_names[f], name) != 0)
+            f++;
+        if (f == FIELD_COUNT)
+            return err_set(e, ERR_REJECT, "unknown field \"%s\": allowed are " ALLOWED_FIELDS,
+                           bytes_printable(bytes_of_str(name), shown, sizeof shown));
+        /* null is the same as leaving a field out, except as the body. */
+        fields[f] = json_is_null(value) && f != FIELD_JSON ? NULL : value;
+    }
+    return 0;
+}
+
+static int take_names(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                      struct err *e)
+{
+    if (fields[FIELD_ROUTING_KEY] == NULL)
+        return err_set(e, ERR_REJECT, "routing_key is missing: every message needs one (\"\" is allowed)");
+    if (json_name("routing_key", fields[FIELD_ROUTING_KEY], &out->routing_key, e) != 0)
+        return -1;
+
+    out->exchange = bytes_of_str(p->rules.delivery_exchange);
+    if (fields[FIELD_EXCHANGE] != NULL) {
+        char shown[JSON_SHOW_SIZE];
+        if (json_name("exchange", fields[FIELD_EXCHANGE], &out->exchange, e) != 0)
+            return -1;
+        if (!accept_exchange_allowed(&p->rules, out->exchange))
+            return err_set(e, ERR_REJECT, "exchange: %s is not among those that delivery.allow lists",
+                           json_show(fields[FIELD_EXCHANGE], shown));
+    }
+
+    out->key = (struct bytes){0};
+    if (fields[FIELD_KEY] != NULL) {
+        if (json_name("key", fields[FIELD_KEY], &out->key, e) != 0)
+            return -1;
+        if (out->key.len == 0)
+            return err_set(e, ERR_REJECT, "key: is empty: allowed are 1 to %d bytes, or leave it out",
+                           MESSAGE_NAME_MAX);
+    }
+    return 0;
+}
+
+static int take_choice(const char *field, const json_t *value, const char *const words[], int *out,
+                       struct err *e)
+{
+    char shown[JSON_SHOW_SIZE], allowed[80] = "";
+    size_t used = 0;
+    if (value == NULL)
+        return 0;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (json_is_string(value) && bytes_equal_str(json_text(value), words[i])) {
+            *out = i;
+            return 0;
+        }
+        used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "", words[i]);
+    }
+    return err_set(e, ERR_REJECT, "%s: %s is not allowed: write one of %s", field, json_show(value, shown),
+                   allowed);
+}
+
+static int take_choices(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                        struct err *e)
+{
+    static const char *const conflicts[] = {"keep", "replace", "reject", NULL};
+    static const char *const holds[] = {"gateway", "broker", NULL};
+    int conflict = ON_CONFLICT_KEEP, hold = p->rules.broker_holds_all ? HOLD_BROKER : HOLD_GATEWAY;
+    if (take_choice("on_conflict", fields[FIELD_ON_CONFLICT], conflicts, &conflict, e) != 0 ||
+        take_choice("hold", fields[FIELD_HOLD], holds, &hold, e) != 0)
+        return -1;
+    out->on_conflict = (enum on_conflict)conflict;
+    out->hold = (enum message_hold)hold;
+    return 0;
+}
+
+static int check_ahead(const struct json_parser *p, const char *field, const json_t *value, int64_t ahead_ms,
+                       struct err *e)
+{
+    char shown[JSON_SHOW_SIZE], longest[48];
+    if (ahead_ms <= p->rules.max_delay_ms)
+        return 0;
+    return err_set(e, ERR_REJECT, "%s: %s is too far ahead: allowed are up to %s (delivery.max_delay)", field,
+                   json_show(value, shown), duration_format(p->rules.max_delay_ms, longest, sizeof longest));
+}
+
+static int take_due(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                    struct err *e)
+{
+    static const enum field kinds[] = {FIELD_DELAY_MS, FIELD_DELAY, FIELD_DUE_AT};
+    char shown[JSON_SHOW_SIZE];
+    int given = 0;
+    enum field f = FIELD_DELAY_MS;
+    for (size_t i = 0; i < 3; i++) {
+        if (fields[kinds[i]] != NULL) {
+            f = kinds[i];
+            given++;
+        }
+    }
+    if (given != 1)
+        return err_set(e, ERR_REJECT, "%s: write exactly one of delay_ms, delay and due_at",
+                       given == 0 ? "the due time is missing" : "the due time is given twice");
+
+    const json_t *v = fields[f];
+    int64_t ahead = 0, due = 0;
+    if (f == FIELD_DELAY_MS) {
+        if (!json_is_integer(v) || json_integer_value(v) < 0)
+            return err_set(e, ERR_REJECT,
+                           "delay_ms: %s is not allowed: write a whole number of milliseconds, 0 or more",
+                           json_show(v, shown));
+        ahead = json_integer_value(v);
+    } else if (!json_is_string(v)) {
+        return err_set(e, ERR_REJECT, "%s: %s is not a string", field_names[f], json_show(v, shown));
+    } else if (f == FIELD_DELAY) {
+        if (duration_parse(json_c_string(v), &ahead, e) != 0)
+            return err_wrap(e, "delay");
+    } else {
+        if (timestamp_parse(json_c_string(v), &due, e) != 0)
+            return err_wrap(e, "due_at");
+        ahead = due > p->now_ms ? due - p->now_ms : 0;
+    }
+    if (check_ahead(p, field_names[f], v, ahead, e) != 0)
+        return -1;
+    out->due_ms =
+        f == FIELD_DUE_AT ? due : p->now_ms + ahead; /* what is past by then is stored as due at once */
+    out->counted_from_ms = f == FIELD_DUE_AT ? 0 : p->now_ms;
+    return 0;
+}
+
+static int take_body(const struct json_parser *p, const json_t *const fields[], struct arena *a,
+                     struct message *out, struct err *e)
+{
+    const json_t *body = fields[FIELD_BODY], *base64 = fields[FIELD_BODY_BASE64], *json = fields[FIELD_JSON];
+    int given = (body != NULL) + (base64 != NULL) + (json != NULL) + (p->outside_body.data != NULL);
+    char shown[JSON_SHOW_SIZE];
+    if (given != 1)
+        return err_set(e, ERR_REJECT, "%s: write exactly one of body, body_base64 and json",
+                       given == 0 ? "the body is missing" : "the body is given twice");
+    if (body != NULL) {
+        if (!json_is_string(body))
+            return err_set(e, ERR_REJECT, "body: %s is not a string (use json for a JSON body)",
+                           json_show(body, shown));
+        out->body = json_text(body);
+    } else if (base64 != NULL) {
+        if (!json_is_string(base64) || !base64_decode(json_text(base64), a, &out->body))
+            return err_set(e, ERR_REJECT, "body_base64: %s is not base64 (standard alphabet, with padding)",
+                           json_show(base64, shown));
+    } else if (json != NULL) {
+        out->body = json_document_raw(p->text, json);
+        if (out->body.len == 0)
+            return err_set(e, ERR_BUG, "json: its text is not there");
+    } else {
+        out->body = p->outside_body;
+    }
+    if (out->body.len > p->rules.max_body)
+        return err_set(e, ERR_REJECT, "the body is %zu bytes long: allowed are up to %zu (intake.max_body)",
+                       out->body.len, p->rules.max_body);
+    if (body != NULL || json != NULL)
+        out->body = arena_copy(a, out->body);
+    return 0;
+}
+
+static int copy_names(struct json_parser *p, bool exchange_given, struct arena *a, struct message *out,
+                      struct err *e)
+{
+    out->routing_key = arena_copy(a, out->routing_key);
+    out->key = arena_copy(a, out->key);
+    if (exchange_given)
+        out->exchange = arena_copy(a, out->exchange);
+    out->properties = arena_copy(a, buf_bytes(&p->properties));
+    const struct bytes *all[] = {&out->routing_key, &out->key, &out->exchange, &out->properties, &out->body};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i]->data == NULL && all[i]->len > 0)
+            return err_set(e, ERR_BUG, "out of memory");
+    }
+    return 0;
+}
+
+static int read_object(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
+                       struct err *e)
+{
+    const json_t *fields[FIELD_COUNT] = {0};
+    if (!json_is_object(object))
+        return err_set(e, ERR_REJECT, "this is not a JSON object: write {\"routing_key\": …}");
+    *out = (struct message){0};
+    if (sort_fields(object, fields, e) != 0 || take_names(p, fields, out, e) != 0 ||
+        take_choices(p, fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
+        take_body(p, fields, a, out, e) != 0)
+        return -1;
+    if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],
+                              fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0)
+        return -1;
+    return copy_names(p, fields[FIELD_EXCHANGE] != NULL, a, out, e);
+}
+
+int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
+                      struct err *e)
+{
+    if (read_object(p, object, a, out, e) != 0)
+        return -1;
+    if (out->body.data == NULL && out->body.len > 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    return 0;
+}
+
+int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
+                       struct err *e)
+{
+    enum json_fault fault;
+    if (text.len > JSON_MESSAGE_MAX)
+        return err_set(e, ERR_REJECT, "the object is %zu bytes long: allowed are up to %zu", text.len,
+                       JSON_MESSAGE_MAX);
+    json_t *object = json_document_load(text, &fault, e);
+    if (object == NULL)
+        return -1;
+    p->text = text;
+    int result = json_message_read(p, object, a, out, e);
+    json_decref(object);
+    return result == 0 ? reserved_check(out, &p->rules, e) : -1;
+}

@@ -1,0 +1,239 @@
+/* From a stored message to the message object. */
+#include "core/base/base64.h"
+#include "core/base/timestamp.h"
+#include "core/message/wire.h"
+#include "gateway/json/json_memory.h"
+#include "gateway/json/json_message_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENCODED_MAX ((size_t)1 << 20)
+
+/* Every function here returns a new reference or NULL when memory ran out; jansson's setters accept NULL and
+ * fail. Whether that happened is asked once, at the end of json_message_print. */
+
+static json_t *base64_value(struct bytes v)
+{
+    struct buf text;
+    buf_init(&text, v.len * 2 + 8);
+    base64_encode(v, &text);
+    if (text.failed)
+        json_memory_refuse();
+    json_t *out = text.failed ? NULL : json_stringn(text.len > 0 ? (const char *)text.data : "", text.len);
+    buf_free(&text);
+    return out;
+}
+
+static json_t *text_value(struct bytes v)
+{
+    json_t *text = json_stringn(v.len > 0 ? (const char *)v.data : "", v.len); /* NULL when it is not UTF-8 */
+    if (text != NULL)
+        return text;
+    json_t *out = json_object();
+    json_object_set_new(out, "!bytes", base64_value(v));
+    return out;
+}
+
+static json_t *real_value(double d)
+{
+    if (isfinite(d))
+        return json_real(d);
+    return json_string(isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
+}
+
+/* Beyond what JSON libraries keep exactly: as text, so that no digit is lost. */
+static json_t *unsigned_value(uint64_t n)
+{
+    char digits[24];
+    if (n <= INT64_MAX)
+        return json_integer((json_int_t)n);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    return json_string(digits);
+}
+
+static json_t *decimal_value(struct bytes v)
+{
+    if (v.len != 5)
+        return json_null();
+    uint32_t digits =
+        (uint32_t)v.data[1] << 24 | (uint32_t)v.data[2] << 16 | (uint32_t)v.data[3] << 8 | v.data[4];
+    return real_value((double)(int32_t)digits / pow(10, v.data[0]));
+}
+
+static json_t *table_value(struct bytes entries);
+static json_t *array_value(struct bytes items);
+
+static json_t *field_value(const struct wire_field *f)
+{
+    int64_t n;
+    double d;
+    json_t *out;
+    switch (f->kind) {
+    case 'S':
+        return text_value(f->value);
+    case 't':
+        return json_boolean(f->value.len == 1 && f->value.data[0] != 0);
+    case 'V':
+        return json_null();
+    case 'F':
+        return table_value(f->value);
+    case 'A':
+        return array_value(f->value);
+    case 'D':
+        return decimal_value(f->value);
+    case 'x':
+        out = json_object();
+        json_object_set_new(out, "!bytes", base64_value(f->value));
+        return out;
+    default:
+        break;
+    }
+    if (wire_field_int(f, &n))
+        return json_integer(n);
+    if (wire_field_double(f, &d))
+        return real_value(d);
+    uint64_t u = 0;
+    for (size_t i = 0; i < f->value.len && i < 8; i++)
+        u = u << 8 | f->value.data[i];
+    return unsigned_value(u);
+}
+
+static json_t *table_value(struct bytes entries)
+{
+    struct wire_cursor c = wire_table(entries);
+    struct wire_field f;
+    json_t *out = json_object();
+    while (wire_next(&c, &f) == 1) {
+        char name[MESSAGE_NAME_MAX * 4 + 1];
+        if (bytes_is_text(f.name))
+            snprintf(name, sizeof name, "%.*s", (int)f.name.len, (const char *)f.name.data);
+        else
+            bytes_printable(f.name, name, sizeof name);
+        json_object_set_new(out, name, field_value(&f));
+    }
+    return out;
+}
+
+static json_t *array_value(struct bytes items)
+{
+    struct wire_cursor c = wire_array(items);
+    struct wire_field f;
+    json_t *out = json_array();
+    while (wire_next(&c, &f) == 1)
+        json_array_append_new(out, field_value(&f));
+    return out;
+}
+
+static json_t *properties_value(const struct wire_properties *w)
+{
+    const struct {
+        uint16_t flag;
+        const char *name;
+        const struct bytes *text;
+    } texts[] = {
+        {WIRE_CONTENT_TYPE, "content_type", &w->content_type},
+        {WIRE_CONTENT_ENCODING, "content_encoding", &w->content_encoding},
+        {WIRE_CORRELATION_ID, "correlation_id", &w->correlation_id},
+        {WIRE_REPLY_TO, "reply_to", &w->reply_to},
+        {WIRE_EXPIRATION, "expiration", &w->expiration},
+        {WIRE_MESSAGE_ID, "message_id", &w->message_id},
+        {WIRE_TYPE, "type", &w->type},
+        {WIRE_USER_ID, "user_id", &w->user_id},
+        {WIRE_APP_ID, "app_id", &w->app_id},
+        {WIRE_CLUSTER_ID, "cluster_id", &w->cluster_id},
+    };
+    json_t *out = json_object();
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (w->flags & texts[i].flag)
+            json_object_set_new(out, texts[i].name, text_value(*texts[i].text));
+    }
+    if (w->flags & WIRE_DELIVERY_MODE)
+        json_object_set_new(out, "delivery_mode", json_integer(w->delivery_mode));
+    if (w->flags & WIRE_PRIORITY)
+        json_object_set_new(out, "priority", json_integer(w->priority));
+    if (w->flags & WIRE_TIMESTAMP)
+        json_object_set_new(out, "timestamp", unsigned_value(w->timestamp));
+    return out;
+}
+
+static json_t *time_value(int64_t ms)
+{
+    char text[40];
+    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
+}
+
+static void set_body(json_t *object, const struct message_record *r)
+{
+    struct bytes body = r->message.body;
+    if (r->state == MESSAGE_CANCELLED && body.len == 0)
+        json_object_set_new(object, "body", json_null());
+    else if (body.len == 0 || bytes_is_text(body))
+        json_object_set_new(object, "body", text_value(body));
+    else
+        json_object_set_new(object, "body_base64", base64_value(body));
+}
+
+static json_t *record_value(const struct message_record *r, struct bytes properties, unsigned style,
+                            struct err *e)
+{
+    const struct message *m = &r->message;
+    struct wire_properties w = {0};
+    char id[MESSAGE_ID_TEXT_SIZE];
+    if (properties.len > 0 && wire_properties_read(properties, &w, e) != 0) {
+        err_wrap(e, "the stored properties of message %s can't be read", message_id_format(m->id, id));
+        return NULL;
+    }
+    json_t *o = json_object();
+    json_object_set_new(o, "id", json_string(message_id_format(m->id, id)));
+    json_object_set_new(o, "key", m->key.len > 0 ? text_value(m->key) : json_null());
+    json_object_set_new(o, "exchange", text_value(m->exchange));
+    json_object_set_new(o, "routing_key", text_value(m->routing_key));
+    json_object_set_new(o, "due_at", time_value(m->due_ms));
+    json_object_set_new(o, "state", json_string(message_state_name(r->state)));
+    json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));
+    json_object_set_new(o, "created_at", time_value(r->created_ms));
+    json_object_set_new(o, "settled_at", time_value(r->settled_ms));
+    json_object_set_new(o, "attempts", json_integer(r->attempts));
+    json_object_set_new(o, "error", r->error.len > 0 ? text_value(r->error) : json_null());
+    json_object_set_new(o, "properties", properties_value(&w));
+    json_object_set_new(o, "headers", table_value(w.headers));
+    if ((style & JSON_STYLE_NO_BODY) == 0)
+        set_body(o, r);
+    return o;
+}
+
+static int append(const char *text, size_t len, void *out)
+{
+    buf_put(out, text, len);
+    return 0;
+}
+
+int json_message_print(const struct message_record *r, unsigned style, struct buf *out, struct err *e)
+{
+    struct bytes properties = r->message.properties;
+    struct buf encoded;
+    buf_init(&encoded, ENCODED_MAX);
+    if (r->properties_json.len > 0) {
+        if (json_message_encode(r->properties_json, &encoded, e) != 0) {
+            buf_free(&encoded);
+            return -1;
+        }
+        properties = buf_bytes(&encoded);
+    }
+    struct err why = {0};
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *object = record_value(r, properties, style, &why);
+    int failed =
+        object == NULL || json_dump_callback(object, append, out,
+                                             style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT) != 0;
+    json_decref(object);
+    bool no_memory = json_memory_end(outer);
+    buf_free(&encoded);
+    if (!no_memory && why.kind != ERR_NONE)
+        return err_set(e, why.kind, "%s", why.text);
+    if (no_memory || failed || out->failed)
+        return err_set(e, ERR_BUG, "out of memory while printing a message");
+    return 0;
+}

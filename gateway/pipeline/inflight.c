@@ -1,0 +1,100 @@
+#include "gateway/pipeline/inflight.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct bytes put(uint8_t **at, struct bytes v)
+{
+    struct bytes copy = bytes_of(*at, v.len);
+    if (v.len)
+        memcpy(*at, v.data, v.len);
+    *at += v.len;
+    return copy;
+}
+
+/* A channel or a connection was closed while it was in flight, perhaps over it; an unroutable message does no
+ * harm. What is in doubt only because its gateway or the broker died is no more suspect than any other. */
+static bool is_refusal(struct bytes error)
+{
+    return error.len > 0 && !bytes_start_with_str(error, INFLIGHT_UNROUTABLE) &&
+           !bytes_start_with_str(error, INFLIGHT_UNCONFIRMED);
+}
+
+struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, struct inflight_budget *budget)
+{
+    size_t size = sizeof(struct inflight) + message_size(&row->message);
+    struct inflight *h = malloc(size);
+    if (!h)
+        return NULL;
+    *h = (struct inflight){.budget = budget,
+                           .instance = instance,
+                           .attempts = row->attempts,
+                           .in_doubt = row->in_doubt,
+                           .isolate = is_refusal(row->error),
+                           .at_ms = row->next_at_ms,
+                           .message = row->message,
+                           .size = size};
+    uint8_t *at = h->data;
+    struct message *m = &h->message;
+    m->exchange = put(&at, m->exchange);
+    m->routing_key = put(&at, m->routing_key);
+    m->key = put(&at, m->key);
+    m->properties = put(&at, m->properties);
+    m->body = put(&at, m->body);
+    atomic_fetch_add(&budget->count, 1);
+    atomic_fetch_add(&budget->bytes, size);
+    return h;
+}
+
+struct inflight *inflight_ghost(const struct inflight *h)
+{
+    struct inflight *g = calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    *g = (struct inflight){.budget = h->budget,
+                           .relayed = h->relayed,
+                           .in_doubt = true,
+                           .released = true,
+                           .at_ms = h->at_ms,
+                           .published_ms = h->published_ms,
+                           .destination = h->destination,
+                           .unproven = h->unproven,
+                           .tag = h->tag,
+                           .message = {.id = h->message.id, .due_ms = h->message.due_ms},
+                           .size = sizeof *g};
+    atomic_fetch_add(&g->budget->count, 1);
+    atomic_fetch_add(&g->budget->bytes, g->size);
+    return g;
+}
+
+struct inflight *inflight_without_content(struct inflight *h)
+{
+    struct message *m = &h->message;
+    m->exchange = m->routing_key = m->key = m->properties = m->body = bytes_of("", 0);
+    struct inflight *smaller = realloc(h, sizeof *h);
+    if (!smaller)
+        return h;
+    atomic_fetch_sub(&smaller->budget->bytes, smaller->size - sizeof *smaller);
+    smaller->size = sizeof *smaller;
+    return smaller;
+}
+
+void inflight_free(struct inflight *h)
+{
+    if (!h)
+        return;
+    atomic_fetch_sub(&h->budget->bytes, h->size);
+    atomic_fetch_sub(&h->budget->count, 1);
+    free(h->error);
+    free(h);
+}
+
+void inflight_set_error(struct inflight *h, const char *text)
+{
+    char printable[400];
+    struct bytes b = bytes_of_str(text);
+    char *copy =
+        !text ? NULL : strdup(bytes_is_text(b) ? text : bytes_printable(b, printable, sizeof printable));
+    free(h->error); /* only now: text may be the old one */
+    h->error = copy;
+}

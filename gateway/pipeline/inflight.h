@@ -1,0 +1,63 @@
+/* A claimed message in memory, from its claim until its outcome is settled. One owner at a time: the claimer
+ * makes it, a queue and its publisher hold it, the result queue takes it, the settler frees it. */
+#ifndef POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
+#define POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
+
+#include "sql/pipeline/claim.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all held messages together take; shared by every thread. */
+struct inflight_budget {
+    atomic_size_t count, bytes;
+};
+
+/* How the error text of a returned message begins. */
+#define INFLIGHT_UNROUTABLE "unroutable"
+/* And that of one whose publish, or that of another to the same exchange and routing key, waits for its
+ * confirm: the queue stands still. */
+#define INFLIGHT_UNCONFIRMED "RabbitMQ has not confirmed"
+
+struct inflight {
+    struct inflight *next;         /* in the result queue, among the confirms, or parked */
+    struct inflight *prev, *chain; /* confirms.c */
+    uint64_t tag;                  /* confirms.c */
+    struct inflight_budget *budget;
+    int32_t instance; /* under which it was claimed; settling is guarded by it */
+    int attempts;     /* made before this claim */
+    bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
+    bool receipt;     /* relayed, and RabbitMQ delivered it itself: nobody knows when */
+    bool in_doubt;    /* an earlier publish of it may have reached the broker */
+    bool isolate;     /* the broker may close the channel over it: publish it alone */
+    bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
+                         this claim */
+    bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
+    bool returned; /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t at_ms; /* when to publish: due, or the next attempt */
+    int64_t published_ms; /* monotonic; while it is unconfirmed */
+    uint64_t destination; /* destination_cache.h; 0: not watched */
+    bool is_try;          /* it is to find out whether its destination still stands still */
+    bool left_behind;     /* unconfirmed on a connection that was held up: publish_previous.c */
+    bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
+    struct message message; /* views into data */
+    enum settle_kind outcome;
+    bool unsettled; /* counted so, see result_queue.h */
+    int64_t next_at_ms;
+    char *error; /* owned; why, for the outcome or from the return */
+    size_t size;
+    uint8_t data[];
+};
+
+/* Copies the row. NULL: out of memory. */
+struct inflight *inflight_new(const struct claimed_row *row, int32_t instance,
+                              struct inflight_budget *budget);
+/* What is left of h when its row is given back: it has no content. NULL: out of memory. */
+struct inflight *inflight_ghost(const struct inflight *h);
+/* The same h, perhaps elsewhere in memory, without names, properties and body. */
+struct inflight *inflight_without_content(struct inflight *h);
+void inflight_free(struct inflight *h);
+void inflight_set_error(struct inflight *h, const char *text); /* keeps a copy */
+
+#endif

@@ -1,0 +1,31 @@
+/* The queue from the publishers to the settler: messages whose outcome is known. Thread-safe. Bounded by the
+ * budget of held messages. Owns what is in it. */
+#ifndef POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
+#define POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
+
+#include "gateway/pipeline/inflight.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct result_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t came; /* CLOCK_MONOTONIC */
+    struct inflight *first, **last;
+    atomic_int unsettled; /* delivered or handed, not written down, and not deferred */
+};
+
+void result_queue_open(struct result_queue *q);
+void result_queue_close(struct result_queue *q); /* frees what is still in it */
+void result_queue_put(struct result_queue *q, struct inflight *h);
+/* So many are published and not settled that the publishers are to wait: a database that takes nothing for a
+ * while and a gateway that dies then would make duplicates of all of them. */
+bool result_queue_full(struct result_queue *q);
+/* Takes the whole queue as a list, waiting at most wait_ms for the first; NULL when none came. */
+struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms);
+/* One that was taken has to wait for somebody's lock: the publishers don't wait for it. */
+void result_queue_defer(struct result_queue *q, struct inflight *h);
+/* Frees one that was taken: it is written down, or left to others. */
+void result_queue_free(struct result_queue *q, struct inflight *h);
+
+#endif

@@ -1,0 +1,40 @@
+/* What is known of delivery exchanges: a publish to a missing or forbidden one closes the channel and leaves
+ * everything in flight on it in doubt. So the first message to each exchange goes through the serial queue,
+ * alone, and only an exchange that took one is used by the fast lane. Thread-safe. */
+#ifndef POSTDATE_GATEWAY_PUBLISH_EXCHANGE_CACHE_H
+#define POSTDATE_GATEWAY_PUBLISH_EXCHANGE_CACHE_H
+
+#include "core/base/bytes.h"
+#include <pthread.h>
+#include <stdint.h>
+
+#define EXCHANGE_CACHE_MAX 1024
+#define EXCHANGE_REFUSED_MS 1000 /* how long a refusal is believed without asking again */
+
+enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED };
+
+struct exchange_entry {
+    uint8_t name[255];
+    uint8_t name_len;
+    enum exchange_verdict verdict;
+    int64_t refused_until_ms; /* monotonic */
+    char reason[160];
+};
+
+struct exchange_cache {
+    pthread_mutex_t lock;
+    struct exchange_entry *entries;
+    int count, next_victim;
+};
+
+int exchange_cache_open(struct exchange_cache *b);
+void exchange_cache_close(struct exchange_cache *b);
+/* reason (size reason_size) is filled for EXCHANGE_REFUSED. */
+enum exchange_verdict exchange_cache_ask(struct exchange_cache *b, struct bytes exchange, char *reason,
+                                         size_t reason_size);
+void exchange_cache_good(struct exchange_cache *b, struct bytes exchange);
+void exchange_cache_refused(struct exchange_cache *b, struct bytes exchange, const char *reason);
+/* After a channel was closed on the fast queue: nothing is certain any more. */
+void exchange_cache_forget(struct exchange_cache *b);
+
+#endif

@@ -1,0 +1,173 @@
+/* The hand-over publisher's part: what makes the broker wait. */
+#include "amqp/topology/last_hop.h"
+#include "core/message/envelope.h"
+#include "core/message/last_hop.h"
+#include "gateway/publish/publisher.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+#define REFRESH_MS 60000
+#define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */
+#define RESCUED_MS 10000 /* not more often because of what got lost */
+
+/* Nearer than this it is not handed over: a detour would only make it later. */
+static int64_t near_ms(const struct gateway *g, int64_t now_ms)
+{
+    return now_ms + config_least_ahead_ms(g->config) / 2;
+}
+
+void handover_release_near(struct publisher *p)
+{
+    int64_t now_ms;
+    struct inflight *h;
+    if (!gateway_now_ms(p->gateway, &now_ms))
+        return;
+    while ((h = due_queue_take_due(p->queue, near_ms(p->gateway, now_ms))) != NULL)
+        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+}
+
+bool handover_is_ready(const struct publisher *p)
+{
+    return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY ||
+           (p->last_hop_queue > 0 && !p->routes_away);
+}
+
+/* On a connection of its own: where it meets a queue of an earlier release, it goes on with a new channel. */
+static int declare_last_hop(struct publisher *p, const struct transport_options *o, struct err *e)
+{
+    if (o->last_hop_queue == 0)
+        return 0;
+    struct broker *b = startup_open_broker(p->gateway, "postdate last hop", e);
+    if (!b)
+        return -1;
+    int rc = last_hop_declare(b, e);
+    broker_close(b);
+    return rc;
+}
+
+int handover_declare(struct publisher *p, struct broker *b, struct err *e)
+{
+    struct transport_options o = gateway_transport_options(p->gateway);
+    p->declared_epoch = atomic_load(&p->gateway->delay_topology_epoch);
+    p->declared_ms = clock_monotonic_ms();
+    if (declare_last_hop(p, &o, e) == 0 && p->transport->declare(b, &o, e) == 0) {
+        if (p->warned)
+            log_info("RabbitMQ can wait with messages again");
+        p->warned = false;
+        p->last_hop_queue = o.last_hop_queue;
+        atomic_store(&p->gateway->handing, handover_is_ready(p));
+        notifier_notify(&p->gateway->handover_feeder_notifier);
+        return 0;
+    }
+    if (!err_is_transient(e) && !p->warned) {
+        log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
+        p->warned = true;
+    }
+    return -1;
+}
+
+/* While RabbitMQ does not say where its last hop leads to, nothing is handed over. */
+static void keep_ways(struct publisher *p)
+{
+    struct err e = {0};
+    bool away = last_hop_routes_refresh(&p->routes, WAYS_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
+    if (e.kind != ERR_NONE)
+        log_debug("%s: %s", p->name, e.text);
+    if (away == p->routes_away)
+        return;
+    p->routes_away = away;
+    atomic_store(&p->gateway->handing, !p->blocked && handover_is_ready(p));
+    notifier_notify(&p->gateway->handover_feeder_notifier);
+}
+
+int handover_keep_declared(struct publisher *p, struct err *e)
+{
+    struct gateway *g = p->gateway;
+    int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
+    if (p->last_hop_queue > 0)
+        keep_ways(p);
+    bool unbound = p->last_hop_queue == 0 && gateway_transport_options(g).last_hop_queue > 0;
+    bool due = unbound || atomic_load(&g->delay_topology_epoch) != p->declared_epoch ||
+               ago_ms >= REFRESH_MS || (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
+    return due ? handover_declare(p, p->broker, e) : 0;
+}
+
+/* Will RabbitMQ deliver it itself? -1: not known now. */
+static int goes_by_broker(struct publisher *p, const struct inflight *h, struct err *e)
+{
+    struct gateway *g = p->gateway;
+    if (g->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
+        !last_hop_takes(&h->message))
+        return 0;
+    return last_hop_routes_lead_to(&p->routes, h->message.exchange, WAYS_MS, e);
+}
+
+int handover_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
+{
+    struct transport_options o = gateway_transport_options(p->gateway);
+    struct gateway *g = p->gateway;
+    int64_t now_ms;
+    /* The clock's estimate is never ahead, so the wait is never too short. It ends `lead` before due: from
+     * there on the gateway waits, to the millisecond; or at due, where RabbitMQ itself delivers. */
+    if (!gateway_now_ms(g, &now_ms) || h->message.due_ms <= near_ms(g, now_ms)) {
+        gateway_settle(g, h, SETTLE_RELEASE);
+        return 0;
+    }
+    int by_broker = goes_by_broker(p, h, e);
+    if (by_broker < 0) {
+        log_debug("%s: %s", p->name, e->text);
+        err_clear(e);
+        gateway_settle(g, h, SETTLE_RELEASE);
+        return 0;
+    }
+    struct buf extra;
+    buf_init(&extra, TRANSPORT_HEADERS_MAX);
+    int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : g->config->delivery.lead_ms) - now_ms;
+    int rc = p->transport->address(&o, delay_ms, &to->exchange, &extra, e);
+    if (rc == 0)
+        rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
+                       : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
+    buf_free(&extra);
+    if (!by_broker)
+        to->routing_key = bytes_of("", 0); /* in the envelope */
+    if (rc == 0)
+        return 1;
+    gateway_settle(g, h, SETTLE_HOLD); /* the gateway can do what the transport can't */
+    return 0;
+}
+
+/* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
+static void handed(struct publisher *p, struct inflight *h)
+{
+    h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
+    gateway_settle(p->gateway, h, SETTLE_HANDED);
+}
+
+void handover_acked(struct publisher *p, struct inflight *h)
+{
+    p->refused = false;
+    handed(p, h);
+}
+
+/* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
+ * the gateway publishes it when it is due. */
+void handover_refused(struct publisher *p, struct inflight *h)
+{
+    h->next_at_ms = h->message.due_ms;
+    gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
+}
+
+void handover_lost(struct publisher *p, const struct err *refusal)
+{
+    struct inflight *h;
+    if (refusal && !p->refused)
+        log_warning("RabbitMQ does not take the messages that it is to wait with, so the gateway does: %s",
+                    refusal->text);
+    p->refused = p->refused || refusal;
+    while ((h = confirms_take_any(&p->confirms)) != NULL) {
+        if (refusal)
+            handover_refused(p, h);
+        else
+            handed(p, h);
+    }
+}

@@ -1,0 +1,429 @@
+/* Consumes the exit queue.
+ *
+ * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. The first consumer's is small, for
+ * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
+ * small ones come, a second joins. While the database is away, what was delivered stays unacknowledged, and
+ * further ones join when most of the sum is used by that. What is taken and not published yet is bounded by
+ * bytes, too: beyond that reading stops, and when that takes long, content is dropped and read from the
+ * database later.
+ */
+#include "amqp/topology/last_hop.h"
+#include "amqp/topology/topology.h"
+#include "core/message/envelope.h"
+#include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PREFETCH 500
+#define CONSUMERS_MAX 6 /* 500, 4,000, 16,000, 32,000 and twice 64,000 */
+#define SMALL_BYTES 8192
+#define EVENTS_MAX 500 /* read between two acknowledgements */
+#define TICK_NS INT64_C(100000000)
+#define HEARTBEAT_S 5  /* what a machine that vanishes has taken comes to another one after two of these */
+#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
+#define REFUSED_RETRY_MS 5000
+#define FULL_MS 3000  /* so long reading stops for want of memory */
+#define EARLY_MS 2000 /* before lead: something has shortened the wait */
+#define BODY_MAX (64u << 20)
+
+/* --- acknowledgements */
+void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
+{
+    if (tag < r->low)
+        return; /* given up */
+    r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
+    if (tag > r->high)
+        r->high = tag;
+}
+
+/* Those that are done and have undone ones before them, one by one. */
+static int acknowledge_singles(struct reader *r, struct err *e)
+{
+    for (uint64_t tag = r->low; tag <= r->high; tag++) {
+        if (r->tags[tag % RELAY_WINDOW] != TAG_DONE)
+            continue;
+        if (broker_ack(r->broker, tag, false, e) != 0)
+            return -1;
+        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
+    }
+    return 0;
+}
+
+static int acknowledge(struct reader *r, struct err *e)
+{
+    uint64_t done[1000], last = 0;
+    size_t n;
+    int64_t now_ms = clock_monotonic_ms();
+    while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
+        for (size_t i = 0; i < n; i++)
+            relay_note_tag(r, done[i], TAG_DONE);
+    for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
+        if (r->tags[r->low % RELAY_WINDOW] == TAG_DONE)
+            last = r->low;
+        r->tags[r->low % RELAY_WINDOW] = TAG_NONE;
+        r->low_ms = now_ms;
+    }
+    if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
+        return -1;
+    if (r->low > r->high)
+        r->low_ms = now_ms;
+    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
+     * when the lock is gone. */
+    for (uint64_t tag = r->low; r->high - r->low > RELAY_WINDOW / 2 && tag < r->low + RELAY_WINDOW / 4; tag++)
+        if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
+            r->tags[tag % RELAY_WINDOW] = TAG_DONE;
+    if (now_ms - r->low_ms < SINGLES_MS)
+        return 0;
+    r->low_ms = now_ms;
+    return acknowledge_singles(r, e);
+}
+
+/* --- what comes */
+struct inflight *relay_hold(struct reader *r, const struct message *m)
+{
+    const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
+    struct inflight *h = inflight_new(&row, 0, &r->relay->budget);
+    if (h)
+        h->relayed = true;
+    return h;
+}
+
+/* Came too early, too late, for the second time, or without its content. */
+static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
+                          enum envelope_kind kind)
+{
+    const struct config *c = r->gateway->config;
+    int64_t now_ms;
+    if (ev->redelivered || kind != ENVELOPE_WHOLE || ev->body.data == NULL || r->full_ms ||
+        !gateway_now_ms(r->gateway, &now_ms))
+        return true;
+    return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
+           now_ms > m->due_ms + c->handover.grace_ms / 2;
+}
+
+static void take(struct reader *r, const struct broker_event *ev, struct message *m, enum envelope_kind kind)
+{
+    struct relay_book *book = &r->relay->book;
+    struct inflight *h;
+    m->body = ev->body;
+    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
+    metrics_add(&r->gateway->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
+    switch (taken) {
+    case RELAY_FRESH:
+        h = relay_hold(r, m);
+        if (h && due_queue_push(&r->gateway->fast, h) == 0)
+            break;
+        inflight_free(h);
+        relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
+        notifier_notify(&r->relay->lookup_notifier);
+        break;
+    case RELAY_LOOKS_UP:
+    case RELAY_KNOWN:
+        notifier_notify(&r->relay->lookup_notifier);
+        break;
+    case RELAY_COPY:
+        relay_note_tag(r, ev->tag, TAG_DONE);
+        break;
+    case RELAY_NO_ROOM:
+        log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
+        _exit(1); /* as a crash: nothing is lost */
+    }
+}
+
+static void on_delivery(struct reader *r, const struct broker_event *ev)
+{
+    struct message m = {0};
+    relay_note_tag(r, ev->tag, TAG_TAKEN);
+    enum envelope_kind kind = envelope_read(ev->properties, &m);
+    if (kind == ENVELOPE_FOREIGN) {
+        if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
+            r->said_foreign = true;
+            log_warning(
+                "something else publishes to %s: messages that are not the gateway's are removed there",
+                TOPOLOGY_EXIT_QUEUE);
+        }
+        relay_note_tag(r, ev->tag, TAG_DONE);
+        return;
+    }
+    if (relay_is_receipt(ev))
+        relay_take_receipt(r, ev, &m);
+    else
+        take(r, ev, &m, bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
+}
+
+/* Is there memory for more? After a while without, content is dropped instead. */
+static bool has_room(struct reader *r)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (r->high - r->low + 1 >= RELAY_WINDOW - EVENTS_MAX)
+        return false;
+    if (atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX) {
+        r->full_ms = 0;
+        return true;
+    }
+    if (r->full_ms == 0)
+        r->full_ms = now_ms;
+    return now_ms - r->full_ms > FULL_MS;
+}
+
+/* 1: there was no more; 0: there may be; -1. */
+static int read_events(struct reader *r, struct err *e)
+{
+    struct broker_event ev;
+    for (int i = 0; i < EVENTS_MAX && has_room(r); i++) {
+        arena_reset(&r->arena);
+        if (broker_next_event(r->broker, &r->arena, BODY_MAX, 0, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_NONE)
+            return !broker_has_unread(r->broker);
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
+        if (ev.kind == BROKER_EVENT_DELIVERY)
+            on_delivery(r, &ev);
+    }
+    return 0;
+}
+
+/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
+ * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
+ * not lost them. */
+static bool is_in_touch(const struct relay *r)
+{
+    return clock_boottime_ms() - atomic_load(&r->heard_ms) < atomic_load(&r->in_touch_ms);
+}
+
+static int read_and_note(struct reader *r, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    bool was_in_touch = is_in_touch(r->relay);
+    int64_t db_now_ms;
+    bool clock_known = gateway_now_ms(r->gateway, &db_now_ms);
+    int all = read_events(r, e);
+    if (all < 0)
+        return -1;
+    if (all && clock_known)
+        atomic_store(&r->relay->read_ms, db_now_ms);
+    if (was_in_touch || all)
+        atomic_store(&r->relay->heard_ms, now_ms);
+    return 0;
+}
+
+/* --- consumers */
+static int add_consumer(struct reader *r, struct err *e)
+{
+    static const uint16_t prefetches[CONSUMERS_MAX] = {PREFETCH, 4000, 16000, 32000, 64000, 64000};
+    char tag[64];
+    uint16_t prefetch = prefetches[r->consumers];
+    snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers);
+    int rc = r->high == 0 ? broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e)
+                          : broker_consume_more(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e);
+    if (rc != 0)
+        return -1;
+    r->consumers++;
+    r->prefetch_sum += prefetch;
+    atomic_store(&r->relay->consumers, r->consumers);
+    return 0;
+}
+
+static int cancel_consumers(struct reader *r, struct err *e)
+{
+    char tag[64];
+    for (; r->consumers > 0; r->consumers--) {
+        snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers - 1);
+        if (broker_cancel_consume(r->broker, tag, e) != 0)
+            return -1;
+    }
+    if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
+        return -1;
+    r->receipts = RECEIPTS_UNKNOWN;
+    r->prefetch_sum = 0;
+    atomic_store(&r->relay->consumers, 0);
+    return 0;
+}
+
+/* A gateway without a database delivers all the same, but only for a while where others have it, which their
+ * pings tell: what it delivers and cannot write down is rescued by them in the end. What it took stays. */
+static int step_aside(struct reader *r, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->relay->noted_ms);
+    bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
+    if (aside == r->aside || r->draining)
+        return 0;
+    r->aside = aside;
+    if (!aside)
+        return add_consumer(r, e);
+    log_warning("without a database for %d s, while other gateways have it: nothing more is taken from %s",
+                RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
+    return cancel_consumers(r, e);
+}
+
+static int adapt(struct reader *r, struct err *e)
+{
+    size_t settling, count = relay_book_count(&r->relay->book, &settling);
+    size_t bytes = atomic_load(&r->relay->budget.bytes), held = atomic_load(&r->relay->budget.count);
+    if (r->draining || r->aside || r->consumers == CONSUMERS_MAX)
+        return 0;
+    bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
+    return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
+}
+
+struct broker *relay_open_broker(struct reader *r, struct err *e)
+{
+    return startup_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
+}
+
+static int connect(struct reader *r, struct err *e)
+{
+    struct gateway *g = r->gateway;
+    for (uint64_t tag = r->low; tag <= r->high; tag++)
+        r->tags[tag % RELAY_WINDOW] = TAG_NONE;
+    r->low = 1;
+    r->high = 0;
+    r->consumers = r->prefetch_sum = 0;
+    r->full_ms = 0;
+    r->receipts = RECEIPTS_UNKNOWN;
+    r->aside = false;
+    r->receipts_ms = 0;
+    r->low_ms = clock_monotonic_ms();
+    relay_book_connected(&r->relay->book);
+    r->broker = relay_open_broker(r, e);
+    if (!r->broker || relay_take_over_unrouted(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
+        return -1;
+    if (add_consumer(r, e) != 0)
+        return -1;
+    int heartbeat_s = broker_heartbeat_s(r->broker);
+    atomic_store(&r->relay->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : HEARTBEAT_S) * 1000);
+    atomic_store(&r->relay->heard_ms, clock_boottime_ms());
+    if (atomic_load(&r->relay->noted_ms) == 0)
+        atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
+    server_status_succeeded(&g->rabbitmq);
+    if (r->said_refused)
+        log_info("what waits in RabbitMQ is taken from there again");
+    r->said_refused = false;
+    gateway_set_up(g, UP_RELAY);
+    atomic_fetch_add(&g->delay_topology_epoch,
+                     1); /* the exit queue may be a new one, to which nothing is bound */
+    notifier_notify(&g->handover.notifier);
+    return 0;
+}
+
+static int run_connected(struct reader *r, struct err *e)
+{
+    struct gateway *g = r->gateway;
+    while (!gateway_stopping(g, STOP_RELAY)) {
+        if (gateway_stopping(g, STOP_INTAKE) && !r->draining) {
+            r->draining = true;
+            if (cancel_consumers(r, e) != 0)
+                return -1;
+        }
+        if (atomic_exchange(&r->relay->forgotten, false))
+            return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
+        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 ||
+            step_aside(r, e) != 0 || adapt(r, e) != 0)
+            return -1;
+        bool full = !has_room(r);
+        if (full || !broker_has_pending(r->broker))
+            notifier_wait(&r->relay->notifier, full ? -1 : broker_fd(r->broker),
+                          full ? TICK_NS / 10 : TICK_NS);
+    }
+    return acknowledge(r, e) != 0 || acknowledge_singles(r, e) != 0 ? -1 : 0;
+}
+
+static void disconnect(struct reader *r, bool politely)
+{
+    if (politely)
+        broker_close(r->broker);
+    else
+        broker_drop(r->broker);
+    r->broker = NULL;
+    if (!politely)
+        atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
+    r->consumers = 0;
+    atomic_store(&r->relay->consumers, 0);
+}
+
+static bool is_refusal(const struct err *e)
+{
+    return e->kind == ERR_PERMISSION || e->kind == ERR_CONFIG;
+}
+
+/* A login that may not use the exit queue delivers what the gateway holds all the same. */
+static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
+{
+    if (!is_refusal(e))
+        return server_status_pause_ms(attempt);
+    if (!r->said_refused)
+        log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
+    r->said_refused = true;
+    gateway_set_up(r->gateway, UP_RELAY);
+    return REFUSED_RETRY_MS;
+}
+
+void *relay_thread(void *arg)
+{
+    struct gateway *g = arg;
+    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1, .routes = {.gateway = g}};
+    struct err e = {0};
+    unsigned attempt = 0;
+    r.tags = calloc(RELAY_WINDOW, 1);
+    if (!r.tags) {
+        log_error("there is no memory for the gateway's threads");
+        _exit(1); /* as a crash: nothing accepted is lost */
+    }
+    arena_init(&r.arena, BODY_MAX + (1u << 20));
+    while (!gateway_stopping(g, STOP_RELAY)) {
+        err_clear(&e);
+        if (connect(&r, &e) == 0) {
+            attempt = 0;
+            if (run_connected(&r, &e) == 0)
+                break;
+            log_debug("relay: %s", e.text);
+        } else if (!is_refusal(&e)) {
+            server_status_failed(&g->rabbitmq, &e);
+        }
+        disconnect(&r, false);
+        if (gateway_stopping(g, STOP_INTAKE))
+            break; /* what is unacknowledged comes to the next gateway */
+        notifier_wait(&g->relay.notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
+    }
+    disconnect(&r, true);
+    last_hop_routes_close(&r.routes);
+    arena_free(&r.arena);
+    free(r.tags);
+    return NULL;
+}
+
+/* --- for the other threads */
+int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
+{
+    if (relay_book_open(&r->book, grace_ms) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    atomic_init(&r->last_hop_queue, -1);
+    return notifier_open(&r->notifier, e) != 0 || notifier_open(&r->lookup_notifier, e) != 0 ? -1 : 0;
+}
+
+void relay_close(struct relay *r)
+{
+    notifier_close(&r->notifier);
+    notifier_close(&r->lookup_notifier);
+    relay_book_close(&r->book);
+}
+
+bool relay_may_publish(struct gateway *g, struct inflight *h)
+{
+    int64_t now_ms = is_in_touch(&g->relay) ? gateway_latest_ms(g) : INT64_MAX;
+    enum relay_verdict v = relay_book_ask(&g->relay.book, h->message.id, now_ms);
+    if (v == RELAY_PUBLISH)
+        return true;
+    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
+        gateway_settle_now(g, h, SETTLE_RELEASE);
+        return false;
+    }
+    inflight_free(h);
+    notifier_notify(&g->relay.lookup_notifier);
+    return false;
+}

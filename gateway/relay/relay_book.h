@@ -1,0 +1,83 @@
+/* The messages that this gateway has taken from the exit queue and not acknowledged yet, by id.
+ *
+ *   taken ──▶ waits ──▶ sent ──▶ settling ──▶ done: acknowledged
+ *     │         │ late    │ unconfirmed for long
+ *     └─────────┴────▶ look up ──▶ the row was claimed for this gateway, or is no business of it ──▶ done
+ *
+ * Publishing needs no look into the database, unless somebody else may have published it, or may be about to:
+ * when the broker says that it was delivered before, when it came out of an earlier connection (it was given
+ * to another gateway then), and when it is so late that it may have been rescued. Then its row is claimed by
+ * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
+ *
+ * Thread-safe. */
+#ifndef POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
+#define POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
+
+#include "core/message/message_id.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct relay_entry; /* relay_book.c */
+
+struct relay_book {
+    pthread_mutex_t lock; /* guards everything below */
+    struct relay_entry *entries;
+    uint32_t *buckets;
+    uint32_t capacity, free, count, settling, look_ups;
+    int64_t scanned_ms; /* monotonic: when it was looked at last what has become late */
+    uint32_t session;   /* counts connections: a delivery tag is of one of them */
+    uint64_t *done;     /* tags to acknowledge */
+    size_t done_count, done_capacity;
+    int64_t grace_ms;
+};
+
+int relay_book_open(struct relay_book *b, int64_t grace_ms); /* -1: out of memory */
+void relay_book_close(struct relay_book *b);
+
+/* There is a new connection: the tags of the one before are void. */
+void relay_book_connected(struct relay_book *b);
+
+enum relay_taken {
+    RELAY_FRESH,    /* publish it when it is due */
+    RELAY_LOOKS_UP, /* its row is claimed first: its content is not needed */
+    RELAY_KNOWN,    /* it came back while it is being published: nothing to do */
+    RELAY_COPY,     /* another copy of one that is here: acknowledge this one */
+    RELAY_NO_ROOM,  /* no memory */
+};
+enum relay_taken relay_book_take(struct relay_book *b, struct message_id id, uint64_t tag, bool look_up);
+
+enum relay_verdict {
+    RELAY_PUBLISH,
+    RELAY_FORGET, /* its row is looked up, or it is somebody else's: this content is not needed any more */
+    RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled: back to the database */
+};
+/* May it be published now? now_ms: database time, as late as it may be. */
+enum relay_verdict relay_book_ask(struct relay_book *b, struct message_id id, int64_t now_ms);
+void relay_book_sent(struct relay_book *b, struct message_id id);
+/* What became of it is known and on its way to the database. */
+void relay_book_settling(struct relay_book *b, struct message_id id);
+/* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
+void relay_book_done(struct relay_book *b, struct message_id id);
+
+/* A question to the database: may this gateway have that row? */
+struct relay_question {
+    struct message_id id;
+    bool sent; /* it is published and waits for its confirm: its content is not needed */
+};
+/* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by relay_book_done,
+ * or by relay_book_again. */
+size_t relay_book_questions(struct relay_book *b, int64_t now_ms, int64_t clock_ms,
+                            struct relay_question *out, size_t max);
+/* There was no answer: from at_ms (monotonic) on it is asked again. */
+void relay_book_again(struct relay_book *b, const struct relay_question *q, int64_t at_ms);
+
+/* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
+int64_t relay_book_low_ms(struct relay_book *b);
+/* How many are here, and how many of these only wait for the database. */
+size_t relay_book_count(struct relay_book *b, size_t *settling);
+/* Tags of this connection that may be acknowledged now. Returns how many. */
+size_t relay_book_take_done(struct relay_book *b, uint64_t *out, size_t max);
+
+#endif

@@ -1,0 +1,51 @@
+/* What the files of the relay's thread share. */
+#ifndef POSTDATE_GATEWAY_RELAY_RELAY_INTERNAL_H
+#define POSTDATE_GATEWAY_RELAY_RELAY_INTERNAL_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
+#include "gateway/pipeline/last_hop_routes.h"
+#include "gateway/relay/relay.h"
+#include "gateway/runtime/gateway.h"
+
+#define RELAY_WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
+
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
+
+enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
+
+struct reader { /* the relay thread's own */
+    struct gateway *gateway;
+    struct relay *relay;
+    struct broker *broker;
+    struct arena arena;
+    uint8_t *tags;      /* enum tag_state, at tag % RELAY_WINDOW */
+    uint64_t low, high; /* all below low are acknowledged; high: the newest */
+    int64_t low_ms;     /* monotonic: when low moved last */
+    int consumers, prefetch_sum;
+    bool draining;   /* at the stop: nothing new */
+    int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
+    bool said_foreign, said_refused;
+    enum receipts receipts;
+    int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
+    bool said_receipts;
+    struct last_hop_routes routes;
+    bool aside;            /* nothing is taken: others are there who have the database */
+    int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
+};
+
+/* relay.c */
+void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
+struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
+struct broker *relay_open_broker(struct reader *r, struct err *e);
+
+/* relay_receipts.c */
+/* Reads the receipts once it is known that there are any. */
+int relay_open_receipts(struct reader *r, struct err *e);
+bool relay_is_receipt(const struct broker_event *ev);
+void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m);
+bool relay_is_ping(struct reader *r, struct bytes properties);
+/* What earlier releases could not deliver. */
+int relay_take_over_unrouted(struct reader *r, struct err *e);
+
+#endif

@@ -1,0 +1,157 @@
+/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker, or an earlier release).
+ *
+ * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
+ * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
+ * where everybody sees it. */
+#include "amqp/topology/last_hop.h"
+#include "amqp/topology/topology.h"
+#include "core/message/publish_headers.h"
+#include "core/message/wire.h"
+#include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+#define PREFETCH 4000
+#define UNROUTED_PREFETCH 500
+#define RETRY_MS 60000 /* where they may not be had */
+#define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+bool relay_is_receipt(const struct broker_event *ev)
+{
+    return bytes_equal_str(ev->text, LAST_HOP_RECEIPTS);
+}
+
+static void settle_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
+{
+    struct inflight *h = NULL;
+    if (relay_book_take(&r->relay->book, m->id, ev->tag, false) == RELAY_FRESH)
+        h = relay_hold(r, m);
+    if (!h) {
+        relay_note_tag(r, ev->tag, TAG_DONE);
+        return;
+    }
+    h->receipt = true;
+    gateway_settle(r->gateway, h, SETTLE_DELIVERED);
+}
+
+void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
+{
+    struct err e = {0};
+    bool is_old = atomic_load(&r->relay->last_hop_queue) == 0; /* an earlier release's */
+    int leads =
+        is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
+    if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
+        settle_receipt(r, ev, m);
+    } else {
+        atomic_fetch_add(&r->relay->routes_epoch, 1);
+        if (relay_book_take(&r->relay->book, m->id, ev->tag, true) == RELAY_COPY)
+            relay_note_tag(r, ev->tag, TAG_DONE);
+        notifier_notify(&r->relay->lookup_notifier);
+    }
+}
+
+static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms)
+{
+    if (sent_ms > atomic_load(latest_ms))
+        atomic_store(latest_ms, sent_ms);
+}
+
+bool relay_is_ping(struct reader *r, struct bytes properties)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t sent_ms, queue = 0;
+    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) ||
+        !wire_field_int(&f, &sent_ms))
+        return false;
+    if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
+        queue <= LAST_HOP_QUEUES)
+        note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
+    else
+        note_ping(&r->relay->ping_ms, sent_ms);
+    r->ping_heard_ms = clock_monotonic_ms();
+    return true;
+}
+
+/* On a connection of its own, for what is missing or refused closes the channel. 1: it is there; 0: it is
+ * not, or not for this login, and e says so; -1. */
+static int try_receipts(struct reader *r, bool declare, struct err *e)
+{
+    uint32_t ready, consumers;
+    struct broker *b = startup_open_broker(r->gateway, "postdate relay", e);
+    if (!b)
+        return -1;
+    int rc =
+        declare ? last_hop_declare(b, e) : broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
+    broker_close(b);
+    return rc == 0 ? 1 : e->kind == ERR_NOT_FOUND || !err_is_transient(e) ? 0 : -1;
+}
+
+/* A login that may not declare them may read them: another gateway has declared them. */
+static int find_receipts(struct reader *r, bool in_use, struct err *e)
+{
+    struct err why = {0};
+    int found = in_use ? try_receipts(r, true, &why) : 0;
+    if (found < 0)
+        return err_set(e, why.kind, "%s", why.text);
+    if (found == 0)
+        found = try_receipts(r, false, e);
+    if (found == 0 && in_use && !r->said_receipts)
+        log_warning("what RabbitMQ delivers itself is not settled by this gateway: %s", why.text);
+    r->said_receipts = found == 0 && in_use;
+    if (found == 0)
+        err_clear(e);
+    return found;
+}
+
+int relay_open_receipts(struct reader *r, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    int queue = atomic_load(&r->relay->last_hop_queue);
+    bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
+    bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
+    if (known || soon || queue < 0 || r->draining || r->aside)
+        return 0;
+    int found = find_receipts(r, queue > 0, e);
+    r->receipts_ms = queue > 0 ? now_ms : 0;
+    if (found < 0 ||
+        (found && broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e) != 0))
+        return -1;
+    r->receipts = found ? RECEIPTS_READ : RECEIPTS_NONE;
+    return 0;
+}
+
+/* Those of an earlier release. A queue that is empty goes. Those that are not there are asked for in a way
+ * that RabbitMQ takes no offence at (deleting what is missing), for on most systems there are none. */
+int relay_take_over_unrouted(struct reader *r, struct err *e)
+{
+    static const char *const queues[] = {TOPOLOGY_OLD_UNROUTED, TOPOLOGY_OLD_UNROUTED_EARLY};
+    bool there[COUNT_OF(queues)] = {false}, refused = false;
+    uint32_t ready, consumers;
+    for (size_t i = 0; i < COUNT_OF(queues); i++) {
+        if (broker_delete_empty_queue(r->broker, queues[i], e) == 0)
+            continue;
+        /* Not empty, or of the quorum kind, which does not take this; or not for this login, whether there is
+         * such a queue or not: then no gateway with this login declared it. */
+        there[i] = e->kind != ERR_PERMISSION;
+        refused = refused || !there[i];
+        err_clear(e);
+        broker_drop(r->broker);
+        r->broker = relay_open_broker(r, e);
+        if (!r->broker)
+            return -1;
+    }
+    for (size_t i = 0; i < COUNT_OF(queues); i++) {
+        if (!there[i])
+            continue;
+        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
+            return -1;
+        there[i] = ready + consumers > 0;
+        int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], UNROUTED_PREFETCH, e)
+                          : broker_delete_queue(r->broker, queues[i], e);
+        if (rc != 0)
+            return -1;
+    }
+    return refused || there[0] || there[1] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
+}

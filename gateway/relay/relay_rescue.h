@@ -1,0 +1,52 @@
+/* What RabbitMQ has lost of what it waited with, and how a gateway knows.
+ *
+ * A row that RabbitMQ holds and that is overdue by handover.grace is claimed like any other, once everybody
+ * has had the chance to deliver it. Each gateway sends a ping through the exit queue now and then, and what
+ * was there before a ping that came has been taken; where RabbitMQ itself delivers, pings go that way, too.
+ * And each gateway notes in the database up to which due time all that it took is settled. One without a
+ * database notes nothing, but its consumers are still on the queue: while there are more than the notes tell
+ * of, nothing is rescued.
+ *
+ * By the same pings it is known when an exit queue stands still, and when RabbitMQ has forgotten the
+ * consumers. Used by one thread, the look-up's. */
+#ifndef POSTDATE_GATEWAY_RELAY_RELAY_RESCUE_H
+#define POSTDATE_GATEWAY_RELAY_RELAY_RESCUE_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
+#include "core/message/last_hop.h"
+#include "sql/connection/pg.h"
+
+/* Of a queue from which RabbitMQ delivers by itself. */
+struct last_hop_watch {
+    int64_t sent_ms;        /* the latest ping; database time */
+    int64_t pinged_ms;      /* monotonic: when that was */
+    int64_t waits_since_ms; /* monotonic: since when no ping has come back; 0: none is waited for */
+};
+
+struct gateway;
+
+struct relay_rescue {
+    struct gateway *gateway;
+    struct pg *pg;         /* the caller's, during a look */
+    struct broker *broker; /* for pings, and to look at the exit queue, which may take it a while to answer */
+    bool blocked;          /* an alarm */
+    struct arena arena;
+    int64_t noted_ms;     /* monotonic */
+    int64_t ping_ms;      /* this one came, … */
+    int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
+    int64_t silent_ms;    /* monotonic: since when pings are sent and none comes; 0: one came lately */
+    int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
+    struct last_hop_watch last_hop[LAST_HOP_QUEUES];
+    bool said_stuck;
+};
+
+void relay_rescue_init(struct relay_rescue *k, struct gateway *g);
+/* There is a new session to the database. */
+void relay_rescue_connected(struct relay_rescue *k);
+/* Once a second, whenever it is called: notes what this gateway took, and learns from all notes what is lost
+ * (relay.h: rescue_before_ms). -1: the database did not answer. */
+int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e);
+void relay_rescue_close(struct relay_rescue *k);
+
+#endif

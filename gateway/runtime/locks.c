@@ -1,0 +1,102 @@
+#include "gateway/runtime/locks.h"
+
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "gateway/runtime/log.h"
+#include "sql/admin/partition.h"
+
+#include <stdio.h>
+
+#define LOOK_MS 1000
+
+/* "postdate.message_20261116 and 2 more are" */
+static void describe(const struct locked_days *d, char *out, size_t size)
+{
+    char name[PARTITION_NAME_SIZE];
+    if (d->all) {
+        snprintf(out, size, "postdate.message is");
+        return;
+    }
+    partition_name(d->day_ms[0], name);
+    if (d->count == 1)
+        snprintf(out, size, "postdate.%s is", name);
+    else
+        snprintf(out, size, "postdate.%s and %d more are", name, d->count - 1);
+}
+
+/* Once for each time that something is locked, and not for what is over in a moment. */
+static void say(struct locks *l, int64_t now_ms)
+{
+    char what[64], took[32];
+    bool locked = l->days.count > 0 || l->days.all;
+    if (locked && l->since_ms == 0)
+        l->since_ms = now_ms;
+    if (locked && !l->said && l->speaks && now_ms - l->since_ms >= LOOK_MS) {
+        l->said = true;
+        describe(&l->days, what, sizeof what);
+        log_warning("%s locked by %s: %s", what, l->days.who,
+                    l->days.all ? "messages wait until the lock is gone"
+                                : "what is due on such a day waits until the lock is gone; all else goes on");
+    }
+    if (locked)
+        return;
+    if (l->said)
+        log_info("no partition is locked any more, after %s",
+                 duration_format_human(now_ms - l->since_ms, took, sizeof took));
+    l->since_ms = 0;
+    l->said = false;
+}
+
+static int read_days(struct locks *l, struct pg *pg, struct err *e)
+{
+    int rc = locked_days_read(pg, &l->days, e);
+    l->read_ms = clock_monotonic_ms();
+    if (rc != 0)
+        return -1;
+    say(l, l->read_ms);
+    if (l->speaks) {
+        pthread_mutex_lock(&l->gateway->locked_lock);
+        l->gateway->locked = l->days;
+        pthread_mutex_unlock(&l->gateway->locked_lock);
+    }
+    return 0;
+}
+
+int locks_look(struct locks *l, struct pg *pg, struct err *e)
+{
+    if (l->since_ms == 0 || clock_monotonic_ms() - l->read_ms < LOOK_MS)
+        return 0;
+    return read_days(l, pg, e);
+}
+
+int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e)
+{
+    struct err e_read = {0};
+    if (read_days(l, pg, &e_read) != 0) {
+        *e = e_read;
+        return -1;
+    }
+    for (int i = 0; i < l->days.count; i++)
+        if (l->days.day_ms[i] < due.to_ms && l->days.day_ms[i] + DAY_MS > due.from_ms)
+            return 1;
+    return l->days.all;
+}
+
+void locks_shown(struct gateway *g, struct locked_days *out)
+{
+    pthread_mutex_lock(&g->locked_lock);
+    *out = g->locked;
+    pthread_mutex_unlock(&g->locked_lock);
+}
+
+void locks_print(struct gateway *g, struct buf *out)
+{
+    struct locked_days locked;
+    char text[40];
+    locks_shown(g, &locked);
+    buf_put_str(out, locked.all ? "\"locked_days\":[\"message\"" : "\"locked_days\":[");
+    for (int i = 0; i < locked.count; i++)
+        buf_printf(out, "%s\"%.10s\"", i > 0 || locked.all ? "," : "",
+                   timestamp_format(locked.day_ms[i], text, sizeof text));
+    buf_put_str(out, "]");
+}

@@ -1,0 +1,14 @@
+/* The daemon's log: one line per event on stderr, text or JSON. Thread-safe. Library code never logs; thread
+ * loops and main do. Secrets never go in. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_LOG_H
+#define POSTDATE_GATEWAY_RUNTIME_LOG_H
+
+#include "gateway/config/config.h"
+
+void log_setup(enum config_log_level level, bool json);
+void log_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void log_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void log_info(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void log_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

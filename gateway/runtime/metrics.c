@@ -1,0 +1,160 @@
+#include "gateway/runtime/metrics.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+static const double bounds_s[METRICS_LATENESS_BUCKETS] = {
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600};
+
+static const int statuses[METRICS_STATUSES] = {200, 201, 400, 401, 403, 404, 405, 408, 409, 411, 413,
+                                               414, 415, 417, 422, 429, 431, 500, 501, 503, 505};
+
+void metrics_open(struct metrics *m)
+{
+    *m = (struct metrics){.handed = -1};
+}
+
+void metrics_add(struct metrics *m, enum metric which, uint64_t n)
+{
+    if (n > 0)
+        atomic_fetch_add_explicit(&m->count[which], n, memory_order_relaxed);
+}
+
+void metrics_lateness(struct metrics *m, int64_t late_us)
+{
+    int i = 0;
+    double late_s = (double)late_us / 1e6;
+    while (i < METRICS_LATENESS_BUCKETS && late_s > bounds_s[i])
+        i++;
+    atomic_fetch_add_explicit(&m->lateness[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->lateness_sum_us, late_us > 0 ? (uint64_t)late_us : 0, memory_order_relaxed);
+}
+
+void metrics_http(struct metrics *m, int route, int status, int64_t took_us)
+{
+    int i = 0;
+    while (i < METRICS_STATUSES - 1 && statuses[i] != status)
+        i++; /* the last place: any other */
+    atomic_fetch_add_explicit(&m->http[route][i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->http_sum_us, (uint64_t)took_us, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->http_count, 1, memory_order_relaxed);
+}
+
+static uint64_t read_lateness(struct metrics *m, uint64_t out[METRICS_LATENESS_BUCKETS + 1])
+{
+    uint64_t total = 0;
+    for (int i = 0; i <= METRICS_LATENESS_BUCKETS; i++)
+        total += out[i] = atomic_load_explicit(&m->lateness[i], memory_order_relaxed);
+    return total;
+}
+
+double metrics_lateness_quantile(struct metrics *m, double p)
+{
+    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_lateness(m, counts);
+    double wanted = p * (double)total, seen = 0;
+    if (total == 0)
+        return -1;
+    for (int i = 0; i < METRICS_LATENESS_BUCKETS; i++) {
+        double low = i > 0 ? bounds_s[i - 1] : 0;
+        if (counts[i] > 0 && seen + (double)counts[i] >= wanted)
+            return low + (bounds_s[i] - low) * (wanted - seen) / (double)counts[i];
+        seen += (double)counts[i];
+    }
+    return bounds_s[METRICS_LATENESS_BUCKETS - 1];
+}
+
+static void print_head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void print_counters(struct metrics *m, struct buf *out)
+{
+    static const struct {
+        const char *name, *labels, *help; /* help NULL: same metric as before */
+    } table[METRIC_COUNT] = {
+        [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
+                                    "Messages stored by this gateway, by the way they came; "
+                                    "http includes the control queue."},
+        [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
+        [METRIC_INTAKE_KEPT] = {"postdate_messages_kept_total", "{way=\"amqp\"}",
+                                "Messages not stored because their key was taken and the older one kept."},
+        [METRIC_API_KEPT] = {"postdate_messages_kept_total", "{way=\"http\"}", NULL},
+        [METRIC_INTAKE_DUPLICATE] = {"postdate_intake_redelivered_total", "",
+                                     "Redeliveries that were recognised as stored already."},
+        [METRIC_COMMITS] = {"postdate_http_commits_total", "",
+                            "Transactions that stored messages which came over HTTP."},
+        [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
+                              "Messages published, routed and confirmed by RabbitMQ."},
+        [METRIC_HANDED] = {"postdate_messages_handed_total", "",
+                           "Messages handed to RabbitMQ to wait there."},
+        [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
+                            "Messages taken from the exit queue, where RabbitMQ's waiting ends."},
+        [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
+                            "Publishes that are tried again, by reason."},
+        [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
+        [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
+        [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
+                                     "AMQP messages parked in postdate.rejected, by reason."},
+        [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
+        [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
+    };
+    static const enum metric order[METRIC_COUNT] = {
+        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
+        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,           METRIC_DELIVERED,         METRIC_HANDED,
+        METRIC_RELAYED,          METRIC_RETRIES,           METRIC_IN_DOUBT,          METRIC_FAILED,
+        METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
+    };
+    for (int i = 0; i < METRIC_COUNT; i++) {
+        enum metric k = order[i];
+        if (table[k].help)
+            print_head(out, table[k].name, "counter", table[k].help);
+        buf_printf(out, "%s%s %" PRIu64 "\n", table[k].name, table[k].labels,
+                   (uint64_t)atomic_load_explicit(&m->count[k], memory_order_relaxed));
+    }
+}
+
+static void print_lateness(struct metrics *m, struct buf *out)
+{
+    static const char name[] = "postdate_lateness_seconds";
+    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_lateness(m, counts), sum = 0;
+    print_head(out, name, "histogram", "Publisher confirm minus due time of delivered messages.");
+    for (int i = 0; i < METRICS_LATENESS_BUCKETS; i++)
+        buf_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds_s[i], sum += counts[i]);
+    buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, total,
+               name, (double)atomic_load_explicit(&m->lateness_sum_us, memory_order_relaxed) / 1e6, name,
+               total);
+}
+
+static void print_http(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
+{
+    print_head(out, "postdate_http_requests_total", "counter",
+               "HTTP requests answered, by route and status.");
+    for (int r = 0; r < METRICS_ROUTES; r++) {
+        for (int s = 0; s < METRICS_STATUSES && route_names[r]; s++) {
+            uint64_t n = atomic_load_explicit(&m->http[r][s], memory_order_relaxed);
+            if (n > 0)
+                buf_printf(out, "postdate_http_requests_total{route=\"%s\",code=\"%d\"} %" PRIu64 "\n",
+                           route_names[r], statuses[s], n);
+        }
+    }
+    print_head(out, "postdate_http_request_seconds", "summary", "How long HTTP requests took to answer.");
+    buf_printf(out,
+               "postdate_http_request_seconds_sum %.6f\npostdate_http_request_seconds_count %" PRIu64 "\n",
+               (double)atomic_load_explicit(&m->http_sum_us, memory_order_relaxed) / 1e6,
+               (uint64_t)atomic_load_explicit(&m->http_count, memory_order_relaxed));
+    print_head(out, "postdate_http_connections", "gauge", "HTTP connections that are open.");
+    buf_printf(out, "postdate_http_connections %d\n", atomic_load(&m->http_connections));
+}
+
+void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
+{
+    print_counters(m, out);
+    print_lateness(m, out);
+    print_http(m, route_names, out);
+    print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
+    buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
+    print_head(out, "postdate_addresses_stalled", "gauge",
+               "Pairs of exchange and routing key that RabbitMQ confirms nothing for: their messages wait.");
+    buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
+}

@@ -1,0 +1,58 @@
+/* What the gateway counts. Atomics: any thread adds, the HTTP server reads. Counters only rise; they start
+ * anew with the program, which Prometheus expects. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_METRICS_H
+#define POSTDATE_GATEWAY_RUNTIME_METRICS_H
+
+#include "core/base/buf.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum metric {
+    METRIC_INTAKE_ACCEPTED,  /* over AMQP, a row each */
+    METRIC_INTAKE_KEPT,      /* over AMQP: the key was taken and kept */
+    METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
+    METRIC_API_ACCEPTED,     /* over HTTP or the control queue */
+    METRIC_API_KEPT,
+    METRIC_COMMITS, /* transactions that stored messages which came over HTTP */
+    METRIC_DELIVERED,
+    METRIC_HANDED,
+    METRIC_RELAYED,  /* taken from the exit queue */
+    METRIC_RETRIES,  /* certainly not delivered: tried again later */
+    METRIC_IN_DOUBT, /* nack, or no answer: published again */
+    METRIC_FAILED,
+    METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
+    METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
+    METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
+    METRIC_COUNT,
+};
+
+#define METRICS_LATENESS_BUCKETS 16
+#define METRICS_ROUTES 16
+#define METRICS_STATUSES 24
+
+struct metrics {
+    atomic_uint_fast64_t count[METRIC_COUNT];
+    atomic_uint_fast64_t lateness[METRICS_LATENESS_BUCKETS + 1]; /* the last one: beyond the last bound */
+    atomic_uint_fast64_t lateness_sum_us;
+    atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
+    atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
+    atomic_int http_connections;
+    atomic_int stalled;         /* addresses that confirm nothing */
+    atomic_int broker_blocked;  /* 1: the broker takes nothing for now */
+    atomic_int_fast64_t handed; /* what the broker holds, as last counted; -1: never counted */
+};
+
+void metrics_open(struct metrics *m);
+void metrics_add(struct metrics *m, enum metric which, uint64_t n);
+/* A message was confirmed late_us after its due time. */
+void metrics_lateness(struct metrics *m, int64_t late_us);
+/* route: 0..METRICS_ROUTES-1; names are given when printing. */
+void metrics_http(struct metrics *m, int route, int status, int64_t took_us);
+/* The lateness below which the part p (0..1) of all deliveries lies, interpolated within a bucket, in
+ * seconds; -1: nothing delivered yet. */
+double metrics_lateness_quantile(struct metrics *m, double p);
+/* Appends the Prometheus text format. route_names: METRICS_ROUTES entries, NULL for none. */
+void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out);
+
+#endif

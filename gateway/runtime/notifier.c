@@ -1,0 +1,44 @@
+#include "gateway/runtime/notifier.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+int notifier_open(struct notifier *w, struct err *e)
+{
+    w->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return w->fd >= 0 ? 0 : err_set(e, ERR_BUG, "eventfd: %s", strerror(errno));
+}
+
+void notifier_close(struct notifier *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    w->fd = -1;
+}
+
+void notifier_notify(struct notifier *w)
+{
+    uint64_t one = 1;
+    ssize_t ignored =
+        write(w->fd, &one, sizeof one); /* fails only when the counter is full: it rings already */
+    (void)ignored;
+}
+
+void notifier_clear(struct notifier *w)
+{
+    uint64_t count;
+    ssize_t ignored = read(w->fd, &count, sizeof count);
+    (void)ignored;
+}
+
+void notifier_wait(struct notifier *w, int other_fd, int64_t timeout_ns)
+{
+    struct pollfd fds[2] = {{.fd = w->fd, .events = POLLIN}, {.fd = other_fd, .events = POLLIN}};
+    struct timespec t = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    ppoll(fds, other_fd >= 0 ? 2 : 1, timeout_ns < 0 ? NULL : &t, NULL);
+    notifier_clear(w);
+}

@@ -1,0 +1,22 @@
+/* A thread's alarm clock: anyone may ring it, its owner polls the descriptor. Ringing twice is ringing once.
+ */
+#ifndef POSTDATE_GATEWAY_RUNTIME_NOTIFIER_H
+#define POSTDATE_GATEWAY_RUNTIME_NOTIFIER_H
+
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct notifier {
+    int fd; /* eventfd, not blocking */
+};
+
+int notifier_open(struct notifier *w, struct err *e);
+void notifier_close(struct notifier *w);
+void notifier_notify(struct notifier *w); /* any thread */
+void notifier_clear(struct notifier *w);  /* its owner, after polling */
+
+/* Waits until w rings, other_fd (-1: none) is readable, or timeout_ns passed (< 0: for ever). */
+void notifier_wait(struct notifier *w, int other_fd, int64_t timeout_ns);
+
+#endif

@@ -1,0 +1,57 @@
+#include "gateway/runtime/server_status.h"
+
+#include "core/base/backoff.h"
+#include "core/base/clock.h"
+#include "core/base/duration.h"
+#include "core/base/random.h"
+#include "gateway/runtime/log.h"
+#include <stdio.h>
+
+void server_status_open(struct server_status *w, const char *name)
+{
+    *w = (struct server_status){.name = name};
+    pthread_mutex_init(&w->lock, NULL);
+}
+
+void server_status_close(struct server_status *w)
+{
+    pthread_mutex_destroy(&w->lock);
+}
+
+void server_status_failed(struct server_status *w, const struct err *e)
+{
+    pthread_mutex_lock(&w->lock);
+    bool news = !w->away;
+    if (news) {
+        w->away = true;
+        w->since_ms = clock_monotonic_ms();
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (news)
+        log_warning("%s; trying again until it works", e->text);
+}
+
+void server_status_succeeded(struct server_status *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool news = w->away;
+    w->away = false;
+    int64_t away_ms = clock_monotonic_ms() - w->since_ms;
+    pthread_mutex_unlock(&w->lock);
+    char text[32];
+    if (news)
+        log_info("%s is back after %s", w->name, duration_format_human(away_ms, text, sizeof text));
+}
+
+int64_t server_status_away_ms(struct server_status *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int64_t ms = w->away ? clock_monotonic_ms() - w->since_ms : 0;
+    pthread_mutex_unlock(&w->lock);
+    return ms;
+}
+
+int64_t server_status_pause_ms(unsigned *attempt)
+{
+    return backoff_delay_ms(++*attempt, 100, 3000, random_u32());
+}

@@ -1,0 +1,28 @@
+/* Says once that a server is away and once that it is back, for all threads together, and paces their
+ * attempts. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_SERVER_STATUS_H
+#define POSTDATE_GATEWAY_RUNTIME_SERVER_STATUS_H
+
+#include "core/base/err.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server_status {
+    const char *name; /* "Postgres", "RabbitMQ" */
+    pthread_mutex_t lock;
+    bool away;
+    int64_t since_ms; /* monotonic */
+};
+
+void server_status_open(struct server_status *w, const char *name);
+void server_status_close(struct server_status *w);
+/* A try to connect (or to set up what is needed) failed. Logs only the first time. */
+void server_status_failed(struct server_status *w, const struct err *e);
+void server_status_succeeded(struct server_status *w);
+/* How long it has been away; 0: it is there, as far as anybody knows. */
+int64_t server_status_away_ms(struct server_status *w);
+/* How long to wait before the next try; counts *attempt up. 100 ms to 3 s, jittered. */
+int64_t server_status_pause_ms(unsigned *attempt);
+
+#endif

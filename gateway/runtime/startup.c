@@ -1,0 +1,191 @@
+#include "gateway/runtime/startup.h"
+
+#include "amqp/inspect/inspect.h"
+#include "amqp/topology/topology.h"
+#include "gateway/runtime/log.h"
+#include "sql/admin/migrate.h"
+#include "sql/admin/partition.h"
+#include "sql/admin/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct broker_options startup_broker_options(const struct gateway *g, const char *name)
+{
+    const struct config *c = g->config;
+    return (struct broker_options){.url = c->amqp.url,
+                                   .hosts = g->hosts,
+                                   .name = name,
+                                   .heartbeat_s = (int)(c->amqp.heartbeat_ms / 1000),
+                                   .connect_timeout_ms = 5000,
+                                   .ca_file = c->amqp.ca_file,
+                                   .cert_file = c->amqp.cert_file,
+                                   .key_file = c->amqp.key_file};
+}
+
+/* Connections that last for a moment: where they are is of no interest. */
+static bool is_brief(const char *name)
+{
+    static const char *const brief[] = {"postdate startup", "postdate probe", "postdate mark",
+                                        "postdate rejected"};
+    for (size_t i = 0; i < sizeof brief / sizeof brief[0]; i++)
+        if (strcmp(name, brief[i]) == 0)
+            return true;
+    return false;
+}
+
+/* With several hosts in amqp.url: which of them fail, and where this connection is. */
+static void say_hosts(const struct gateway *g, const char *name, const struct broker *b)
+{
+    struct broker_host_news news;
+    char before[BROKER_ADDRESS_MAX];
+    while (b && broker_hosts_take_news(g->hosts, &news)) {
+        if (news.back)
+            log_info("RabbitMQ at %s takes connections again", news.address);
+        else
+            log_warning("%s; going on with another host of amqp.url", news.why);
+    }
+    if (!b || is_brief(name) || !broker_hosts_moved(g->hosts, name, b, before))
+        return;
+    if (before[0] == '\0')
+        log_info("%s: connected to RabbitMQ at %s", name, broker_address(b));
+    else
+        log_info("%s: moved from %s to RabbitMQ at %s", name, before, broker_address(b));
+}
+
+struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e)
+{
+    return startup_open_broker_with(g, name, INT32_MAX, e);
+}
+
+struct broker *startup_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+                                        struct err *e)
+{
+    struct broker_options o = startup_broker_options(g, name);
+    if (o.heartbeat_s > heartbeat_s)
+        o.heartbeat_s = heartbeat_s;
+    struct broker *b = broker_open(&o, e);
+    say_hosts(g, name, b);
+    return b;
+}
+
+int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e)
+{
+    const char **routes = calloc(c->route_count + 1, sizeof(const char *));
+    if (!routes)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < c->route_count; i++)
+        routes[i] = c->routes[i].intake_exchange;
+    struct topology t = {.intake_exchange = c->intake.exchange,
+                         .intake_queue = c->intake.queue,
+                         .delivery_exchange = c->delivery.exchange,
+                         .rejected_queue = TOPOLOGY_REJECTED_QUEUE,
+                         .route_exchanges = routes,
+                         .route_count = c->route_count};
+    int rc = topology_declare(b, &t, found, e);
+    free(routes);
+    return rc;
+}
+
+static int record_settings(const struct gateway *g, struct pg *pg, struct err *e)
+{
+    const struct config *c = g->config;
+    const struct accept_rules rules = config_accept_rules(c);
+    const struct settings s = {.rules = &rules,
+                               .key_memory_ms = c->keys.key_memory_ms,
+                               .lead_ms = c->delivery.lead_ms,
+                               .broker_holds = !g->transport                      ? "nothing"
+                                               : c->handover.what == HANDOVER_ALL ? "all"
+                                                                                  : "plain"};
+    return settings_record(pg, &s, e);
+}
+
+/* Said once, at the start: passwords and messages that others can read or change on their way. */
+static void warn_of_open_wires(const struct gateway *g, enum pg_wire wire)
+{
+    struct inspect_target t;
+    struct err ignored;
+    if (wire == PG_WIRE_PLAIN)
+        log_warning(
+            "postgres.url: messages cross the network unencrypted (sslmode=verify-full, with sslrootcert, "
+            "encrypts them and checks who the server is)");
+    if (wire == PG_WIRE_UNVERIFIED)
+        log_warning("postgres.url: encrypted, but nobody checks who the server is (sslmode=verify-full, with "
+                    "sslrootcert, does)");
+    if (inspect_target(g->config->amqp.url, &t, &ignored) == 0 && !t.tls && !t.local)
+        log_warning("amqp.url: the password and messages cross the network unencrypted (amqps://, with "
+                    "amqp.ca_file, encrypts them and checks who the server is)");
+}
+
+/* RabbitMQ changes no arguments of a queue that exists. */
+static void warn_of_older(const char *queues)
+{
+    if (queues[0] != '\0')
+        log_warning(
+            "an older release declared %s without what protects messages there from policies: when such "
+            "a queue is empty, delete it and restart a gateway, which declares it anew",
+            queues);
+}
+
+/* One try of everything. */
+static int try_once(struct gateway *g, struct server_status **failed, enum pg_wire *wire, struct err *e)
+{
+    const struct config *c = g->config;
+    char vhost[256];
+    struct topology_found found = {.older = ""};
+    struct broker *b = NULL;
+    int missing = 0;
+    *failed = &g->postgres;
+    struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
+    int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
+    if (rc == 0)
+        rc = migrate_check(pg, "", vhost, false, e);
+    if (pg)
+        *wire = pg_wire(pg);
+    if (rc == 0)
+        rc = partitions_ensure(pg, c->delivery.max_delay_ms, &missing, e) < 0 ? -1 : 0;
+    if (rc == 0 && missing > 0)
+        log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
+    if (rc == 0) {
+        atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
+        server_status_succeeded(&g->postgres);
+        *failed = &g->rabbitmq;
+        b = startup_open_broker(g, "postdate startup", e);
+        rc = b ? 0 : -1;
+    }
+    if (rc == 0)
+        rc = startup_take_vhost(g, b, pg, e);
+    if (rc == 0)
+        rc = startup_declare(b, c, &found, e);
+    if (rc == 0)
+        rc = startup_choose_transport(g, e);
+    if (rc == 0)
+        warn_of_older(found.older);
+    if (rc == 0) {
+        server_status_succeeded(&g->rabbitmq);
+        *failed = &g->postgres;
+    }
+    if (rc == 0)
+        rc = record_settings(g, pg, e);
+    pg_close(pg);
+    broker_close(b);
+    return rc;
+}
+
+int startup_run(struct gateway *g, struct err *e)
+{
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        struct server_status *failed;
+        enum pg_wire wire = PG_WIRE_LOCAL;
+        if (try_once(g, &failed, &wire, e) == 0) {
+            warn_of_open_wires(g, wire);
+            return 0;
+        }
+        if (!err_is_transient(e))
+            return -1;
+        server_status_failed(failed, e);
+        notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    }
+    return err_set(e, ERR_STOPPING, "stopped before the servers were there");
+}

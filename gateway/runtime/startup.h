@@ -1,0 +1,35 @@
+/* Before the threads start: waits for the servers, refuses what can't work, makes sure of schema, topology
+ * and partitions. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_STARTUP_H
+#define POSTDATE_GATEWAY_RUNTIME_STARTUP_H
+
+#include "amqp/connection/broker.h"
+#include "amqp/topology/topology.h"
+#include "gateway/runtime/gateway.h"
+#include "sql/connection/pg.h"
+
+/* How to connect to the broker; name says who does. Points into g. */
+struct broker_options startup_broker_options(const struct gateway *g, const char *name);
+/* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
+struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e);
+/* The same with heartbeats as often at least, unless they are off. */
+struct broker *startup_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+                                        struct err *e);
+/* Declares what the configuration asks for. */
+int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e);
+
+/* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
+ * to nobody yet, sets g->identity. ERR_CONFIG: no. */
+int startup_take_vhost(struct gateway *g, struct broker *b, struct pg *pg, struct err *e);
+/* Is it still? Somebody may have made it anew, or given it away. */
+int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e);
+
+/* startup_transport.c: sets g->transport and declares what it needs; says what `auto` decided. Errors as
+ * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
+int startup_choose_transport(struct gateway *g, struct err *e);
+
+/* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit
+ * code by err_exit_code). */
+int startup_run(struct gateway *g, struct err *e);
+
+#endif

@@ -1,0 +1,92 @@
+/* Who waits: as configured, `auto` by asking the broker.
+ *
+ * `auto` takes what works: the plugin, else the ladder, else, if the broker lets the login declare neither,
+ * the gateway itself. A transport that is named is taken or the gateway does not start. Declared here once
+ * before the threads start, so that a refusal is said at the start and not by a gateway that never gets
+ * ready. */
+#include "amqp/topology/last_hop.h"
+#include "amqp/topology/topology.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
+
+/* A refusal ends the connection, so each try has one of its own. */
+static int try_transport(struct gateway *g, const struct transport *t, struct err *e)
+{
+    struct transport_options o = gateway_transport_options(g);
+    struct broker *b = startup_open_broker(g, "postdate startup", e);
+    if (!b)
+        return -1;
+    bool last_hop = g->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    int rc = (last_hop && last_hop_declare(b, e) != 0) || t->declare(b, &o, e) != 0 ? -1 : 0;
+    broker_close(b);
+    return rc;
+}
+
+static int choose_named(struct gateway *g, const struct transport *t, struct err *e)
+{
+    if (try_transport(g, t, e) != 0)
+        return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", t->name);
+    g->transport = t;
+    return 0;
+}
+
+static int choose_plugin(struct gateway *g, int has, struct err *e)
+{
+    if (has == 0)
+        return err_set(e, ERR_CONFIG,
+                       "handover.transport: plugin, but this RabbitMQ has no x-delayed-message exchanges "
+                       "(allowed: auto, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
+    return has < 0 ? -1 : choose_named(g, &transport_plugin, e);
+}
+
+/* The plugin may have been there and gone with what it held. */
+static int note_lost_plugin(const struct broker_options *o, struct err *e)
+{
+    int used = transport_probe_plugin_used(o, e);
+    if (used > 0)
+        log_warning(
+            "RabbitMQ had the delayed-message plugin when a gateway ran before, and has it no more: what it "
+            "held and does not let go is delivered handover.grace after its due time");
+    return used < 0 ? -1 : 0;
+}
+
+static int choose_auto(struct gateway *g, const struct broker_options *o, int has, struct err *e)
+{
+    if (has < 0 && err_is_transient(e))
+        return -1;
+    if (has == 0 && note_lost_plugin(o, e) != 0 && err_is_transient(e))
+        return -1;
+    if (has != 0) {
+        if (has > 0 && choose_named(g, &transport_plugin, e) == 0) {
+            log_info("handover.transport auto: RabbitMQ has the delayed-message plugin");
+            return 0;
+        }
+        if (err_is_transient(e))
+            return -1;
+        log_warning("handover.transport auto: not the delayed-message plugin: %s", e->text);
+    }
+    if (choose_named(g, &transport_ttl, e) == 0) {
+        log_info("handover.transport auto: RabbitMQ waits with TTL queues%s",
+                 has == 0 ? ", for it has no delayed-message plugin" : "");
+        return 0;
+    }
+    if (err_is_transient(e))
+        return -1;
+    log_warning("handover.transport auto: the gateway itself waits: %s", e->text);
+    err_clear(e);
+    g->transport = NULL;
+    return 0;
+}
+
+int startup_choose_transport(struct gateway *g, struct err *e)
+{
+    enum config_transport t = g->config->handover.transport;
+    struct broker_options o = startup_broker_options(g, "postdate probe");
+    g->transport = NULL;
+    if (t == TRANSPORT_TIMER)
+        return 0;
+    if (t == TRANSPORT_TTL)
+        return choose_named(g, &transport_ttl, e);
+    int has = transport_probe_plugin(&o, e);
+    return t == TRANSPORT_PLUGIN ? choose_plugin(g, has, e) : choose_auto(g, &o, has, e);
+}

@@ -1,0 +1,45 @@
+#include "sql/admin/key_prune.h"
+
+#include "core/base/timestamp.h"
+#include "sql/operate/lookup_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+
+static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    pg_add_int8(&p, key_memory_ms);
+    return pg_run(c, sql_query_key_prune, &p, e) < 0 ? -1 : 0;
+}
+
+/* A day that is locked, or a key that somebody's open transaction holds: the next time will do. */
+static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
+{
+    int rc = prune_day(c, from_ms, to_ms, key_memory_ms, e);
+    if (rc == 0 || e->kind != ERR_BUSY || pg_is_broken(c))
+        return rc;
+    err_clear(e);
+    return 0;
+}
+
+int keys_prune(struct pg *c, int64_t key_memory_ms, struct err *e)
+{
+    int64_t *days = NULL;
+    int n = lookup_filled_days(c, &days, e);
+    int rc = n < 0 ? -1 : pg_exec(c, "set lock_timeout = '500ms'", e);
+    int64_t from = TIMESTAMP_MIN_MS;
+    for (int i = 0; i < n && rc == 0; i++) {
+        if (from < days[i]) /* days whose partition is gone or empty */
+            rc = prune_free_day(c, from, days[i], key_memory_ms, e);
+        if (rc == 0)
+            rc = prune_free_day(c, days[i], days[i] + DAY_MS, key_memory_ms, e);
+        from = days[i] + DAY_MS;
+    }
+    free(days);
+    if (rc == 0)
+        rc = pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", e);
+    return rc;
+}

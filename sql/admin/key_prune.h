@@ -1,0 +1,14 @@
+/* Forgetting keys that are free again. */
+#ifndef POSTDATE_SQL_ADMIN_KEY_PRUNE_H
+#define POSTDATE_SQL_ADMIN_KEY_PRUNE_H
+
+#include "core/base/err.h"
+#include "sql/connection/pg.h"
+#include <stdint.h>
+
+/* Removes the keys of messages that are gone, superseded, failed, or delivered or cancelled longer ago than
+ * key_memory_ms. Only tidies up: a free key is taken by the next message that uses it whether or not it was
+ * removed. For the lease keeper, about once an hour. */
+int keys_prune(struct pg *c, int64_t key_memory_ms, struct err *e);
+
+#endif

@@ -1,0 +1,198 @@
+#include "sql/admin/migrate.h"
+
+#include "sql/admin/partition.h"
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Advisory locks of class 1886352244 ('post'): object 0 guards migrations. Instances use their own positive
+ * ids. */
+#define MIGRATION_LOCK "1886352244, 0"
+
+struct meta {
+    int version; /* 0: no schema */
+    char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
+};
+
+static int meta_read(struct pg *c, struct meta *m, struct err *e)
+{
+    memset(m, 0, sizeof *m);
+    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
+    if (!r)
+        return -1;
+    bool table = pg_bool(r, 0, 1);
+    PQclear(r);
+    if (!table)
+        return 0;
+    r = pg_query(c, sql_query_migrate_meta_read, NULL, e);
+    if (!r)
+        return -1;
+    if (PQntuples(r) == 1) {
+        m->version = pg_int4(r, 0, 0);
+        pg_text(r, 0, 1, m->broker, sizeof m->broker);
+        pg_text(r, 0, 2, m->vhost, sizeof m->vhost);
+        pg_text(r, 0, 3, m->identity, sizeof m->identity);
+    }
+    PQclear(r);
+    return 0;
+}
+
+static int refuse_newer(const struct meta *m, struct err *e)
+{
+    if (m->version <= SCHEMA_VERSION)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "schema postdate is at version %d, this program knows %d: use the newer program",
+                   m->version, SCHEMA_VERSION);
+}
+
+static int refuse_foreign(const struct meta *m, const char *broker, const char *vhost, struct err *e)
+{
+    if (*vhost && *m->vhost && strcmp(vhost, m->vhost) != 0)
+        return err_set(
+            e, ERR_CONFIG,
+            "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another database, or "
+            "`postdate migrate --rebind` if the messages are to go there",
+            m->vhost, vhost);
+    if (*broker && *m->broker && strcmp(broker, m->broker) != 0)
+        return err_set(
+            e, ERR_CONFIG,
+            "schema postdate belongs to RabbitMQ cluster '%s', amqp.url leads to cluster '%s': use another "
+            "database, or `postdate migrate --rebind` if the messages are to go there",
+            m->broker, broker);
+    return 0;
+}
+
+static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool overwrite, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_str(&p, broker);
+    pg_add_str(&p, vhost);
+    pg_add_bool(&p, overwrite);
+    return pg_run(c, sql_query_migrate_meta_bind, &p, e) < 0 ? -1 : 0;
+}
+
+static int create_meta(struct pg *c, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
+    if (!r)
+        return -1;
+    bool schema = pg_bool(r, 0, 0), table = pg_bool(r, 0, 1);
+    PQclear(r);
+    if (!schema && pg_exec(c, "create schema postdate", e) != 0)
+        return err_wrap(e, "cannot create schema postdate");
+    if (table)
+        return 0;
+    return pg_exec(c,
+                   "create table postdate.meta ("
+                   " one boolean primary key default true check (one),"
+                   " version integer not null,"
+                   " broker text," /* cluster name and vhost that the messages belong to */
+                   " vhost text,"
+                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
+                   "insert into postdate.meta (version) values (0)",
+                   e);
+}
+
+/* All files of one version, in one transaction. */
+static int run_version(struct pg *c, int version, struct err *e)
+{
+    char update[80];
+    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
+    if (pg_begin(c, e) != 0)
+        return -1;
+    for (size_t i = 0; i < sql_schema_step_count; i++) {
+        const struct sql_schema_step *step = &sql_schema_steps[i];
+        if (step->version == version && pg_exec(c, step->text, e) != 0) {
+            pg_rollback(c);
+            return err_wrap(e, "schema step %s", step->name);
+        }
+    }
+    if (pg_exec(c, update, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return err_wrap(e, "schema version %d", version);
+}
+
+static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_migrate_ensure_roles, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out->missing_roles, sizeof out->missing_roles);
+    PQclear(r);
+    return 0;
+}
+
+static int migrate_locked(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
+                          struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
+        return -1;
+    if (!o->rebind && refuse_foreign(&m, o->broker, o->vhost, e) != 0)
+        return -1;
+    out->from_version = m.version;
+    if (create_meta(c, e) != 0)
+        return -1;
+    for (int version = m.version + 1; version <= SCHEMA_VERSION; version++)
+        if (run_version(c, version, e) != 0)
+            return -1;
+    out->to_version = SCHEMA_VERSION;
+    if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 || settings_record(c, o->settings, e) != 0 ||
+        ensure_roles(c, out, e) != 0)
+        return -1;
+    out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
+    return out->partitions_made < 0 ? -1 : 0;
+}
+
+int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
+        return err_wrap(e, "waiting for another migration");
+    int rc = migrate_locked(c, o, out, e);
+    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
+    return rc;
+}
+
+int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0)
+        return -1;
+    memcpy(out, m.identity, sizeof m.identity);
+    return 0;
+}
+
+int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0)
+        return -1;
+    bool same = strcmp(broker, m.broker) == 0 && strcmp(vhost, m.vhost) == 0;
+    return same ? 0 : bind_meta(c, broker, vhost, true, e);
+}
+
+int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e)
+{
+    struct meta m;
+    if (meta_read(c, &m, e) != 0)
+        return -1;
+    if (m.version == 0)
+        return err_set(e, ERR_CONFIG, "database '%s' has no schema postdate: run `postdate migrate`",
+                       PQdb(c->conn));
+    if (refuse_newer(&m, e) != 0)
+        return -1;
+    if (m.version < SCHEMA_VERSION)
+        return err_set(e, ERR_CONFIG,
+                       "schema postdate is at version %d, this program needs %d: run `postdate migrate`",
+                       m.version, SCHEMA_VERSION);
+    if (refuse_foreign(&m, broker, vhost, e) != 0)
+        return -1;
+    bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
+    return record && news ? bind_meta(c, broker, vhost, false, e) : 0;
+}

@@ -1,0 +1,45 @@
+/* Creating and upgrading the schema. */
+#ifndef POSTDATE_SQL_ADMIN_MIGRATE_H
+#define POSTDATE_SQL_ADMIN_MIGRATE_H
+
+#include "core/base/err.h"
+#include "sql/admin/settings.h"
+#include "sql/connection/pg.h"
+#include <stdint.h>
+
+#define SCHEMA_VERSION 13 /* what this program needs */
+
+struct migrate_options {
+    int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */
+    const char *vhost;               /* "" : not checked and not recorded */
+    const char *broker;              /* cluster name, "" : not checked and not recorded */
+    bool rebind;                     /* record another broker and vhost over what is there */
+    const struct settings *settings; /* for the SQL functions */
+};
+struct migrate_report {
+    int from_version, to_version;
+    int partitions_made;
+    int partitions_missing; /* left to whoever has the lock: a running gateway makes them */
+    char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
+};
+
+/* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
+ * turns (advisory lock). ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
+ * ERR_PERMISSION. */
+int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
+
+#define MIGRATE_IDENTITY_SIZE 40
+
+/* What tells this schema from any other, a UUID's text; "" where the schema is missing or too old to have
+ * one. */
+int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e);
+
+/* The broker turned out to be ours: records what it is called now. */
+int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
+
+/* For programs that use the schema: ERR_CONFIG (text says to run `postdate migrate`) when it is missing,
+ * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where
+ * none are yet and record is true. */
+int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
+
+#endif

@@ -1,0 +1,318 @@
+#include "sql/admin/partition.h"
+
+#include "core/base/timestamp.h"
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTITION_LOCK "1886352244, -1" /* advisory: who makes or drops partitions */
+#define PER_TRANSACTION 16              /* each new partition locks about six relations until commit */
+#define DAYS_MAX 4000
+#define NEAR_DAYS 2 /* without these nothing goes */
+
+enum attachment { ATTACHED, DETACH_PENDING, LOOSE };
+
+struct partition {
+    char name[24];
+    int64_t day; /* days since 1970 */
+    enum attachment attachment;
+};
+
+struct partition_list {
+    struct partition *items;
+    int count;
+};
+
+static int64_t day_of_name(const char *name)
+{
+    /* Civil date to days, after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". */
+    int64_t date = strtoll(name + strlen("message_"), NULL, 10);
+    int64_t y = date / 10000, m = date / 100 % 100, d = date % 100;
+    y -= m <= 2;
+    int64_t era = y / 400, yoe = y - era * 400;
+    int64_t doy = (153 * (m + (m > 2 ? -3 : 9)) + 2) / 5 + d - 1;
+    return era * 146097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719468;
+}
+
+/* "20261121" and "2026-11-21" of a day number. */
+static void day_texts(int64_t day, char compact[16], char iso[40])
+{
+    timestamp_format(day * DAY_MS, iso, 40);
+    iso[10] = '\0';
+    snprintf(compact, 16, "%.4s%.2s%.2s", iso, iso + 5, iso + 8);
+}
+
+void partition_name(int64_t ms, char out[PARTITION_NAME_SIZE])
+{
+    char compact[16], iso[40];
+    day_texts(ms / DAY_MS, compact, iso);
+    snprintf(out, PARTITION_NAME_SIZE, "message_%s", compact);
+}
+
+static int list_load(struct pg *c, struct partition_list *list, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_partition_list, NULL, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    list->count = 0;
+    list->items = calloc((size_t)n + 1, sizeof *list->items);
+    if (!list->items) {
+        PQclear(r);
+        return err_set(e, ERR_BUG, "out of memory");
+    }
+    for (int i = 0; i < n; i++) {
+        struct partition *p = &list->items[list->count++];
+        pg_text(r, i, 0, p->name, sizeof p->name);
+        p->day = day_of_name(p->name);
+        p->attachment = pg_bool(r, i, 1) ? ATTACHED : pg_bool(r, i, 2) ? DETACH_PENDING : LOOSE;
+    }
+    PQclear(r);
+    return 0;
+}
+
+static bool list_has(const struct partition_list *list, int64_t day)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].day == day)
+            return true;
+    return false;
+}
+
+static int lock_partitions(struct pg *c, const char *timeout, struct err *e)
+{
+    char text[120];
+    snprintf(text, sizeof text, "set lock_timeout = '%s'; select pg_advisory_lock(" PARTITION_LOCK ")",
+             timeout);
+    if (pg_exec(c, text, e) == 0)
+        return 0;
+    pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    return -1;
+}
+
+static void unlock_partitions(struct pg *c)
+{
+    pg_rollback(c);
+    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
+            NULL);
+}
+
+/* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */
+static int make_partition(struct pg *c, int64_t day, struct err *e)
+{
+    char compact[16], from[40], to[40], unused[16], text[512];
+    day_texts(day, compact, from);
+    day_texts(day + 1, unused, to);
+    snprintf(text, sizeof text,
+             "create table postdate.message_%s (like postdate.message including all);"
+             "alter table postdate.message attach partition postdate.message_%s"
+             " for values from ('%s 00:00+00') to ('%s 00:00+00')",
+             compact, compact, from, to);
+    return pg_exec(c, text, e);
+}
+
+static int make_missing(struct pg *c, int64_t first, int64_t last, struct err *e)
+{
+    struct partition_list list = {0};
+    if (list_load(c, &list, e) != 0)
+        return -1;
+    int made = 0, rc = 0, open = 0;
+    for (int64_t day = first; day <= last && rc == 0; day++) {
+        if (list_has(&list, day))
+            continue;
+        if (open == 0)
+            rc = pg_begin(c, e);
+        if (rc == 0)
+            rc = make_partition(c, day, e);
+        made++;
+        if (rc == 0 && ++open == PER_TRANSACTION) {
+            rc = pg_commit(c, e);
+            open = 0;
+        }
+    }
+    if (rc == 0 && open > 0)
+        rc = pg_commit(c, e);
+    free(list.items);
+    return rc == 0 ? made : -1;
+}
+
+/* How many days have none; from the catalogs, so it waits for nobody. -1: error. */
+static int count_missing(struct pg *c, int64_t first, int64_t last, struct err *e)
+{
+    struct partition_list list = {0};
+    if (list_load(c, &list, e) != 0)
+        return -1;
+    int missing = 0;
+    for (int64_t day = first; day <= last; day++)
+        missing += !list_has(&list, day);
+    free(list.items);
+    return missing;
+}
+
+static int today(struct pg *c, int64_t *day, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_store_clock, NULL, e);
+    if (!r)
+        return -1;
+    *day = pg_time_ms(r, 0, 0) / DAY_MS;
+    PQclear(r);
+    return 0;
+}
+
+int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *e)
+{
+    int64_t now;
+    if (today(c, &now, e) != 0)
+        return -1;
+    int64_t days = ahead_ms / DAY_MS + 3, last = now + (days < DAYS_MAX ? days : DAYS_MAX);
+    *missing = count_missing(c, now - 1, last, e);
+    int soon = *missing > 0 ? count_missing(c, now - 1, now + NEAR_DAYS, e) : 0;
+    if (*missing <= 0 || soon < 0)
+        return *missing < 0 || soon < 0 ? -1 : 0;
+    int made = -1;
+    bool locked_out = false;
+    if (lock_partitions(c, soon > 0 ? "5s" : "500ms", e) != 0) {
+        locked_out = pg_is_locked_out(c);
+    } else {
+        made = make_missing(c, now - 1, last, e);
+        locked_out = made < 0 && pg_is_locked_out(c);
+        unlock_partitions(c);
+    }
+    bool others_turn = soon == 0 && locked_out;
+    if (others_turn)
+        err_clear(e);
+    else
+        *missing = 0;
+    return others_turn ? 0 : made;
+}
+
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
+ * more than one row of the table, however large it is: what is not in message_kept was delivered within an
+ * hour of its due time. */
+static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
+                             struct err *e)
+{
+    static const char look[] =
+        "select exists (select from postdate.%1$s where owner is null and settled_at is null)"
+        " or exists (select from postdate.%1$s where owner is not null)"
+        " or exists (select from unnest('{delivered,failed,cancelled,superseded}'::postdate.message_state[],"
+        " array[%2$lld, %3$lld, %4$lld, %4$lld]::int8[]) k (state, ms) where exists"
+        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
+        "ms'"
+        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
+        "hour')))"
+        " or (exists (select from postdate.%1$s) and timestamptz '%5$s 00:00+00' + interval '1 hour'"
+        " > now() - %2$lld * interval '1 ms')";
+    char text[1400], unused[16], end[40];
+    day_texts(p->day + 1, unused, end);
+    /* cppcheck takes the numbered conversions in the order in which they stand */
+    // cppcheck-suppress [invalidPrintfArgType_s, invalidPrintfArgType_sint]
+    snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
+             (long long)r->cancelled_ms, end);
+    PGresult *result = PQexec(c->conn, text);
+    int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
+                                                       : pg_fail(c, result, e);
+    PQclear(result);
+    return rc;
+}
+
+static int detach(struct pg *c, const struct partition *p, struct err *e)
+{
+    char text[160];
+    if (p->attachment == LOOSE)
+        return 0;
+    snprintf(text, sizeof text, "alter table postdate.message detach partition postdate.%s %s", p->name,
+             p->attachment == DETACH_PENDING ? "finalize" : "concurrently");
+    return pg_exec(c, text, e);
+}
+
+static int attach_again(struct pg *c, const struct partition *p, struct err *e)
+{
+    char compact[16], from[40], to[40], text[256];
+    day_texts(p->day + 1, compact, to);
+    day_texts(p->day, compact, from);
+    snprintf(text, sizeof text,
+             "alter table postdate.message attach partition postdate.%s for values from ('%s 00:00+00') to "
+             "('%s 00:00+00')",
+             p->name, from, to);
+    return pg_exec(c, text, e);
+}
+
+/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
+ * time). */
+static int drop_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+{
+    if (detach(c, p, e) != 0)
+        return -1;
+    /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this
+     * look is final. */
+    int needed = holds_needed_rows(c, p, r, e);
+    if (needed != 0)
+        return needed < 0 ? -1 : attach_again(c, p, e);
+    char text[96];
+    snprintf(text, sizeof text, "drop table postdate.%s", p->name);
+    return pg_exec(c, text, e) == 0 ? 1 : -1;
+}
+
+/* As it is now that this session alone drops partitions: another one may have dropped it. */
+static int drop_if_there(struct pg *c, const char *name, const struct retention *r, struct err *e)
+{
+    struct partition_list list = {0};
+    int rc = list_load(c, &list, e);
+    for (int i = 0; i < list.count && rc == 0; i++)
+        if (strcmp(list.items[i].name, name) == 0) {
+            rc = drop_settled(c, &list.items[i], r, e);
+            break;
+        }
+    free(list.items);
+    return rc;
+}
+
+/* As drop_settled. The lock is had for one partition at a time, and not while it is only looked at: a gateway
+ * that starts needs it, too. */
+static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+{
+    int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p, r, e) : 0;
+    if (needed != 0)
+        return needed < 0 ? -1 : 0;
+    if (lock_partitions(c, "2s", e) != 0)
+        return -1;
+    int rc = drop_if_there(c, p->name, r, e);
+    unlock_partitions(c);
+    return rc;
+}
+
+int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e)
+{
+    int64_t now, least_ms = r->delivered_ms;
+    least_ms = r->cancelled_ms < least_ms ? r->cancelled_ms : least_ms;
+    least_ms = r->failed_ms < least_ms ? r->failed_ms : least_ms;
+    struct partition_list list = {0};
+    struct err first = {0};
+    *dropped = 0;
+    if (today(c, &now, e) != 0 || list_load(c, &list, e) != 0)
+        return -1;
+    int rc = pg_exec(c, "set statement_timeout = '60s'", e);
+    for (int i = 0; i < list.count && rc == 0; i++) {
+        struct partition *p = &list.items[i];
+        bool past = p->day < now - 1 && (p->day + 1) * DAY_MS + least_ms < now * DAY_MS + DAY_MS;
+        if (!past && p->attachment == ATTACHED)
+            continue;
+        int done = drop_if_settled(c, p, r, e);
+        *dropped += done == 1;
+        if (done < 0) { /* each by itself: one that is locked must not keep the others */
+            err_wrap(e, "postdate.%s", p->name);
+            first = first.kind == ERR_NONE ? *e : first;
+            rc = pg_is_broken(c) ? -1 : 0;
+        }
+    }
+    free(list.items);
+    if (!pg_is_broken(c))
+        pg_exec(c, "reset statement_timeout", NULL);
+    if (first.kind != ERR_NONE)
+        *e = first;
+    return rc == 0 && first.kind == ERR_NONE ? 0 : -1;
+}

@@ -1,0 +1,22 @@
+/* What the SQL functions know of the configuration: one row, postdate.settings. */
+#ifndef POSTDATE_SQL_ADMIN_SETTINGS_H
+#define POSTDATE_SQL_ADMIN_SETTINGS_H
+
+#include "core/base/err.h"
+#include "core/message/accept.h"
+#include "sql/connection/pg.h"
+#include <stdint.h>
+
+struct settings {
+    const struct accept_rules
+        *rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties */
+    int64_t key_memory_ms;
+    int64_t lead_ms; /* what is due within this and a second more wakes the gateways */
+    const char
+        *broker_holds; /* "nothing", "plain", "all"; NULL leaves what a gateway recorded (it alone knows) */
+};
+
+/* Records them; the last writer wins. Needs the current schema. */
+int settings_record(struct pg *c, const struct settings *s, struct err *e);
+
+#endif

@@ -1,0 +1,36 @@
+/* One connection to Postgres, for one thread. Everything that <libpq-fe.h> offers is reached through sql/. */
+#ifndef POSTDATE_SQL_CONNECTION_PG_H
+#define POSTDATE_SQL_CONNECTION_PG_H
+
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pg; /* opaque; owned by the thread that opened it */
+
+/* Connects to a libpq URL or conninfo string with application_name `name`, time-outs and keepalives, UTF8,
+ * UTC, synchronous_commit at least `on`, plan_cache_mode=force_custom_plan (partition pruning at plan time).
+ * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
+ * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
+struct pg *pg_open(const char *url, const char *name, struct err *e);
+void pg_close(struct pg *c); /* NULL is fine */
+int pg_socket(const struct pg *c);
+bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
+/* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
+ */
+bool pg_is_locked_out(const struct pg *c);
+/* Who could read or change on the way what this connection says. */
+enum pg_wire {
+    PG_WIRE_LOCAL,      /* it does not leave this machine */
+    PG_WIRE_VERIFIED,   /* encrypted, and the server has shown who it is */
+    PG_WIRE_UNVERIFIED, /* encrypted, but to whoever answered */
+    PG_WIRE_PLAIN,
+};
+enum pg_wire pg_wire(const struct pg *c);
+int pg_backend_pid(const struct pg *c);
+
+/* LISTEN postdate_wake; then pg_drain_notifies after poll(2) says readable: true if any came. */
+int pg_listen(struct pg *c, struct err *e);
+bool pg_drain_notifies(struct pg *c);
+
+#endif

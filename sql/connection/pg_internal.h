@@ -1,0 +1,107 @@
+/* The inside of a Postgres connection, for sql/ only. */
+#ifndef POSTDATE_SQL_CONNECTION_PG_INTERNAL_H
+#define POSTDATE_SQL_CONNECTION_PG_INTERNAL_H
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/message/message.h"
+#include "sql/connection/pg.h"
+#include <libpq-fe.h>
+
+#define PG_STATEMENTS_MAX 64
+#define PG_PARAMS_MAX 16
+#define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
+
+struct pg {
+    PGconn *conn;
+    const char
+        *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
+    int prepared_count;
+    bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
+    int64_t begun_us;       /* of pg_begin_at */
+    int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
+    bool locked_out;        /* the last failure was a lock_timeout */
+    bool silent;            /* one took longer: the connection was given up */
+    bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
+};
+
+/* Parameters of one call, all in binary format. */
+struct pg_params {
+    int count;
+    const char *values[PG_PARAMS_MAX];
+    int lengths[PG_PARAMS_MAX];
+    uint8_t scratch[PG_PARAMS_MAX][8];
+};
+
+void pg_add_int4(struct pg_params *p, int32_t v);
+void pg_add_int8(struct pg_params *p, int64_t v);
+void pg_add_bool(struct pg_params *p, bool v);
+void pg_add_time(struct pg_params *p, int64_t ms);                /* ms since 1970 as timestamptz */
+void pg_add_id(struct pg_params *p, const struct message_id *id); /* the id must outlive the call */
+void pg_add_bytes(struct pg_params *p, struct bytes v);           /* text or bytea; must outlive the call */
+void pg_add_str(struct pg_params *p, const char *s);              /* NULL: SQL null */
+void pg_add_null(struct pg_params *p);
+
+/* One-dimensional arrays in binary: begin, then the items, then add as bytes. */
+enum pg_oid {
+    PG_OID_BYTEA = 17,
+    PG_OID_INT8 = 20,
+    PG_OID_INT4 = 23,
+    PG_OID_TEXT = 25,
+    PG_OID_TIMESTAMPTZ = 1184,
+    PG_OID_UUID = 2950
+};
+void pg_array_begin(struct buf *b, enum pg_oid element, size_t count);
+void pg_array_bytes(struct buf *b, struct bytes v);
+void pg_array_time(struct buf *b, int64_t ms);
+void pg_array_id(struct buf *b, struct message_id id);
+void pg_array_int4(struct buf *b, int32_t v);
+void pg_array_null(struct buf *b);
+
+/* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with
+ * ERR_CONFIG, and a text that quotes nothing that may be part of a password. */
+PQconninfoOption *pg_url_parse(const char *url, struct err *e);
+/* Text in one line, cut to out_size. */
+void pg_one_line(const char *text, char *out, size_t out_size);
+
+/* After a refused certificate: OpenSSL's words for what is wrong with it, or NULL. Connects once more: takes
+ * at most about three times two seconds. */
+const char *pg_tls_reason(PGconn *conn);
+
+/* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY. */
+struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
+/* Takes the answer to what PQsend… returned `sent` for, within answer_ms: what PQexec would return. */
+PGresult *pg_answer(struct pg *c, int sent);
+/* PQexec within answer_ms. */
+PGresult *pg_exec_result(struct pg *c, const char *text);
+
+/* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
+ * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with
+ * PQclear. */
+PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
+/* The same where only the number of affected rows matters; -1 on error. */
+int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
+/* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
+int pg_exec(struct pg *c, const char *text, struct err *e);
+int pg_begin(struct pg *c, struct err *e);
+/* The same, and remembers now() of the transaction: the server read its clock after this request came. */
+int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e);
+/* -1 also when the commit did not reach the synchronous standby. */
+int pg_commit(struct pg *c, struct err *e);
+void pg_rollback(struct pg *c);
+/* Classifies a failed result or the connection's state; the text has one line. Returns -1. */
+int pg_fail(struct pg *c, const PGresult *r, struct err *e);
+
+bool pg_is_null(const PGresult *r, int row, int column);
+int32_t pg_int4(const PGresult *r, int row, int column);
+int64_t pg_int8(const PGresult *r, int row, int column);
+bool pg_bool(const PGresult *r, int row, int column);
+int64_t pg_time_ms(const PGresult *r, int row, int column); /* rounds up; -1 for null */
+int64_t pg_time_us(const PGresult *r, int row, int column); /* µs since 1970 */
+struct message_id pg_id(const PGresult *r, int row, int column);
+struct bytes pg_bytes(const PGresult *r, int row, int column); /* view into the result; data NULL for null */
+void pg_text(const PGresult *r, int row, int column, char *out, size_t out_size); /* "" for null */
+
+int64_t pg_time_from_ms(int64_t ms); /* to µs since 2000-01-01, the wire form of timestamptz */
+
+#endif

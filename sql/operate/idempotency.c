@@ -1,0 +1,192 @@
+#include "sql/operate/idempotency.h"
+
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ARRAY_MAX (64u * 1024 * 1024)
+#define LOCK_TIMEOUT "set local lock_timeout = '2s'"
+
+static int compare_bytes(struct bytes a, struct bytes b)
+{
+    size_t least = a.len < b.len ? a.len : b.len;
+    int d = least ? memcmp(a.data, b.data, least) : 0;
+    return d ? d : (a.len > b.len) - (a.len < b.len);
+}
+
+static int compare(const void *va, const void *vb)
+{
+    const struct idempotency_request *a = *(struct idempotency_request *const *)va,
+                                     *b = *(struct idempotency_request *const *)vb;
+    int d = compare_bytes(a->principal, b->principal);
+    return d ? d : compare_bytes(a->key, b->key);
+}
+
+struct arrays {
+    struct buf principal, key, third, fourth;
+};
+
+static void arrays_open(struct arrays *a, enum pg_oid third, size_t count)
+{
+    struct buf *all[] = {&a->principal, &a->key, &a->third, &a->fourth};
+    enum pg_oid oids[] = {PG_OID_TEXT, PG_OID_TEXT, third, PG_OID_BYTEA};
+    for (int i = 0; i < 4; i++) {
+        buf_init(all[i], ARRAY_MAX);
+        pg_array_begin(all[i], oids[i], count);
+    }
+}
+
+static void arrays_close(struct arrays *a)
+{
+    buf_free(&a->principal);
+    buf_free(&a->key);
+    buf_free(&a->third);
+    buf_free(&a->fourth);
+}
+
+/* The answer is a part of the question, in the same order or not. */
+static void mark_taken(const PGresult *r, struct idempotency_request **list, size_t count)
+{
+    for (int row = 0; row < PQntuples(r); row++) {
+        for (size_t i = 0; i < count; i++) {
+            if (!list[i]->taken && bytes_equal(list[i]->key, pg_bytes(r, row, 1)) &&
+                bytes_equal(list[i]->principal, pg_bytes(r, row, 0))) {
+                list[i]->taken = true;
+                break;
+            }
+        }
+    }
+}
+
+int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
+{
+    struct arrays a;
+    struct pg_params p = {0};
+    qsort(list, count, sizeof(struct idempotency_request *), compare);
+    arrays_open(&a, PG_OID_BYTEA, count);
+    for (size_t i = 0; i < count; i++) {
+        list[i]->taken = false;
+        pg_array_bytes(&a.principal, list[i]->principal);
+        pg_array_bytes(&a.key, list[i]->key);
+        pg_array_bytes(&a.third, bytes_of(list[i]->body_hash, IDEMPOTENCY_HASH_SIZE));
+    }
+    pg_add_bytes(&p, buf_bytes(&a.principal));
+    pg_add_bytes(&p, buf_bytes(&a.key));
+    pg_add_bytes(&p, buf_bytes(&a.third));
+    int rc = a.principal.failed || a.key.failed || a.third.failed ? err_set(e, ERR_BUG, "out of memory")
+                                                                  : pg_exec(c, LOCK_TIMEOUT, e);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_idempotency_begin, &p, e) : NULL;
+    if (r)
+        mark_taken(r, list, count);
+    PQclear(r);
+    arrays_close(&a);
+    return r ? 0 : -1;
+}
+
+int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
+{
+    struct arrays a;
+    struct pg_params p = {0};
+    size_t taken = 0;
+    for (size_t i = 0; i < count; i++)
+        taken += list[i]->taken;
+    if (taken == 0)
+        return 0;
+    arrays_open(&a, PG_OID_INT4, taken);
+    for (size_t i = 0; i < count; i++) {
+        if (!list[i]->taken)
+            continue;
+        pg_array_bytes(&a.principal, list[i]->principal);
+        pg_array_bytes(&a.key, list[i]->key);
+        pg_array_int4(&a.third, list[i]->status);
+        pg_array_bytes(&a.fourth, list[i]->answer);
+    }
+    pg_add_bytes(&p, buf_bytes(&a.principal));
+    pg_add_bytes(&p, buf_bytes(&a.key));
+    pg_add_bytes(&p, buf_bytes(&a.third));
+    pg_add_bytes(&p, buf_bytes(&a.fourth));
+    int rc = a.principal.failed || a.key.failed || a.third.failed || a.fourth.failed
+                 ? err_set(e, ERR_BUG, "out of memory")
+             : pg_run(c, sql_query_idempotency_finish, &p, e) < 0 ? -1
+                                                                  : 0;
+    arrays_close(&a);
+    return rc;
+}
+
+static int read_found(const PGresult *r, struct idempotency_request *q, struct arena *a, struct err *e)
+{
+    if (PQntuples(r) == 0)
+        return IDEMPOTENCY_NEW;
+    if (!bytes_equal(pg_bytes(r, 0, 0), bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE)))
+        return IDEMPOTENCY_OTHER;
+    q->status = pg_int4(r, 0, 1);
+    q->begun_us = pg_time_us(r, 0, 3);
+    if (q->status == 0)
+        return IDEMPOTENCY_UNFINISHED;
+    struct bytes answer = pg_bytes(r, 0, 2);
+    q->answer = arena_copy(a, answer);
+    if (answer.len && !q->answer.data)
+        return err_set(e, ERR_BUG, "out of memory");
+    return IDEMPOTENCY_ANSWERED;
+}
+
+int idempotency_find(struct pg *c, struct idempotency_request *q, struct arena *a, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->principal);
+    pg_add_bytes(&p, q->key);
+    PGresult *r = pg_query(c, sql_query_idempotency_find, &p, e);
+    int rc = r ? read_found(r, q, a, e) : -1;
+    PQclear(r);
+    return rc;
+}
+
+int idempotency_forget(struct pg *c, const struct idempotency_request *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->principal);
+    pg_add_bytes(&p, q->key);
+    return pg_run(c, sql_query_idempotency_forget, &p, e) < 0 ? -1 : 0;
+}
+
+static int session_lock(struct pg *c, const char *sql, const struct idempotency_request *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->principal);
+    pg_add_bytes(&p, q->key);
+    PGresult *r = pg_query(c, sql, &p, e);
+    int rc = r ? pg_bool(r, 0, 0) : -1;
+    PQclear(r);
+    return rc;
+}
+
+int idempotency_hold(struct pg *c, const struct idempotency_request *q, struct err *e)
+{
+    return session_lock(c, sql_query_idempotency_hold, q, e);
+}
+
+int idempotency_release(struct pg *c, const struct idempotency_request *q, struct err *e)
+{
+    return session_lock(c, sql_query_idempotency_release, q, e) < 0 ? -1 : 0;
+}
+
+int idempotency_prune(struct pg *c, struct err *e)
+{
+    return pg_run(c, sql_query_idempotency_prune, NULL, e) < 0 ? -1 : 0;
+}
+
+int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_idempotency_secret, NULL, e);
+    if (!r)
+        return -1;
+    int rc = 0;
+    if (PQntuples(r) == 1 && pg_bytes(r, 0, 0).len == 16)
+        memcpy(out, pg_bytes(r, 0, 0).data, 16);
+    else
+        rc = err_set(e, ERR_CONFIG, "postdate.secret holds no secret of 16 bytes");
+    PQclear(r);
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* Requests that were answered before: the answers to Idempotency-Key, kept for a day. */
+#ifndef POSTDATE_SQL_OPERATE_IDEMPOTENCY_H
+#define POSTDATE_SQL_OPERATE_IDEMPOTENCY_H
+
+#include "core/base/arena.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "sql/connection/pg.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IDEMPOTENCY_HASH_SIZE 16
+
+struct idempotency_request {
+    struct bytes principal, key; /* text; whose key it is ("" without tokens), and the key */
+    uint8_t body_hash[IDEMPOTENCY_HASH_SIZE];
+    bool taken; /* out of begin: it is new, and this transaction answers it */
+    int status; /* into finish: what was answered, and the body */
+    struct bytes answer;
+    int64_t begun_us; /* out of find for UNFINISHED: since 1970, by the database */
+};
+
+/* Inside the caller's transaction: takes the keys that are new. Waits shortly for somebody's transaction that
+ * takes the same key; ERR_BUSY when that takes longer. No two requests may have the same principal and key.
+ * Sorts the list. */
+int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e);
+/* Inside the same transaction, or a later one: writes the answers of those taken. */
+int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e);
+
+enum idempotency_found {
+    IDEMPOTENCY_NEW,       /* never seen, or its transaction was rolled back meanwhile */
+    IDEMPOTENCY_ANSWERED,  /* status and answer are filled */
+    IDEMPOTENCY_OTHER,     /* the key was used for another body */
+    IDEMPOTENCY_UNFINISHED /* somebody works on it, or died over it */
+};
+/* answer is copied into the arena. -1: error. */
+int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *a, struct err *e);
+
+/* For work of many transactions: 1 when this session is the only one that works on the request, until
+ * idempotency_release or its end; 0 when another one does. Ask before begin. UNFINISHED then means that who
+ * began it is dead. */
+int idempotency_hold(struct pg *c, const struct idempotency_request *r, struct err *e);
+int idempotency_release(struct pg *c, const struct idempotency_request *r, struct err *e);
+
+/* Gives a key free that begin took in an earlier transaction and that was not answered. */
+int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct err *e);
+/* Forgets what is older than a day. */
+int idempotency_prune(struct pg *c, struct err *e);
+
+/* 16 random bytes that belong to this schema, for signing. */
+int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e);
+
+#endif

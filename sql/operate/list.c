@@ -1,0 +1,206 @@
+#include "sql/operate/lookup_internal.h"
+
+#include "core/base/timestamp.h"
+#include "sql/admin/partition.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_ROWS 500
+#define DAYS_AT_ONCE 8
+#define RECORD_MAX (32u * 1024 * 1024)
+#define ARRAY_MAX (1u << 20)
+#define KEYS_MAX 10000 /* exchanges in which one key is used */
+
+#define AFTER_ALL "message_a" /* behind any digit */
+
+/* Those of the days in the range (the first and the last may reach beyond it), at most max. *out_ms: the
+ * caller's to free. */
+static int filled_days(struct pg *c, const struct lookup_range *range, int max, int64_t **out_ms,
+                       struct err *e)
+{
+    struct pg_params p = {0};
+    char first[PARTITION_NAME_SIZE], end[PARTITION_NAME_SIZE] = AFTER_ALL;
+    partition_name(range->from_ms > TIMESTAMP_MIN_MS ? range->from_ms : TIMESTAMP_MIN_MS, first);
+    if (range->to_ms <= TIMESTAMP_MAX_MS - DAY_MS)
+        partition_name(range->to_ms > TIMESTAMP_MIN_MS ? range->to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
+    pg_add_str(&p, first);
+    pg_add_str(&p, end);
+    pg_add_int4(&p, max);
+    PGresult *r = pg_query(c, sql_query_list_partition_filled, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    *out_ms = calloc((size_t)n + 1, sizeof **out_ms);
+    for (int i = 0; *out_ms && i < n; i++)
+        (*out_ms)[i] = pg_time_ms(r, i, 0);
+    PQclear(r);
+    return *out_ms ? n : err_set(e, ERR_BUG, "out of memory");
+}
+
+int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
+{
+    const struct lookup_range all = {TIMESTAMP_MIN_MS, INT64_MAX};
+    return filled_days(c, &all, INT32_MAX, out_ms, e);
+}
+
+struct walk {
+    struct pg *c;
+    const struct lookup_filter *filter;
+    struct lookup_page at; /* where the walk stands, and how many rows it may still give */
+    bool (*fn)(void *ctx, const struct message_record *r);
+    void *ctx;
+    struct arena arena;
+    struct buf ids;   /* array of the messages that the filter's key names; unused without a key */
+    struct buf scope; /* array of exchange names; unused without a scope */
+    bool stopped;
+};
+
+static void add_filter(struct pg_params *p, struct bytes v)
+{
+    if (v.data)
+        pg_add_bytes(p, v);
+    else
+        pg_add_null(p);
+}
+
+static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    pg_add_id(&p, &w->at.after_id); /* all zero before the first */
+    pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
+    add_filter(&p, w->filter->exchange);
+    add_filter(&p, w->filter->routing_key);
+    pg_add_int4(&p, rows);
+    add_filter(&p, buf_bytes(&w->ids));
+    add_filter(&p, buf_bytes(&w->scope));
+    return pg_query(w->c, sql_query_list_records, &p, e);
+}
+
+/* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
+static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    PGresult *r = pg_query(w->c, sql_query_list_waiting_first, &p, e);
+    if (!r)
+        return -1;
+    bool waits = !pg_is_null(r, 0, 0);
+    int64_t first_ms = pg_time_ms(r, 0, 0);
+    if (waits && !pg_is_null(r, 0, 1) && message_id_due_ms(pg_id(r, 0, 1)) < first_ms)
+        first_ms = message_id_due_ms(pg_id(r, 0, 1));
+    PQclear(r);
+    if (!waits)
+        return 0;
+    struct message_id before = message_id_least(first_ms);
+    if (memcmp(before.b, w->at.after_id.b, sizeof before.b) > 0)
+        w->at.after_id = before;
+    return 1;
+}
+
+/* 1: there may be more in this range; 0: end of it, or stopped; -1: error. */
+static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
+{
+    int rows = w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS;
+    PGresult *r = page_query(w, from_ms, to_ms, rows, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r), rc = n == rows;
+    for (int i = 0; i < n && !w->stopped; i++) {
+        struct message_record record;
+        arena_reset(&w->arena);
+        if (lookup_read_record(r, i, &w->arena, &record, e) != 0) {
+            rc = -1;
+            break;
+        }
+        w->at.has_after = true;
+        w->at.after_due_ms = record.message.due_ms;
+        w->at.after_id = record.message.id;
+        w->at.limit--;
+        w->stopped = !w->fn(w->ctx, &record) || w->at.limit == 0;
+    }
+    PQclear(r);
+    return rc < 0 ? -1 : rc && !w->stopped;
+}
+
+int lookup_scope_array(struct buf *out, const struct lookup_filter *f, struct err *e)
+{
+    if (!f->scope)
+        return 0;
+    pg_array_begin(out, PG_OID_TEXT, f->scope_count);
+    for (size_t i = 0; i < f->scope_count; i++)
+        pg_array_bytes(out, f->scope[i]);
+    return out->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+}
+
+int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,
+                     struct err *e)
+{
+    *range = (struct lookup_range){f->due_after_ms, f->due_before_ms};
+    if (!f->key.data)
+        return 0;
+    struct pg_params p = {0};
+    struct buf scope;
+    buf_init(&scope, ARRAY_MAX);
+    int rc = lookup_scope_array(&scope, f, e);
+    pg_add_bytes(&p, f->key);
+    add_filter(&p, buf_bytes(&scope));
+    pg_add_int4(&p, KEYS_MAX);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_list_keys_named, &p, e) : NULL;
+    int n = r ? PQntuples(r) : 0;
+    pg_array_begin(out, PG_OID_UUID, (size_t)n);
+    for (int i = 0; i < n; i++)
+        pg_array_id(out, pg_id(r, i, 0));
+    int64_t first_ms = n ? message_id_due_ms(pg_id(r, 0, 0)) : 0;
+    int64_t end_ms = n ? message_id_due_ms(pg_id(r, n - 1, 0)) + 1 : 0;
+    range->from_ms = first_ms > range->from_ms ? first_ms : range->from_ms;
+    range->to_ms = end_ms < range->to_ms ? end_ms : range->to_ms;
+    if (r && out->failed)
+        rc = err_set(e, ERR_BUG, "out of memory");
+    PQclear(r);
+    buf_free(&scope);
+    return r ? rc : -1;
+}
+
+/* The first days that are left, a few at a time: the first page mostly needs one. Returns how many there
+ * were; -1: error. */
+static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
+{
+    int64_t *days = NULL;
+    const struct lookup_range left = {*from_ms, range->to_ms};
+    int n = filled_days(w->c, &left, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
+        int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
+        int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
+        *from_ms = end;
+        rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
+        while (rc > 0)
+            rc = walk_page(w, from, to, e);
+    }
+    free(days);
+    return rc < 0 ? -1 : n;
+}
+
+int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
+                bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
+{
+    struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
+    struct lookup_range range = {0};
+    arena_init(&w.arena, RECORD_MAX);
+    buf_init(&w.ids, ARRAY_MAX);
+    buf_init(&w.scope, ARRAY_MAX);
+    int n = DAYS_AT_ONCE, rc = lookup_scope_array(&w.scope, f, e);
+    if (rc == 0)
+        rc = lookup_key_array(c, f, &w.ids, &range, e);
+    int64_t from_ms = w.at.has_after && w.at.after_due_ms > range.from_ms ? w.at.after_due_ms : range.from_ms;
+    while (rc == 0 && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
+        rc = (n = walk_days(&w, &range, &from_ms, e)) < 0 ? -1 : 0;
+    arena_free(&w.arena);
+    buf_free(&w.ids);
+    buf_free(&w.scope);
+    return rc;
+}

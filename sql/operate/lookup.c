@@ -1,0 +1,73 @@
+#include "sql/operate/lookup.h"
+
+#include "sql/operate/lookup_internal.h"
+#include "sql_embedded.h"
+
+int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out, struct err *e)
+{
+    struct message *m = &out->message;
+    char state[16];
+    *out = (struct message_record){0};
+    m->due_ms = pg_time_ms(r, row, 0);
+    m->id = pg_id(r, row, 1);
+    out->next_at_ms = pg_time_ms(r, row, 2);
+    out->created_ms = pg_time_ms(r, row, 3);
+    out->settled_ms = pg_time_ms(r, row, 4);
+    pg_text(r, row, 5, state, sizeof state);
+    if (message_state_parse(state, &out->state) != 0)
+        return err_set(e, ERR_BUG, "unknown state '%s' in postdate.message", state);
+    out->attempts = pg_int4(r, row, 6);
+    m->hold = bytes_equal_str(pg_bytes(r, row, 7), "b") ? HOLD_BROKER : HOLD_GATEWAY;
+    struct bytes *const to[] = {&m->exchange, &m->routing_key,      &m->key, &out->error, &m->properties,
+                                &m->body,     &out->properties_json};
+    for (int i = 0; i < 7; i++) {
+        struct bytes v = pg_bytes(r, row, 8 + i);
+        *to[i] = arena_copy(a, v);
+        if (v.len && !to[i]->data)
+            return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
+    }
+    return 0;
+}
+
+int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
+                 struct err *e)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    PGresult *r = NULL;
+    int rc = -1;
+    if (message_id_is_ours(id)) {
+        struct pg_params p = {0};
+        pg_add_time(&p, message_id_due_ms(id));
+        pg_add_id(&p, &id);
+        r = pg_query(c, sql_query_lookup_by_id, &p, e);
+        if (!r)
+            return -1;
+    }
+    if (!r || PQntuples(r) == 0)
+        err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
+    else
+        rc = lookup_read_record(r, 0, a, out, e);
+    PQclear(r);
+    return rc;
+}
+
+int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
+                     struct err *e)
+{
+    char key_text[300], exchange_text[300];
+    struct pg_params p = {0};
+    pg_add_bytes(&p, exchange);
+    pg_add_bytes(&p, key);
+    PGresult *r = pg_query(c, sql_query_lookup_key, &p, e);
+    if (!r)
+        return -1;
+    int rc = 0;
+    if (PQntuples(r) > 0)
+        *out = pg_id(r, 0, 1);
+    else
+        rc = err_set(e, ERR_NOT_FOUND, "no message has the key '%s' in exchange '%s'",
+                     bytes_printable(key, key_text, sizeof key_text),
+                     bytes_printable(exchange, exchange_text, sizeof exchange_text));
+    PQclear(r);
+    return rc;
+}

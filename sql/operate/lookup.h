@@ -1,0 +1,91 @@
+/* Reading messages: show, list, status. */
+#ifndef POSTDATE_SQL_OPERATE_LOOKUP_H
+#define POSTDATE_SQL_OPERATE_LOOKUP_H
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/message/message.h"
+#include "sql/connection/pg.h"
+#include "sql/pipeline/locked.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A row as users may see it; bytes are copied into the caller's arena. */
+struct message_record {
+    struct message message;
+    enum message_state state;
+    int64_t next_at_ms, created_ms;
+    int64_t settled_ms; /* -1: not settled */
+    int attempts;
+    struct bytes error; /* len 0: none */
+    /* Of a message that came by SQL with headers or properties: {"headers":…,"properties":…}, and
+     * message.properties is empty (gateway/json/json_message.h encodes it). len 0: none. */
+    struct bytes properties_json;
+};
+
+/* By id: reads one partition. ERR_NOT_FOUND when there is none. */
+int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
+                 struct err *e);
+/* By key within a delivery exchange: the message that the key names now. ERR_NOT_FOUND. */
+int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
+                     struct err *e);
+
+struct lookup_filter {
+    bool has_state;
+    enum message_state state;
+    int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
+    struct bytes exchange, routing_key;  /* data NULL: any */
+    struct bytes key; /* data NULL: any; else the messages that this key names now, one for each exchange */
+    const struct bytes *scope; /* delivery exchanges to look in; NULL: all */
+    size_t scope_count;
+};
+
+/* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most
+ * limit rows. The arena is reset between rows: copy what must stay. fn returns false to stop. Reads one
+ * partition at a time, so that a listing locks few of them. */
+struct lookup_page {
+    bool has_after;
+    int64_t after_due_ms;
+    struct message_id after_id;
+    int64_t limit;
+};
+int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
+                bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
+
+/* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
+#define STATUS_COUNT_MAX 1000000
+struct status_instance {
+    int64_t id;
+    char name[64];      /* host:pid */
+    char transport[16]; /* who waits: timer, plugin, ttl; "": not recorded */
+    int64_t started_ms, heartbeat_ms;
+    bool alive; /* its session lock is held and its lease has not run out */
+};
+/* Of messages that were due within the last STATUS_LATENESS_MS and are delivered, STATUS_LATENESS_ROWS at
+ * most: how long after their due time that was on record. By way of the table, so a little more than
+ * consumers see. */
+#define STATUS_LATENESS_MS 60000
+#define STATUS_LATENESS_ROWS 10000
+struct status_lateness {
+    int64_t count;                  /* 0: nothing was delivered, and the rest is 0 */
+    int64_t p50_ms, p90_ms, p99_ms; /* percentiles */
+};
+struct status_report {
+    int schema_version;
+    char broker[128], vhost[128]; /* "" until a gateway has recorded them */
+    int64_t now_ms;               /* database clock */
+    int64_t count[7];             /* by enum message_state */
+    bool capped[7];               /* count stopped at STATUS_COUNT_MAX */
+    int64_t next_due_ms;          /* -1: nothing scheduled */
+    int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
+    int64_t oldest_overdue_ms; /* -1 */
+    struct status_lateness lateness;
+    struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
+    struct status_instance instances[16];
+    int instance_count;
+};
+int lookup_status(struct pg *c, struct status_report *out, struct err *e);
+/* How many gateways are alive, without counting messages. -1: error. */
+int lookup_alive(struct pg *c, struct err *e);
+
+#endif

@@ -1,0 +1,26 @@
+/* Shared by sql/operate/lookup.c, sql/operate/list.c and sql/operate/status.c. */
+#ifndef POSTDATE_SQL_OPERATE_LOOKUP_INTERNAL_H
+#define POSTDATE_SQL_OPERATE_LOOKUP_INTERNAL_H
+
+#include "sql/connection/pg_internal.h"
+#include "sql/operate/lookup.h"
+
+/* Columns as in query/record_by_id.sql; copies into the arena. */
+int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
+                       struct err *e);
+
+/* First instants (ms) of the partitions that hold rows, in order. A query over one partition at a time locks
+ * few relations, however many days there are. The caller frees *out_ms. Returns their number or -1. */
+int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e);
+
+struct lookup_range {
+    int64_t from_ms, to_ms; /* due: [from, to) */
+};
+/* The filter's scope as an array of Postgres; out stays empty where there is none. */
+int lookup_scope_array(struct buf *out, const struct lookup_filter *f, struct err *e);
+/* The messages that the filter's key names (out stays empty where there is no key), and the range of due
+ * times in which matches can lie. */
+int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,
+                     struct err *e);
+
+#endif

@@ -1,0 +1,242 @@
+#include "sql/operate/operate.h"
+
+#include "core/base/timestamp.h"
+#include "sql/operate/lookup_internal.h"
+#include "sql/operate/operate_internal.h"
+#include "sql_embedded.h"
+
+#include <string.h>
+#include <time.h>
+
+#define TRIES_MAX 6
+#define FIRST_PAUSE_MS 20
+
+static const char *const answers[] = {"done", "too_late", "not_found", "not_failed", "key_taken", "busy"};
+#define ANSWERS 6
+
+const char *operate_answer_name(enum operate_answer a)
+{
+    return answers[a];
+}
+
+static void nap(long ms)
+{
+    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+PGresult *operate_query(struct pg *c, const char *query, const struct pg_params *p, struct err *e)
+{
+    PGresult *r = NULL;
+    err_clear(e);
+    for (int tries = 0; tries < TRIES_MAX && !r; tries++) {
+        if (tries > 0)
+            nap((long)FIRST_PAUSE_MS << tries);
+        c->committed_locally = false;
+        if (pg_exec(c, "set lock_timeout = '500ms'", e) == 0)
+            r = pg_query(c, query, p, e);
+        if (pg_is_broken(c) || (!r && e->kind != ERR_BUSY))
+            break;
+    }
+    if (!pg_is_broken(c))
+        pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    if (!r || !c->committed_locally)
+        return r;
+    PQclear(r);
+    err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
+    return NULL;
+}
+
+struct lookup_filter operate_filter(const struct operate_scope *scope, const struct lookup_filter *f)
+{
+    static const struct bytes none;
+    struct lookup_filter out = f ? *f : (struct lookup_filter){.due_before_ms = TIMESTAMP_MAX_MS + 1};
+    if (scope) {
+        out.scope = scope->exchanges ? scope->exchanges : &none;
+        out.scope_count = scope->count;
+    }
+    return out;
+}
+
+void operate_add_array(struct pg_params *p, const struct buf *array)
+{
+    if (array->len)
+        pg_add_bytes(p, buf_bytes(array));
+    else
+        pg_add_null(p);
+}
+
+void operate_add_who(struct pg_params *p, const struct operate_scope *scope)
+{
+    if (scope && scope->who)
+        pg_add_str(p, scope->who);
+    else
+        pg_add_null(p);
+}
+
+int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e)
+{
+    const struct lookup_filter f = operate_filter(scope, NULL);
+    buf_init(out, OPERATE_ARRAY_MAX);
+    return lookup_scope_array(out, &f, e);
+}
+
+static int read_answer(const PGresult *r, struct message_id wanted, enum operate_answer *out,
+                       struct message_id *out_id, struct err *e)
+{
+    char result[16];
+    pg_text(r, 0, 0, result, sizeof result);
+    if (out_id)
+        *out_id = pg_is_null(r, 0, 1) || strcmp(result, "not_found") == 0 ? wanted : pg_id(r, 0, 1);
+    for (int i = 0; i < ANSWERS; i++)
+        if (strcmp(result, answers[i]) == 0) {
+            *out = (enum operate_answer)i;
+            return 0;
+        }
+    if (strcmp(result, "too_far") == 0)
+        return err_set(e, ERR_REJECT, "the due time is too far ahead: beyond delivery.max_delay");
+    return err_set(e, ERR_BUG, "unexpected answer '%s'", result);
+}
+
+/* $1 id, $2 scope, then what `due` says, or who asks. */
+static int operate_one(struct pg *c, const struct operate_scope *scope, const char *query,
+                       struct message_id id, const struct operate_due *due, enum operate_answer *out,
+                       struct message_id *out_id, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    int rc = operate_scope_array(&array, scope, e);
+    pg_add_id(&p, &id);
+    operate_add_array(&p, &array);
+    if (due && due->is_delay) {
+        pg_add_null(&p);
+        pg_add_int8(&p, due->ms);
+    } else if (due) {
+        pg_add_time(&p, due->ms);
+        pg_add_null(&p);
+    }
+    if (query == sql_query_operate_fail)
+        operate_add_who(&p, scope);
+    PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
+    rc = r ? read_answer(r, id, out, out_id, e) : -1;
+    PQclear(r);
+    buf_free(&array);
+    return rc;
+}
+
+int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                   enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    return operate_one(c, scope, sql_query_operate_cancel, id, NULL, out, out_id, e);
+}
+
+int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                  enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    return operate_one(c, scope, sql_query_operate_retry, id, NULL, out, out_id, e);
+}
+
+int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                 enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    return operate_one(c, scope, sql_query_operate_fail, id, NULL, out, out_id, e);
+}
+
+int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                       const struct operate_due *due, enum operate_answer *out, struct message_id *out_id,
+                       struct err *e)
+{
+    struct operate_due d = *due;
+    /* What is far out of range stays so, and fits into Postgres' types. */
+    d.ms = d.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : d.ms < 0 ? 0 : d.ms;
+    return operate_one(c, scope, sql_query_operate_reschedule, id, &d, out, out_id, e);
+}
+
+/* What the query says of the message with this key: $1 exchange, $2 key, $3 scope. */
+static PGresult *query_key(struct pg *c, const struct operate_scope *scope, const char *query,
+                           struct bytes exchange, struct bytes key, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    int rc = operate_scope_array(&array, scope, e);
+    pg_add_bytes(&p, exchange);
+    pg_add_bytes(&p, key);
+    operate_add_array(&p, &array);
+    PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
+    buf_free(&array);
+    return r;
+}
+
+int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
+                       struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e)
+{
+    const struct message_id none = {{0}};
+    PGresult *r = query_key(c, scope, sql_query_operate_cancel_key, exchange, key, e);
+    if (!r)
+        return -1;
+    *out = OPERATE_NOT_FOUND;
+    if (out_id)
+        *out_id = none;
+    int rc = PQntuples(r) > 0 ? read_answer(r, none, out, out_id, e) : 0;
+    PQclear(r);
+    return rc;
+}
+
+int operate_find_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange, struct bytes key,
+                     struct message_id *out, struct err *e)
+{
+    char key_text[120], exchange_text[120];
+    PGresult *r = query_key(c, scope, sql_query_operate_find_key, exchange, key, e);
+    bool found = r && PQntuples(r) > 0;
+    if (found)
+        *out = pg_id(r, 0, 0);
+    PQclear(r);
+    if (!r || found)
+        return r ? 0 : -1;
+    return err_set(e, ERR_NOT_FOUND, "no message has the key '%s' in exchange '%s'",
+                   bytes_printable(key, key_text, sizeof key_text),
+                   bytes_printable(exchange, exchange_text, sizeof exchange_text));
+}
+
+int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_id(&p, &id);
+    PGresult *r = pg_query(c, sql_query_operate_moved_latest, &p, e);
+    if (!r)
+        return -1;
+    *out = pg_id(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
+                 struct message_record *out, struct err *e)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    struct message_id latest = id;
+    if (scope)
+        return operate_show_scoped(c, scope, id, a, out, e);
+    int rc = lookup_by_id(c, id, a, out, e);
+    /* It may move again between the two looks; ten times in a row is somebody's mischief. */
+    for (int i = 0; i < 10 && (rc == 0 ? out->state == MESSAGE_SUPERSEDED : e->kind == ERR_NOT_FOUND); i++) {
+        if (operate_latest_id(c, id, &latest, e) != 0)
+            return -1;
+        if (message_id_equal(latest, id))
+            break;
+        rc = lookup_by_id(c, latest, a, out, e);
+    }
+    if (rc != 0 && e->kind != ERR_NOT_FOUND)
+        return -1;
+    if (rc != 0)
+        return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
+    return 0;
+}
+
+int operate_list(struct pg *c, const struct operate_scope *scope, const struct lookup_filter *f,
+                 const struct lookup_page *page, bool (*fn)(void *ctx, const struct message_record *r),
+                 void *ctx, struct err *e)
+{
+    const struct lookup_filter scoped = operate_filter(scope, f);
+    return lookup_list(c, &scoped, page, fn, ctx, e);
+}

@@ -1,0 +1,109 @@
+/* The operations on scheduled messages, as every way in offers them: HTTP, the control queue, the command
+ * line. What they do is written once, as SQL functions in sql/schema/002_*.sql, which SQL users call too.
+ *
+ * Each call is one transaction of its own, committed synchronously when 0 is returned. Blocks on Postgres;
+ * use it from the thread that owns the connection. A lock or a deadlock in the way is waited for and tried
+ * again inside, for about three seconds in all; after that ERR_BUSY. ERR_AWAY: the connection was lost and
+ * the outcome is unknown; asking again is safe, except that a reschedule by a delay counts afresh. */
+#ifndef POSTDATE_SQL_OPERATE_OPERATE_H
+#define POSTDATE_SQL_OPERATE_OPERATE_H
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/message/message.h"
+#include "sql/connection/pg.h"
+#include "sql/operate/lookup.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The delivery exchanges that the caller may touch. What lies outside answers exactly like what does not
+ * exist. A NULL scope is everything; one with count 0 is nothing. The array must outlive the call. */
+struct operate_scope {
+    const struct bytes *exchanges;
+    size_t count;
+    const char *who; /* for the record, where a message is ended by hand; NULL: the database's user */
+};
+
+enum operate_answer {
+    OPERATE_DONE,       /* cancelled (also when it was before), rescheduled, retried */
+    OPERATE_TOO_LATE,   /* claimed, handed over or delivered; for a reschedule also cancelled */
+    OPERATE_NOT_FOUND,  /* no such message, or outside the scope */
+    OPERATE_NOT_FAILED, /* retry of what did not fail */
+    OPERATE_KEY_TAKEN,  /* a failed message's key names another live message by now */
+    OPERATE_BUSY,       /* fail of what a gateway is publishing now: ask again */
+};
+/* "cancelled" for DONE is the caller's word; these are "done", "too_late", "not_found", "not_failed",
+ * "key_taken", "busy". */
+const char *operate_answer_name(enum operate_answer a);
+
+/* All take any id that the message ever had: ids from before a reschedule or a replace lead to the current
+ * one. out_id (may be NULL) is the id the message has now, set also where the answer is TOO_LATE or
+ * NOT_FAILED; the given one where it is NOT_FOUND. */
+int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                   enum operate_answer *out, struct message_id *out_id, struct err *e);
+/* The message that the key names in a delivery exchange; NOT_FOUND when it names none. */
+int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
+                       struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e);
+
+/* A new due time: at (ms since 1970), or a delay (ms, counted from the database's clock). What lies in the
+ * past is due now. */
+struct operate_due {
+    bool is_delay;
+    int64_t ms;
+};
+/* ERR_REJECT: beyond delivery.max_delay. The successor has a new id, all else moves along. */
+int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                       const struct operate_due *due, enum operate_answer *out, struct message_id *out_id,
+                       struct err *e);
+
+/* A failed message is tried again at once, with all attempts afresh. */
+int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                  enum operate_answer *out, struct message_id *out_id, struct err *e);
+
+/* Ends a live message: it is failed, and its error says that it may have been delivered where that is so. For
+ * what is in doubt and has no way any more. DONE also when it had failed before. */
+int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                 enum operate_answer *out, struct message_id *out_id, struct err *e);
+
+enum operate_kind {
+    OPERATE_CANCEL,
+    OPERATE_RESCHEDULE,
+    OPERATE_RETRY,
+    OPERATE_FAIL,
+};
+struct operate_bulk {
+    enum operate_kind kind;
+    const struct lookup_filter *filter; /* a filter without any condition is everything: ask twice */
+    int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; what falls into the past is due
+                         now */
+    bool dry_run;     /* counts only */
+    int64_t since_us; /* 0: begins now. When an earlier call with the same order began (µs since 1970), which
+                         did not end: does the rest of it, and nothing twice */
+    /* Called after each chunk (may be NULL); false stops there. */
+    bool (*progress)(void *ctx, int64_t matched, int64_t changed);
+    void *ctx;
+};
+struct operate_count {
+    int64_t matched; /* fit the filter, and were in a state that the operation applies to */
+    int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or
+                        they would be due beyond max_delay */
+};
+/* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
+ * and is in `out`. Applies to waiting and failed messages (retry: failed ones; fail: those in doubt
+ * that nobody is publishing) that existed when it began. */
+int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *b,
+                 struct operate_count *out, struct err *e);
+
+/* The message as it is now, by any id that it ever had, with its body. ERR_NOT_FOUND. */
+int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
+                 struct message_record *out, struct err *e);
+/* The id that a key names. ERR_NOT_FOUND. */
+int operate_find_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange, struct bytes key,
+                     struct message_id *out, struct err *e);
+/* As lookup_list, within the scope. */
+int operate_list(struct pg *c, const struct operate_scope *scope, const struct lookup_filter *f,
+                 const struct lookup_page *page, bool (*fn)(void *ctx, const struct message_record *r),
+                 void *ctx, struct err *e);
+
+#endif

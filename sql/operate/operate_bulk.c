@@ -1,0 +1,146 @@
+/* Bulk operations walk the partitions like a listing: a page of ids, then one transaction for them. */
+#include "core/base/timestamp.h"
+#include "sql/operate/lookup_internal.h"
+#include "sql/operate/operate_internal.h"
+#include "sql/pipeline/store.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+
+#define CHUNK 200
+#define COUNT_CHUNK 5000 /* of a dry run */
+
+struct bulk {
+    struct pg *c;
+    const struct operate_bulk *what;
+    const struct operate_scope *who;
+    struct lookup_filter filter;
+    struct lookup_range range;
+    struct buf states, keys, scope, page; /* arrays */
+    struct message_id after;
+    int64_t started_us;
+    struct operate_count *count;
+    bool stopped;
+};
+
+static void put_states(struct bulk *b)
+{
+    static const enum message_state waiting[] = {MESSAGE_FAILED, MESSAGE_SCHEDULED},
+                                    doubted[] = {MESSAGE_CLAIMED};
+    const enum message_state *all = b->what->kind == OPERATE_FAIL ? doubted : waiting;
+    size_t n = b->what->kind == OPERATE_CANCEL || b->what->kind == OPERATE_RESCHEDULE ? 2 : 1, used = 0;
+    const struct lookup_filter *f = &b->filter;
+    for (size_t i = 0; i < n; i++)
+        used += !f->has_state || f->state == all[i];
+    pg_array_begin(&b->states, PG_OID_TEXT, used);
+    for (size_t i = 0; i < n; i++)
+        if (!f->has_state || f->state == all[i])
+            pg_array_bytes(&b->states, bytes_of_str(message_state_name(all[i])));
+}
+
+static void add_text(struct pg_params *p, struct bytes v)
+{
+    if (v.data)
+        pg_add_bytes(p, v);
+    else
+        pg_add_null(p);
+}
+
+static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    pg_add_id(&p, &b->after);
+    pg_add_bytes(&p, buf_bytes(&b->states));
+    add_text(&p, b->filter.exchange);
+    add_text(&p, b->filter.routing_key);
+    pg_add_int4(&p, rows);
+    operate_add_array(&p, &b->keys);
+    operate_add_array(&p, &b->scope);
+    pg_add_int8(&p, b->started_us);
+    return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
+}
+
+static int apply(struct bulk *b, struct err *e)
+{
+    static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
+    struct pg_params p = {0};
+    pg_add_str(&p, names[b->what->kind]);
+    pg_add_bytes(&p, buf_bytes(&b->page));
+    pg_add_int8(&p, b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0);
+    operate_add_array(&p, &b->scope);
+    operate_add_who(&p, b->who);
+    PGresult *r = operate_query(b->c, sql_query_operate_bulk_apply, &p, e);
+    if (!r)
+        return -1;
+    b->count->changed += pg_int4(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+/* 1: there may be more in this range; 0: end of it; -1: error. */
+static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err *e)
+{
+    int rows = b->what->dry_run ? COUNT_CHUNK : CHUNK;
+    PGresult *r = page_query(b, from_ms, to_ms, rows, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    pg_array_begin(&b->page, PG_OID_UUID, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        b->after = pg_id(r, i, 0);
+        pg_array_id(&b->page, b->after);
+    }
+    PQclear(r);
+    b->count->matched += n;
+    if (b->page.failed)
+        return err_set(e, ERR_BUG, "out of memory");
+    if (n > 0 && !b->what->dry_run && apply(b, e) != 0)
+        return -1;
+    if (n > 0 && b->what->progress && !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
+        b->stopped = true;
+    return n == rows && !b->stopped;
+}
+
+static int bulk_walk(struct bulk *b, struct err *e)
+{
+    int64_t *days = NULL;
+    int n = lookup_filled_days(b->c, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && !b->stopped; i++) {
+        int64_t from = days[i] > b->range.from_ms ? days[i] : b->range.from_ms;
+        int64_t end = days[i] + DAY_MS, to = end < b->range.to_ms ? end : b->range.to_ms;
+        if (from >= to)
+            continue;
+        do
+            rc = bulk_page(b, from, to, e);
+        while (rc > 0);
+    }
+    free(days);
+    return rc;
+}
+
+int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *what,
+                 struct operate_count *out, struct err *e)
+{
+    struct bulk b = {
+        .c = c, .what = what, .who = scope, .filter = operate_filter(scope, what->filter), .count = out};
+    struct buf *const arrays[] = {&b.states, &b.keys, &b.scope, &b.page};
+    *out = (struct operate_count){0};
+    for (int i = 0; i < 4; i++)
+        buf_init(arrays[i], OPERATE_ARRAY_MAX);
+    put_states(&b);
+    b.started_us = what->since_us;
+    int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
+    if (rc == 0)
+        rc = lookup_scope_array(&b.scope, &b.filter, e);
+    if (rc == 0)
+        rc = lookup_key_array(c, &b.filter, &b.keys, &b.range, e);
+    if (rc == 0 && b.states.failed)
+        rc = err_set(e, ERR_BUG, "out of memory");
+    if (rc == 0)
+        rc = bulk_walk(&b, e);
+    for (int i = 0; i < 4; i++)
+        buf_free(arrays[i]);
+    return rc;
+}

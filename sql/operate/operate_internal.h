@@ -1,0 +1,28 @@
+/* Shared by sql/operate/operate.c and sql/operate/operate_bulk.c. */
+#ifndef POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
+#define POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
+
+#include "sql/connection/pg_internal.h"
+#include "sql/operate/operate.h"
+
+#define OPERATE_ARRAY_MAX (1u << 20)
+
+/* As pg_query, but locks, deadlocks and serialization failures are tried again for a while, and a commit that
+ * did not reach the synchronous standby is an error. */
+PGresult *operate_query(struct pg *c, const char *query, const struct pg_params *p, struct err *e);
+
+/* A filter that has the scope, and nothing else unless f is given. */
+struct lookup_filter operate_filter(const struct operate_scope *scope, const struct lookup_filter *f);
+
+/* The scope as an array of Postgres, for operate_add_array; the caller frees it also after -1. */
+int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e);
+void operate_add_who(struct pg_params *p, const struct operate_scope *scope);
+/* The id that the message has now, or the given one. */
+int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
+/* operate_show for a scope that is not NULL. */
+int operate_show_scoped(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                        struct arena *a, struct message_record *out, struct err *e);
+
+void operate_add_array(struct pg_params *p, const struct buf *array); /* an empty buf is null */
+
+#endif

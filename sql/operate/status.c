@@ -1,0 +1,159 @@
+#include "sql/operate/lookup_internal.h"
+
+#include "core/base/timestamp.h"
+#include "sql/pipeline/instance.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int read_meta(struct pg *c, struct status_report *s, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_status_meta, NULL, e);
+    if (!r)
+        return -1;
+    if (PQntuples(r) == 1) {
+        s->schema_version = pg_int4(r, 0, 0);
+        pg_text(r, 0, 1, s->broker, sizeof s->broker);
+        pg_text(r, 0, 2, s->vhost, sizeof s->vhost);
+        s->now_ms = pg_time_ms(r, 0, 3);
+    }
+    PQclear(r);
+    return 0;
+}
+
+static int read_instances(struct pg *c, struct status_report *s, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
+    PGresult *r = pg_query(c, sql_query_status_instances, &p, e);
+    if (!r)
+        return -1;
+    for (int i = 0; i < PQntuples(r) && i < 16; i++) {
+        struct status_instance *in = &s->instances[s->instance_count++];
+        in->id = pg_int8(r, i, 0);
+        pg_text(r, i, 1, in->name, sizeof in->name);
+        in->started_ms = pg_time_ms(r, i, 2);
+        in->heartbeat_ms = pg_time_ms(r, i, 3);
+        in->alive = pg_bool(r, i, 4);
+        pg_text(r, i, 5, in->transport, sizeof in->transport);
+    }
+    PQclear(r);
+    return 0;
+}
+
+int lookup_alive(struct pg *c, struct err *e)
+{
+    struct status_report s = {0};
+    int alive = 0;
+    if (read_instances(c, &s, e) != 0)
+        return -1;
+    for (int i = 0; i < s.instance_count; i++)
+        alive += s.instances[i].alive;
+    return alive;
+}
+
+static void day_params(struct pg_params *p, int64_t day_ms, int64_t rows)
+{
+    *p = (struct pg_params){0};
+    pg_add_time(p, day_ms);
+    pg_add_time(p, day_ms + DAY_MS);
+    pg_add_int8(p, rows);
+}
+
+/* Counts one day's rows by state; *budget shrinks by the rows looked at. */
+static int count_day(struct pg *c, int64_t day_ms, int64_t *budget, struct status_report *s, struct err *e)
+{
+    struct pg_params p;
+    day_params(&p, day_ms, *budget);
+    PGresult *r = pg_query(c, sql_query_status_count, &p, e);
+    if (!r)
+        return -1;
+    int64_t looked = 0;
+    for (int i = 0; i < PQntuples(r); i++) {
+        char name[16];
+        enum message_state state;
+        pg_text(r, i, 0, name, sizeof name);
+        if (message_state_parse(name, &state) == 0)
+            s->count[state] += pg_int8(r, i, 1);
+        looked = pg_int8(r, i, 2);
+    }
+    PQclear(r);
+    *budget -= looked;
+    return 0;
+}
+
+static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, struct err *e)
+{
+    struct pg_params p;
+    day_params(&p, day_ms, STATUS_COUNT_MAX - s->overdue);
+    PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
+    if (!r)
+        return -1;
+    int64_t next = pg_time_ms(r, 0, 0);
+    if (next >= 0 && (s->next_due_ms < 0 || next < s->next_due_ms))
+        s->next_due_ms = next;
+    s->overdue += pg_int8(r, 0, 1);
+    if (s->overdue > 0 && next >= 0 && (s->oldest_overdue_ms < 0 || next < s->oldest_overdue_ms))
+        s->oldest_overdue_ms = next;
+    PQclear(r);
+    return 0;
+}
+
+/* Reads the day that began last only: for the minute after midnight (UTC) that is less than a minute. */
+static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
+{
+    int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
+    struct pg_params p = {0};
+    pg_add_time(&p, from_ms > today_ms ? from_ms : today_ms);
+    pg_add_time(&p, s->now_ms);
+    pg_add_int8(&p, STATUS_LATENESS_ROWS);
+    PGresult *r = pg_query(c, sql_query_status_lateness, &p, e);
+    if (!r)
+        return -1;
+    struct status_lateness *l = &s->lateness;
+    l->count = pg_int8(r, 0, 0);
+    if (l->count > 0) {
+        l->p50_ms = pg_int8(r, 0, 1);
+        l->p90_ms = pg_int8(r, 0, 2);
+        l->p99_ms = pg_int8(r, 0, 3);
+    }
+    PQclear(r);
+    return 0;
+}
+
+/* One look at one day, or none where it is locked, also by now. */
+static int look_at_day(struct pg *c, int64_t day_ms, int64_t *budget, struct status_report *s, struct err *e)
+{
+    if (locked_days_has(&s->locked, day_ms))
+        return 0;
+    int rc = budget ? count_day(c, day_ms, budget, s, e) : waiting_day(c, day_ms, s, e);
+    if (rc == 0 || !pg_is_locked_out(c) || locked_days_read(c, &s->locked, e) != 0)
+        return rc;
+    err_clear(e);
+    return 0;
+}
+
+int lookup_status(struct pg *c, struct status_report *s, struct err *e)
+{
+    memset(s, 0, sizeof *s);
+    s->next_due_ms = s->oldest_overdue_ms = -1;
+    int64_t *days = NULL, budget = STATUS_COUNT_MAX;
+    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
+        return -1;
+    int n = lookup_filled_days(c, &days, e);
+    int rc = n < 0 ? -1 : pg_exec(c, "set enable_seqscan = on", e);
+    for (int i = 0; i < n && rc == 0 && budget > 0; i++)
+        rc = look_at_day(c, days[i], &budget, s, e);
+    if (rc == 0)
+        rc = pg_exec(c, "set enable_seqscan = off", e);
+    for (int state = 0; state < 7; state++)
+        s->capped[state] = budget <= 0;
+    /* next_at is never before due: once something waits before a day begins, no later day has anything
+     * sooner. */
+    for (int i = 0; i < n && rc == 0; i++)
+        if (s->next_due_ms < 0 || s->next_due_ms >= days[i])
+            rc = look_at_day(c, days[i], NULL, s, e);
+    free(days);
+    return rc != 0 || locked_days_has(&s->locked, s->now_ms) ? rc : read_lateness(c, s, e);
+}

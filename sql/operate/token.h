@@ -1,0 +1,44 @@
+/* Tokens: names of callers with the delivery exchanges that they may use. The database keeps hashes only. */
+#ifndef POSTDATE_SQL_OPERATE_TOKEN_H
+#define POSTDATE_SQL_OPERATE_TOKEN_H
+
+#include "core/base/arena.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include "core/base/sha256.h"
+#include "sql/connection/pg.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOKEN_COUNT_MAX 10000 /* that are not revoked: gateways keep them in memory */
+#define TOKEN_EXCHANGES_MAX 100
+#define TOKEN_NAME_MAX 64 /* bytes */
+
+struct token_record {
+    int64_t id;
+    uint8_t hash[SHA256_SIZE];
+    char name[TOKEN_NAME_MAX + 1];
+    struct bytes *exchanges; /* in the caller's arena, as what they point to */
+    size_t exchange_count;
+    int64_t created_ms, last_used_ms, revoked_ms; /* ms since 1970; -1: never */
+};
+
+/* Committed when 0 is returned. ERR_REJECT: a token of that name is there, or too many tokens. exchanges has
+ * 1 to TOKEN_EXCHANGES_MAX names. */
+int token_create(struct pg *c, const char *name, const uint8_t hash[SHA256_SIZE],
+                 const struct bytes *exchanges, size_t count, struct err *e);
+/* The live token of that name is revoked, for good. ERR_NOT_FOUND: there is none. */
+int token_revoke(struct pg *c, const char *name, struct err *e);
+/* All, in the order of their hashes, into *out (in the arena). Revoked ones only on demand. Returns their
+ * number or -1. */
+int token_list(struct pg *c, bool revoked_too, struct arena *a, struct token_record **out, struct err *e);
+
+/* A number that is another one whenever tokens were created, changed or revoked. */
+int token_version(struct pg *c, int64_t *out, struct err *e);
+/* This connection hears of changes: pg_drain_notifies then says that there was one. */
+int token_listen(struct pg *c, struct err *e);
+/* Notes that they are in use, to about a minute. */
+int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e);
+
+#endif

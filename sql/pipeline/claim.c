@@ -1,0 +1,163 @@
+#include "sql/pipeline/claim.h"
+
+#include "core/base/timestamp.h"
+#include "sql/pipeline/settle_internal.h"
+#include "sql_embedded.h"
+
+#include <stdio.h>
+
+static void read_row(const PGresult *r, int row, struct claimed_row *out)
+{
+    struct message *m = &out->message;
+    *out = (struct claimed_row){0};
+    m->due_ms = pg_time_ms(r, row, 0);
+    m->id = pg_id(r, row, 1);
+    out->next_at_ms = pg_time_ms(r, row, 2);
+    out->in_doubt = pg_bool(r, row, 3);
+    out->attempts = pg_int4(r, row, 4);
+    m->hold = bytes_equal_str(pg_bytes(r, row, 5), "b") ? HOLD_BROKER : HOLD_GATEWAY;
+    m->exchange = pg_bytes(r, row, 6);
+    m->routing_key = pg_bytes(r, row, 7);
+    m->key = pg_bytes(r, row, 8);
+    m->properties = pg_bytes(r, row, 9);
+    m->body = pg_bytes(r, row, 10);
+    out->error = pg_bytes(r, row, 11);
+    out->properties_json = pg_bytes(r, row, 12);
+    out->clock_us = pg_time_us(r, row, 13);
+}
+
+int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e)
+{
+    int n = PQntuples(r);
+    for (int i = 0; i < n; i++) {
+        struct claimed_row row;
+        read_row(r, i, &row);
+        if (!fn(ctx, &row))
+            return err_set(e, ERR_BUG, "out of memory for claimed messages");
+    }
+    return n;
+}
+
+int claim_due(struct pg *c, const struct claim_request *q,
+              bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->horizon_ms);
+    pg_add_time(&p, q->floor_ms);
+    pg_add_time(&p, q->due.from_ms > 0 ? q->due.from_ms : 0);
+    pg_add_int4(&p, q->rows_max);
+    pg_add_int8(&p, q->bytes_max);
+    pg_add_int4(&p, q->instance);
+    int64_t last_ms = q->due.to_ms - 1;
+    pg_add_time(&p, last_ms < q->horizon_ms ? last_ms : q->horizon_ms);
+    if (q->kind == CLAIM_DUE)
+        pg_add_time(&p, q->rescue_before_ms);
+    PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
+    if (!r)
+        return -1;
+    int n = claim_rows(r, fn, ctx, e);
+    PQclear(r);
+    return n;
+}
+
+/* What the broker may hold: the same for all that asks. */
+static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
+{
+    return (struct due_range){now_ms - 2 * DAY_MS, now_ms + window_ms + DAY_MS};
+}
+
+static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, days->from_ms);
+    pg_add_time(&p, days->to_ms - 1);
+    pg_add_int8(&p, most);
+    PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
+    int64_t n = r ? pg_int8(r, 0, 0) : -1;
+    PQclear(r);
+    return n;
+}
+
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
+{
+    struct due_range left = handed_days(q->now_ms, q->window_ms), piece;
+    struct locked_days locked;
+    int64_t n = count_handed(c, &left, q->most, e);
+    *partly = false;
+    if (n >= 0 || !pg_is_locked_out(c))
+        return n;
+    if (locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    *partly = true;
+    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) {
+        int64_t some = count_handed(c, &piece, q->most, e);
+        n = some < 0 ? -1 : n + some;
+    }
+    return n;
+}
+
+int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, until_ms);
+    PGresult *r = pg_query(c, sql_query_claim_horizon, &p, e);
+    if (!r)
+        return -1;
+    *out_ms = PQntuples(r) > 0 ? pg_time_ms(r, 0, 0) : until_ms;
+    PQclear(r);
+    return 0;
+}
+
+int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->horizon_ms);
+    pg_add_time(&p, q->floor_ms);
+    pg_add_time(&p, q->accepted_ms);
+    pg_add_int8(&p, q->most);
+    PGresult *r = pg_query(c, sql_query_claim_handover_waiting, &p, e);
+    int64_t n = r ? pg_int8(r, 0, 0) : -1;
+    PQclear(r);
+    return n;
+}
+
+int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->accepted_ms);
+    pg_add_time(&p, q->due_ms);
+    pg_add_int8(&p, q->most);
+    PGresult *r = pg_query(c, sql_query_claim_once_left, &p, e);
+    if (!r)
+        return -1;
+    *out = (struct claim_left){.due = pg_int8(r, 0, 0), .lost = pg_int8(r, 0, 1)};
+    PQclear(r);
+    return 0;
+}
+
+int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_claim_fed_until, NULL, e);
+    if (!r)
+        return -1;
+    int64_t ms = pg_time_ms(r, 0, 0);
+    *out_ms = ms < 0 ? 0 : ms;
+    PQclear(r);
+    return 0;
+}
+
+int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int8(&p, window_ms);
+    return pg_run(c, sql_query_claim_feed, &p, e) < 0 ? -1 : 0;
+}
+
+int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)
+{
+    char text[64];
+    snprintf(text, sizeof text, "set lock_timeout = %lld", (long long)lock_timeout_ms);
+    return pg_exec(c, text, e);
+}

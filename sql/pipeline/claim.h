@@ -1,0 +1,125 @@
+/* Taking messages to publish them, and writing down what came of it. Each move is one guarded UPDATE. */
+#ifndef POSTDATE_SQL_PIPELINE_CLAIM_H
+#define POSTDATE_SQL_PIPELINE_CLAIM_H
+
+#include "core/base/err.h"
+#include "core/message/message.h"
+#include "sql/connection/pg.h"
+#include "sql/pipeline/locked.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum claim_kind {
+    CLAIM_DUE,      /* to publish it when it is due */
+    CLAIM_HANDOVER, /* to let the broker wait with it */
+};
+
+struct claim_request {
+    enum claim_kind kind;
+    int32_t instance;
+    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
+    int64_t floor_ms;         /* skip rows whose next_at lies before this; 0: a sweep */
+    struct due_range due;     /* only what is due then: these partitions are touched, and no others */
+    int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
+    int32_t rows_max;
+    int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
+};
+
+struct claimed_row {
+    struct message message; /* views, valid during the call-back */
+    int64_t next_at_ms;
+    int64_t clock_us; /* the database's clock when it was claimed */
+    bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
+    int attempts;  /* made before */
+    struct bytes error;           /* of the last one; len 0: none */
+    struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
+};
+
+/* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that
+ * it can't keep in memory (returns false) stays claimed until the instance's claims are released. Returns the
+ * number of rows, or -1. */
+int claim_due(struct pg *c, const struct claim_request *q,
+              bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
+
+enum settle_kind {
+    SETTLE_DELIVERED,
+    SETTLE_RETRY,    /* certainly not delivered: scheduled again, for next_at_ms */
+    SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed, published again from next_at_ms on */
+    SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
+    SETTLE_HANDED,   /* the broker waits with it; what it loses is claimed again from next_at_ms on */
+    SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
+                        delay topology */
+    SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
+    SETTLE_RELEASE,  /* not a byte was sent: scheduled as before */
+};
+
+struct settle_item {
+    struct message_id id;
+    enum settle_kind kind;
+    bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
+    int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
+    const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
+};
+
+/* Whose items they are. */
+struct settle_owner {
+    int32_t instance; /* 0: those that were in doubt and that nobody owns any more */
+    bool relayed; /* also those that the broker held: a gateway took them from the exit queue. Saying so twice
+                     does no harm, whatever became of them */
+};
+
+/* Settles those items that are the owner's still; others (taken over meanwhile) are left alone without an
+ * error. Commits of relayed ones are synchronous, for they are acknowledged then. One statement for what was
+ * delivered and one for the rest. Returns how many were, or -1. ERR_BUSY: somebody's lock was in the way;
+ * nothing was settled. Needs settle_setup. */
+int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+               struct err *e);
+
+/* The same, for a batch in which somebody holds a row: settles those that are free, and tells which
+ * (done[i]). The others are locked, or not the owner's any more. Never waits. */
+int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+                bool *done, struct err *e);
+
+/* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked.
+ */
+struct claim_handed {
+    int64_t now_ms, window_ms, most;
+};
+int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
+
+/* Claims for the broker will be due up to until_ms; *out_ms: up to when that is known by now (past until_ms).
+ * Committed, before any such claim: who takes over looks as far ahead (sql/pipeline/instance.c). */
+int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e);
+
+/* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
+ * most. */
+struct claim_waiting {
+    int64_t horizon_ms, floor_ms, accepted_ms, most;
+};
+int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e);
+
+/* What a gateway that is to end by itself waits for; counted up to most. */
+struct claim_left_query {
+    int64_t accepted_ms; /* of what was accepted by then … */
+    int64_t due_ms;      /* … what is to be tried by then */
+    int64_t most;
+};
+struct claim_left {
+    int64_t due;  /* not delivered yet */
+    int64_t lost; /* the broker should have let it go long since */
+};
+int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e);
+
+/* The point up to which `postdate feed` wants messages handed over, ms since 1970; 0: never fed. */
+int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e);
+/* Moves it on to now + window_ms (never back). */
+int claim_feed(struct pg *c, int64_t window_ms, struct err *e);
+
+/* A lock_timeout for claims: after it the days that are locked are claimed around (sql/pipeline/locked.h). */
+int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e);
+
+/* Asynchronous commit and a short lock_timeout, for the settling session. */
+int settle_setup(struct pg *c, struct err *e);
+
+#endif

@@ -1,0 +1,155 @@
+#include "sql/pipeline/instance.h"
+
+#include "core/base/clock.h"
+#include "core/base/timestamp.h"
+#include "sql/connection/pg_internal.h"
+#include "sql/pipeline/locked.h"
+#include "sql_embedded.h"
+
+static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, id);
+    int64_t n = pg_run(c, query, &p, e);
+    return n < 0 ? -1 : (int)n;
+}
+
+int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_str(&p, self->name);
+    pg_add_str(&p, self->transport);
+    /* Row and lock become visible together: others bury a row whose lock is free. */
+    if (pg_exec(c, "set lock_timeout = '1s'", e) != 0 || pg_begin(c, e) != 0)
+        return -1;
+    PGresult *r = pg_query(c, sql_query_instance_register, &p, e);
+    if (!r)
+        goto fail;
+    *out_id = pg_int4(r, 0, 0);
+    PQclear(r);
+    struct pg_params lock = {0};
+    pg_add_int4(&lock, *out_id);
+    r = pg_query(c, sql_query_instance_lock, &lock, e);
+    if (!r)
+        goto fail;
+    bool locked = pg_bool(r, 0, 0);
+    PQclear(r);
+    if (!locked) {
+        err_set(e, ERR_BUSY, "the session lock of instance %d is held by somebody else", *out_id);
+        goto fail;
+    }
+    if (pg_commit(c, e) == 0)
+        return 0;
+fail:
+    pg_rollback(c);
+    return -1;
+}
+
+int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
+{
+    return run_with_id(c, sql_query_instance_heartbeat, id, e);
+}
+
+/* Of one piece: what instance id owns; 0: what no instance that there is owns. */
+static int release_piece(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, piece->from_ms);
+    pg_add_time(&p, piece->to_ms - 1);
+    if (id)
+        pg_add_int4(&p, id);
+    return pg_run(c, id ? sql_query_instance_release_own : sql_query_instance_release_claims, &p, e) < 0 ? -1
+                                                                                                         : 0;
+}
+
+/* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
+static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked,
+                         struct err *e)
+{
+    struct due_range piece;
+    bool asked = false;
+    while (locked_days_piece(locked, &left, &piece)) {
+        if (release_piece(c, &piece, id, e) == 0)
+            continue;
+        if (!pg_is_locked_out(c) || asked || locked_days_read(c, locked, e) != 0)
+            return -1;
+        err_clear(e);
+        asked = true;
+        left.from_ms = piece.from_ms;
+    }
+    return 0;
+}
+
+/* What is due about now comes first. */
+static int release_claims(struct pg *c, int32_t id, struct err *e)
+{
+    struct locked_days locked = {0};
+    struct due_range all;
+    int64_t now_ms;
+    if (claimed_row_days(c, &now_ms, &all, e) != 0)
+        return -1;
+    int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
+    first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;
+    const struct due_range soon = {first_ms, all.to_ms}, past = {all.from_ms, first_ms};
+    return release_range(c, soon, id, &locked, e) == 0 ? release_range(c, past, id, &locked, e) : -1;
+}
+
+static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, own_id);
+    PGresult *r = pg_query(c, sql_query_instance_dead, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    w->count = n < INSTANCE_WATCH_MAX ? n : INSTANCE_WATCH_MAX;
+    for (int i = 0; i < w->count; i++)
+        w->ids[i] = pg_int4(r, i, 0);
+    w->seen_ms = clock_boottime_ms();
+    PQclear(r);
+    return 0;
+}
+
+/* Those that were found dead a while ago and still are. */
+static int reap(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf ids;
+    buf_init(&ids, 4096);
+    pg_array_begin(&ids, PG_OID_INT4, (size_t)w->count);
+    for (int i = 0; i < w->count; i++)
+        pg_array_int4(&ids, w->ids[i]);
+    pg_add_int4(&p, own_id);
+    pg_add_bytes(&p, buf_bytes(&ids));
+    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_reap, &p, e);
+    buf_free(&ids);
+    w->count = 0;
+    return n < 0 ? -1 : (int)n;
+}
+
+int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, bool sweep, struct err *e)
+{
+    int64_t now_ms = clock_boottime_ms();
+    int reaped = 0;
+    if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
+        return -1;
+    if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
+        reaped = reap(c, own_id, w, e);
+    if (reaped < 0)
+        return -1;
+    struct pg_params p = {0};
+    pg_add_int4(&p, own_id);
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
+    if (pg_run(c, sql_query_instance_fence, &p, e) < 0)
+        return -1;
+    if ((reaped > 0 || sweep) && release_claims(c, 0, e) != 0)
+        return -1;
+    return reaped;
+}
+
+int instance_leave(struct pg *c, int32_t id, struct err *e)
+{
+    if (release_claims(c, id, e) != 0)
+        return -1;
+    return run_with_id(c, sql_query_instance_remove, id, e) < 0 ? -1 : 0;
+}

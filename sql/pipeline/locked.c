@@ -1,0 +1,91 @@
+#include "sql/pipeline/locked.h"
+
+#include "core/base/timestamp.h"
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <string.h>
+
+#define HORIZON_MS (2 * DAY_MS) /* nothing that a gateway waits with itself is claimed further ahead */
+
+int locked_days_read(struct pg *c, struct locked_days *out, struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    PGresult *r = pg_query(c, sql_query_locked_partitions, NULL, e);
+    if (!r)
+        return -1;
+    for (int i = 0; i < PQntuples(r) && out->count < LOCKED_DAYS_MAX; i++) {
+        if (i == 0)
+            pg_text(r, i, 2, out->who, sizeof out->who);
+        int64_t day_ms = pg_time_ms(r, i, 0);
+        if (pg_is_null(r, i, 0))
+            out->all = true;
+        else if (out->count == 0 || out->day_ms[out->count - 1] != day_ms)
+            out->day_ms[out->count++] = day_ms;
+    }
+    PQclear(r);
+    return 0;
+}
+
+bool locked_days_has(const struct locked_days *l, int64_t due_ms)
+{
+    for (int i = 0; i < l->count; i++)
+        if (due_ms >= l->day_ms[i] && due_ms < l->day_ms[i] + DAY_MS)
+            return true;
+    return l->all;
+}
+
+bool due_range_has(const struct due_range *r, int64_t due_ms)
+{
+    return due_ms >= r->from_ms && due_ms < r->to_ms;
+}
+
+void due_range_add(struct due_range *r, int64_t due_ms)
+{
+    r->from_ms = due_ms < r->from_ms ? due_ms : r->from_ms;
+    r->to_ms = due_ms >= r->to_ms ? due_ms + 1 : r->to_ms;
+}
+
+bool locked_days_piece(const struct locked_days *l, struct due_range *left, struct due_range *out)
+{
+    if (l && l->all)
+        return false;
+    for (int i = 0; l && i < l->count; i++) /* ascending: the first days may be locked one after the other */
+        if (left->from_ms >= l->day_ms[i] && left->from_ms < l->day_ms[i] + DAY_MS)
+            left->from_ms = l->day_ms[i] + DAY_MS;
+    if (left->from_ms >= left->to_ms)
+        return false;
+    int64_t to_ms = left->to_ms;
+    if (to_ms - left->from_ms > LOCKED_SPAN_DAYS * DAY_MS)
+        to_ms = left->from_ms + LOCKED_SPAN_DAYS * DAY_MS - left->from_ms % DAY_MS;
+    for (int i = 0; l && i < l->count; i++)
+        if (l->day_ms[i] > left->from_ms && l->day_ms[i] < to_ms)
+            to_ms = l->day_ms[i];
+    *out = (struct due_range){left->from_ms, to_ms};
+    left->from_ms = to_ms;
+    return true;
+}
+
+int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_locked_partition_oldest, NULL, e);
+    if (!r)
+        return -1;
+    *out_ms = pg_is_null(r, 0, 0) ? INT64_MAX : pg_time_ms(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_locked_claims_range, NULL, e);
+    if (!r)
+        return -1;
+    int64_t until_ms = pg_time_ms(r, 0, 1), oldest_ms = pg_time_ms(r, 0, 2);
+    *now_ms = pg_time_ms(r, 0, 0);
+    PQclear(r);
+    *out = (struct due_range){oldest_ms < 0 ? *now_ms : oldest_ms, *now_ms + HORIZON_MS};
+    if (until_ms > out->to_ms)
+        out->to_ms = until_ms;
+    return 0;
+}

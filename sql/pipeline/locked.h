@@ -1,0 +1,45 @@
+/* Days whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do the rest
+ * without them.
+ *
+ * Who works on many days asks for them in one statement, under a lock_timeout: that is quick, and mostly
+ * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which
+ * waits for nobody, and goes on around them. One thread each. */
+#ifndef POSTDATE_SQL_PIPELINE_LOCKED_H
+#define POSTDATE_SQL_PIPELINE_LOCKED_H
+
+#include "core/base/err.h"
+#include "sql/connection/pg.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LOCKED_DAYS_MAX 512
+#define LOCKED_SPAN_DAYS 32 /* of one statement: each day takes about eight locks */
+
+struct locked_days {
+    int count;
+    bool all;                        /* the whole table is locked */
+    int64_t day_ms[LOCKED_DAYS_MAX]; /* first instants, ascending */
+    char who[160];                   /* who has the first one locked */
+};
+
+/* Reads which days are locked now. -1: error; *out is empty then. */
+int locked_days_read(struct pg *c, struct locked_days *out, struct err *e);
+bool locked_days_has(const struct locked_days *l, int64_t due_ms);
+
+struct due_range {
+    int64_t from_ms, to_ms; /* due: [from, to) */
+};
+bool due_range_has(const struct due_range *r, int64_t due_ms);
+/* Widens it; begin with {INT64_MAX, INT64_MIN}. */
+void due_range_add(struct due_range *r, int64_t due_ms);
+/* Cuts the first piece off *left that has no locked day in it (NULL: none is) and is no longer than
+ * LOCKED_SPAN_DAYS. False: there is none left. */
+bool locked_days_piece(const struct locked_days *l, struct due_range *left, struct due_range *out);
+
+/* The first instant of the oldest partition; INT64_MAX: there is none. */
+int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e);
+/* All days in which a gateway may have claimed something, or handed it to the broker: from the oldest
+ * partition to as far ahead as any has claimed. *now_ms: the database's clock. */
+int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e);
+
+#endif

@@ -1,0 +1,135 @@
+#include "sql/pipeline/relay.h"
+
+#include "core/base/timestamp.h"
+#include "sql/connection/pg_internal.h"
+#include "sql/pipeline/locked.h"
+#include "sql/pipeline/settle_internal.h"
+#include "sql_embedded.h"
+
+#include <string.h>
+
+static int claim_some(struct pg *c, const struct relay_claim *q, const struct message_id *ids, size_t count,
+                      bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
+{
+    struct id_set set;
+    struct pg_params p = {0};
+    PGresult *r = NULL;
+    if (id_set_fill(&set, ids, count, &p, e) == 0) {
+        pg_add_int4(&p, q->instance);
+        pg_add_int8(&p, q->bytes_max);
+        pg_add_bool(&p, q->content);
+        r = pg_query(c, sql_query_relay_claim, &p, e);
+    }
+    int n = r ? claim_rows(r, fn, ctx, e) : -1;
+    PQclear(r);
+    buf_free(&set.array);
+    return n;
+}
+
+/* Those that are due in the piece. Returns how many. */
+static size_t pick(const struct message_id *ids, size_t count, const struct due_range *piece,
+                   struct message_id *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (due_range_has(piece, message_id_due_ms(ids[i])))
+            out[n++] = ids[i];
+    return n;
+}
+
+int relay_claim(struct pg *c, const struct relay_claim *q,
+                bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
+{
+    struct locked_days locked;
+    struct due_range left = {INT64_MAX, INT64_MIN}, piece;
+    struct message_id some[RELAY_IDS_MAX];
+    int all = claim_some(c, q, q->ids, q->count, fn, ctx, e);
+    if (all >= 0 || !pg_is_locked_out(c))
+        return all;
+    if (locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    for (size_t i = 0; i < q->count; i++)
+        due_range_add(&left, message_id_due_ms(q->ids[i]));
+    for (all = 0; locked_days_piece(&locked, &left, &piece);) {
+        size_t count = pick(q->ids, q->count, &piece, some);
+        int n = count > 0 ? claim_some(c, q, some, count, fn, ctx, e) : 0;
+        if (n < 0 && !pg_is_locked_out(c))
+            return -1;
+        if (n < 0)
+            err_clear(e); /* by now this piece is locked, too: another time */
+        all += n > 0 ? n : 0;
+    }
+    return all;
+}
+
+int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
+                  struct err *e)
+{
+    struct id_set set;
+    struct pg_params p = {0};
+    PGresult *r = NULL;
+    memset(pending, 0, count * sizeof *pending);
+    if (id_set_fill(&set, ids, count, &p, e) == 0) {
+        pg_add_owner(&p, instance);
+        r = pg_query(c, sql_query_relay_pending, &p, e);
+    }
+    bool locked = !r && pg_is_locked_out(c);
+    for (size_t i = 0; i < count; i++)
+        pending[i] = locked || (r && is_among(r, ids[i]));
+    if (locked)
+        err_clear(e);
+    PQclear(r);
+    buf_free(&set.array);
+    return r || locked ? 0 : -1;
+}
+
+static void add_time_or_null(struct pg_params *p, int64_t ms)
+{
+    if (ms)
+        pg_add_time(p, ms);
+    else
+        pg_add_null(p);
+}
+
+int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, instance);
+    pg_add_time(&p, n->low_ms);
+    add_time_or_null(&p, n->ping_ms);
+    pg_add_int4(&p, n->consumers);
+    add_time_or_null(&p, n->last_hop_ping_ms[0]);
+    add_time_or_null(&p, n->last_hop_ping_ms[1]);
+    return pg_run(c, sql_query_relay_note, &p, e) < 0 ? -1 : 0;
+}
+
+static int64_t time_or_0(const PGresult *r, int column)
+{
+    int64_t ms = pg_time_ms(r, 0, column);
+    return ms > 0 ? ms : 0;
+}
+
+int relay_marks(struct pg *c, struct relay_marks *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_relay_marks, NULL, e);
+    if (!r)
+        return -1;
+    *out = (struct relay_marks){.oldest_ms = time_or_0(r, 0),
+                                .low_ms = time_or_0(r, 1),
+                                .ping_ms = time_or_0(r, 2),
+                                .consumers = pg_int4(r, 0, 3),
+                                .now_ms = time_or_0(r, 4),
+                                .last_hop_queue = pg_int4(r, 0, 5),
+                                .last_hop_ping_ms = {time_or_0(r, 6), time_or_0(r, 7)}};
+    PQclear(r);
+    return 0;
+}
+
+int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, from);
+    pg_add_int4(&p, to);
+    return pg_run(c, sql_query_relay_last_hop_change, &p, e) < 0 ? -1 : 0;
+}

@@ -1,0 +1,54 @@
+/* What the relay asks and tells the database. For the session of one thread. */
+#ifndef POSTDATE_SQL_PIPELINE_RELAY_H
+#define POSTDATE_SQL_PIPELINE_RELAY_H
+
+#include "core/base/err.h"
+#include "sql/connection/pg.h"
+#include "sql/pipeline/claim.h"
+
+#define RELAY_IDS_MAX 1000 /* of one question */
+
+struct relay_claim {
+    int32_t instance;
+    const struct message_id *ids;
+    size_t count;      /* 1 to RELAY_IDS_MAX */
+    int64_t bytes_max; /* of bodies and properties; one row at least, whatever its size */
+    bool content;      /* else rows come without properties and body */
+};
+
+/* Claims those that the broker held and that nobody has yet, with a synchronous commit, and calls fn for
+ * each, as claim_due does. Around days that are locked. Returns how many, or -1. */
+int relay_claim(struct pg *c, const struct relay_claim *q,
+                bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
+
+/* Which of these are neither settled nor this instance's, nor waiting for a gateway: ask again later.
+ * Those of a day that is locked are. -1: error. */
+int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
+                  struct err *e);
+
+/* Of one gateway. Times of the database in ms. */
+struct relay_note {
+    int64_t low_ms;  /* the outcome of all that it took and that was due before is settled */
+    int64_t ping_ms; /* when the latest ping that it took was sent; 0: none */
+    int32_t consumers;
+    int64_t last_hop_ping_ms[2]; /* as ping_ms, of the pings that came back by RabbitMQ's last hop */
+};
+int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e);
+
+/* Of all gateways together. */
+struct relay_marks {
+    int64_t oldest_ms; /* when the oldest note was made; 0: one has made none */
+    int64_t low_ms;    /* the least; 0: one has none */
+    int64_t ping_ms;   /* the latest; 0: none */
+    int32_t consumers;
+    int64_t now_ms;
+    int32_t last_hop_queue; /* from which RabbitMQ delivers by itself: 1 or 2; 0: it never did */
+    int64_t last_hop_ping_ms[2];
+};
+int relay_marks(struct pg *c, struct relay_marks *out, struct err *e);
+
+/* RabbitMQ is to deliver from exit queue `to` instead of `from`; nothing changes where it is another one by
+ * now. */
+int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* Shared by claim.c, settle.c and relay.c. */
+#ifndef POSTDATE_SQL_PIPELINE_SETTLE_INTERNAL_H
+#define POSTDATE_SQL_PIPELINE_SETTLE_INTERNAL_H
+
+#include "core/base/buf.h"
+#include "sql/connection/pg_internal.h"
+#include "sql/pipeline/claim.h"
+#include "sql/pipeline/locked.h"
+
+#define SETTLE_ARRAY_MAX (16u * 1024 * 1024)
+
+/* The ids that a query is about, and between which due times their rows lie: always the first three
+ * parameters. */
+struct id_set {
+    struct buf array;
+    int64_t least_ms, greatest_ms;
+};
+
+void id_set_begin(struct id_set *s, size_t count);
+void id_set_add(struct id_set *s, struct message_id id);
+/* -1: there was no memory for it. */
+int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e);
+/* Of these, as the first three parameters. The caller frees the array, also when it fails. */
+int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
+                struct err *e);
+/* 0: nobody. */
+void pg_add_owner(struct pg_params *p, int32_t instance);
+/* Is the id among the rows of r? */
+bool is_among(const PGresult *r, struct message_id id);
+
+/* Calls fn for each row of a claim. Returns how many, or -1 (ERR_BUG) when fn could not keep one. */
+int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e);
+
+#endif

@@ -1,0 +1,303 @@
+#include "sql/pipeline/store.h"
+
+#include "core/base/clock.h"
+#include "core/base/timestamp.h"
+#include "sql/pipeline/store_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_COLUMNS 9
+#define STORE_IDLE_MS "2500"
+#define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
+#define COPY_BUFFER_MAX (64u * 1024 * 1024)
+#define LOCKS_MS 500      /* for how long what was found locked is taken to be so */
+#define LOCKS_FOUND_MAX 3 /* tries, each without the days that were found locked in the one before */
+
+static const char copy_statement[] =
+    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body)"
+    " from stdin (format binary)";
+
+static void put_field(struct buf *b, struct bytes v)
+{
+    buf_put_u32(b, (uint32_t)v.len);
+    buf_put_bytes(b, v);
+}
+
+static void put_time(struct buf *b, int64_t ms)
+{
+    buf_put_u32(b, 8);
+    buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
+}
+
+/* Source: PostgreSQL documentation, COPY, "Binary Format". */
+static void put_row(struct buf *b, const struct message *m)
+{
+    buf_put_u16(b, COPY_COLUMNS);
+    put_time(b, m->due_ms);
+    put_time(b, m->due_ms);
+    put_field(b, bytes_of(m->id.b, sizeof m->id.b));
+    put_field(b, bytes_of(m->hold == HOLD_BROKER ? "b" : "g", 1));
+    put_field(b, m->exchange);
+    put_field(b, m->routing_key);
+    if (m->key.len)
+        put_field(b, m->key);
+    else
+        buf_put_u32(b, UINT32_MAX);
+    put_field(b, m->properties);
+    put_field(b, m->body);
+}
+
+static int copy_flush(struct pg *c, struct buf *b, struct err *e)
+{
+    if (b->failed)
+        return err_set(e, ERR_BUG, "out of memory while storing a batch");
+    if (b->len && PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1)
+        return pg_fail(c, NULL, e);
+    buf_reset(b);
+    return 0;
+}
+
+static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count, struct err *e)
+{
+    static const char header[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* signature, flags, no extension */
+    buf_put(b, header, 19);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].result != STORE_ACCEPTED)
+            continue;
+        put_row(b, &items[i].message);
+        if (b->len >= COPY_CHUNK && copy_flush(c, b, e) != 0)
+            return -1;
+    }
+    buf_put_u16(b, UINT16_MAX);
+    return copy_flush(c, b, e);
+}
+
+/* Ends the COPY whatever happened and reports the first error. */
+static int copy_end(struct pg *c, int rc, struct err *e)
+{
+    if (PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") != 1 && rc == 0)
+        rc = pg_fail(c, NULL, e);
+    for (PGresult *r; (r = PQgetResult(c->conn)) != NULL; PQclear(r))
+        if (PQresultStatus(r) != PGRES_COMMAND_OK && rc == 0)
+            rc = pg_fail(c, r, e);
+    return rc;
+}
+
+static int copy_messages(struct pg *c, const struct store_item *items, size_t count, struct err *e)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < count; i++)
+        rows += items[i].result == STORE_ACCEPTED;
+    if (rows == 0)
+        return 0;
+    PGresult *r = PQexec(c->conn, copy_statement);
+    int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
+    PQclear(r);
+    if (rc != 0)
+        return -1;
+    struct buf b;
+    buf_init(&b, COPY_BUFFER_MAX);
+    rc = copy_rows(c, &b, items, count, e);
+    buf_free(&b);
+    return copy_end(c, rc, e);
+}
+
+static bool is_noted(const struct store_item *item, bool redelivered)
+{
+    return item->result == STORE_ACCEPTED && item->message_id.len > 0 && item->redelivered == redelivered;
+}
+
+/* Notes which message-ids this batch stored, for accept_dedupe: redeliveries, or the others. */
+static int note_batch(struct pg *c, const struct store_session *s, const struct store_item *items,
+                      size_t count, bool redelivered, struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += is_noted(&items[i], redelivered);
+    if (!s || n == 0)
+        return 0;
+    struct buf message_ids, ids;
+    buf_init(&message_ids, COPY_BUFFER_MAX);
+    buf_init(&ids, COPY_BUFFER_MAX);
+    pg_array_begin(&message_ids, PG_OID_TEXT, n);
+    pg_array_begin(&ids, PG_OID_UUID, n);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_noted(&items[i], redelivered))
+            continue;
+        pg_array_bytes(&message_ids, items[i].message_id);
+        pg_array_id(&ids, items[i].message.id);
+    }
+    struct pg_params p = {0};
+    pg_add_int8(&p, s->name);
+    pg_add_bytes(&p, buf_bytes(&message_ids));
+    pg_add_bytes(&p, buf_bytes(&ids));
+    if (redelivered)
+        pg_add_int8(&p, s->redelivery);
+    else
+        pg_add_null(&p);
+    int rc = message_ids.failed || ids.failed                     ? err_set(e, ERR_BUG, "out of memory")
+             : pg_run(c, sql_query_store_batch_insert, &p, e) < 0 ? -1
+                                                                  : 0;
+    buf_free(&message_ids);
+    buf_free(&ids);
+    return rc;
+}
+
+/* Once for each item: the id of what is offered again must not change. */
+static void settle_due(struct store_item *item, int64_t now_ms)
+{
+    struct message *m = &item->message;
+    if (item->due_is_settled)
+        return;
+    item->due_is_settled = true;
+    if (m->counted_from_ms != 0)
+        m->due_ms += now_ms - m->counted_from_ms;
+    if (m->due_ms < now_ms) /* its day's partition may be gone; it is due at once either way */
+        m->due_ms = now_ms;
+    if (m->due_ms > TIMESTAMP_MAX_MS)
+        m->due_ms = TIMESTAMP_MAX_MS;
+    m->id = message_id_move(m->id, m->due_ms);
+}
+
+static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
+                                size_t count, struct err *e)
+{
+    const struct store_extra *x = o->extra;
+    return (!o->session || accept_dedupe(c, o->session, items, count, e) == 0) &&
+                   (!x || !x->before || x->before(x->ctx, c, e) == 0) &&
+                   accept_keys(c, o, items, count, e) == 0 &&
+                   note_batch(c, o->session, items, count, false, e) == 0 &&
+                   note_batch(c, o->session, items, count, true, e) == 0 &&
+                   copy_messages(c, items, count, e) == 0 && (!x || !x->after || x->after(x->ctx, c, e) == 0)
+               ? 0
+               : -1;
+}
+
+static bool is_on_locked_day(const struct locked_days *days, const struct store_item *item)
+{
+    return locked_days_has(days, item->message.due_ms) ||
+           (message_id_is_ours(item->existing_id) &&
+            locked_days_has(days, message_id_due_ms(item->existing_id)));
+}
+
+/* Sets those aside that would be stored, or are to be compared with what is stored, on a day that is locked;
+ * and the later ones of their keys, as their order counts. Returns how many more these are. */
+static size_t leave_out_locked(const struct locked_days *days, struct store_item *items, size_t count)
+{
+    size_t left_out = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct message *m = &items[i].message;
+        if (items[i].day_locked || !is_on_locked_day(days, &items[i]))
+            continue;
+        for (size_t j = i; j < count; j++) {
+            const struct message *n = &items[j].message;
+            if (items[j].day_locked || (j > i && (!m->key.len || !bytes_equal(n->key, m->key) ||
+                                                  !bytes_equal(n->exchange, m->exchange))))
+                continue;
+            items[j].day_locked = true;
+            left_out++;
+        }
+    }
+    return left_out;
+}
+
+static int store_once(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                      struct err *e)
+{
+    const struct store_session before = o->session ? *o->session : (struct store_session){0};
+    for (size_t i = 0; i < count; i++)
+        items[i].result = items[i].day_locked ? STORE_WAITS : STORE_ACCEPTED;
+    if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        settle_due(&items[i], store_begun_ms(c));
+    if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    if (o->session)
+        *o->session = before; /* they are still to be looked up */
+    return -1;
+}
+
+static int read_locks(struct pg *c, struct store_locks *l, struct err *e)
+{
+    l->read_ms = clock_monotonic_ms();
+    return locked_days_read(c, &l->days, e);
+}
+
+int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                 struct err *e)
+{
+    struct store_locks own = {0}, *l = o->locks ? o->locks : &own;
+    for (size_t i = 0; i < count; i++)
+        items[i].day_locked = false;
+    if (l->days.count > 0 && clock_monotonic_ms() - l->read_ms >= LOCKS_MS && read_locks(c, l, e) != 0)
+        return -1;
+    if (l->days.count > 0)
+        leave_out_locked(&l->days, items, count);
+    for (int i = 0; i <= LOCKS_FOUND_MAX; i++) {
+        if (store_once(c, o, items, count, e) == 0)
+            return 0;
+        bool locked_out = pg_is_locked_out(c);
+        if (!locked_out || read_locks(c, l, &(struct err){0}) != 0 || l->days.all ||
+            leave_out_locked(&l->days, items, count) == 0)
+            return -1;
+    }
+    return -1;
+}
+
+/* A commit that only waits: WAL is flushed, and replicated where that is asked for, in order. */
+static int commit_again(struct pg *c, struct err *e)
+{
+    if (pg_begin(c, e) == 0 && pg_exec(c, "select pg_logical_emit_message(true, 'postdate', '')", e) == 0 &&
+        pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
+int store_was_committed(struct pg *c, struct message_id id, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, message_id_due_ms(id));
+    pg_add_id(&p, &id);
+    PGresult *r = pg_query(c, sql_query_store_message_exists, &p, e);
+    int rc = r ? PQntuples(r) > 0 : -1;
+    PQclear(r);
+    return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
+}
+
+int64_t store_begun_ms(const struct pg *c)
+{
+    return c->begun_us / 1000 + (c->begun_us % 1000 > 0);
+}
+
+int store_prepare_session(struct pg *c, struct err *e)
+{
+    return pg_exec(c, "set idle_in_transaction_session_timeout = " STORE_IDLE_MS, e);
+}
+
+int store_wake(struct pg *c, struct err *e)
+{
+    return pg_exec(c, "notify postdate_wake", e);
+}
+
+int store_clock(struct pg *c, int64_t *out_us, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_store_clock, NULL, e);
+    if (!r)
+        return -1;
+    *out_us = pg_time_us(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+int store_prune_batches(struct pg *c, int64_t unacknowledged, int64_t uptime_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int8(&p, unacknowledged);
+    pg_add_int8(&p, uptime_ms);
+    return pg_run(c, sql_query_store_batch_prune, &p, e) < 0 ? -1 : 0;
+}

@@ -1,0 +1,327 @@
+/* Keys: the same key schedules once (per delivery exchange).
+ *
+ * Free keys are taken by one insert for the batch. A conflict is decided for each item alone, from the state
+ * of the message that the key names now. Others' open transactions are never waited for longer than
+ * some ms: then the item is STORE_WAITS and the rest goes on. */
+#include "sql/pipeline/store_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SET_LOCK_TIMEOUT "set local lock_timeout = '5ms'"
+#define LOCK_WAITS_MAX 16 /* in one batch; what is undecided then waits untried */
+
+static bool is_open(const struct store_item *item)
+{
+    return item->message.key.len > 0 && item->result == STORE_ACCEPTED;
+}
+
+struct key_arrays {
+    struct buf exchange, key, due, id;
+};
+
+static void arrays_fill(struct key_arrays *a, struct store_item *const *items, size_t n)
+{
+    pg_array_begin(&a->exchange, PG_OID_TEXT, n);
+    pg_array_begin(&a->key, PG_OID_TEXT, n);
+    pg_array_begin(&a->due, PG_OID_TIMESTAMPTZ, n);
+    pg_array_begin(&a->id, PG_OID_UUID, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct message *m = &items[i]->message;
+        pg_array_bytes(&a->exchange, m->exchange);
+        pg_array_bytes(&a->key, m->key);
+        pg_array_time(&a->due, m->due_ms);
+        pg_array_id(&a->id, m->id);
+    }
+}
+
+/* Inserts n keys; won[i] tells whether item i got its key. */
+static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
+                       bool *won, struct err *e)
+{
+    arrays_fill(a, items, n);
+    if (a->exchange.failed || a->key.failed || a->due.failed || a->id.failed)
+        return err_set(e, ERR_BUG, "out of memory");
+    struct pg_params p = {0};
+    pg_add_bytes(&p, buf_bytes(&a->exchange));
+    pg_add_bytes(&p, buf_bytes(&a->key));
+    pg_add_bytes(&p, buf_bytes(&a->due));
+    pg_add_bytes(&p, buf_bytes(&a->id));
+    PGresult *r = pg_query(c, sql_query_store_key_insert, &p, e);
+    if (!r)
+        return -1;
+    int row = 0; /* the answer has a part of the question, in the same order */
+    for (size_t i = 0; i < n; i++) {
+        won[i] = row < PQntuples(r) && message_id_equal(items[i]->message.id, pg_id(r, row, 0));
+        row += won[i];
+    }
+    PQclear(r);
+    return 0;
+}
+
+enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE };
+
+/* Locks the key's row and the message it names. */
+static int look(struct pg *c, const struct store_options *o, const struct message *m,
+                struct message_id *existing, enum named *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, m->exchange);
+    pg_add_bytes(&p, m->key);
+    PGresult *r = pg_query(c, sql_query_store_key_lock, &p, e);
+    if (!r)
+        return -1;
+    *out = NAMED_NONE;
+    if (PQntuples(r) == 0) {
+        PQclear(r);
+        return 0;
+    }
+    int64_t due_ms = pg_time_ms(r, 0, 0);
+    *existing = pg_id(r, 0, 1);
+    PQclear(r);
+    struct pg_params q = {0};
+    pg_add_time(&q, due_ms);
+    pg_add_id(&q, existing);
+    pg_add_int8(&q, o->key_memory_ms);
+    r = pg_query(c, sql_query_store_key_message, &q, e);
+    if (!r)
+        return -1;
+    *out = NAMED_FREE;
+    if (PQntuples(r) > 0) {
+        char state[16];
+        pg_text(r, 0, 0, state, sizeof state);
+        if (strcmp(state, "scheduled") == 0)
+            *out = pg_bool(r, 0, 1) ? NAMED_CLAIMED : NAMED_LIVE;
+        else if (strcmp(state, "claimed") == 0 || strcmp(state, "handed") == 0)
+            *out = NAMED_CLAIMED;
+        else if (strcmp(state, "delivered") == 0 && !pg_bool(r, 0, 2))
+            *out = NAMED_DELIVERED;
+    }
+    PQclear(r);
+    return 0;
+}
+
+/* The old id leads to the new message from now on. stored: there is a row to settle. */
+static int supersede(struct pg *c, const struct message_id *old, const struct message_id *new, bool stored,
+                     struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_id(&p, old);
+    pg_add_id(&p, new);
+    PGresult *r = pg_query(c, stored ? sql_query_store_supersede : sql_query_store_moved_note, &p, e);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
+static int take_over_key(struct pg *c, const struct message *m, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, m->exchange);
+    pg_add_bytes(&p, m->key);
+    pg_add_time(&p, m->due_ms);
+    pg_add_id(&p, &m->id);
+    return pg_run(c, sql_query_store_key_move, &p, e) < 0 ? -1 : 0;
+}
+
+static bool same_key(const struct store_item *a, const struct store_item *b)
+{
+    return bytes_equal(a->message.key, b->message.key) &&
+           bytes_equal(a->message.exchange, b->message.exchange);
+}
+
+/* The item of this same batch, not stored yet, that holds item at's key now; NULL when a stored message does.
+ */
+static struct store_item *holder_in_batch(struct store_item *const *items, size_t at,
+                                          struct message_id holder)
+{
+    while (at-- > 0 && same_key(items[at], items[at + 1]))
+        if (message_id_equal(items[at]->message.id, holder))
+            return items[at];
+    return NULL;
+}
+
+/* Decides item `at`, whose key is taken. */
+static int decide(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t at,
+                  struct err *e)
+{
+    struct store_item *item = items[at];
+    const struct message *m = &item->message;
+    enum named named;
+    if (look(c, o, m, &item->existing_id, &named, e) != 0)
+        return -1;
+    if (named == NAMED_NONE) { /* it was removed since the insert: try again with the next batch */
+        item->result = STORE_WAITS;
+        return 0;
+    }
+    struct store_item *earlier = holder_in_batch(items, at, item->existing_id);
+    if (earlier)
+        named = NAMED_LIVE;
+    bool replace = m->on_conflict == ON_CONFLICT_REPLACE;
+    bool free_now = named == NAMED_FREE || (replace && (named == NAMED_LIVE || named == NAMED_DELIVERED));
+    if (!free_now) {
+        item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
+        return 0;
+    }
+    if ((earlier || named == NAMED_LIVE) && supersede(c, &item->existing_id, &m->id, !earlier, e) != 0)
+        return -1;
+    if (earlier) {
+        earlier->result = STORE_REPLACED;
+        earlier->existing_id = m->id;
+    }
+    return take_over_key(c, m, e);
+}
+
+static int compare_bytes(struct bytes a, struct bytes b)
+{
+    size_t least = a.len < b.len ? a.len : b.len;
+    int d = least ? memcmp(a.data, b.data, least) : 0; /* an empty name has no data */
+    return d ? d : (a.len > b.len) - (a.len < b.len);
+}
+
+/* By exchange and key; equal ones in the order they came, so that the first one wins. */
+static int compare_items(const void *va, const void *vb)
+{
+    const struct store_item *a = *(struct store_item *const *)va, *b = *(struct store_item *const *)vb;
+    int d = compare_bytes(a->message.exchange, b->message.exchange);
+    if (d == 0)
+        d = compare_bytes(a->message.key, b->message.key);
+    return d ? d : (a > b) - (a < b);
+}
+
+/* The batch's items with keys, sorted. */
+struct keyed {
+    struct pg *pg;
+    const struct store_options *options;
+    struct store_item **items;  /* all of them */
+    struct store_item **firsts; /* the first item of each key */
+    bool *won;                  /* by the index in firsts: it got its key */
+    size_t count, first_count;
+    int lock_waits;
+    struct key_arrays arrays;
+};
+
+/* Runs under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable.
+ */
+static int decide_guarded(struct keyed *k, size_t at, struct err *e)
+{
+    if (pg_exec(k->pg, "savepoint one_key", e) != 0)
+        return -1;
+    if (decide(k->pg, k->options, k->items, at, e) == 0)
+        return pg_exec(k->pg, "release savepoint one_key", e);
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    k->items[at]->result = STORE_WAITS;
+    k->lock_waits++;
+    return pg_exec(k->pg, "rollback to savepoint one_key", e);
+}
+
+static void all_wait(struct keyed *k, size_t from, size_t count)
+{
+    for (size_t i = from; i < from + count; i++) {
+        k->firsts[i]->result = STORE_WAITS;
+        k->won[i] = true;
+    }
+}
+
+/* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, in halves down to
+ * that one: few conflicts among many keys cost few waits. */
+static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err *e)
+{
+    if (k->lock_waits >= LOCK_WAITS_MAX) {
+        all_wait(k, from, count);
+        return 0;
+    }
+    if (pg_exec(k->pg, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
+        return -1;
+    if (insert_keys(k->pg, &k->arrays, k->firsts + from, count, k->won + from, e) == 0)
+        return 0;
+    if (e->kind != ERR_BUSY)
+        return -1;
+    err_clear(e);
+    k->lock_waits++;
+    if (pg_exec(k->pg, "rollback to savepoint keys", e) != 0)
+        return -1;
+    if (count == 1) {
+        all_wait(k, from, 1);
+        return 0;
+    }
+    size_t half = count / 2;
+    return insert_guarded(k, from, half, e) == 0 ? insert_guarded(k, from + half, count - half, e) : -1;
+}
+
+/* Goes through the items in order. What waits holds back the later items of the same key: their order counts.
+ */
+static int decide_all(struct keyed *k, struct err *e)
+{
+    size_t first = 0;
+    bool waits = false;
+    for (size_t i = 0; i < k->count; i++) {
+        bool is_first = first < k->first_count && k->items[i] == k->firsts[first];
+        if (is_first) {
+            bool won = k->won[first++];
+            waits = k->items[i]->result == STORE_WAITS;
+            if (won)
+                continue;
+        }
+        if (waits || k->lock_waits >= LOCK_WAITS_MAX)
+            k->items[i]->result = STORE_WAITS;
+        else if (decide_guarded(k, i, e) != 0)
+            return -1;
+        waits = k->items[i]->result == STORE_WAITS;
+    }
+    return 0;
+}
+
+static int keyed_open(struct keyed *k, struct store_item *items, size_t count, struct err *e)
+{
+    buf_init(&k->arrays.exchange, 16 << 20);
+    buf_init(&k->arrays.key, 16 << 20);
+    buf_init(&k->arrays.due, 16 << 20);
+    buf_init(&k->arrays.id, 16 << 20);
+    k->items = calloc(count, sizeof(struct store_item *));
+    k->firsts = calloc(count, sizeof(struct store_item *));
+    k->won = calloc(count, sizeof *k->won);
+    if (!k->items || !k->firsts || !k->won)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        if (is_open(&items[i]))
+            k->items[k->count++] = &items[i];
+    qsort(k->items, k->count, sizeof(struct store_item *), compare_items);
+    for (size_t i = 0; i < k->count; i++)
+        if (i == 0 || !same_key(k->items[i - 1], k->items[i]))
+            k->firsts[k->first_count++] = k->items[i];
+    return 0;
+}
+
+static void keyed_close(struct keyed *k)
+{
+    free(k->items);
+    free(k->firsts);
+    free(k->won);
+    buf_free(&k->arrays.exchange);
+    buf_free(&k->arrays.key);
+    buf_free(&k->arrays.due);
+    buf_free(&k->arrays.id);
+}
+
+int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
+                struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += is_open(&items[i]);
+    if (n == 0)
+        return 0;
+    struct keyed k = {.pg = c, .options = o};
+    int rc = keyed_open(&k, items, count, e);
+    if (rc == 0)
+        rc = insert_guarded(&k, 0, k.first_count, e);
+    if (rc == 0)
+        rc = decide_all(&k, e);
+    if (rc == 0)
+        rc = pg_exec(c, "set local lock_timeout = '" ACCEPT_LOCK_TIMEOUT "'", e);
+    keyed_close(&k);
+    return rc;
+}

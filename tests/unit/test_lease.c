@@ -1,0 +1,32 @@
+#include "core/base/clock.h"
+#include "gateway/instance/lease.h"
+#include "tests/unit/unit.h"
+
+#define LEASE_MS 8000
+
+static void test_time_that_no_clock_counted_is_taken_off_the_lease(void **state)
+{
+    (void)state;
+    struct lease t;
+    lease_open(&t);
+    lease_shorten(&t, 1000); /* none was given yet */
+    assert_int_equal(lease_instance(&t), 0);
+    lease_renew(&t, 7, clock_boottime_ms() + LEASE_MS);
+    lease_shorten(&t, LEASE_MS / 4);
+    assert_int_equal(lease_instance(&t), 7);
+    lease_shorten(&t, LEASE_MS);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_renew(&t, 7, clock_boottime_ms() + LEASE_MS); /* the heartbeat found that it is still ours */
+    assert_int_equal(lease_instance(&t), 7);
+    lease_shorten(&t, INT64_MAX);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_time_that_no_clock_counted_is_taken_off_the_lease),
+    };
+    return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
+}

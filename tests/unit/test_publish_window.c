@@ -1,0 +1,143 @@
+#include "gateway/publish/publish_window.h"
+#include "tests/unit/unit.h"
+
+#define LEAST 16
+#define MOST 2000
+
+/* A broker that takes rate_per_ms messages a millisecond, each base_ms at the quickest, while there is always
+ * one more to publish: for_ms later. Returns how many it took. */
+struct broker {
+    struct publish_window flight;
+    int64_t now_ms, taken;
+    int rate_per_ms, base_ms;
+    int64_t published_ms[1 << 20];
+    uint64_t next, oldest; /* tags */
+};
+
+static struct broker b;
+
+static void begin(int rate_per_ms, int base_ms)
+{
+    publish_window_begin(&b.flight, LEAST, MOST);
+    b.now_ms = 1000000;
+    b.taken = 0;
+    b.rate_per_ms = rate_per_ms;
+    b.base_ms = base_ms;
+    b.next = b.oldest = 1;
+}
+
+static void publish_all(void)
+{
+    while (publish_window_has_room(&b.flight, (int)(b.next - b.oldest), 0)) {
+        publish_window_sent(&b.flight, (int)(b.next - b.oldest), b.now_ms);
+        b.published_ms[b.next++] = b.now_ms;
+    }
+}
+
+static int64_t run(int64_t for_ms)
+{
+    int64_t before = b.taken;
+    for (int64_t end_ms = b.now_ms + for_ms; b.now_ms < end_ms; b.now_ms++) {
+        publish_all();
+        assert_in_range(b.next - b.oldest, 0, MOST);
+        for (int i = 0; i < b.rate_per_ms && b.oldest < b.next; i++) {
+            int64_t took_ms = b.now_ms - b.published_ms[b.oldest];
+            if (took_ms < b.base_ms)
+                break;
+            publish_window_confirmed(&b.flight, b.oldest, b.next, took_ms);
+            b.oldest++;
+            b.taken++;
+        }
+    }
+    return b.taken - before;
+}
+
+static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
+{
+    (void)state;
+    const struct {
+        int rate_per_ms, base_ms, most;
+    } brokers[] = {{10, 2, 128}, {20, 5, 320}, {2, 1, 256}, {5, 100, 2000}, {15, 20, 1280}};
+    for (size_t i = 0; i < sizeof brokers / sizeof *brokers; i++) {
+        begin(brokers[i].rate_per_ms, brokers[i].base_ms);
+        run(30000); /* what it learns does not creep up with its own queue */
+        int64_t taken = run(4000);
+        assert_true(taken >= (int64_t)brokers[i].rate_per_ms * 4000 * 9 / 10);
+        assert_true(b.flight.size <= brokers[i].most);
+    }
+}
+
+static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
+{
+    (void)state;
+    begin(20, 5);
+    run(1000);
+    int before = b.flight.size;
+    b.rate_per_ms = 1;
+    run(2000);
+    assert_true(b.flight.size < before);
+}
+
+static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
+{
+    (void)state;
+    begin(10, 1);
+    run(3000);
+    b.base_ms = 150; /* for everybody: a full disk queue, say */
+    run(8000);
+    assert_true(run(4000) >= 4000 * 10 * 8 / 10);
+}
+
+static void test_after_a_rest_it_is_small(void **state)
+{
+    (void)state;
+    begin(10, 5);
+    run(1000);
+    assert_true(b.flight.size > LEAST);
+    while (b.oldest < b.next)
+        publish_window_confirmed(&b.flight, b.oldest++, b.next, b.base_ms);
+    publish_window_sent(&b.flight, 0, b.now_ms + 1000);
+    assert_int_equal(b.flight.size, LEAST);
+}
+
+static void test_it_shrinks_when_told(void **state)
+{
+    (void)state;
+    begin(10, 5);
+    run(1000);
+    publish_window_shrink(&b.flight);
+    assert_int_equal(b.flight.size, LEAST);
+}
+
+static void test_what_stands_still_takes_no_room_but_of_the_most(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    assert_false(publish_window_has_room(&b.flight, LEAST, 0));
+    assert_true(publish_window_has_room(&b.flight, LEAST, 1));
+    assert_false(publish_window_has_room(&b.flight, MOST, MOST));
+}
+
+static void test_one_at_a_time_stays_one(void **state)
+{
+    (void)state;
+    begin(10, 1);
+    publish_window_begin(&b.flight, 1, 1);
+    run(1000);
+    assert_int_equal(b.flight.size, 1);
+    assert_false(publish_window_has_room(&b.flight, 1, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
+        cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
+        cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
+        cmocka_unit_test(test_after_a_rest_it_is_small),
+        cmocka_unit_test(test_it_shrinks_when_told),
+        cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
+        cmocka_unit_test(test_one_at_a_time_stays_one),
+    };
+    return cmocka_run_group_tests_name("publish_window", tests, NULL, NULL);
+}
