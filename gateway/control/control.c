@@ -183,7 +183,7 @@ static int connect(struct control *c, struct err *e)
     const struct topology t = {.intake_queue = g->config->intake.queue,
                                .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     c->session++;
-    set_broker(c, startup_open_broker(g, "postdate control", e));
+    set_broker(c, sessions_open_broker(g, "postdate control", e));
     if (c->broker == NULL) {
         server_status_failed(&g->rabbitmq, e);
         return -1;

@@ -71,7 +71,7 @@ static void look_at_overflow(struct prober *k)
     if ((k->overflow_known && !again) || (k->overflow_ms && now_ms - k->overflow_ms < OVERFLOW_RETRY_MS))
         return;
     k->overflow_ms = now_ms;
-    struct broker *b = startup_open_broker(k->gateway, "postdate probe", &e);
+    struct broker *b = sessions_open_broker(k->gateway, "postdate probe", &e);
     bool said = k->probe.finding.overflow;
     k->overflow_known = b && policy_probe_overflow(b, &drops, &e) == 0;
     if (k->overflow_known)
@@ -91,7 +91,7 @@ static int watch_queues(struct prober *k, struct err *e)
 {
     struct gateway *g = k->gateway;
     int64_t began_ms = clock_monotonic_ms();
-    struct broker *b = startup_open_broker(g, "postdate watch", e);
+    struct broker *b = sessions_open_broker(g, "postdate watch", e);
     int rc = b ? policy_probe_begin(&k->probe, b, e) : -1;
     while (rc >= 0 && !gateway_stopping(g, STOP_INTAKE)) {
         rc = policy_probe_run(&k->probe, 0, e);

@@ -36,7 +36,7 @@ static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->gateway->config;
     struct topology_found found = {.older = ""};
-    in->broker = startup_open_broker(in->gateway, "postdate intake", e);
+    in->broker = sessions_open_broker(in->gateway, "postdate intake", e);
     if (!in->broker)
         return -1;
     uint16_t prefetch = intake_prefetch(c);

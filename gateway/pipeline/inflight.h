@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What all held messages together take; shared by every thread. */
+/* What all messages in flight together take; shared by every thread. */
 struct inflight_budget {
     atomic_size_t count, bytes;
 };

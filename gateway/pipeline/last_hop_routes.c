@@ -42,7 +42,7 @@ static int ask_once(struct last_hop_routes *w, struct bytes exchange, struct err
 {
     struct err why = {0}, again = {0};
     if (!w->broker)
-        w->broker = startup_open_broker_with(w->gateway, "postdate last hop", 0, e);
+        w->broker = sessions_open_broker_with(w->gateway, "postdate last hop", 0, e);
     if (!w->broker)
         return -1;
     if (last_hop_bind_exchange(w->broker, exchange, &why) == 0)

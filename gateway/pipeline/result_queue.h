@@ -1,5 +1,5 @@
 /* The queue from the publishers to the settler: messages whose outcome is known. Thread-safe. Bounded by the
- * budget of held messages. Owns what is in it. */
+ * budget of messages in flight. Owns what is in it. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
 #define POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
 

@@ -1,6 +1,6 @@
 /* What is known of delivery exchanges: a publish to a missing or forbidden one closes the channel and leaves
  * everything in flight on it in doubt. So the first message to each exchange goes through the serial queue,
- * alone, and only an exchange that took one is used by the fast lane. Thread-safe. */
+ * alone, and only an exchange that took one is used by the fast queue. Thread-safe. */
 #ifndef POSTDATE_GATEWAY_PUBLISH_EXCHANGE_CACHE_H
 #define POSTDATE_GATEWAY_PUBLISH_EXCHANGE_CACHE_H
 

@@ -37,7 +37,7 @@ static int declare_last_hop(struct publisher *p, const struct transport_options 
 {
     if (o->last_hop_queue == 0)
         return 0;
-    struct broker *b = startup_open_broker(p->gateway, "postdate last hop", e);
+    struct broker *b = sessions_open_broker(p->gateway, "postdate last hop", e);
     if (!b)
         return -1;
     int rc = last_hop_declare(b, e);

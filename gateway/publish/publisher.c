@@ -168,7 +168,7 @@ static bool go_on(struct publisher *p, const struct err *e)
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)
 {
-    struct broker *b = startup_open_broker(p->gateway, p->name, e);
+    struct broker *b = sessions_open_broker(p->gateway, p->name, e);
     if (!b || broker_confirm_select(b, e) == 0)
         return b;
     broker_drop(b);

@@ -273,7 +273,7 @@ static int adapt(struct reader *r, struct err *e)
 
 struct broker *relay_open_broker(struct reader *r, struct err *e)
 {
-    return startup_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
+    return sessions_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
 }
 
 static int connect(struct reader *r, struct err *e)

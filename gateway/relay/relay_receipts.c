@@ -79,7 +79,7 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
 static int try_receipts(struct reader *r, bool declare, struct err *e)
 {
     uint32_t ready, consumers;
-    struct broker *b = startup_open_broker(r->gateway, "postdate relay", e);
+    struct broker *b = sessions_open_broker(r->gateway, "postdate relay", e);
     if (!b)
         return -1;
     int rc =

@@ -49,7 +49,7 @@ static int open_broker(struct relay_rescue *k, struct err *e)
 {
     struct broker_event ev = {0};
     if (!k->broker) {
-        k->broker = startup_open_broker(k->gateway, "postdate relay look-up", e);
+        k->broker = sessions_open_broker(k->gateway, "postdate relay look-up", e);
         k->blocked = false;
         memset(k->last_hop, 0, sizeof k->last_hop); /* pings may be lost */
     }

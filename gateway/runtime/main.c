@@ -57,7 +57,7 @@ struct daemon {
     struct http *http; /* NULL: no HTTP */
     struct control *control;
     struct once once;
-    pthread_t signals, intake, claimer, fast_thread, serial_thread, patient_thread, settler, housekeeper,
+    pthread_t signals, intake, claimer, fast_thread, serial_thread, patient_thread, settler, lease_keeper,
         janitor, prober, feeder, relay, relay_lookup, handover_thread;
 };
 
@@ -224,7 +224,7 @@ static void start(pthread_t *t, void *(*fn)(void *), void *arg)
 static void start_threads(struct daemon *d)
 {
     struct gateway *g = &d->gateway;
-    start(&d->housekeeper, lease_keeper_thread, g);
+    start(&d->lease_keeper, lease_keeper_thread, g);
     start(&d->settler, settler_thread, g);
     start(&d->fast_thread, publisher_thread, &d->fast);
     start(&d->serial_thread, publisher_thread, &d->serial);
@@ -315,7 +315,7 @@ static void stop_threads(struct daemon *d)
     raise_stage(g, STOP_RELAY);
     pthread_join(d->relay, NULL);
     raise_stage(g, STOP_LEASE_KEEPER);
-    pthread_join(d->housekeeper, NULL);
+    pthread_join(d->lease_keeper, NULL);
 }
 
 static void watch_over(struct daemon *d)

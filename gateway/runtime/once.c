@@ -35,7 +35,7 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     if (!o->broker)
-        o->broker = startup_open_broker(o->gateway, "postdate once", e);
+        o->broker = sessions_open_broker(o->gateway, "postdate once", e);
     if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
         add_ready(o, expired, &f->ready, e) != 0 ||
         (atomic_load(&o->gateway->relay.last_hop_queue) > 0 &&

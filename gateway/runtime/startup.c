@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct broker_options startup_broker_options(const struct gateway *g, const char *name)
+struct broker_options sessions_broker_options(const struct gateway *g, const char *name)
 {
     const struct config *c = g->config;
     return (struct broker_options){.url = c->amqp.url,
@@ -53,15 +53,15 @@ static void say_hosts(const struct gateway *g, const char *name, const struct br
         log_info("%s: moved from %s to RabbitMQ at %s", name, before, broker_address(b));
 }
 
-struct broker *startup_open_broker(const struct gateway *g, const char *name, struct err *e)
+struct broker *sessions_open_broker(const struct gateway *g, const char *name, struct err *e)
 {
-    return startup_open_broker_with(g, name, INT32_MAX, e);
+    return sessions_open_broker_with(g, name, INT32_MAX, e);
 }
 
-struct broker *startup_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
-                                        struct err *e)
+struct broker *sessions_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+                                         struct err *e)
 {
-    struct broker_options o = startup_broker_options(g, name);
+    struct broker_options o = sessions_broker_options(g, name);
     if (o.heartbeat_s > heartbeat_s)
         o.heartbeat_s = heartbeat_s;
     struct broker *b = broker_open(&o, e);
@@ -150,7 +150,7 @@ static int try_once(struct gateway *g, struct server_status **failed, enum pg_wi
         atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         server_status_succeeded(&g->postgres);
         *failed = &g->rabbitmq;
-        b = startup_open_broker(g, "postdate startup", e);
+        b = sessions_open_broker(g, "postdate startup", e);
         rc = b ? 0 : -1;
     }
     if (rc == 0)

@@ -13,7 +13,7 @@
 static int try_transport(struct gateway *g, const struct transport *t, struct err *e)
 {
     struct transport_options o = gateway_transport_options(g);
-    struct broker *b = startup_open_broker(g, "postdate startup", e);
+    struct broker *b = sessions_open_broker(g, "postdate startup", e);
     if (!b)
         return -1;
     bool last_hop = g->config->handover.last_hop == LAST_HOP_RABBITMQ;
@@ -81,7 +81,7 @@ static int choose_auto(struct gateway *g, const struct broker_options *o, int ha
 int startup_choose_transport(struct gateway *g, struct err *e)
 {
     enum config_transport t = g->config->handover.transport;
-    struct broker_options o = startup_broker_options(g, "postdate probe");
+    struct broker_options o = sessions_broker_options(g, "postdate probe");
     g->transport = NULL;
     if (t == TRANSPORT_TIMER)
         return 0;

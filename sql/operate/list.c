@@ -28,7 +28,7 @@ static int filled_days(struct pg *c, const struct lookup_range *range, int max, 
     pg_add_str(&p, first);
     pg_add_str(&p, end);
     pg_add_int4(&p, max);
-    PGresult *r = pg_query(c, sql_query_list_partition_filled, &p, e);
+    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
     if (!r)
         return -1;
     int n = PQntuples(r);

@@ -5,7 +5,7 @@
 #include "sql/connection/pg_internal.h"
 #include "sql/operate/lookup.h"
 
-/* Columns as in query/record_by_id.sql; copies into the arena. */
+/* Columns as in query/lookup_by_id.sql; copies into the arena. */
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
                        struct err *e);
 
