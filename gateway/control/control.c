@@ -19,7 +19,7 @@
 #include "amqp/topology/topology.h"
 #include "gateway/control/control_request.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdlib.h>
 #include <time.h>

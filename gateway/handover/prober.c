@@ -7,7 +7,7 @@
 #include "core/base/clock.h"
 #include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #define LOOK_MS 500
 #define PATIENCE_MS 5000

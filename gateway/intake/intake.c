@@ -2,6 +2,7 @@
 
 #include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * Through a connection of its own, opened for the batch, so that confirms do not mix with deliveries. */
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
 

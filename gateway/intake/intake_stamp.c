@@ -11,7 +11,7 @@
 #include "core/message/wire.h"
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 
 #include "amqp/topology/last_hop.h"
 #include "core/base/clock.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "core/message/last_hop.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #define REFRESH_MS 60000
 #define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */

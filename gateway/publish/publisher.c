@@ -3,7 +3,7 @@
 #include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #define IN_FLIGHT_LEAST 16
 #define IN_FLIGHT_MOST 2000

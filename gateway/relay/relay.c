@@ -12,7 +12,7 @@
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>

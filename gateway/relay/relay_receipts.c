@@ -9,7 +9,7 @@
 #include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 
 #define PREFETCH 4000
 #define UNROUTED_PREFETCH 500

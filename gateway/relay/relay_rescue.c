@@ -5,7 +5,7 @@
 #include "core/message/wire.h"
 #include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/pipeline/relay.h"
 
 #include <string.h>

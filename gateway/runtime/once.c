@@ -6,7 +6,7 @@
 #include "core/base/timestamp.h"
 #include "gateway/pipeline/claimed_row.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/startup.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/admin/health.h"
 
 #include <inttypes.h>

@@ -3,71 +3,13 @@
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct broker_options sessions_broker_options(const struct gateway *g, const char *name)
-{
-    const struct config *c = g->config;
-    return (struct broker_options){.url = c->amqp.url,
-                                   .hosts = g->hosts,
-                                   .name = name,
-                                   .heartbeat_s = (int)(c->amqp.heartbeat_ms / 1000),
-                                   .connect_timeout_ms = 5000,
-                                   .ca_file = c->amqp.ca_file,
-                                   .cert_file = c->amqp.cert_file,
-                                   .key_file = c->amqp.key_file};
-}
-
-/* Connections that last for a moment: where they are is of no interest. */
-static bool is_brief(const char *name)
-{
-    static const char *const brief[] = {"postdate startup", "postdate probe", "postdate mark",
-                                        "postdate rejected"};
-    for (size_t i = 0; i < sizeof brief / sizeof brief[0]; i++)
-        if (strcmp(name, brief[i]) == 0)
-            return true;
-    return false;
-}
-
-/* With several hosts in amqp.url: which of them fail, and where this connection is. */
-static void say_hosts(const struct gateway *g, const char *name, const struct broker *b)
-{
-    struct broker_host_news news;
-    char before[BROKER_ADDRESS_MAX];
-    while (b && broker_hosts_take_news(g->hosts, &news)) {
-        if (news.back)
-            log_info("RabbitMQ at %s takes connections again", news.address);
-        else
-            log_warning("%s; going on with another host of amqp.url", news.why);
-    }
-    if (!b || is_brief(name) || !broker_hosts_moved(g->hosts, name, b, before))
-        return;
-    if (before[0] == '\0')
-        log_info("%s: connected to RabbitMQ at %s", name, broker_address(b));
-    else
-        log_info("%s: moved from %s to RabbitMQ at %s", name, before, broker_address(b));
-}
-
-struct broker *sessions_open_broker(const struct gateway *g, const char *name, struct err *e)
-{
-    return sessions_open_broker_with(g, name, INT32_MAX, e);
-}
-
-struct broker *sessions_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
-                                         struct err *e)
-{
-    struct broker_options o = sessions_broker_options(g, name);
-    if (o.heartbeat_s > heartbeat_s)
-        o.heartbeat_s = heartbeat_s;
-    struct broker *b = broker_open(&o, e);
-    say_hosts(g, name, b);
-    return b;
-}
 
 int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e)
 {

@@ -7,6 +7,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 /* A refusal ends the connection, so each try has one of its own. */
