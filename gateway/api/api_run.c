@@ -7,11 +7,6 @@
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024)
 
-const struct operate_scope *api_operate_scope(const struct api_request *r)
-{
-    return r->scope != NULL ? &r->scope->exchanges : NULL;
-}
-
 static void answer_not_found(struct api_request *r)
 {
     char shown[80];

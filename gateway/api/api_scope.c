@@ -43,3 +43,8 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
         return 0;
     return -1;
 }
+
+const struct operate_scope *api_operate_scope(const struct api_request *r)
+{
+    return r->scope != NULL ? &r->scope->exchanges : NULL;
+}

@@ -1,11 +1,9 @@
 /* Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
 #include "gateway/config/config.h"
 
-#include "core/base/bytes.h"
 #include "gateway/config/config_load.h"
 #include "gateway/config/config_table.h"
 #include <arpa/inet.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,65 +12,6 @@
 /* A header frame holds 128 KiB less its own few bytes by default; the gateway adds some headers when it
  * publishes. */
 #define MAX_PROPERTIES ((size_t)120 * 1024)
-
-void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
-{
-    char what[500], text[640];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
-    va_end(args);
-    if (line > 0)
-        snprintf(text, sizeof text, "%s:%d: %s", where, line, what);
-    else
-        snprintf(text, sizeof text, "%s: %s", where, what);
-    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
-    if (l->mistakes++ == 0)
-        err_set(l->e, ERR_CONFIG, "%s", text);
-    if (l->report != NULL && l->report->mistake != NULL)
-        l->report->mistake(l->report->ctx, text);
-}
-
-void config_warning(struct config_loader *l, const char *text)
-{
-    if (l->report != NULL && l->report->warning != NULL)
-        l->report->warning(l->report->ctx, text);
-}
-
-void config_clear_routes(struct config *c)
-{
-    for (size_t i = 0; i < c->route_count; i++) {
-        free((void *)(uintptr_t)c->routes[i].intake_exchange);
-        free((void *)(uintptr_t)c->routes[i].delivery_exchange);
-    }
-    free(c->routes);
-    c->routes = NULL;
-    c->route_count = 0;
-}
-
-int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e)
-{
-    /* Nothing can be bound to the default exchange. */
-    if (*intake == '\0' || strcmp(intake, "\"\"") == 0)
-        return err_set(e, ERR_CONFIG,
-                       "the intake exchange is empty: write intake-exchange=delivery-exchange");
-    for (size_t i = 0; i < c->route_count; i++) {
-        if (strcmp(c->routes[i].intake_exchange, intake) == 0)
-            return err_set(e, ERR_CONFIG, "is given twice: an intake exchange has one delivery exchange");
-    }
-    struct accept_route *routes = realloc(c->routes, (c->route_count + 1) * sizeof *routes);
-    if (routes == NULL)
-        return err_set(e, ERR_BUG, "out of memory");
-    c->routes = routes;
-    char *from = option_exchange_dup(intake, e);
-    char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
-    if (to == NULL) {
-        free(from);
-        return -1;
-    }
-    routes[c->route_count++] = (struct accept_route){.intake_exchange = from, .delivery_exchange = to};
-    return 0;
-}
 
 /* Only this machine can reach these. */
 static bool is_loopback(const char *listen)

@@ -1,9 +1,11 @@
 #include "gateway/config/config_load.h"
 
+#include "core/base/bytes.h"
 #include "gateway/config/config_table.h"
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,30 @@
 
 #define FILE_MAX ((size_t)1024 * 1024)
 #define SECRET_MAX ((size_t)16 * 1024)
+
+void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
+{
+    char what[500], text[640];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (line > 0)
+        snprintf(text, sizeof text, "%s:%d: %s", where, line, what);
+    else
+        snprintf(text, sizeof text, "%s: %s", where, what);
+    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
+    if (l->mistakes++ == 0)
+        err_set(l->e, ERR_CONFIG, "%s", text);
+    if (l->report != NULL && l->report->mistake != NULL)
+        l->report->mistake(l->report->ctx, text);
+}
+
+void config_warning(struct config_loader *l, const char *text)
+{
+    if (l->report != NULL && l->report->warning != NULL)
+        l->report->warning(l->report->ctx, text);
+}
 
 /* The whole file as a string, or NULL with errno set (EFBIG: longer than max; EINVAL: has a NUL byte). */
 static char *read_text(const char *path, size_t max)

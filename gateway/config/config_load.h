@@ -19,7 +19,4 @@ void config_warning(struct config_loader *l, const char *text);
 void config_load_file(struct config_loader *l, const char *path, bool must_exist);
 void config_load_environment(struct config_loader *l);
 
-int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e);
-void config_clear_routes(struct config *c);
-
 #endif

@@ -1,4 +1,4 @@
-/* From the text of one option to its field, and the look-ups in the table. */
+/* From the text of one option, or of a route, to its field, and the look-ups in the table. */
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/message/message.h"
@@ -288,4 +288,39 @@ const char *option_nearest_name(const char *section, const char *name)
             keep_nearest(name, option_table[i].name, &best, &distance);
     }
     return best;
+}
+
+void config_clear_routes(struct config *c)
+{
+    for (size_t i = 0; i < c->route_count; i++) {
+        free((void *)(uintptr_t)c->routes[i].intake_exchange);
+        free((void *)(uintptr_t)c->routes[i].delivery_exchange);
+    }
+    free(c->routes);
+    c->routes = NULL;
+    c->route_count = 0;
+}
+
+int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e)
+{
+    /* Nothing can be bound to the default exchange. */
+    if (*intake == '\0' || strcmp(intake, "\"\"") == 0)
+        return err_set(e, ERR_CONFIG,
+                       "the intake exchange is empty: write intake-exchange=delivery-exchange");
+    for (size_t i = 0; i < c->route_count; i++) {
+        if (strcmp(c->routes[i].intake_exchange, intake) == 0)
+            return err_set(e, ERR_CONFIG, "is given twice: an intake exchange has one delivery exchange");
+    }
+    struct accept_route *routes = realloc(c->routes, (c->route_count + 1) * sizeof *routes);
+    if (routes == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    c->routes = routes;
+    char *from = option_exchange_dup(intake, e);
+    char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
+    if (to == NULL) {
+        free(from);
+        return -1;
+    }
+    routes[c->route_count++] = (struct accept_route){.intake_exchange = from, .delivery_exchange = to};
+    return 0;
 }

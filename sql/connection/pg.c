@@ -32,20 +32,6 @@ static const char session_setup[] =
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
-void pg_one_line(const char *text, char *out, size_t out_size)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < out_size; text++) {
-        char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
-        if (ch == ' ' && n > 0 && out[n - 1] == ' ')
-            continue;
-        out[n++] = ch;
-    }
-    while (n > 0 && out[n - 1] == ' ')
-        n--;
-    out[n] = '\0';
-}
-
 static bool state_is(const char *sqlstate, const char *prefix)
 {
     return strncmp(sqlstate, prefix, strlen(prefix)) == 0;

@@ -1,11 +1,26 @@
-/* Waiting for an answer no longer than the connection allows: a pooler that queues the request, or a server
- * that was stopped, says nothing at all, and no time-out of the server's own ends that. */
+/* Answers: in one line, and waited for no longer than the connection allows: a pooler that queues the
+ * request, or a server that was stopped, says nothing at all, and no time-out of the server's own ends that.
+ */
 #include "core/base/clock.h"
 #include "sql/connection/pg_internal.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
+
+void pg_one_line(const char *text, char *out, size_t out_size)
+{
+    size_t n = 0;
+    for (; *text && n + 1 < out_size; text++) {
+        char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
+        if (ch == ' ' && n > 0 && out[n - 1] == ' ')
+            continue;
+        out[n++] = ch;
+    }
+    while (n > 0 && out[n - 1] == ' ')
+        n--;
+    out[n] = '\0';
+}
 
 static bool wait_ready(struct pg *c)
 {

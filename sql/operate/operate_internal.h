@@ -19,10 +19,6 @@ int operate_scope_array(struct buf *out, const struct operate_scope *scope, stru
 void operate_add_who(struct pg_params *p, const struct operate_scope *scope);
 /* The id that the message has now, or the given one. */
 int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
-/* operate_show for a scope that is not NULL. */
-int operate_show_scoped(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                        struct arena *a, struct message_record *out, struct err *e);
-
 void operate_add_array(struct pg_params *p, const struct buf *array); /* an empty buf is null */
 
 #endif
