@@ -45,6 +45,9 @@ struct executor {
     _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
 };
 
+void executor_queue_open(struct executor_queue *q);
+void executor_queue_close(struct executor_queue *q); /* what is in it can still be taken */
+void executor_queue_destroy(struct executor_queue *q);
 /* Answers it at once when the queue is closed or full. */
 void executor_queue_put(struct executor_queue *q, struct api_request *r);
 /* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */

@@ -1,0 +1,63 @@
+/* What the threads of the executor share: how they connect, and what the last of them learned of the
+ * database. */
+#include "gateway/api/executor_internal.h"
+
+#include "sql/admin/migrate.h"
+
+int executor_session_connect(struct executor_session *session, struct err *e)
+{
+    struct gateway *g = session->gateway;
+    if (session->pg && !pg_is_broken(session->pg))
+        return 0;
+    pg_close(session->pg);
+    session->pg = NULL;
+    if (!atomic_load(&g->stored_ready))
+        return err_set(e, ERR_AWAY, "the gateway is starting");
+    if (clock_monotonic_ms() < session->retry_at_ms)
+        return err_set(e, ERR_AWAY, "the database was away a moment ago");
+    session->pg = pg_open(g->config->postgres.url, session->name, e);
+    if (session->pg && migrate_check(session->pg, "", "", false, e) == 0) {
+        server_status_succeeded(&g->postgres);
+        session->attempt = 0;
+        return 0;
+    }
+    server_status_failed(&g->postgres, e);
+    pg_close(session->pg);
+    session->pg = NULL;
+    int64_t pause_ms = server_status_pause_ms(&session->attempt);
+    session->retry_at_ms = clock_monotonic_ms() + (pause_ms < 1000 ? pause_ms : 1000);
+    return -1;
+}
+
+void executor_session_close(struct executor_session *session)
+{
+    pg_close(session->pg);
+    session->pg = NULL;
+}
+
+int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (gateway_now_ms(session->gateway, out_ms))
+        return 0;
+    if (store_clock(session->pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000;
+    return 0;
+}
+
+bool executor_counts(struct executor *d, struct status_report *out, int64_t *age_ms)
+{
+    atomic_store(&d->counts_wanted, true);
+    pthread_mutex_lock(&d->counts_lock);
+    bool known = d->counted_ms != 0;
+    *out = d->counts;
+    *age_ms = clock_monotonic_ms() - d->counted_ms;
+    pthread_mutex_unlock(&d->counts_lock);
+    return known;
+}
+
+const char *executor_why_not_ready(struct executor *d)
+{
+    return atomic_load(&d->why_not_ready);
+}
