@@ -100,7 +100,7 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, str
             return 0;
         }
         if (is_close(frame)) {
-            return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
+            return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
         }
         if (alarm_notice(frame, &kind, &reason)) {
             b->deferred = kind;
@@ -273,7 +273,7 @@ static int read_event(struct broker *b, struct arena *arena, size_t max_body,
     struct bytes reason;
 
     if (is_close(frame)) {
-        return broker_fail_closed(b, &frame->method, BROKER_STREAM, "go on", e);
+        return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
     }
     if (alarm_notice(frame, &event->kind, &reason)) {
         event->text = arena_copy(arena, reason);

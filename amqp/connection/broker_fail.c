@@ -1,16 +1,13 @@
 /* From what the library or the server says to an error that tells the caller what to do, in one line. */
 #include "amqp/connection/broker_internal.h"
-#include "core/base/clock.h"
 #include <stdio.h>
 #include <string.h>
 
-/* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
-#define INTERNAL_ERROR_HINT                                                                                  \
-    " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
-    "value for which AMQP 0-9-1 has no type)"
-#define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
+#define LAST_WORDS_NS INT64_C(1000000000)
 
-static void mark_dead(struct broker *b)
+/* between a failed send and the reason for it */
+
+void broker_fail_mark_dead(struct broker *b)
 {
     b->dead = true;
     b->gone = true;
@@ -62,137 +59,7 @@ static const char *status_text(int status)
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e)
 {
     const char *tls = broker_tls_reason(b, status);
-    mark_dead(b);
+    broker_fail_mark_dead(b);
     return err_set(e, status_kind(status), "cannot %s: RabbitMQ at %s: %s", what, b->address,
                    tls ? tls : status_text(status));
-}
-
-static bool text_contains(struct bytes text, const char *part)
-{
-    return memmem(text.data, text.len, part, strlen(part)) != NULL;
-}
-
-static enum err_kind login_kind(int code, struct bytes text)
-{
-    if (code == AMQP_ACCESS_REFUSED) {
-        return ERR_PERMISSION;
-    }
-    if (code == AMQP_INVALID_PATH) {
-        return ERR_CONFIG;
-    }
-    if (code != AMQP_NOT_ALLOWED || text_contains(text, "limit") || text_contains(text, "down")) {
-        return ERR_AWAY; /* a limit on connections, or a vhost that is still starting, passes */
-    }
-    return text_contains(text, "not found") ? ERR_CONFIG : ERR_PERMISSION;
-}
-
-static enum err_kind declare_kind(int code)
-{
-    switch (code) {
-    case AMQP_ACCESS_REFUSED:
-        return ERR_PERMISSION;
-    case AMQP_NOT_FOUND:
-        return ERR_NOT_FOUND;
-    case AMQP_RESOURCE_LOCKED:
-    case AMQP_PRECONDITION_FAILED:
-    case AMQP_COMMAND_INVALID: /* an exchange type that the server does not know (before 3.13) */
-    case AMQP_NOT_ALLOWED:
-    case AMQP_NOT_IMPLEMENTED:
-        return ERR_CONFIG;
-    default:
-        return ERR_AWAY;
-    }
-}
-
-static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
-{
-    if (channel && cause == AMQP_BASIC_PUBLISH_METHOD) {
-        return code == AMQP_NOT_FOUND        ? ERR_NOT_FOUND
-               : code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
-               : code < 500                  ? ERR_REJECT
-                                             : ERR_AWAY;
-    }
-    return ERR_AWAY; /* a closed connection blames no publish; logging in again tells why */
-}
-
-/* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
-static bool answer_close(struct broker *b, bool channel)
-{
-    const uint32_t id = channel ? AMQP_CHANNEL_CLOSE_OK_METHOD : AMQP_CONNECTION_CLOSE_OK_METHOD;
-    const uint8_t frame[] = {AMQP_FRAME_METHOD,
-                             0,
-                             channel ? BROKER_CHANNEL : 0,
-                             0,
-                             0,
-                             0,
-                             4,
-                             (uint8_t)(id >> 24),
-                             (uint8_t)(id >> 16),
-                             (uint8_t)(id >> 8),
-                             (uint8_t)id,
-                             AMQP_FRAME_END};
-
-    return broker_transmit_now(b, bytes_of(frame, sizeof(frame)));
-}
-
-int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
-                       const char *what, struct err *e)
-{
-    bool channel = method->id == AMQP_CHANNEL_CLOSE_METHOD;
-    int code;
-    uint32_t cause;
-    struct bytes text;
-    char reason[300];
-
-    if (channel) {
-        const amqp_channel_close_t *m = method->decoded;
-        code = m->reply_code;
-        text = broker_bytes(m->reply_text);
-        cause = (uint32_t)m->class_id << 16 | m->method_id;
-    } else {
-        const amqp_connection_close_t *m = method->decoded;
-        code = m->reply_code;
-        text = broker_bytes(m->reply_text);
-        cause = (uint32_t)m->class_id << 16 | m->method_id;
-    }
-    bytes_printable(text, reason, sizeof(reason));
-
-    enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
-                         : phase == BROKER_LOGIN        ? login_kind(code, text)
-                         : phase == BROKER_DECLARE      ? declare_kind(code)
-                                                        : stream_kind(channel, cause, code);
-
-    bool answered = answer_close(b, channel);
-    mark_dead(b);
-    b->gone = !channel;
-    b->can_reopen = channel && answered;
-    if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
-        return err_set(
-            e, kind,
-            "cannot %s: it exists with other settings in RabbitMQ at %s (delete or rename it there, or "
-            "configure another name): %s",
-            what, b->address, reason);
-    }
-    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s%s", what, b->address,
-                   channel ? "channel" : "connection", code, reason,
-                   code == AMQP_INTERNAL_ERROR ? INTERNAL_ERROR_HINT : "");
-}
-
-int broker_fail_send(struct broker *b, int status, const char *what, struct err *e)
-{
-    struct broker_frame frame;
-    struct err ignored;
-    int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
-
-    buf_reset(&b->out);
-    while (broker_read_frame(b, what, until_ns, &frame, &ignored) == 1) {
-        if (frame.type == AMQP_FRAME_METHOD && (frame.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-                                                frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
-            return broker_fail_closed(b, &frame.method, BROKER_STREAM, what, e);
-        }
-        if (clock_monotonic_ns() > until_ns) {
-            break;
-        }
-    }
-    return broker_fail_status(b, status, what, e);
 }

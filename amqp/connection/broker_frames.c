@@ -12,7 +12,8 @@
 
 #define FRAME_HEAD 7 /* type, channel, size */
 #define METHOD_ID 4
-#define METHOD_MAX 16384 /* requests of ours, with their arguments */
+#define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
+#define METHOD_MAX 16384                  /* requests of ours, with their arguments */
 
 static uint32_t read_u32(const uint8_t *p)
 {
@@ -20,6 +21,34 @@ static uint32_t read_u32(const uint8_t *p)
 }
 
 /* --- sending */
+
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+{
+    int status = broker_transmit_until(b, deadline_ns);
+
+    return status == 0                     ? 0
+           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
+                                           : broker_send_failed(b, status, what, e);
+}
+
+int broker_send_failed(struct broker *b, int status, const char *what, struct err *e)
+{
+    struct broker_frame frame;
+    struct err ignored;
+    int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
+
+    buf_reset(&b->out);
+    while (broker_read_frame(b, what, until_ns, &frame, &ignored) == 1) {
+        if (frame.type == AMQP_FRAME_METHOD && (frame.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+                                                frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+            return broker_closed(b, &frame.method, BROKER_STREAM, what, e);
+        }
+        if (clock_monotonic_ns() > until_ns) {
+            break;
+        }
+    }
+    return broker_fail_status(b, status, what, e);
+}
 
 int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e)
 {
@@ -209,7 +238,7 @@ int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline
             return 0;
         }
         if (is_close(&f)) {
-            return broker_fail_closed(b, &f.method, c->phase, c->what, e);
+            return broker_closed(b, &f.method, c->phase, c->what, e);
         }
         if (keep(b, c, &f, e)) {
             return -1;

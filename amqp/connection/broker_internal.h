@@ -99,8 +99,8 @@ void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why
 int broker_stream_init(struct broker *b); /* -1: out of memory */
 void broker_stream_free(struct broker *b);
 /* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
- * for ever). */
-int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+ * for ever). 0, or a status of the library's. */
+int broker_transmit_until(struct broker *b, int64_t deadline_ns);
 /* Sends these few bytes if the socket takes them now. */
 bool broker_transmit_now(struct broker *b, struct bytes frame);
 /* Reads more into b->in, at once or when it comes. Views into it are invalid then. 1; 0: nothing until the
@@ -120,6 +120,11 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
                       struct err *e);
 /* True when broker_read_frame has something to say without the socket. */
 bool broker_frame_waits(const struct broker *b);
+
+/* Sends what is gathered in b->out, as broker_transmit_until. */
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+/* Sending failed: looks whether the server said why before it hung up. */
+int broker_send_failed(struct broker *b, int status, const char *what, struct err *e);
 
 enum broker_phase {
     BROKER_LOGIN,
@@ -159,14 +164,17 @@ int broker_open_channel(struct broker *b, const char *what, struct err *e);
 int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
                  int timeout_ms, struct err *e);
 
-/* --- broker_fail.c: every one of these sets e, returns -1 and marks the broker dead */
-/* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". */
+/* --- broker_fail.c: marks the broker dead */
+/* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". Sets e, returns -1. */
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
-/* A channel.close or connection.close from the server; it is answered. */
-int broker_fail_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase,
-                       const char *what, struct err *e);
-/* Sending failed: looks whether the server said why before it hung up. */
-int broker_fail_send(struct broker *b, int status, const char *what, struct err *e);
+/* Nothing more is sent or read on this connection. */
+void broker_fail_mark_dead(struct broker *b);
+
+/* --- broker_closed.c */
+/* A channel.close or connection.close from the server; it is answered. Sets e, returns -1, marks the broker
+ * dead. */
+int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase, const char *what,
+                  struct err *e);
 
 /* --- broker_tls.c */
 /* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */

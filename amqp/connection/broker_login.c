@@ -39,7 +39,7 @@ static int wait_method(struct broker *b, int64_t deadline_ns, amqp_method_number
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
     }
     if (frame.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
-        return broker_fail_closed(b, &frame.method, BROKER_LOGIN, what, e);
+        return broker_closed(b, &frame.method, BROKER_LOGIN, what, e);
     }
     if (frame.method.id != id) {
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);

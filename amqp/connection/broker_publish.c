@@ -28,7 +28,7 @@ int broker_ping(struct broker *b, struct err *e)
         return -1;
     }
     int status = amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_BASIC_QOS_METHOD, &qos);
-    return status < 0 ? broker_fail_send(b, status, "ping", e) : 0;
+    return status < 0 ? broker_send_failed(b, status, "ping", e) : 0;
 }
 
 /* What would make the server or the library give up the connection is refused here, before the first byte. */

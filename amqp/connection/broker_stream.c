@@ -74,7 +74,7 @@ static void wait_socket(const struct broker *b, short events, int64_t deadline_n
     (void)poll(&p, 1, wait_ms);
 }
 
-int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+int broker_transmit_until(struct broker *b, int64_t deadline_ns)
 {
     size_t sent = 0;
 
@@ -82,14 +82,14 @@ int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, 
         short events;
         ssize_t n = transmit(b, b->out.data + sent, b->out.len - sent, &events);
         if (n < 0) {
-            return broker_fail_send(b, (int)n, what, e);
+            return (int)n;
         }
         sent += (size_t)n;
         if (n > 0) {
             continue;
         }
         if (clock_monotonic_ns() >= deadline_ns) {
-            return broker_fail_status(b, AMQP_STATUS_TIMEOUT, what, e);
+            return AMQP_STATUS_TIMEOUT;
         }
         wait_socket(b, events, deadline_ns);
     }

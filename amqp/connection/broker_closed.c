@@ -1,0 +1,120 @@
+/* The server closes a channel or the connection: why, and what the caller should do about it. */
+#include "amqp/connection/broker_internal.h"
+
+#include <string.h>
+
+/* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
+#define INTERNAL_ERROR_HINT                                                                                  \
+    " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
+    "value for which AMQP 0-9-1 has no type)"
+
+static bool text_contains(struct bytes text, const char *part)
+{
+    return memmem(text.data, text.len, part, strlen(part)) != NULL;
+}
+
+static enum err_kind login_kind(int code, struct bytes text)
+{
+    if (code == AMQP_ACCESS_REFUSED) {
+        return ERR_PERMISSION;
+    }
+    if (code == AMQP_INVALID_PATH) {
+        return ERR_CONFIG;
+    }
+    if (code != AMQP_NOT_ALLOWED || text_contains(text, "limit") || text_contains(text, "down")) {
+        return ERR_AWAY; /* a limit on connections, or a vhost that is still starting, passes */
+    }
+    return text_contains(text, "not found") ? ERR_CONFIG : ERR_PERMISSION;
+}
+
+static enum err_kind declare_kind(int code)
+{
+    switch (code) {
+    case AMQP_ACCESS_REFUSED:
+        return ERR_PERMISSION;
+    case AMQP_NOT_FOUND:
+        return ERR_NOT_FOUND;
+    case AMQP_RESOURCE_LOCKED:
+    case AMQP_PRECONDITION_FAILED:
+    case AMQP_COMMAND_INVALID: /* an exchange type that the server does not know (before 3.13) */
+    case AMQP_NOT_ALLOWED:
+    case AMQP_NOT_IMPLEMENTED:
+        return ERR_CONFIG;
+    default:
+        return ERR_AWAY;
+    }
+}
+
+static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
+{
+    if (channel && cause == AMQP_BASIC_PUBLISH_METHOD) {
+        return code == AMQP_NOT_FOUND        ? ERR_NOT_FOUND
+               : code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
+               : code < 500                  ? ERR_REJECT
+                                             : ERR_AWAY;
+    }
+    return ERR_AWAY; /* a closed connection blames no publish; logging in again tells why */
+}
+
+/* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
+static bool answer_close(struct broker *b, bool channel)
+{
+    const uint32_t id = channel ? AMQP_CHANNEL_CLOSE_OK_METHOD : AMQP_CONNECTION_CLOSE_OK_METHOD;
+    const uint8_t frame[] = {AMQP_FRAME_METHOD,
+                             0,
+                             channel ? BROKER_CHANNEL : 0,
+                             0,
+                             0,
+                             0,
+                             4,
+                             (uint8_t)(id >> 24),
+                             (uint8_t)(id >> 16),
+                             (uint8_t)(id >> 8),
+                             (uint8_t)id,
+                             AMQP_FRAME_END};
+
+    return broker_transmit_now(b, bytes_of(frame, sizeof(frame)));
+}
+
+int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase, const char *what,
+                  struct err *e)
+{
+    bool channel = method->id == AMQP_CHANNEL_CLOSE_METHOD;
+    int code;
+    uint32_t cause;
+    struct bytes text;
+    char reason[300];
+
+    if (channel) {
+        const amqp_channel_close_t *m = method->decoded;
+        code = m->reply_code;
+        text = broker_bytes(m->reply_text);
+        cause = (uint32_t)m->class_id << 16 | m->method_id;
+    } else {
+        const amqp_connection_close_t *m = method->decoded;
+        code = m->reply_code;
+        text = broker_bytes(m->reply_text);
+        cause = (uint32_t)m->class_id << 16 | m->method_id;
+    }
+    bytes_printable(text, reason, sizeof(reason));
+
+    enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
+                         : phase == BROKER_LOGIN        ? login_kind(code, text)
+                         : phase == BROKER_DECLARE      ? declare_kind(code)
+                                                        : stream_kind(channel, cause, code);
+
+    bool answered = answer_close(b, channel);
+    broker_fail_mark_dead(b);
+    b->gone = !channel;
+    b->can_reopen = channel && answered;
+    if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
+        return err_set(
+            e, kind,
+            "cannot %s: it exists with other settings in RabbitMQ at %s (delete or rename it there, or "
+            "configure another name): %s",
+            what, b->address, reason);
+    }
+    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s%s", what, b->address,
+                   channel ? "channel" : "connection", code, reason,
+                   code == AMQP_INTERNAL_ERROR ? INTERNAL_ERROR_HINT : "");
+}
