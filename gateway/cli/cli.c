@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef POSTDATE_VERSION
+#define POSTDATE_VERSION "development"
+#endif
+
 #define SAY_MAX 4096
 
 /* Names of users are in it, and may hold anything. */
@@ -149,4 +153,38 @@ int cli_output_error(void)
     if (first == 0 && ferror(stdout))
         first = errno != 0 ? errno : EIO;
     return first;
+}
+
+static void print_help(const struct command *c)
+{
+    printf("Usage: postdate %s %s\n\n%s.\n\nOptions:\n%s"
+           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
+           "  -h, --help          this text\n"
+           "      --version       the version\n",
+           c->name, c->synopsis, c->summary, c->help);
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv)
+{
+    /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
+    const char *word = argv[optind > 0 ? optind - 1 : 0];
+    switch (option) {
+    case 'c':
+        cli->config_path = optarg;
+        return -1;
+    case 'h':
+        print_help(cli->command);
+        return 0;
+    case 'V':
+        puts("postdate " POSTDATE_VERSION);
+        return 0;
+    case ':':
+        return cli_usage(cli, "%s needs a value", word);
+    default:
+        if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
+            return cli_usage(cli, "unknown option -%c", optopt);
+        if (optopt > ' ')
+            return cli_usage(cli, "%s takes no value", word);
+        return cli_usage(cli, "unknown option %s", word);
+    }
 }

@@ -42,8 +42,8 @@ extern const struct command command_migrate, command_schedule, command_show, com
         NULL, 0, NULL, 0                                                                                     \
     }
 
-/* For options a command does not know itself: handles -c (returns -1: go on); for --help, --version and
- * mistakes returns the exit code to leave with. */
+/* For options a command does not know itself (before there is one, not for -h): handles -c (returns -1: go
+ * on); for --help, --version and mistakes returns the exit code to leave with. */
 int cli_common_option(struct cli *cli, int option, char **argv);
 
 /* Loads the configuration; opens the connection, which migrate does without checking the schema. Errors are

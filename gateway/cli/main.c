@@ -9,10 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifndef POSTDATE_VERSION
-#define POSTDATE_VERSION "development"
-#endif
-
 static const struct command *const commands[] = {
     &command_migrate, &command_schedule, &command_show,   &command_list, &command_cancel, &command_reschedule,
     &command_retry,   &command_fail,     &command_status, &command_feed, &command_token,  &command_doctor,
@@ -35,43 +31,6 @@ static void print_help(FILE *out)
           out);
 }
 
-static void print_command_help(const struct command *c)
-{
-    printf("Usage: postdate %s %s\n\n%s.\n\nOptions:\n%s"
-           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
-           "  -h, --help          this text\n"
-           "      --version       the version\n",
-           c->name, c->synopsis, c->summary, c->help);
-}
-
-int cli_common_option(struct cli *cli, int option, char **argv)
-{
-    /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
-    const char *word = argv[optind > 0 ? optind - 1 : 0];
-    switch (option) {
-    case 'c':
-        cli->config_path = optarg;
-        return -1;
-    case 'h':
-        if (cli->command != NULL)
-            print_command_help(cli->command);
-        else
-            print_help(stdout);
-        return 0;
-    case 'V':
-        puts("postdate " POSTDATE_VERSION);
-        return 0;
-    case ':':
-        return cli_usage(cli, "%s needs a value", word);
-    default:
-        if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
-            return cli_usage(cli, "unknown option -%c", optopt);
-        if (optopt > ' ')
-            return cli_usage(cli, "%s takes no value", word);
-        return cli_usage(cli, "unknown option %s", word);
-    }
-}
-
 static const struct command *find_command(const char *name)
 {
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
@@ -87,6 +46,10 @@ static int run(struct cli *cli, int argc, char **argv)
     int option;
     opterr = 0;
     while ((option = getopt_long(argc, argv, "+" CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'h') {
+            print_help(stdout);
+            return 0;
+        }
         int code = cli_common_option(cli, option, argv);
         if (code >= 0)
             return code;

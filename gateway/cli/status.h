@@ -1,4 +1,4 @@
-/* What `postdate status` knows and shows; between cmd_status.c and status_watch.c. */
+/* What `postdate status` knows and shows. */
 #ifndef POSTDATE_GATEWAY_CLI_STATUS_H
 #define POSTDATE_GATEWAY_CLI_STATUS_H
 
@@ -25,8 +25,5 @@ int status_read(struct cli *cli, struct status *s, struct err *e);
 void status_print(const struct status *s);
 /* flags: of jansson's json_dumps. 0 or the exit code. */
 int status_print_json(const struct status *s, size_t flags);
-
-/* Again and again until SIGINT or SIGTERM, then 0. A database that goes away meanwhile is waited for. */
-int status_watch(struct cli *cli, bool json);
 
 #endif
