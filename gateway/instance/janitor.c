@@ -4,9 +4,8 @@
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
-#include "sql/admin/key_prune.h"
-#include "sql/admin/moved_prune.h"
 #include "sql/admin/partition.h"
+#include "sql/admin/prune.h"
 #include "sql/operate/idempotency.h"
 #include "sql/pipeline/store.h"
 
@@ -48,12 +47,12 @@ static int drop_partitions(struct janitor *j, struct err *e)
 
 static int forget_keys(struct janitor *j, struct err *e)
 {
-    return keys_prune(j->pg, j->gateway->config->keys.key_memory_ms, e);
+    return prune_keys(j->pg, j->gateway->config->keys.key_memory_ms, e);
 }
 
 static int forget_moved(struct janitor *j, struct err *e)
 {
-    return moved_prune(j->pg, e);
+    return prune_moved(j->pg, e);
 }
 
 static int forget_requests(struct janitor *j, struct err *e)

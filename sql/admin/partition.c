@@ -11,7 +11,8 @@
 #define PARTITION_LOCK "1886352244, -1" /* advisory: who makes or drops partitions */
 #define PER_TRANSACTION 16              /* each new partition locks about six relations until commit */
 #define DAYS_MAX 4000
-#define NEAR_DAYS 2 /* without these nothing goes */
+#define AFTER_ALL "message_a" /* behind any digit */
+#define NEAR_DAYS 2           /* without these nothing goes */
 
 enum attachment { ATTACHED, DETACH_PENDING, LOOSE };
 
@@ -315,4 +316,30 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
     if (first.kind != ERR_NONE)
         *e = first;
     return rc == 0 && first.kind == ERR_NONE ? 0 : -1;
+}
+
+int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, int64_t **out_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    char first[PARTITION_NAME_SIZE], end[PARTITION_NAME_SIZE] = AFTER_ALL;
+    partition_name(from_ms > TIMESTAMP_MIN_MS ? from_ms : TIMESTAMP_MIN_MS, first);
+    if (to_ms <= TIMESTAMP_MAX_MS - DAY_MS)
+        partition_name(to_ms > TIMESTAMP_MIN_MS ? to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
+    pg_add_str(&p, first);
+    pg_add_str(&p, end);
+    pg_add_int4(&p, max);
+    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    *out_ms = calloc((size_t)n + 1, sizeof **out_ms);
+    for (int i = 0; *out_ms && i < n; i++)
+        (*out_ms)[i] = pg_time_ms(r, i, 0);
+    PQclear(r);
+    return *out_ms ? n : err_set(e, ERR_BUG, "out of memory");
+}
+
+int partitions_all_filled(struct pg *c, int64_t **out_ms, struct err *e)
+{
+    return partitions_filled(c, TIMESTAMP_MIN_MS, INT64_MAX, INT32_MAX, out_ms, e);
 }

@@ -17,6 +17,12 @@ void partition_name(int64_t ms, char out[PARTITION_NAME_SIZE]);
  * lock is needed. */
 int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *e);
 
+/* First instants (ms) of the partitions that hold rows, in order, those of the days in [from_ms, to_ms) (the
+ * first and the last may reach beyond it), at most max. A query over one partition at a time locks few
+ * relations, however many days there are. The caller frees *out_ms. Returns their number or -1. */
+int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, int64_t **out_ms, struct err *e);
+int partitions_all_filled(struct pg *c, int64_t **out_ms, struct err *e);
+
 struct retention {
     int64_t delivered_ms, cancelled_ms, failed_ms;
 };

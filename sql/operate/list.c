@@ -13,38 +13,6 @@
 #define ARRAY_MAX (1u << 20)
 #define KEYS_MAX 10000 /* exchanges in which one key is used */
 
-#define AFTER_ALL "message_a" /* behind any digit */
-
-/* Those of the days in the range (the first and the last may reach beyond it), at most max. *out_ms: the
- * caller's to free. */
-static int filled_days(struct pg *c, const struct lookup_range *range, int max, int64_t **out_ms,
-                       struct err *e)
-{
-    struct pg_params p = {0};
-    char first[PARTITION_NAME_SIZE], end[PARTITION_NAME_SIZE] = AFTER_ALL;
-    partition_name(range->from_ms > TIMESTAMP_MIN_MS ? range->from_ms : TIMESTAMP_MIN_MS, first);
-    if (range->to_ms <= TIMESTAMP_MAX_MS - DAY_MS)
-        partition_name(range->to_ms > TIMESTAMP_MIN_MS ? range->to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS, end);
-    pg_add_str(&p, first);
-    pg_add_str(&p, end);
-    pg_add_int4(&p, max);
-    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
-    *out_ms = calloc((size_t)n + 1, sizeof **out_ms);
-    for (int i = 0; *out_ms && i < n; i++)
-        (*out_ms)[i] = pg_time_ms(r, i, 0);
-    PQclear(r);
-    return *out_ms ? n : err_set(e, ERR_BUG, "out of memory");
-}
-
-int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e)
-{
-    const struct lookup_range all = {TIMESTAMP_MIN_MS, INT64_MAX};
-    return filled_days(c, &all, INT32_MAX, out_ms, e);
-}
-
 struct walk {
     struct pg *c;
     const struct lookup_filter *filter;
@@ -172,7 +140,7 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
 {
     int64_t *days = NULL;
     const struct lookup_range left = {*from_ms, range->to_ms};
-    int n = filled_days(w->c, &left, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
+    int n = partitions_filled(w->c, left.from_ms, left.to_ms, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
         int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
         int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;

@@ -9,10 +9,6 @@
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
                        struct err *e);
 
-/* First instants (ms) of the partitions that hold rows, in order. A query over one partition at a time locks
- * few relations, however many days there are. The caller frees *out_ms. Returns their number or -1. */
-int lookup_filled_days(struct pg *c, int64_t **out_ms, struct err *e);
-
 struct lookup_range {
     int64_t from_ms, to_ms; /* due: [from, to) */
 };

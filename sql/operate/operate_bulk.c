@@ -1,5 +1,6 @@
 /* Bulk operations walk the partitions like a listing: a page of ids, then one transaction for them. */
 #include "core/base/timestamp.h"
+#include "sql/admin/partition.h"
 #include "sql/operate/lookup_internal.h"
 #include "sql/operate/operate_internal.h"
 #include "sql/pipeline/store.h"
@@ -106,7 +107,7 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
 static int bulk_walk(struct bulk *b, struct err *e)
 {
     int64_t *days = NULL;
-    int n = lookup_filled_days(b->c, &days, e), rc = n < 0 ? -1 : 0;
+    int n = partitions_all_filled(b->c, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !b->stopped; i++) {
         int64_t from = days[i] > b->range.from_ms ? days[i] : b->range.from_ms;
         int64_t end = days[i] + DAY_MS, to = end < b->range.to_ms ? end : b->range.to_ms;

@@ -1,3 +1,4 @@
+#include "sql/admin/partition.h"
 #include "sql/operate/lookup_internal.h"
 
 #include "core/base/timestamp.h"
@@ -141,7 +142,7 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
     int64_t *days = NULL, budget = STATUS_COUNT_MAX;
     if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
         return -1;
-    int n = lookup_filled_days(c, &days, e);
+    int n = partitions_all_filled(c, &days, e);
     int rc = n < 0 ? -1 : pg_exec(c, "set enable_seqscan = on", e);
     for (int i = 0; i < n && rc == 0 && budget > 0; i++)
         rc = look_at_day(c, days[i], &budget, s, e);

@@ -1,10 +1,13 @@
-#include "sql/admin/key_prune.h"
+#include "sql/admin/prune.h"
 
 #include "core/base/timestamp.h"
-#include "sql/operate/lookup_internal.h"
+#include "sql/admin/partition.h"
+#include "sql/connection/pg_internal.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
+
+#define ROUNDS_MAX 1000 /* the rest waits for the next hour */
 
 static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
 {
@@ -12,7 +15,7 @@ static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_m
     pg_add_time(&p, from_ms);
     pg_add_time(&p, to_ms);
     pg_add_int8(&p, key_memory_ms);
-    return pg_run(c, sql_query_key_prune, &p, e) < 0 ? -1 : 0;
+    return pg_run(c, sql_query_prune_keys, &p, e) < 0 ? -1 : 0;
 }
 
 /* A day that is locked, or a key that somebody's open transaction holds: the next time will do. */
@@ -25,10 +28,10 @@ static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t 
     return 0;
 }
 
-int keys_prune(struct pg *c, int64_t key_memory_ms, struct err *e)
+int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
 {
     int64_t *days = NULL;
-    int n = lookup_filled_days(c, &days, e);
+    int n = partitions_all_filled(c, &days, e);
     int rc = n < 0 ? -1 : pg_exec(c, "set lock_timeout = '500ms'", e);
     int64_t from = TIMESTAMP_MIN_MS;
     for (int i = 0; i < n && rc == 0; i++) {
@@ -42,4 +45,23 @@ int keys_prune(struct pg *c, int64_t key_memory_ms, struct err *e)
     if (rc == 0)
         rc = pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", e);
     return rc;
+}
+
+int prune_moved(struct pg *c, struct err *e)
+{
+    int64_t *days = NULL, removed = 1;
+    int n = partitions_all_filled(c, &days, e);
+    if (n <= 0) {
+        free(days);
+        return n;
+    }
+    /* Ids sort like due times: all that are less belong to days before the first one that is kept. */
+    struct message_id bound = message_id_least(days[0]);
+    free(days);
+    for (int i = 0; i < ROUNDS_MAX && removed > 0; i++) {
+        struct pg_params p = {0};
+        pg_add_id(&p, &bound);
+        removed = pg_run(c, sql_query_prune_moved, &p, e);
+    }
+    return removed < 0 ? -1 : 0;
 }
