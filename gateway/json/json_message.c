@@ -4,6 +4,7 @@
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_document.h"
+#include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,9 @@ static const char *const field_names[FIELD_COUNT] = {
 #define ALLOWED_FIELDS                                                                                       \
     "routing_key, exchange, delay_ms, delay, due_at, body, body_base64, json, headers, properties, key, "    \
     "on_conflict, hold"
+
+/* The SQL functions count more strictly; this only bounds memory. */
+#define ENCODED_MAX ((size_t)512 * 1024)
 
 void json_parser_init(struct json_parser *p, const struct accept_rules *rules)
 {
@@ -270,4 +274,35 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     int result = json_message_read(p, object, a, out, e);
     json_decref(object);
     return result == 0 ? reserved_check(out, &p->rules, e) : -1;
+}
+
+static const json_t *member(const json_t *object, const char *name)
+{
+    const json_t *v = json_object_get(object, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+int json_message_encode(struct bytes json, struct buf *out, struct err *e)
+{
+    const struct accept_rules rules = {.max_properties = ENCODED_MAX};
+    struct json_parser p;
+    json_error_t why;
+    char shown[120];
+    bool no_memory;
+    json_t *object = json_memory_load(json, 0, &no_memory, &why);
+    if (no_memory)
+        return err_set(e, ERR_BUG, "out of memory for the headers and properties of a message");
+    if (object == NULL)
+        return err_set(e, ERR_REJECT, "the stored headers are not valid JSON: %s",
+                       bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
+    json_parser_init(&p, &rules);
+    int rc = json_properties_build(&p, member(object, "properties"), member(object, "headers"), NULL, e);
+    if (rc == 0) {
+        buf_put_bytes(out, buf_bytes(&p.properties));
+        if (out->failed)
+            rc = err_set(e, ERR_BUG, "out of memory for %zu bytes of properties", p.properties.len);
+    }
+    json_parser_free(&p);
+    json_decref(object);
+    return rc;
 }
