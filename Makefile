@@ -249,6 +249,7 @@ format:
 
 check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc $(CONFIG_PAGE)
 	tools/check_layers.sh
+	tools/check_rooms.py
 	tools/check_docs.py
 	tools/config_page.sh check $(CONFIG_PAGE)
 	tools/check_format.sh $(SOURCES)

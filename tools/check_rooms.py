@@ -1,0 +1,237 @@
+#!/usr/bin/python3
+"""Which room may include which, what may call what, and how large things may be (docs/architecture.md says why).
+
+Prints every breach; exit 1 when there is any. What cannot be kept yet is listed under its rule: such a list may only
+shrink, so an entry that is not needed any more is a breach, too.
+"""
+import collections
+import glob
+import os
+import re
+import sys
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+
+# A room and whom it may include, besides itself. A stage of the pipeline knows no other stage; the ways to the operations
+# (http, control) do not know each other; both programs share config and json.
+CORE = 'core/base core/message'
+SQL = 'sql/connection sql/pipeline sql/admin sql/operate'
+AMQP = 'amqp/connection amqp/topology amqp/inspect'
+SHARED = f'{CORE} {SQL} {AMQP} gateway/config gateway/json'
+STAGE = f'{SHARED} gateway/runtime gateway/pipeline'
+MAY_INCLUDE = {
+    'core/base': '',
+    'core/message': 'core/base',
+    'sql/connection': CORE,
+    'sql/pipeline': f'{CORE} sql/connection',
+    'sql/admin': f'{CORE} sql/connection sql/pipeline',
+    'sql/operate': f'{CORE} sql/connection sql/pipeline sql/admin',
+    'amqp/connection': CORE,
+    'amqp/topology': f'{CORE} amqp/connection',
+    'amqp/inspect': f'{CORE} amqp/connection',
+    'gateway/config': f'{CORE} amqp/connection',
+    'gateway/json': f'{CORE} {SQL}',
+    'gateway/runtime': f'{SHARED} gateway/pipeline',
+    'gateway/pipeline': f'{SHARED} gateway/runtime',
+    'gateway/intake': STAGE,
+    'gateway/claim': STAGE,
+    'gateway/publish': STAGE,
+    'gateway/settle': STAGE,
+    'gateway/handover': STAGE,
+    'gateway/relay': STAGE,
+    'gateway/instance': STAGE,
+    'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/http': f'{SHARED} gateway/runtime gateway/api',
+    'gateway/control': f'{SHARED} gateway/runtime gateway/api',
+    'gateway/cli': SHARED,
+    'gateway/cli/doctor': f'{SHARED} gateway/cli',
+    'gateway/cli/schedule': f'{SHARED} gateway/cli',
+}
+# It starts every thread.
+SUPERVISOR = 'gateway/runtime/main.c'
+INCLUDE_EXCEPTIONS = {
+    'gateway/runtime/gateway.h': 'gateway/instance/lease.h gateway/publish/destination_cache.h '
+                                 'gateway/publish/exchange_cache.h gateway/relay/relay.h',
+    'gateway/instance/janitor.c': 'gateway/intake/intake.h',
+}
+
+# Files that call each other.
+CYCLE_EXCEPTIONS = [
+    'gateway/relay/relay.c gateway/relay/relay_receipts.c',
+    'gateway/publish/publish_outcome.c gateway/publish/publish_previous.c gateway/publish/publish_route.c '
+    'gateway/publish/publish_unconfirmed.c gateway/publish/publisher.c',
+]
+
+FOLDER_MAX = 20  # .c files
+FUNCTION_MAX = 60  # lines
+PARAMETERS_MAX = 6
+FILE_MIN, FILE_MAX = 60, 450  # lines of a .c file
+INCLUDED_MAX = 3  # no header but core's is included by more than one file in three
+
+SHORT = set('''
+    amqp/inspect/policy_overflow.c amqp/topology/transport_exit.c
+    core/base/backoff.c core/base/random.c core/base/siphash.c
+    core/message/last_hop.c core/message/message.c core/message/stamp.c
+    gateway/api/api_scope.c gateway/claim/target_timer.c
+    gateway/cli/doctor/doctor_config.c gateway/cli/progress.c gateway/config/secrets.c
+    gateway/http/authorize.c gateway/http/respond.c gateway/instance/lease.c gateway/json/json_text.c
+    gateway/pipeline/claimed_row.c gateway/pipeline/due_queue.c
+    gateway/runtime/notifier.c gateway/runtime/once_rule.c gateway/runtime/server_status.c gateway/runtime/startup_owner.c
+    gateway/settle/settle_replay.c sql/admin/settings.c
+'''.split())
+LONG = {'gateway/runtime/main.c'}
+# Functions with more parameters, and with how many. The first is a callback of libmicrohttpd's.
+WIDE = {
+    'on_request': 8,
+    'declare_exchange': 8, 'broker_declare_transient_exchange': 7, 'put_message': 7, 'broker_publish': 8,
+    'wait_event': 7, 'publish': 7,
+    'operate_one': 8, 'operate_reschedule': 7, 'operate_cancel_key': 7, 'operate_list': 7,
+    'claim_some': 7, 'settle_piece': 7,
+}
+
+found = []
+
+
+def breach(text):
+    found.append(text)
+
+
+def read(path):
+    with open(path, encoding='utf-8') as f:
+        return f.read()
+
+
+def plain(text):
+    """Without comments and strings, line by line as before."""
+    blank = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return blank.sub(lambda m: '\n' * m.group(0).count('\n') or ' ', text)
+
+
+FILES = sorted(f for top in ('core', 'sql', 'amqp', 'gateway') for f in glob.glob(top + '/**/*.[ch]', recursive=True))
+TEXT = {f: read(f) for f in FILES}
+CODE = {f: plain(t) for f, t in TEXT.items()}
+INCLUDES = {f: re.findall(r'^#include "([^"]+)"', TEXT[f], re.M) for f in FILES}
+
+
+def check_includes():
+    for f in FILES:
+        room = os.path.dirname(f)
+        if room not in MAY_INCLUDE:
+            breach(f'{f}: {room}/ is no room that MAY_INCLUDE of tools/check_rooms.py knows')
+            continue
+        allowed = {room, *MAY_INCLUDE[room].split()}
+        excepted = set(INCLUDE_EXCEPTIONS.get(f, '').split())
+        for i in INCLUDES[f]:
+            if '/' not in i or os.path.dirname(i) in allowed or (f == SUPERVISOR and 'gateway/cli' not in i):
+                continue
+            if i not in excepted:
+                breach(f'{f} includes {i}: {room}/ may include {MAY_INCLUDE[room] or "nothing"}')
+            excepted.discard(i)
+        for i in sorted(excepted):
+            breach(f'{f} does not include {i} any more: take it from INCLUDE_EXCEPTIONS')
+    users = collections.Counter(i for f in FILES for i in set(INCLUDES[f]) if not i.startswith('core/'))
+    for i, n in users.items():
+        if n * INCLUDED_MAX > len(FILES):
+            breach(f'{i} is included by {n} of {len(FILES)} files')
+    for library in ('core', 'sql', 'amqp', 'gateway'):
+        names = collections.Counter(os.path.basename(f) for f in FILES
+                                    if f.endswith('.c') and f.startswith(library + '/') and not f.startswith('gateway/cli/'))
+        for name, n in names.items():
+            if n > 1:
+                breach(f'{n} files of {library}/ are called {name}: one library, one name')
+
+
+def circles(graph):
+    """The sets of nodes that reach each other (Tarjan's strongly connected components)."""
+    index, low, stack, out = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in graph[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            one = set(stack[stack.index(v):])
+            del stack[stack.index(v):]
+            if len(one) > 1:
+                out.append(one)
+    for v in graph:
+        if v not in index:
+            visit(v)
+    return out
+
+
+DEFINITION = re.compile(r'^(?!static\b|typedef\b|extern\b|else\b)[A-Za-z_][\w *]*?\b(\w+)\(([^;{}]*?)\)\n\{\n(.*?)^\}', re.M | re.S)
+OBJECT = re.compile(r'^(?!static\b|typedef\b|extern\b)[A-Za-z_][\w *]*?\b(\w+)(?:\[[^\]]*\])* = ', re.M)
+FUNCTION = re.compile(r'^[A-Za-z_][\w *]*?\b(\w+)\(([^;{}]*?)\)\n\{\n(.*?)^\}', re.M | re.S)
+
+
+def check_cycles():
+    sources = [f for f in FILES if f.endswith('.c')]
+    home = {}
+    for f in sources:
+        for m in list(DEFINITION.finditer(CODE[f])) + list(OBJECT.finditer(CODE[f])):
+            home.setdefault(m.group(1), set()).add(f)
+    home = {name: min(where) for name, where in home.items() if len(where) == 1}
+    calls = {f: {home[w] for w in set(re.findall(r'\w+', CODE[f])) if home.get(w, f) != f} for f in sources}
+    headers = {f: {i for i in INCLUDES[f] if i in TEXT} for f in FILES if f.endswith('.h')}
+    excepted = [set(one.split()) for one in CYCLE_EXCEPTIONS]
+    for one in circles(calls) + circles(headers):
+        if one in excepted:
+            excepted.remove(one)
+        else:
+            breach('These need each other: ' + ' '.join(sorted(one)))
+    for one in excepted:
+        breach('These do not need each other any more, all of them: ' + ' '.join(sorted(one)) + ' (CYCLE_EXCEPTIONS)')
+
+
+def parameters(text):
+    text = re.sub(r'\([^()]*\)', '', text)
+    return 0 if text.strip() in ('', 'void') else text.count(',') + 1
+
+
+def check_sizes():
+    widest = collections.Counter()
+    for folder, n in collections.Counter(os.path.dirname(f) for f in FILES if f.endswith('.c')).items():
+        if n > FOLDER_MAX:
+            breach(f'{folder}/ has {n} .c files, more than {FOLDER_MAX}')
+    for f in FILES:
+        lines = TEXT[f].count('\n')
+        if f.endswith('.c') and lines < FILE_MIN and f not in SHORT:
+            breach(f'{f} has {lines} lines, fewer than {FILE_MIN}')
+        if lines > FILE_MAX and f not in LONG:
+            breach(f'{f} has {lines} lines, more than {FILE_MAX}')
+        for m in FUNCTION.finditer(CODE[f]):
+            length, count = m.group(0).count('\n') + 1, parameters(m.group(2))
+            if length > FUNCTION_MAX:
+                breach(f'{f}: {m.group(1)} has {length} lines, more than {FUNCTION_MAX}')
+            widest[m.group(1)] = max(count, widest[m.group(1)])
+            if count > WIDE.get(m.group(1), PARAMETERS_MAX):
+                breach(f'{f}: {m.group(1)} has {count} parameters, more than {WIDE.get(m.group(1), PARAMETERS_MAX)}')
+    for name, count in WIDE.items():
+        if widest[name] < count:
+            breach(f'{name} has {widest[name]} parameters now: no exception any more, or a smaller one (WIDE)')
+    for f in sorted(SHORT | LONG):
+        lines = TEXT[f].count('\n') if f in TEXT else 0
+        if not 0 < lines < FILE_MIN and f in SHORT or lines <= FILE_MAX and f in LONG:
+            breach(f'{f} is no exception any more (SHORT, LONG)')
+
+
+def check_queries():
+    for path in sorted(glob.glob('sql/query/*.sql')):
+        name = os.path.splitext(os.path.basename(path))[0]
+        users = [f for f in FILES if re.search(rf'\bsql_query_{name}\b', CODE[f])]
+        if not any(os.path.basename(f)[:-2].split('_')[0] == name.split('_')[0] for f in users):
+            breach(f'{path}: its first word should be that of the C file that runs it ({" ".join(users) or "none does"})')
+
+
+check_includes()
+check_cycles()
+check_sizes()
+check_queries()
+print('\n'.join(found), end='\n' if found else '', file=sys.stderr)
+sys.exit(1 if found else 0)
