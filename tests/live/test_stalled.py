@@ -33,11 +33,11 @@ class Stalled(LiveTest):
     weight = 14
     who_waits = 'timer'
 
-    def stream(self, p, what, seconds, count, key='live'):
+    def stream(self, p, what, seconds, count, key='live', begin_ms=5000):
         """Lateness of a steady stream to another queue."""
         inbox = p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', count,
-                       '--timeout-s', seconds + 40, '--idle-s', 0.5).wait_consuming()
-        p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'5000,{5000 + 1000 * seconds}').result()
+                       '--timeout-s', seconds + begin_ms // 1000 + 35, '--idle-s', 0.5).wait_consuming()
+        p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'{begin_ms},{begin_ms + 1000 * seconds}').result()
         return inbox, what, count
 
     def late_ms(self, stream):
@@ -80,10 +80,12 @@ class Stalled(LiveTest):
         self.assertLess(late, 3000 * harness.SLOWNESS)  # for as long as the queue stood still, it was
         return g
 
-    def suspend_for(self, p, process, for_ms):
-        """RabbitMQ's process of that kind for the channel of the gateway's publisher; other connections are served meanwhile."""
+    def suspend_for(self, p, process, at_ms, for_ms):
+        """RabbitMQ's process of that kind for the channel of the gateway's publisher, from at_ms on; other connections are served
+        meanwhile. rabbitmqctl may take seconds to begin."""
         name = '{<<"connection_name">>, longstr, <<"postdate publisher">>}'
         p.stack.rabbitmqctl('eval', f'''
+            timer:sleep(max(0, {at_ms} - erlang:system_time(millisecond))),
             [begin sys:suspend(P), timer:sleep({for_ms}), catch sys:resume(P) end ||
                 C <- rabbit_networking:connections(),
                 [{{client_properties, Client}}, {{vhost, <<"{p.vhost}">>}}, {{name, Connection}}] <-
@@ -97,9 +99,10 @@ class Stalled(LiveTest):
         """What came of a stream at 300 a second meanwhile."""
         p = self.place()
         g = p.gateway(POSTDATE_LOG_LEVEL='debug')
-        inbox, _, _ = self.stream(p, f'{process} suspended', 5, 1500)
-        wait_until(lambda: p.counts().get('delivered', 0) > 300, 15, 'the stream to flow')
-        self.suspend_for(p, process, for_ms)
+        begin_ms = 8000 * harness.SLOWNESS
+        at_ms = now_ms() + begin_ms + 2000
+        inbox, _, _ = self.stream(p, f'{process} suspended', 5, 1500, begin_ms=begin_ms)
+        self.suspend_for(p, process, at_ms, for_ms)
         r = inbox.result()
         print(f'note stalled: {process} suspended for {for_ms} ms: {r["duplicates"]} twice; at most {r["max_ms"]:.1f} ms late, p50 {r["p50_ms"]:.1f} ms', flush=True)
         self.assertEqual((r['missing'], r['early']), (0, 0), r)
