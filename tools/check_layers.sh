@@ -1,5 +1,5 @@
 #!/bin/bash
-# check_layers.sh: who may include which library, and which functions nobody may call (docs/architecture.md says why).
+# check_layers.sh: who may include which library, and which functions nobody may call (docs/internals/architecture.md says why).
 # Which room may include which: tools/check_rooms.py.
 # Prints every line that breaks a rule; exit 1 when there is any.
 set -u

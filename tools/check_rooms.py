@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Which room may include which, what may call what, and how large things may be (docs/architecture.md says why).
+"""Which room may include which, what may call what, and how large things may be (docs/internals/architecture.md says why).
 
 Prints every breach; exit 1 when there is any. What cannot be kept yet is listed under its rule: such a list may only
 shrink, so an entry that is not needed any more is a breach, too.
