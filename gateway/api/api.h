@@ -135,11 +135,10 @@ struct api_schedule {
     size_t first_item, item_count; /* those to be stored */
 };
 
-/* gateway_holds: no message is ever handed to the broker. */
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules, bool gateway_holds);
+struct api_scheduler *api_scheduler_open(const struct accept_rules *rules);
 void api_scheduler_close(struct api_scheduler *s);
-/* Forgets all items. now_ms: the database's clock. */
-void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms);
+/* Forgets all items. now_ms: the database's clock; hold: what the broker may wait with by now. */
+void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold);
 /* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
 /* Takes the items of the request that was parsed last out again. */

@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/siphash.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +147,7 @@ static bool gather(struct group_commit *s)
         answer(r);
         return true;
     }
-    api_scheduler_reset(s->scheduler, s->now_ms);
+    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
     while (r != NULL) {
         if (!add(s, r)) {
             put_later(s, r);
@@ -253,7 +254,7 @@ static void count(struct group_commit *s)
     if (stored > 0 &&
         soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + g->config->delivery.lead_ms)
         notifier_notify(&g->claimer_notifier);
-    if (stored > 0 && g->config->handover.transport != TRANSPORT_TIMER)
+    if (stored > 0 && g->transport)
         notifier_notify(&g->handover_feeder_notifier);
 }
 
@@ -295,7 +296,7 @@ static void store_singly(struct group_commit *s)
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
         s->count = 0;
-        api_scheduler_reset(s->scheduler, s->now_ms);
+        api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
         add(s, all[i]);
         if (s->count == 0)
             continue;
@@ -315,7 +316,7 @@ void *executor_group_commit(void *arg)
     struct executor *d = arg;
     struct accept_rules rules = config_accept_rules(d->gateway->config);
     if (s != NULL)
-        s->scheduler = api_scheduler_open(&rules, d->gateway->config->handover.transport == TRANSPORT_TIMER);
+        s->scheduler = api_scheduler_open(&rules);
     if (s == NULL || s->scheduler == NULL) {
         log_error("there is no memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */

@@ -1,5 +1,6 @@
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
 
 #include "core/base/timestamp.h"
 #include "core/message/wire.h"
@@ -41,8 +42,6 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     }
     d->exchange = m->exchange;
     d->key = m->key;
-    if (!in->gateway->transport)
-        m->hold = HOLD_GATEWAY; /* nobody else will ever hold it */
     if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {
         d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
         return 0;
@@ -200,6 +199,7 @@ int intake_store(struct intake *in, struct err *e)
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
     intake_weigh_stamps(in, now_ms);
+    in->rules.hold = startup_hold_policy(in->gateway);
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

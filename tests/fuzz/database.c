@@ -242,7 +242,8 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
 /* --- as gateway/api/executor_worker.c and group_commit.c do */
 
 static const char *const allow[] = {"orders*", ""};
-static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,
+                                          .intake_queue = "postdate.intake",
                                           .intake_exchange = "postdate",
                                           .delivery_exchange = "orders",
                                           .allow = allow,
@@ -257,8 +258,8 @@ static int schedule(struct api_request *r, struct err *e)
     struct api_schedule q;
     size_t count;
     if (s == NULL)
-        s = api_scheduler_open(&rules, false);
-    api_scheduler_reset(s, FUZZ_NOW_MS);
+        s = api_scheduler_open(&rules);
+    api_scheduler_reset(s, FUZZ_NOW_MS, rules.hold);
     if (api_schedule_parse(s, r, &q) != 0) {
         api_scheduler_items(s, &count, NULL);
         FUZZ_HOLDS(count == 0);
