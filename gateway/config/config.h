@@ -72,6 +72,8 @@ struct config {
 struct config_report {
     void (*mistake)(void *ctx, const char *text); /* text already reads "file:line: option: what is wrong" */
     void (*warning)(void *ctx, const char *text);
+    void (*exposed)(void *ctx, const char *text); /* a warning that a file's password can be read by all;
+                                                     NULL: as warning */
     void *ctx;
 };
 
