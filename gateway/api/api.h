@@ -88,9 +88,11 @@ struct api_answer {
     struct buf body;
 };
 
+struct api_operation;
+
 /* All views must stay valid until done. */
 struct api_request {
-    enum api_op op;
+    const struct api_operation *op; /* api_operation.h */
     const struct api_scope *scope;
     struct bytes id; /* as the caller wrote it; len 0: none */
     struct api_param params[API_PARAMS_MAX];
@@ -167,8 +169,8 @@ struct api_context {
     bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
 };
 
-/* Does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database failed (e is
- * transient); the answer is not made. */
+/* api_operation.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database
+ * failed (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
 
 #endif

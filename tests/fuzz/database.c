@@ -1,4 +1,5 @@
 #include "tests/fuzz/database.h"
+#include "gateway/api/api_operation.h"
 
 #include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
@@ -305,10 +306,10 @@ void database_run(struct api_request *r)
         .rules = rules, .secret = "fuzz fuzz fuzz", .now_ms = FUZZ_NOW_MS, .lead_ms = 500, .ending = &ending};
     struct err e = {0};
     int rc = 0;
-    if (r->op == API_STATS)
+    if (r->op->threads == API_STATISTICS)
         api_fail(&r->answer, API_NOT_READY, "no statistics here");
     else
-        rc = r->op == API_SCHEDULE ? schedule(r, &e) : api_run(&c, r, &e);
+        rc = r->op->threads == API_GROUP_COMMIT ? schedule(r, &e) : api_run(&c, r, &e);
     if (rc != 0 && e.kind == ERR_BUG)
         fuzz_fail(e.text, __FILE__, __LINE__);
     if (rc != 0)
