@@ -50,6 +50,8 @@ void broker_drop(struct broker *b);
 void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
+/* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
+bool broker_failed_inside(const struct broker *b);
 int broker_fd(const struct broker *b);              /* for poll(2) */
 const char *broker_address(const struct broker *b); /* "host:port" */
 /* True when events can be read without waiting for the socket: ask before poll(2). */

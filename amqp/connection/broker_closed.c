@@ -106,6 +106,7 @@ int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_pha
     bool answered = answer_close(b, channel);
     broker_fail_mark_dead(b);
     b->gone = !channel;
+    b->failed_inside = code == AMQP_INTERNAL_ERROR;
     b->can_reopen = channel && answered;
     if (phase == BROKER_DECLARE && text_contains(text, "inequivalent arg")) {
         return err_set(

@@ -209,6 +209,11 @@ void broker_shutdown(struct broker *b)
     shutdown(b->fd, SHUT_RDWR);
 }
 
+bool broker_failed_inside(const struct broker *b)
+{
+    return b && b->failed_inside;
+}
+
 bool broker_is_dead(const struct broker *b)
 {
     return b->dead;

@@ -192,11 +192,9 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .properties = properties,
         .body = in->body,
         .on_conflict = d.request_headers.on_conflict,
-        .hold = d.request_headers.key.len > 0 && !rules->broker_holds_all ? HOLD_GATEWAY : HOLD_BROKER,
     };
-    if (reserved_check(out, rules, e) != 0)
-        return -1;
-    if (d.request_headers.has_hold)
-        out->hold = d.request_headers.hold;
-    return 0;
+    const struct hold_request hold = {
+        .has_key = out->key.len > 0, .has_wish = d.request_headers.has_hold, .wish = d.request_headers.hold};
+    out->hold = hold_policy_decide(rules->hold, &hold);
+    return reserved_check(out, rules, e);
 }

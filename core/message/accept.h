@@ -6,6 +6,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
+#include "core/message/hold_policy.h"
 #include "core/message/message.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ struct accept_rules {
     int64_t max_delay_ms;
     size_t max_body;         /* bytes */
     size_t max_properties;   /* bytes */
-    bool broker_holds_all;   /* also what has a key may be handed to the broker */
+    enum hold_policy hold;   /* what the broker may wait with */
     bool broker_stamps;      /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
     int64_t stamp_behind_ms; /* as in core/message/stamp.h */
 };
@@ -52,9 +53,8 @@ struct accept_input {
  * (x-delivery-count, x-acquired-count, x-opt-rabbitmq-*) are removed; a
  * positive x-delay is negated (as the delayed-message plugin does) and kept, everything else is kept byte for
  * byte. user_id moves to the header x-postdate-user-id. Dead-letter marks made by intake_queue are removed
- * and the original expiration and exchange restored. hold: HOLD_GATEWAY with an expiration; else as
- * x-postdate-hold says; else HOLD_GATEWAY with a key, HOLD_BROKER without. -1 with ERR_REJECT: the text is
- * meant for the header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
+ * and the original expiration and exchange restored. hold: as hold_policy.h decides. -1 with ERR_REJECT: the
+ * text is meant for the header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);
 

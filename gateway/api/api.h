@@ -88,9 +88,11 @@ struct api_answer {
     struct buf body;
 };
 
+struct api_operation;
+
 /* All views must stay valid until done. */
 struct api_request {
-    enum api_op op;
+    const struct api_operation *op; /* api_operation.h */
     const struct api_scope *scope;
     struct bytes id; /* as the caller wrote it; len 0: none */
     struct api_param params[API_PARAMS_MAX];
@@ -135,11 +137,10 @@ struct api_schedule {
     size_t first_item, item_count; /* those to be stored */
 };
 
-/* gateway_holds: no message is ever handed to the broker. */
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules, bool gateway_holds);
+struct api_scheduler *api_scheduler_open(const struct accept_rules *rules);
 void api_scheduler_close(struct api_scheduler *s);
-/* Forgets all items. now_ms: the database's clock. */
-void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms);
+/* Forgets all items. now_ms: the database's clock; hold: what the broker may wait with by now. */
+void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold);
 /* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
 /* Takes the items of the request that was parsed last out again. */
@@ -168,8 +169,8 @@ struct api_context {
     bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
 };
 
-/* Does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database failed (e is
- * transient); the answer is not made. */
+/* api_operation.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database
+ * failed (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* Operations by filter. */
 #include "core/base/siphash.h"
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 #include "sql/operate/idempotency.h"
 
 #include <inttypes.h>
@@ -20,7 +21,7 @@ static int read_fields(struct api_request *r, const json_t *root, struct bulk *b
     char shown[JSON_SHOW_SIZE];
     const json_t *filter = json_object_get(root, "filter"), *dry = json_object_get(root, "dry_run"),
                  *shift = json_object_get(root, "shift_ms");
-    bool shifts = r->op == API_BULK_RESCHEDULE;
+    bool shifts = r->op->kind == OPERATE_RESCHEDULE;
     size_t known = (size_t)(filter != NULL) + (dry != NULL) + (shift != NULL && shifts);
     if (filter == NULL || json_object_size(root) != known)
         api_fail(&r->answer, API_INVALID_MESSAGE,
@@ -76,10 +77,10 @@ static int run(struct api_context *c, struct api_request *r, struct bulk *b, str
                  n.matched);
         return 0;
     }
-    c->wrote = rc != 0 && e->kind == ERR_AWAY && !b->order.dry_run && r->op == API_BULK_RESCHEDULE;
+    c->wrote = rc != 0 && e->kind == ERR_AWAY && !b->order.dry_run && r->op->kind == OPERATE_RESCHEDULE;
     if (rc != 0)
         return -1;
-    c->wake = !b->order.dry_run && r->op != API_BULK_CANCEL;
+    c->wake = !b->order.dry_run && r->op->kind != OPERATE_CANCEL;
     buf_reset(&r->answer.body);
     buf_printf(&r->answer.body, "{\"matched\":%" PRId64 ",\"changed\":%" PRId64 ",\"dry_run\":%s}\n",
                n.matched, n.changed, b->order.dry_run ? "true" : "false");
@@ -90,8 +91,9 @@ static int run(struct api_context *c, struct api_request *r, struct bulk *b, str
 static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
     static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate bulk 1", "postdate bulk 2"};
+    uint64_t number = API_BULK_CANCEL + (uint64_t)r->op->kind; /* earlier versions stored hashes of that */
     for (int i = 0; i < 2; i++) {
-        uint64_t h = siphash(keys[i], r->body) ^ (uint64_t)r->op;
+        uint64_t h = siphash(keys[i], r->body) ^ number;
         memcpy(out + 8 * i, &h, 8);
     }
 }
@@ -176,11 +178,7 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     if (root == NULL)
         return 0;
     api_answer_open(&b.scratch.answer);
-    b.order = (struct operate_bulk){.kind = r->op == API_BULK_CANCEL       ? OPERATE_CANCEL
-                                            : r->op == API_BULK_RESCHEDULE ? OPERATE_RESCHEDULE
-                                            : r->op == API_BULK_RETRY      ? OPERATE_RETRY
-                                                                           : OPERATE_FAIL,
-                                    .filter = &b.filter};
+    b.order = (struct operate_bulk){.kind = r->op->kind, .filter = &b.filter};
     int rc = 0;
     if (read_fields(r, root, &b) == 0) {
         rc = store_clock(c->pg, &clock_us, e); /* notices a dead connection where trying again is safe */

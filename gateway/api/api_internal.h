@@ -31,6 +31,12 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
 /* NULL: everything. */
 const struct operate_scope *api_operate_scope(const struct api_request *r);
 
+/* What the rows of api_operation.c run. */
+int api_run_show(struct api_context *c, struct api_request *r, struct err *e);
+int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e);
+int api_run_reschedule(struct api_context *c, struct api_request *r, struct err *e);
+int api_run_retry(struct api_context *c, struct api_request *r, struct err *e);
+int api_run_fail(struct api_context *c, struct api_request *r, struct err *e);
 int api_list(struct api_context *c, struct api_request *r, struct err *e);
 int api_bulk(struct api_context *c, struct api_request *r, struct err *e);
 

@@ -1,34 +1,12 @@
 #include "gateway/api/api_json_request.h"
 
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 #include "gateway/json/json_document.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What becomes of the other fields. */
-enum shape { SHAPE_BODY, SHAPE_PARAMS, SHAPE_ID, SHAPE_ID_BODY };
-
-static const struct operation {
-    const char *name;
-    bool filtered; /* there is a field "filter" */
-    enum api_op op;
-    enum shape shape;
-} operations[] = {
-    {"schedule", false, API_SCHEDULE, SHAPE_BODY},
-    {"show", false, API_SHOW, SHAPE_PARAMS},
-    {"list", false, API_LIST, SHAPE_PARAMS},
-    {"cancel", false, API_CANCEL, SHAPE_PARAMS},
-    {"cancel", true, API_BULK_CANCEL, SHAPE_BODY},
-    {"reschedule", false, API_RESCHEDULE, SHAPE_ID_BODY},
-    {"reschedule", true, API_BULK_RESCHEDULE, SHAPE_BODY},
-    {"retry", false, API_RETRY, SHAPE_ID},
-    {"retry", true, API_BULK_RETRY, SHAPE_BODY},
-    {"fail", false, API_FAIL, SHAPE_ID_BODY},
-    {"fail", true, API_BULK_FAIL, SHAPE_BODY},
-    {"stats", false, API_STATS, SHAPE_PARAMS},
-};
 
 void api_json_request_open(struct api_json_request *o, size_t body_max)
 {
@@ -49,20 +27,17 @@ struct bytes api_json_request_token(const struct api_json_request *o)
     return o->token_text != NULL ? json_text(o->token_text) : (struct bytes){0};
 }
 
-static const struct operation *find_operation(const json_t *root, struct api_answer *a)
+static const struct api_operation *find_operation(const json_t *root, struct api_answer *a)
 {
     const json_t *op = json_object_get(root, "op");
-    bool filtered = json_object_get(root, "filter") != NULL;
-    char shown[JSON_SHOW_SIZE];
-    const struct operation *found = NULL;
-    for (size_t i = 0; i < sizeof operations / sizeof operations[0] && json_is_string(op); i++)
-        if (bytes_equal_str(json_text(op), operations[i].name) &&
-            (found == NULL || operations[i].filtered == filtered))
-            found = &operations[i];
+    char shown[JSON_SHOW_SIZE], names[120];
+    const struct api_operation *found =
+        json_is_string(op) ? api_operation_find(json_text(op), json_object_get(root, "filter") != NULL)
+                           : NULL;
     if (found == NULL)
         api_fail(a, API_INVALID_MESSAGE, "op: %s%s: allowed are %s",
                  op != NULL ? json_show(op, shown) : "it is missing", op != NULL ? " is none" : "",
-                 "schedule, show, list, cancel, reschedule, retry, fail, stats");
+                 api_operation_names(names, sizeof names));
     return found;
 }
 
@@ -142,19 +117,19 @@ static int take_body(struct api_json_request *o, struct api_request *r, bool wit
     return 0;
 }
 
-static int take_fields(struct api_json_request *o, const struct operation *op, struct api_request *r)
+static int take_fields(struct api_json_request *o, struct api_request *r)
 {
     int rc = 0;
-    switch (op->shape) {
-    case SHAPE_BODY:
+    switch (r->op->shape) {
+    case API_SHAPE_BODY:
         return take_body(o, r, false);
-    case SHAPE_PARAMS:
+    case API_SHAPE_PARAMS:
         rc = take_id(o, r, false);
         return rc == 0 ? take_params(o, r) : -1;
-    case SHAPE_ID:
+    case API_SHAPE_ID:
         rc = take_id(o, r, true);
         return rc == 0 ? take_params(o, r) : -1;
-    case SHAPE_ID_BODY:
+    case API_SHAPE_ID_BODY:
         if (take_id(o, r, true) != 0)
             return -1;
         return take_body(o, r, true);
@@ -168,12 +143,11 @@ int api_json_request_read(struct api_json_request *o, struct bytes text, struct 
     o->root = api_parse_body(text, &r->answer);
     if (o->root == NULL || take_token(o, &r->answer) != 0)
         return -1;
-    const struct operation *op = find_operation(o->root, &r->answer);
-    if (op == NULL)
+    r->op = find_operation(o->root, &r->answer);
+    if (r->op == NULL)
         return -1;
-    r->op = op->op;
     json_object_del(o->root, "op");
-    return take_fields(o, op, r);
+    return take_fields(o, r);
 }
 
 void api_json_request_print(const struct api_answer *a, struct buf *out)

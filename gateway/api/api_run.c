@@ -64,7 +64,7 @@ static bool take_id(struct api_request *r, struct message_id *out)
     return false;
 }
 
-static int run_show(struct api_context *c, struct api_request *r, struct err *e)
+int api_run_show(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct message_id id;
     struct bytes exchange, key, view = api_param(r, "view");
@@ -115,7 +115,7 @@ static int answer_operated(struct api_context *c, struct api_request *r, enum op
     return err_set(e, ERR_BUG, "an operation gave no answer");
 }
 
-static int run_cancel(struct api_context *c, struct api_request *r, struct err *e)
+int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct message_id id, now = {{0}};
     struct bytes exchange, key;
@@ -167,7 +167,7 @@ static bool read_due(struct api_request *r, const json_t *o, struct operate_due 
     return false;
 }
 
-static int run_reschedule(struct api_context *c, struct api_request *r, struct err *e)
+int api_run_reschedule(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct message_id id, now = {{0}};
     struct operate_due due = {0};
@@ -195,7 +195,7 @@ static int run_reschedule(struct api_context *c, struct api_request *r, struct e
     return answer_operated(c, r, said, now, e);
 }
 
-static int run_retry(struct api_context *c, struct api_request *r, struct err *e)
+int api_run_retry(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct message_id id, now = {{0}};
     enum operate_answer said;
@@ -218,7 +218,7 @@ static bool is_empty_object(struct api_request *r)
     return fine;
 }
 
-static int run_fail(struct api_context *c, struct api_request *r, struct err *e)
+int api_run_fail(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct message_id id, now = {{0}};
     enum operate_answer said;
@@ -227,31 +227,4 @@ static int run_fail(struct api_context *c, struct api_request *r, struct err *e)
     if (operate_fail(c->pg, api_operate_scope(r), id, &said, &now, e) != 0)
         return -1;
     return answer_operated(c, r, said, now, e);
-}
-
-int api_run(struct api_context *c, struct api_request *r, struct err *e)
-{
-    switch (r->op) {
-    case API_SHOW:
-        return run_show(c, r, e);
-    case API_LIST:
-        return api_list(c, r, e);
-    case API_CANCEL:
-        return run_cancel(c, r, e);
-    case API_RESCHEDULE:
-        return run_reschedule(c, r, e);
-    case API_RETRY:
-        return run_retry(c, r, e);
-    case API_FAIL:
-        return run_fail(c, r, e);
-    case API_BULK_CANCEL:
-    case API_BULK_RESCHEDULE:
-    case API_BULK_RETRY:
-    case API_BULK_FAIL:
-        return api_bulk(c, r, e);
-    case API_SCHEDULE:
-    case API_STATS:
-        break;
-    }
-    return err_set(e, ERR_BUG, "this operation is not done here");
 }

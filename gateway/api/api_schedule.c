@@ -15,7 +15,6 @@ struct api_scheduler {
     struct json_parser parser;
     struct arena arena;
     struct random_pool random;
-    bool gateway_holds;
     struct store_item items[ITEMS_MAX];
     size_t count, bytes;
 };
@@ -26,14 +25,13 @@ struct api_entry {
     size_t item;
 };
 
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules, bool gateway_holds)
+struct api_scheduler *api_scheduler_open(const struct accept_rules *rules)
 {
     struct api_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
     json_parser_init(&s->parser, rules);
     arena_init(&s->arena, ARENA_MAX);
-    s->gateway_holds = gateway_holds;
     return s;
 }
 
@@ -46,11 +44,12 @@ void api_scheduler_close(struct api_scheduler *s)
     free(s);
 }
 
-void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms)
+void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold)
 {
     arena_reset(&s->arena);
     s->count = s->bytes = 0;
     s->parser.now_ms = now_ms;
+    s->parser.rules.hold = hold;
 }
 
 struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes)
@@ -102,8 +101,6 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
         refuse(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }
-    if (s->gateway_holds)
-        m->hold = HOLD_GATEWAY;
     random_take(&s->random, random, sizeof random);
     m->id = message_id_make(m->due_ms, random);
     entry->item = s->count++;

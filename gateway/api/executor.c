@@ -1,3 +1,4 @@
+#include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
 #include <stdlib.h>
@@ -34,22 +35,11 @@ struct executor *executor_open(struct gateway *g, struct err *e)
 
 void executor_submit(struct executor *d, struct api_request *r)
 {
-    switch (r->op) {
-    case API_SCHEDULE:
-        executor_queue_put(&d->store, r);
-        break;
-    case API_STATS:
-        executor_queue_put(&d->count, r);
-        break;
-    case API_BULK_CANCEL:
-    case API_BULK_RESCHEDULE:
-    case API_BULK_RETRY:
-    case API_BULK_FAIL:
-        executor_queue_put(&d->bulk, r);
-        break;
-    default:
-        executor_queue_put(&d->work, r);
-    }
+    struct executor_queue *const queues[] = {[API_GROUP_COMMIT] = &d->store,
+                                             [API_WORKER] = &d->work,
+                                             [API_BULK_WORKER] = &d->bulk,
+                                             [API_STATISTICS] = &d->count};
+    executor_queue_put(queues[r->op->threads], r);
 }
 
 void executor_stop(struct executor *d)

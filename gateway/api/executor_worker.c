@@ -1,5 +1,6 @@
 /* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
  * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
+#include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
 #include "gateway/runtime/log.h"
@@ -29,9 +30,9 @@ static int prepare(struct worker *w, struct err *e)
 static void record(const struct api_request *r)
 {
     char id[80];
-    if ((r->op == API_FAIL || r->op == API_BULK_FAIL) && r->answer.status == 200)
+    if (r->op->is_final && r->answer.status == 200)
         log_info("%s: by %s: failed by hand",
-                 r->op == API_FAIL ? bytes_printable(r->id, id, sizeof id) : "messages in doubt",
+                 r->op->by_filter ? "messages in doubt" : bytes_printable(r->id, id, sizeof id),
                  r->scope ? r->scope->principal : "a request");
 }
 

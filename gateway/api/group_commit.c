@@ -1,14 +1,13 @@
 /* Group commits: as many requests as wait go into one transaction, and are answered after its commit.
  *
  * What can't share it waits for the next: a request whose key, or Idempotency-Key, another one of the group
- * has too; one whose key somebody's open transaction holds (for some seconds). If the answer to the COMMIT is
- * lost, one row tells whether it happened: a transaction is there whole or not at all. It may also be still
- * under way, in a session that does not know yet that its client is gone: the group is offered again under
- * the same ids, so the second transaction meets the first one, and can't be stored beside it. */
+ * has too; one whose key somebody's open transaction holds (for some seconds). A group whose connection
+ * dies is offered again: sql/pipeline/commit_check.h. */
 #include "gateway/api/group_commit.h"
 #include "core/base/clock.h"
 #include "core/base/siphash.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,8 @@
 #define LATER_MS 20      /* between two tries of a request that waits for a key */
 #define PATIENCE_MS 3000 /* how long it may wait */
 #define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
-#define PAUSE_MS 100
-#define LOSSES_MAX 3 /* connections that may die over one group */
+#define AWAY_MS 500      /* how long a connection is tried for while nothing is stored */
+#define LOSSES_MAX 3     /* connections that may die over one group */
 
 static void answer(struct api_request *r)
 {
@@ -146,7 +145,7 @@ static bool gather(struct group_commit *s)
         answer(r);
         return true;
     }
-    api_scheduler_reset(s->scheduler, s->now_ms);
+    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
     while (r != NULL) {
         if (!add(s, r)) {
             put_later(s, r);
@@ -162,36 +161,24 @@ static bool gather(struct group_commit *s)
     return !ended || s->count > 0 || s->later != NULL;
 }
 
-/* After a connection that died: 1 it is stored, 0 it is not or not yet, -1 nobody knows. */
-static int was_stored(struct group_commit *s, struct err *e)
+/* For struct commit_check; ctx is the group commit. */
+static struct pg *connect_database(void *ctx, struct err *e)
 {
-    size_t n;
-    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL), *one = NULL;
-    for (size_t i = 0; i < n && one == NULL; i++)
-        if (items[i].result == STORE_ACCEPTED)
-            one = &items[i];
-    int64_t give_up_ms = clock_monotonic_ms() + UNCLEAR_MS;
-    for (;;) {
-        if (executor_session_connect(&s->session, e) == 0) {
-            /* Nothing was to be stored: asking again leads to the same. */
-            int found =
-                s->unclear && one != NULL ? store_was_committed(s->session.pg, one->message.id, e) : 0;
-            if (found >= 0 || !err_is_transient(e))
-                return found;
-        }
-        if (clock_monotonic_ms() >= give_up_ms || (!s->unclear && s->session.attempt > 2))
-            return s->unclear ? -1 : 0;
-        clock_nap_ms(PAUSE_MS);
-    }
+    struct group_commit *s = ctx;
+    return executor_session_connect(&s->session, e) == 0 ? s->session.pg : NULL;
 }
 
-/* Postgres refused the group, or had a lock in the way. Where an earlier commit of it is unclear, that one
- * may be what is in the way: it was still under way when it was looked for. Then the group is there, and its
- * answers were made. */
-static bool is_there_by_now(struct group_commit *s)
+static void close_database(void *ctx)
 {
-    struct err e = {0};
-    return s->unclear && was_stored(s, &e) > 0;
+    struct group_commit *s = ctx;
+    executor_session_close(&s->session);
+}
+
+static bool nap(void *ctx, int64_t ms)
+{
+    (void)ctx;
+    clock_nap_ms(ms);
+    return true;
 }
 
 /* 0: committed, every member has its answer (or waits). */
@@ -201,34 +188,18 @@ static int store(struct group_commit *s, struct err *e)
     const struct store_options o = {.key_memory_ms = s->executor->gateway->config->keys.key_memory_ms,
                                     .extra = &extra,
                                     .locks = &s->locks};
-    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
-    int losses = 0;
     size_t n;
     struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
-    s->unclear = false;
-    for (;;) {
-        s->commit_sent = false;
-        if (store_accept(s->session.pg, &o, items, n, e) == 0)
-            return 0;
-        if (!pg_is_broken(s->session.pg) && e->kind != ERR_AWAY) {
-            if (is_there_by_now(s))
-                return 0;
-            if (e->kind != ERR_BUSY || clock_monotonic_ms() >= give_up_ms)
-                return -1;
-            clock_nap_ms(LATER_MS);
-            continue;
-        }
-        s->unclear = s->unclear || s->commit_sent;
-        if (e->kind == ERR_AWAY && !pg_is_broken(s->session.pg))
-            executor_session_close(
-                &s->session); /* committed locally only: what is stored is looked up like after a loss */
-        int found = was_stored(s, e);
-        if (found > 0)
-            return 0;
-        if (found < 0 || s->session.pg == NULL || ++losses == LOSSES_MAX)
-            return err_set(e, ERR_AWAY,
-                           found < 0 ? "the outcome is unknown" : "the database does not answer");
-    }
+    s->check = (struct commit_check){.connect = connect_database,
+                                     .close = close_database,
+                                     .nap = nap,
+                                     .ctx = s,
+                                     .busy_ms = PATIENCE_MS,
+                                     .busy_pause_ms = LATER_MS,
+                                     .away_ms = AWAY_MS,
+                                     .unclear_ms = UNCLEAR_MS,
+                                     .losses_max = LOSSES_MAX};
+    return commit_check_store(&s->check, &o, items, n, e);
 }
 
 static void count(struct group_commit *s)
@@ -253,7 +224,7 @@ static void count(struct group_commit *s)
     if (stored > 0 &&
         soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + g->config->delivery.lead_ms)
         notifier_notify(&g->claimer_notifier);
-    if (stored > 0 && g->config->handover.transport != TRANSPORT_TIMER)
+    if (stored > 0 && g->transport)
         notifier_notify(&g->handover_feeder_notifier);
 }
 
@@ -274,7 +245,7 @@ static void fail_all(struct group_commit *s, const struct err *e)
 {
     for (size_t i = 0; i < s->count; i++) {
         struct api_answer *a = &s->group[i].schedule.request->answer;
-        if (s->unclear)
+        if (s->check.unclear)
             api_fail(
                 a, API_UNKNOWN_OUTCOME,
                 "the database went away during the commit; asking again with the same Idempotency-Key or key "
@@ -295,12 +266,11 @@ static void store_singly(struct group_commit *s)
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
         s->count = 0;
-        api_scheduler_reset(s->scheduler, s->now_ms);
+        api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
         add(s, all[i]);
         if (s->count == 0)
             continue;
-        s->unclear = false;
-        if (executor_session_connect(&s->session, &e) != 0 || store(s, &e) != 0) {
+        if (store(s, &e) != 0) {
             fail_all(s, &e);
             continue;
         }
@@ -315,7 +285,7 @@ void *executor_group_commit(void *arg)
     struct executor *d = arg;
     struct accept_rules rules = config_accept_rules(d->gateway->config);
     if (s != NULL)
-        s->scheduler = api_scheduler_open(&rules, d->gateway->config->handover.transport == TRANSPORT_TIMER);
+        s->scheduler = api_scheduler_open(&rules);
     if (s == NULL || s->scheduler == NULL) {
         log_error("there is no memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */

@@ -4,6 +4,7 @@
 
 #include "gateway/api/executor_internal.h"
 #include "sql/operate/idempotency.h"
+#include "sql/pipeline/commit_check.h"
 
 #define GROUP_MAX 512
 
@@ -25,8 +26,7 @@ struct group_commit {
     size_t count, key_count;
     struct api_request *later; /* to be offered again, in no order */
     int64_t now_ms;            /* database clock of this group */
-    bool commit_sent;
-    bool unclear; /* the answer to a commit of this group was lost, and the commit was not seen since */
+    struct commit_check check;
 };
 
 /* For struct store_extra; ctx is the group commit. */

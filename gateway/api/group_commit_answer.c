@@ -38,7 +38,6 @@ static int replay(struct group_commit *s, struct member *m, struct pg *pg, struc
 int group_commit_before(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
-    s->commit_sent = false;
     s->key_count = 0;
     for (size_t i = 0; i < s->count; i++) {
         s->group[i].replayed = s->group[i].waits = false;
@@ -87,8 +86,5 @@ int group_commit_after(void *ctx, struct pg *pg, struct err *e)
         if (note(m, pg, e) != 0)
             return -1;
     }
-    if (idempotency_finish(pg, s->keys, s->key_count, e) != 0)
-        return -1;
-    s->commit_sent = true;
-    return 0;
+    return idempotency_finish(pg, s->keys, s->key_count, e);
 }

@@ -124,6 +124,11 @@ void config_print_sample(FILE *out)
           out);
 }
 
+enum hold_policy config_hold_policy(const struct config *c, bool has_transport)
+{
+    return hold_policy_make(has_transport, c->handover.what == HANDOVER_ALL);
+}
+
 struct accept_rules config_accept_rules(const struct config *c)
 {
     return (struct accept_rules){
@@ -137,13 +142,12 @@ struct accept_rules config_accept_rules(const struct config *c)
         .max_delay_ms = c->delivery.max_delay_ms,
         .max_body = (size_t)c->intake.max_body,
         .max_properties = MAX_PROPERTIES,
-        .broker_holds_all = c->handover.what == HANDOVER_ALL,
+        .hold = config_hold_policy(c, c->handover.transport != TRANSPORT_TIMER),
         .broker_stamps = false, /* the intake finds out */
     };
 }
 
 int64_t config_least_ahead_ms(const struct config *c)
 {
-    int64_t least_ms = 2 * c->delivery.lead_ms;
-    return c->handover.min_ahead_ms > least_ms ? c->handover.min_ahead_ms : least_ms;
+    return hold_policy_least_ahead_ms(c->handover.min_ahead_ms, c->delivery.lead_ms);
 }

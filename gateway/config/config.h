@@ -72,6 +72,8 @@ struct config {
 struct config_report {
     void (*mistake)(void *ctx, const char *text); /* text already reads "file:line: option: what is wrong" */
     void (*warning)(void *ctx, const char *text);
+    void (*exposed)(void *ctx, const char *text); /* a warning that a file's password can be read by all;
+                                                     NULL: as warning */
     void *ctx;
 };
 
@@ -86,10 +88,12 @@ void config_free(struct config *c);
 /* Every option with its default and one line of explanation, as a valid config file. */
 void config_print_sample(FILE *out);
 
-/* The rules for accept_message, pointing into c. */
+/* Whether there is a transport only a gateway knows that has asked the broker, and its schema, in which it
+ * records that (sql/admin/settings.h). */
+enum hold_policy config_hold_policy(const struct config *c, bool has_transport);
+/* The rules for accept_message, pointing into c. hold: as if the transport that is asked for were there. */
 struct accept_rules config_accept_rules(const struct config *c);
-/* What is due sooner than so many ms from now is not handed to the broker: handover.min_ahead, and at least
- * twice delivery.lead, because the broker lets go that long before due. */
+/* As hold_policy_least_ahead_ms. */
 int64_t config_least_ahead_ms(const struct config *c);
 
 #endif

@@ -264,7 +264,10 @@ static void warn_readable_passwords(const struct ini_source *s)
              "%.400s holds a password, and every user of this machine may read it: chmod o-r, or keep the "
              "address in a file of its own (POSTDATE_AMQP_URL_FILE)",
              s->path);
-    config_warning(s->loader, warning);
+    if (s->loader->report && s->loader->report->exposed)
+        s->loader->report->exposed(s->loader->report->ctx, warning);
+    else
+        config_warning(s->loader, warning);
 }
 
 void config_load_file(struct config_loader *l, const char *path, bool must_exist)

@@ -1,6 +1,7 @@
 #include "gateway/control/control_request.h"
 
 #include "core/message/wire.h"
+#include "gateway/api/api_operation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,11 +69,12 @@ int control_request_read(struct control_request *o, const struct broker_event *e
     }
     if (take_key(o, p.message_id) != 0 || api_json_request_read(&o->parsed, o->body, &o->api) != 0)
         return -1;
-    if (o->api.op != API_BULK_RESCHEDULE || o->api.idempotency_key.len > 0)
+    if (!o->api.op->needs_key || o->api.idempotency_key.len > 0)
         return 0;
     api_fail(a, API_INVALID_REQUEST,
-             "to reschedule by a filter, set a message-id: should this request be delivered twice, it is "
-             "done once");
+             "to %s by a filter, set a message-id: should this request be delivered twice, it is "
+             "done once",
+             o->api.op->name);
     return -1;
 }
 
@@ -85,23 +87,12 @@ int control_request_admit(struct control_request *o, struct tokens *tokens)
     return 0;
 }
 
-/* What was begun may be asked for again: it reads, says the same twice, or has a key. */
+/* May what was begun be asked for again? */
 static bool is_repeatable(const struct control_request *o)
 {
-    switch (o->api.op) {
-    case API_SHOW:
-    case API_LIST:
-    case API_STATS:
-    case API_CANCEL:
-    case API_BULK_CANCEL:
-    case API_FAIL:
-    case API_BULK_FAIL:
-        return true;
-    case API_SCHEDULE:
-        return o->api.idempotency_key.len > 0;
-    default:
-        return false;
-    }
+    enum api_effect effect = o->api.op->effect;
+    return effect == API_READS || effect == API_IDEMPOTENT ||
+           (effect == API_KEYED && o->api.idempotency_key.len > 0);
 }
 
 bool control_request_may_wait(const struct control_request *o)

@@ -1,6 +1,8 @@
 /* One request from its first line to the executor. */
 #include "gateway/http/http_internal.h"
 
+#include "gateway/api/api_operation.h"
+
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,7 +202,7 @@ static int find_route(struct http_request *r, const char *method)
     r->route = http_route_find(method, r->target, &r->api.id, &r->allow);
     if (r->route != NULL) {
         r->allow = NULL;
-        r->api.op = r->route->op;
+        r->api.op = api_operation_of(r->route->op);
         return 0;
     }
     if (r->allow != NULL)

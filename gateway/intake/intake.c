@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
@@ -184,7 +183,7 @@ static void say_end(struct intake *in, const struct err *e)
     bool again = e->kind == ERR_AWAY || e->kind == ERR_BUSY;
     if (e->kind == ERR_NONE)
         return;
-    if (e->kind == ERR_AWAY && !strstr(e->text, "inside RabbitMQ")) {
+    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) {
         log_debug("intake: %s", e->text);
     } else if (!again || in->failed_warned_ms == 0 || now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
         in->failed_warned_ms = again ? now_ms : in->failed_warned_ms;

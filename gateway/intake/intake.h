@@ -73,6 +73,7 @@ struct intake {
     int64_t deferred_retry_ms;         /* monotonic */
     int64_t reject_warned_ms;          /* monotonic */
     int64_t failed_warned_ms;          /* monotonic */
+    int64_t give_up_ms;                /* monotonic; storing this batch */
 };
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is

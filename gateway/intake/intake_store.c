@@ -1,8 +1,10 @@
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/startup.h"
 
 #include "core/base/timestamp.h"
 #include "core/message/wire.h"
+#include "sql/pipeline/commit_check.h"
 #include <string.h>
 
 #define PATIENCE_MS                                                                                          \
@@ -41,8 +43,6 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     }
     d->exchange = m->exchange;
     d->key = m->key;
-    if (!in->gateway->transport)
-        m->hold = HOLD_GATEWAY; /* nobody else will ever hold it */
     if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {
         d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
         return 0;
@@ -72,65 +72,58 @@ int intake_connect_database(struct intake *in, struct err *e)
     return -1;
 }
 
-static int store_items(struct intake *in, struct store_item *items, size_t count, struct err *e)
+static struct store_options store_options(struct intake *in)
 {
-    const struct store_options o = {.key_memory_ms = in->gateway->config->keys.key_memory_ms,
-                                    .session = &in->session,
-                                    .locks = &in->locks};
-    return store_accept(in->pg, &o, items, count, e);
+    return (struct store_options){.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+                                  .session = &in->session,
+                                  .locks = &in->locks};
 }
 
-/* After a commit whose answer was lost: did it happen? A batch is there whole or not at all, so one row
- * tells. */
-static int was_committed(struct intake *in, struct err *e)
+/* For struct commit_check; ctx is the intake. */
+static struct pg *connect_database(void *ctx, struct err *e)
 {
-    for (size_t i = 0; i < in->item_count; i++)
-        if (in->items[i].result == STORE_ACCEPTED)
-            return store_was_committed(in->pg, in->items[i].message.id, e);
-    return 0; /* nothing was to be stored: deciding again is harmless */
+    struct intake *in = ctx;
+    return intake_connect_database(in, e) == 0 ? in->pg : NULL;
 }
 
-/* Pauses, and connects again if need be. -1: not for longer than that, or a stop was asked for. */
-static int wait_for_database(struct intake *in, int64_t give_up_ms, struct err *e)
+static void close_database(void *ctx)
 {
-    do {
-        if (clock_monotonic_ms() > give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
-            return -1;
-        notifier_wait(&in->gateway->intake_notifier, -1, PAUSE_MS * 1000000);
-    } while (intake_connect_database(in, e) != 0);
-    return 0;
+    struct intake *in = ctx;
+    pg_close(in->pg);
+    in->pg = NULL;
+}
+
+static bool nap(void *ctx, int64_t ms)
+{
+    struct intake *in = ctx;
+    if (clock_monotonic_ms() > in->give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+        return false;
+    notifier_wait(&in->gateway->intake_notifier, -1, ms * 1000000);
+    return true;
 }
 
 /* Stores the items, through a restart of the database if need be. */
 static int store_patiently(struct intake *in, struct err *e)
 {
-    int64_t give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
-    bool lost = false;
-    while (store_items(in, in->items, in->item_count, e) != 0) {
-        int done = -1;
-        struct err look = {0};
-        /* A commit whose answer was lost was still under way when it was looked for: its rows are in the way
-         * of the same ones. */
-        if (lost && !pg_is_broken(in->pg) && e->kind == ERR_REJECT && was_committed(in, &look) > 0)
-            return 0;
-        lost = lost || pg_is_broken(in->pg);
-        /* Until it is certain: storing again what is stored would look like a conflict of ids. */
-        while (done < 0) {
-            if (!err_is_transient(e) || wait_for_database(in, give_up_ms, e) != 0)
-                return -1;
-            done = was_committed(in, e);
-        }
-        if (done > 0)
-            return 0;
-    }
-    return 0;
+    const struct store_options o = store_options(in);
+    struct commit_check check = {.connect = connect_database,
+                                 .close = close_database,
+                                 .nap = nap,
+                                 .ctx = in,
+                                 .busy_ms = PATIENCE_MS,
+                                 .busy_pause_ms = PAUSE_MS,
+                                 .away_ms = PATIENCE_MS,
+                                 .unclear_ms = PATIENCE_MS};
+    in->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
+    return commit_check_store(&check, &o, in->items, in->item_count, e);
 }
 
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
 static int store_singly(struct intake *in, struct err *e)
 {
+    const struct store_options o = store_options(in);
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_items(in, &in->items[i], 1, e) == 0)
+        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
             continue;
         if (e->kind != ERR_REJECT)
             return -1;
@@ -200,6 +193,7 @@ int intake_store(struct intake *in, struct err *e)
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
     intake_weigh_stamps(in, now_ms);
+    in->rules.hold = startup_hold_policy(in->gateway);
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

@@ -122,12 +122,16 @@ static int take_choices(const struct json_parser *p, const json_t *const fields[
 {
     static const char *const conflicts[] = {"keep", "replace", "reject", NULL};
     static const char *const holds[] = {"gateway", "broker", NULL};
-    int conflict = ON_CONFLICT_KEEP, hold = p->rules.broker_holds_all ? HOLD_BROKER : HOLD_GATEWAY;
+    int conflict = ON_CONFLICT_KEEP, wish = -1;
     if (take_choice("on_conflict", fields[FIELD_ON_CONFLICT], conflicts, &conflict, e) != 0 ||
-        take_choice("hold", fields[FIELD_HOLD], holds, &hold, e) != 0)
+        take_choice("hold", fields[FIELD_HOLD], holds, &wish, e) != 0)
         return -1;
     out->on_conflict = (enum on_conflict)conflict;
-    out->hold = (enum message_hold)hold;
+    const struct hold_request hold = {.is_named = true,
+                                      .has_key = out->key.len > 0,
+                                      .has_wish = wish >= 0,
+                                      .wish = wish == HOLD_BROKER ? HOLD_BROKER : HOLD_GATEWAY};
+    out->hold = hold_policy_decide(p->rules.hold, &hold);
     return 0;
 }
 

@@ -20,9 +20,9 @@
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {
     struct accept_rules
-        rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties, broker_holds_all */
-    int64_t now_ms;            /* delays count from here; set it before each batch */
-    struct bytes text;         /* what the objects come from; json_message_parse sets it itself */
+        rules;         /* default exchange, allow list, max_delay_ms, max_body, max_properties, hold */
+    int64_t now_ms;    /* delays count from here; set it before each batch */
+    struct bytes text; /* what the objects come from; json_message_parse sets it itself */
     struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
     struct buf properties, headers;
 };

@@ -31,7 +31,7 @@ struct inflight *claimed_row_to_inflight(struct gateway *g, const struct claimed
     struct inflight *h = rc == 0 || *refused ? inflight_new(&encoded, instance, &g->budget) : NULL;
     buf_free(&properties);
     if (h && *refused)
-        inflight_set_error(h, e.text);
+        inflight_set_error(h, INFLIGHT_REFUSED, e.text);
     return h;
 }
 

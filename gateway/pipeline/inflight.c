@@ -12,14 +12,6 @@ static struct bytes put(uint8_t **at, struct bytes v)
     return copy;
 }
 
-/* A channel or a connection was closed while it was in flight, perhaps over it; an unroutable message does no
- * harm. What is in doubt only because its gateway or the broker died is no more suspect than any other. */
-static bool is_refusal(struct bytes error)
-{
-    return error.len > 0 && !bytes_start_with_str(error, INFLIGHT_UNROUTABLE) &&
-           !bytes_start_with_str(error, INFLIGHT_UNCONFIRMED);
-}
-
 struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, struct inflight_budget *budget)
 {
     size_t size = sizeof(struct inflight) + message_size(&row->message);
@@ -30,7 +22,7 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .instance = instance,
                            .attempts = row->attempts,
                            .in_doubt = row->in_doubt,
-                           .isolate = is_refusal(row->error),
+                           .isolate = row->isolate,
                            .at_ms = row->next_at_ms,
                            .message = row->message,
                            .size = size};
@@ -89,7 +81,7 @@ void inflight_free(struct inflight *h)
     free(h);
 }
 
-void inflight_set_error(struct inflight *h, const char *text)
+void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text)
 {
     char printable[400];
     struct bytes b = bytes_of_str(text);
@@ -97,4 +89,5 @@ void inflight_set_error(struct inflight *h, const char *text)
         !text ? NULL : strdup(bytes_is_text(b) ? text : bytes_printable(b, printable, sizeof printable));
     free(h->error); /* only now: text may be the old one */
     h->error = copy;
+    h->cause = cause;
 }

@@ -14,11 +14,14 @@ struct inflight_budget {
     atomic_size_t count, bytes;
 };
 
-/* How the error text of a returned message begins. */
-#define INFLIGHT_UNROUTABLE "unroutable"
-/* And that of one whose publish, or that of another to the same exchange and routing key, waits for its
- * confirm: the queue stands still. */
-#define INFLIGHT_UNCONFIRMED "RabbitMQ has not confirmed"
+/* What an error is about. Its text is for people; what follows from it is decided by this. */
+enum inflight_cause {
+    INFLIGHT_REFUSED,     /* the broker did not take it, or closed a channel or a connection while it was in
+                             flight,     perhaps over it: it is published alone next time */
+    INFLIGHT_UNROUTABLE,  /* it was sent back, which does no harm to others */
+    INFLIGHT_UNCONFIRMED, /* its publish, or that of another to the same exchange and routing key, waits for
+                             its confirm: the queue stands still */
+};
 
 struct inflight {
     struct inflight *next;         /* in the result queue, among the confirms, or parked */
@@ -45,7 +48,8 @@ struct inflight {
     enum settle_kind outcome;
     bool unsettled; /* counted so, see result_queue.h */
     int64_t next_at_ms;
-    char *error; /* owned; why, for the outcome or from the return */
+    char *error;               /* owned; why, for the outcome or from the return */
+    enum inflight_cause cause; /* of the error */
     size_t size;
     uint8_t data[];
 };
@@ -58,6 +62,7 @@ struct inflight *inflight_ghost(const struct inflight *h);
 /* The same h, perhaps elsewhere in memory, without names, properties and body. */
 struct inflight *inflight_without_content(struct inflight *h);
 void inflight_free(struct inflight *h);
-void inflight_set_error(struct inflight *h, const char *text); /* keeps a copy */
+/* Keeps a copy of the text; NULL: no error. */
+void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text);
 
 #endif

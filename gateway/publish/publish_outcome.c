@@ -14,9 +14,10 @@ static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 }
 
 /* It may have been delivered: never cancellable again, published again under the same id. */
-static void in_doubt(struct publisher *p, struct inflight *h, const char *reason, int64_t next_at_ms)
+static void in_doubt(struct publisher *p, struct inflight *h, enum inflight_cause cause, const char *reason,
+                     int64_t next_at_ms)
 {
-    inflight_set_error(h, reason);
+    inflight_set_error(h, cause, reason);
     h->next_at_ms = next_at_ms;
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
 }
@@ -24,7 +25,7 @@ static void in_doubt(struct publisher *p, struct inflight *h, const char *reason
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     h->next_at_ms = next_try_ms(p, h);
-    inflight_set_error(h, reason);
+    inflight_set_error(h, h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED, reason);
     if (h->in_doubt)
         gateway_settle(p->gateway, h,
                        SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
@@ -44,9 +45,9 @@ static void on_return(struct confirms *c, const struct broker_event *ev)
     if (!h)
         return;
     h->returned = true;
-    snprintf(text, sizeof text, INFLIGHT_UNROUTABLE ": %s (%d)",
-             bytes_printable(ev->text, printable, sizeof printable), ev->code);
-    inflight_set_error(h, text);
+    snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable),
+             ev->code);
+    inflight_set_error(h, INFLIGHT_UNROUTABLE, text);
 }
 
 static void on_ack(struct publisher *p, struct inflight *h)
@@ -66,7 +67,7 @@ static void on_ack(struct publisher *p, struct inflight *h)
         return;
     }
     char reason[200];
-    snprintf(reason, sizeof reason, "%s", h->error ? h->error : INFLIGHT_UNROUTABLE);
+    snprintf(reason, sizeof reason, "%s", h->error ? h->error : "unroutable");
     publisher_refuse(p, h, reason);
 }
 
@@ -77,7 +78,8 @@ static void on_nack(struct publisher *p, struct inflight *h)
     else if (h->released)
         inflight_free(h); /* it is in doubt already */
     else
-        in_doubt(p, h, "the broker did not take it (nack), a queue may be full", next_try_ms(p, h));
+        in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
+                 next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
@@ -128,6 +130,7 @@ static void culprit(struct publisher *p, struct inflight *h, const struct err *e
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)
         h->in_doubt = false;
+    h->returned = false;
     publisher_refuse(p, h, e->text);
 }
 
@@ -168,7 +171,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
         if (p->role != PUBLISHER_FAST && stood_still)
             destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
         if (!h->isolate || p->role == PUBLISHER_SERIAL || due_queue_push(&p->gateway->serial, h) != 0)
-            in_doubt(p, h,
+            in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : INFLIGHT_REFUSED,
                      stood_still ? PUBLISHER_UNCONFIRMED
                                  : "the connection was lost before the broker confirmed",
                      stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);

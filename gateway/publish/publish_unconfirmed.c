@@ -110,7 +110,8 @@ int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
 
 void publisher_wait(struct publisher *p, struct inflight *h)
 {
-    inflight_set_error(h, INFLIGHT_UNCONFIRMED " an earlier message to this exchange and routing key");
+    inflight_set_error(h, INFLIGHT_UNCONFIRMED,
+                       "RabbitMQ has not confirmed an earlier message to this exchange and routing key");
     h->next_at_ms = publisher_wait_until_ms(p, h);
     gateway_settle(p->gateway, h, SETTLE_WAIT);
 }
@@ -134,7 +135,7 @@ static void release(struct publisher *p, struct inflight *h)
         return;
     confirms_replace(&p->confirms, h, ghost);
     h->in_doubt = true;
-    inflight_set_error(h, PUBLISHER_UNCONFIRMED);
+    inflight_set_error(h, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
     h->next_at_ms = publisher_wait_until_ms(p, h);
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
 }

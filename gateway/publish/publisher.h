@@ -20,7 +20,7 @@
 #define PUBLISHER_AGAIN_MS 1000        /* what holds up a channel is tried again after that */
 #define PUBLISHER_RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define PUBLISHER_PREVIOUS_MOST 4
-#define PUBLISHER_UNCONFIRMED INFLIGHT_UNCONFIRMED " it: a queue may have no majority of its nodes"
+#define PUBLISHER_UNCONFIRMED "RabbitMQ has not confirmed it: a queue may have no majority of its nodes"
 
 enum publisher_role { PUBLISHER_FAST, PUBLISHER_SERIAL, PUBLISHER_PATIENT, PUBLISHER_HANDOVER };
 

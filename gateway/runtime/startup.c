@@ -29,16 +29,27 @@ int startup_declare(struct broker *b, const struct config *c, struct topology_fo
     return rc;
 }
 
+/* Once the transport is chosen. */
+static enum hold_policy chosen_hold_policy(const struct gateway *g)
+{
+    return config_hold_policy(g->config, g->transport != NULL);
+}
+
+enum hold_policy startup_hold_policy(const struct gateway *g)
+{
+    /* HTTP stores earlier than that; the threads start afterwards. */
+    return atomic_load(&g->up) != 0 ? chosen_hold_policy(g) : config_accept_rules(g->config).hold;
+}
+
 static int record_settings(const struct gateway *g, struct pg *pg, struct err *e)
 {
     const struct config *c = g->config;
     const struct accept_rules rules = config_accept_rules(c);
+    const enum hold_policy hold = chosen_hold_policy(g);
     const struct settings s = {.rules = &rules,
                                .key_memory_ms = c->keys.key_memory_ms,
                                .lead_ms = c->delivery.lead_ms,
-                               .broker_holds = !g->transport                      ? "nothing"
-                                               : c->handover.what == HANDOVER_ALL ? "all"
-                                                                                  : "plain"};
+                               .hold = &hold};
     return settings_record(pg, &s, e);
 }
 

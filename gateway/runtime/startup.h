@@ -21,6 +21,10 @@ int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e);
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
 int startup_choose_transport(struct gateway *g, struct err *e);
 
+/* What the broker may wait with, and as long as nothing is known of the transport, what it may if the one
+ * that is asked for is there. Any thread. */
+enum hold_policy startup_hold_policy(const struct gateway *g);
+
 /* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit
  * code by err_exit_code). */
 int startup_run(struct gateway *g, struct err *e);

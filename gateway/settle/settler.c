@@ -56,7 +56,8 @@ static void fill_batch(struct settler *s)
                                                   .kind = h->outcome,
                                                   .was_in_doubt = h->in_doubt,
                                                   .next_at_ms = h->next_at_ms,
-                                                  .error = h->error};
+                                                  .error = h->error,
+                                                  .isolate = h->cause == INFLIGHT_REFUSED};
         s->batch[s->count++] = h;
     }
 }
@@ -111,7 +112,7 @@ static int settle_singly(struct settler *s, struct err *e)
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         log_warning("cannot settle a message: %s", e->text);
-        inflight_set_error(s->batch[i], NULL);
+        inflight_set_error(s->batch[i], INFLIGHT_REFUSED, NULL);
         keep_for_later(s, i);
     }
     return 0;

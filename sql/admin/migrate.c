@@ -196,3 +196,9 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
     bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
     return record && news ? bind_meta(c, broker, vhost, false, e) : 0;
 }
+
+bool migrate_is_newer(struct pg *c)
+{
+    struct meta m;
+    return meta_read(c, &m, &(struct err){0}) == 0 && m.version > SCHEMA_VERSION;
+}

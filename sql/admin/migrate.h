@@ -7,7 +7,7 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 13 /* what this program needs */
+#define SCHEMA_VERSION 14 /* what this program needs */
 
 struct migrate_options {
     int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */
@@ -41,5 +41,7 @@ int migrate_record(struct pg *c, const char *broker, const char *vhost, struct e
  * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where
  * none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
+/* Why it refused: is the schema newer than this program? */
+bool migrate_is_newer(struct pg *c);
 
 #endif

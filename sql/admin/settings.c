@@ -21,10 +21,25 @@ int settings_record(struct pg *c, const struct settings *s, struct err *e)
     pg_add_int4(&p, (int32_t)s->rules->max_properties);
     pg_add_int8(&p, s->key_memory_ms);
     pg_add_int8(&p, s->lead_ms + WAKE_EARLIER_MS);
-    pg_add_str(&p, s->broker_holds);
+    if (s->hold)
+        pg_add_str(&p, hold_policy_name(*s->hold));
+    else
+        pg_add_null(&p);
     int rc = allow.failed                                      ? err_set(e, ERR_BUG, "out of memory")
              : pg_run(c, sql_query_settings_record, &p, e) < 0 ? -1
                                                                : 0;
     buf_free(&allow);
+    return rc;
+}
+
+int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_settings_hold, NULL, e);
+    if (!r)
+        return -1;
+    int rc = PQntuples(r) == 1 && hold_policy_parse(pg_bytes(r, 0, 0), out) == 0
+                 ? 0
+                 : err_set(e, ERR_CONFIG, "postdate.settings does not say what RabbitMQ may hold");
+    PQclear(r);
     return rc;
 }

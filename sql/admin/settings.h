@@ -11,12 +11,14 @@ struct settings {
     const struct accept_rules
         *rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties */
     int64_t key_memory_ms;
-    int64_t lead_ms; /* what is due within this and a second more wakes the gateways */
-    const char
-        *broker_holds; /* "nothing", "plain", "all"; NULL leaves what a gateway recorded (it alone knows) */
+    int64_t lead_ms;              /* what is due within this and a second more wakes the gateways */
+    const enum hold_policy *hold; /* NULL leaves what a gateway recorded (it alone knows) */
 };
 
 /* Records them; the last writer wins. Needs the current schema. */
 int settings_record(struct pg *c, const struct settings *s, struct err *e);
+
+/* What the gateway that started last recorded. */
+int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e);
 
 #endif

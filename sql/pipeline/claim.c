@@ -21,7 +21,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     m->key = pg_bytes(r, row, 8);
     m->properties = pg_bytes(r, row, 9);
     m->body = pg_bytes(r, row, 10);
-    out->error = pg_bytes(r, row, 11);
+    out->isolate = pg_bool(r, row, 11);
     out->properties_json = pg_bytes(r, row, 12);
     out->clock_us = pg_time_us(r, row, 13);
 }

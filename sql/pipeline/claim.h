@@ -32,7 +32,7 @@ struct claimed_row {
     int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
-    struct bytes error;           /* of the last one; len 0: none */
+    bool isolate;  /* the last one failed in a way that may be this message's fault */
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 
@@ -60,6 +60,7 @@ struct settle_item {
     bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
+    bool isolate;       /* with an error: publish it alone next time */
 };
 
 /* Whose items they are. */

@@ -101,7 +101,9 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_null(&b->column[ERROR]);
     bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
-    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : ""));
+    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h"
+                                                   : item->isolate           ? "i"
+                                                                             : ""));
 }
 
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)

@@ -1,9 +1,10 @@
--- As settle_delivered; $5 state, $6 next_at (null: as it is), $7 error (null: as it is), $8 attempts made, $9 'h': to be held by the gateway, $10 as $5 there
+-- As settle_delivered; $5 state, $6 next_at (null: as it is), $7 error (null: as it is), $8 attempts made, $9 'h': to be held by the gateway, 'i': to be published alone next time, $10 as $5 there
 update postdate.message m
    set state = t.state::postdate.message_state, owner = null, next_at = coalesce(t.next_at, m.next_at),
        error = coalesce(t.error, m.error), attempts = m.attempts + t.tries,
        settled_at = case when t.state = 'failed' then clock_timestamp() end,
-       hold = case when t.flags = 'h' then 'g' else m.hold end
+       hold = case when t.flags = 'h' then 'g' else m.hold end,
+       isolate = case when t.error is null then m.isolate else t.flags = 'i' end
   from unnest($1::uuid[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::text[]) as t (id, state, next_at, error, tries, flags)
  where m.id = any ($1::uuid[]) and m.id = t.id
    and m.due >= $2::timestamptz and m.due <= $3::timestamptz and (m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')

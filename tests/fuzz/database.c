@@ -1,4 +1,5 @@
 #include "tests/fuzz/database.h"
+#include "gateway/api/api_operation.h"
 
 #include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
@@ -242,7 +243,8 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
 /* --- as gateway/api/executor_worker.c and group_commit.c do */
 
 static const char *const allow[] = {"orders*", ""};
-static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,
+                                          .intake_queue = "postdate.intake",
                                           .intake_exchange = "postdate",
                                           .delivery_exchange = "orders",
                                           .allow = allow,
@@ -257,8 +259,8 @@ static int schedule(struct api_request *r, struct err *e)
     struct api_schedule q;
     size_t count;
     if (s == NULL)
-        s = api_scheduler_open(&rules, false);
-    api_scheduler_reset(s, FUZZ_NOW_MS);
+        s = api_scheduler_open(&rules);
+    api_scheduler_reset(s, FUZZ_NOW_MS, rules.hold);
     if (api_schedule_parse(s, r, &q) != 0) {
         api_scheduler_items(s, &count, NULL);
         FUZZ_HOLDS(count == 0);
@@ -304,10 +306,10 @@ void database_run(struct api_request *r)
         .rules = rules, .secret = "fuzz fuzz fuzz", .now_ms = FUZZ_NOW_MS, .lead_ms = 500, .ending = &ending};
     struct err e = {0};
     int rc = 0;
-    if (r->op == API_STATS)
+    if (r->op->threads == API_STATISTICS)
         api_fail(&r->answer, API_NOT_READY, "no statistics here");
     else
-        rc = r->op == API_SCHEDULE ? schedule(r, &e) : api_run(&c, r, &e);
+        rc = r->op->threads == API_GROUP_COMMIT ? schedule(r, &e) : api_run(&c, r, &e);
     if (rc != 0 && e.kind == ERR_BUG)
         fuzz_fail(e.text, __FILE__, __LINE__);
     if (rc != 0)

@@ -29,7 +29,7 @@ static struct accept_rules rules_of(uint8_t choice)
                                  .max_delay_ms = MAX_DELAY_MS,
                                  .max_body = 200,
                                  .max_properties = PROPERTIES_MAX,
-                                 .broker_holds_all = choice & 2,
+                                 .hold = choice & 2 ? HOLD_POLICY_ALL : HOLD_POLICY_PLAIN,
                                  .broker_stamps = choice & 4,
                                  .stamp_behind_ms = choice & 8 ? -500 : 500};
 }

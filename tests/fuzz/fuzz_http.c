@@ -1,5 +1,6 @@
 /* A request of the HTTP interface behind libmicrohttpd: method, target with its query, body. First byte: the
  * caller's scope; first line: what the database will answer; second: "METHOD target"; then the body. */
+#include "gateway/api/api_operation.h"
 #include "gateway/http/http_internal.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
@@ -49,9 +50,9 @@ static void run(char *target, const char *method, struct api_request *r)
     check_route(route, method, target, r->id, allow);
     if (route == NULL || route->handler != HTTP_API)
         return;
-    r->op = route->op;
+    r->op = api_operation_of(route->op);
     database_run(r);
-    for (size_t i = 0; i < r->param_count && r->op == API_LIST; i++)
+    for (size_t i = 0; i < r->param_count && route->op == API_LIST; i++)
         if (bytes_start_with_str(r->params[i].name, "due_") && r->params[i].value.len > 60)
             FUZZ_HOLDS(r->answer.status >= 400); /* not read to its end */
 }

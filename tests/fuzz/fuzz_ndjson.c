@@ -14,7 +14,8 @@
 #define PIECES_MAX 64 /* what a socket holds without a reader */
 
 static const char *const allow[] = {"*"};
-static const struct accept_rules rules = {.intake_queue = "postdate.intake",
+static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,
+                                          .intake_queue = "postdate.intake",
                                           .intake_exchange = "postdate",
                                           .delivery_exchange = "postdate.delivery",
                                           .allow = allow,

@@ -1,5 +1,6 @@
 """Who waits when nobody says it (handover.transport = auto), with which rights, and from which clock delays count."""
 import glob
+import json
 import os
 import shutil
 import subprocess
@@ -7,7 +8,9 @@ import urllib.parse
 
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
+from test_control import Requester
 from test_transports import handover
+from web import Web
 
 
 def url_of(p, user, password):
@@ -50,6 +53,29 @@ class Refused(LiveTest):
         p.client().publish('k', b'late enough to be handed over', {'x-delay': 2600})
         self.assert_on_time(inbox.wait(1)[0], at, 2600)
         self.assertEqual(g.term(), 0)
+
+    def test_every_way_in_knows_that_the_gateway_itself_waits(self):
+        """Also where the broker is asked for: the answer says who really waits."""
+        p = self.place()
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|control))?$')
+        g = p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_HANDOVER_WHAT='all')
+        self.assertTrue(g.lines_with(r'ready\b.*transport timer'), g.log())
+        web, control = Web(g.http()), Requester(p.amqp)
+        self.addCleanup(web.close)
+        self.addCleanup(control.close)
+        p.client().publish('k', b'amqp', {'x-delay': 3_600_000, 'x-postdate-hold': 'broker'})
+        fields = {'routing_key': 'k', 'delay_ms': 3_600_000, 'hold': 'broker'}
+        self.assertEqual(web.post('/v1/messages', dict(fields, body='http')).json['hold'], 'gateway')
+        self.assertEqual(control.ask(dict(fields, op='schedule', body='control'))['hold'], 'gateway')
+        p.psql("select postdate.schedule('k', 'sql', '1 h', hold => 'broker')")
+        rc, _, error = p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'cli', '--hold', 'broker')
+        self.assertEqual(rc, 0, error)
+        line = json.dumps(dict(fields, body='batch')) + '\n'
+        rc, _, error = p.cli('schedule', '--batch', '-', stdin=line)
+        self.assertEqual(rc, 0, error)
+        wait_until(lambda: p.counts() == {'scheduled': 6}, 10, 'all to be stored')
+        held = dict(p.psql("select convert_from(body, 'UTF8'), hold from postdate.message"))
+        self.assertEqual(held, dict.fromkeys(('amqp', 'http', 'control', 'sql', 'cli', 'batch'), 'g'))
 
     def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):
         p = self.place()

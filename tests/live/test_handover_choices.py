@@ -45,6 +45,15 @@ class WhatAll(Checks):
         self.assert_each_once_and_not_early(inbox, {b: at + 3500 for b in (b'key', b'cli', b'cli key')})
         self.assert_held_by(self.p, inbox.all())
 
+    def test_the_command_line_does_as_the_gateway_does_not_as_its_own_configuration_says(self):
+        """It may run on another machine, with nothing but the database's address."""
+        inbox, key = self.inbox()
+        rc, out, error = self.p.cli('schedule', '-k', key, '--delay', '2500ms', '--body', 'x')
+        self.assertEqual(rc, 0, error)
+        self.wait_state(out.strip(), 'handed')
+        inbox.wait(1)
+        self.wait_state(out.strip(), 'delivered')
+
     def test_cancelled_before_the_hand_over_never_arrives(self):
         inbox, key = self.inbox()
         delay = self.WINDOW_MS + 3000

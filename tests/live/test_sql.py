@@ -380,6 +380,32 @@ class SqlMigrate(LiveTest):
         self.assertIn(b'old 1', [m.body for m in inbox.wait(2)])
         self.assertNotIn(b'old 3', [m.body for m in inbox.all()])
 
+    def test_a_version_13_database_with_a_message_that_was_tried_is_upgraded(self):
+        """Whether to publish it alone was read from the text of its error until then; now a column says it."""
+        p = self.place()
+        p.psql('alter table postdate.message drop column isolate; update postdate.meta set version = 13; '
+               'create table postdate.message_20990101 (like postdate.message including all)')
+        one = p.value("select postdate.schedule('k', 'tried', '4 s')")
+        p.psql(f"update postdate.message set attempts = 2, error = 'unroutable: NO_ROUTE (312)' where id = '{one}'")
+        rc, out, err = p.cli('migrate')
+        self.assertEqual(rc, 0, err)
+        self.assertIn('upgraded from version 13', out)
+        columns = "select count(*) from pg_attribute where attname = 'isolate' and attrelid in ('postdate.message_20990101'::regclass, 'postdate.message'::regclass)"
+        self.assertEqual(p.value(columns), '2', 'also of a day that is not attached')
+        p.psql('drop table postdate.message_20990101')
+        p.gateway()
+        self.assertEqual([m.id for m in p.consumer('q', bind='k').wait(1)], [one])
+
+    @harness.not_san
+    def test_what_was_refused_is_noted_to_be_published_alone_and_what_was_unroutable_is_not(self):
+        p = self.place()
+        p.gateway(POSTDATE_RETRY_FIRST='1h', POSTDATE_RETRY_MAX='1h')
+        p.psql("select postdate.schedule('nowhere', 'x', '0')")
+        p.psql("select postdate.schedule('k', 'x', '0', exchange => 'missing')")
+        tried = 'select count(*) from postdate.message where attempts = 1'
+        wait_until(lambda: p.value(tried) == '2', 20, 'both to be tried')
+        self.assertEqual(p.psql('select routing_key, isolate from postdate.message order by 1'), [['k', 't'], ['nowhere', 'f']])
+
 
 class SqlSettings(LiveTest):
     def test_what_the_database_has_set_for_all_changes_nothing(self):

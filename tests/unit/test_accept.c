@@ -13,6 +13,7 @@
 static const struct accept_route routes[] = {{"orders.delayed", "orders"}, {"secret.delayed", "secret"}};
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
+    .hold = HOLD_POLICY_PLAIN,
     .intake_queue = INTAKE,
     .intake_exchange = "postdate",
     .delivery_exchange = "postdate.delivery",

@@ -14,6 +14,7 @@
 
 static const char *const allow[] = {"orders", "postdate.*", ""};
 static const struct accept_rules rules = {
+    .hold = HOLD_POLICY_PLAIN,
     .intake_exchange = "postdate",
     .intake_queue = "postdate.intake",
     .delivery_exchange = "postdate.delivery",
@@ -172,12 +173,12 @@ static void test_names(void **state)
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"hold\":\"broker\",\"properties\":{"
                  "\"expiration\":5}}");
     assert_int_equal(m.hold, HOLD_BROKER);
-    parser.rules.broker_holds_all = true; /* handover.what = all */
+    parser.rules.hold = HOLD_POLICY_ALL; /* handover.what = all */
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"key\":\"o-1\"}");
     assert_int_equal(m.hold, HOLD_BROKER);
     m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"hold\":\"gateway\"}");
     assert_int_equal(m.hold, HOLD_GATEWAY);
-    parser.rules.broker_holds_all = false;
+    parser.rules.hold = HOLD_POLICY_PLAIN;
     refused("{\"delay_ms\":1,\"body\":\"\"}", "routing_key is missing");
     refused("{\"routing_key\":5,\"delay_ms\":1,\"body\":\"\"}", "routing_key: 5 is not a string");
     refused("{\"routing_key\":\"a\\u0000\",\"delay_ms\":1,\"body\":\"\"}", "NUL");

@@ -16,6 +16,7 @@
 
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
+    .hold = HOLD_POLICY_PLAIN,
     .intake_queue = "postdate.intake",
     .intake_exchange = "postdate",
     .delivery_exchange = "postdate.delivery",

@@ -8,6 +8,7 @@
 
 static const char *const allow[] = {"*"};
 static const struct accept_rules rules = {
+    .hold = HOLD_POLICY_PLAIN,
     .intake_exchange = "postdate",
     .intake_queue = "postdate.intake",
     .delivery_exchange = "postdate.delivery",

@@ -1,7 +1,5 @@
 #include "gateway/cli/doctor/doctor.h"
 
-#include <string.h>
-
 static void report_mistake(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
@@ -13,14 +11,20 @@ static void report_warning(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
     doctor_report(d, FINDING_WARN, "config", "%s", text);
-    doctor_remedy(d, strstr(text, "chmod") != NULL
-                         ? "sudo chown root:postdate FILE; sudo chmod 640 FILE"
-                         : "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
+    doctor_remedy(d, "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
+}
+
+static void report_exposed(void *ctx, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_report(d, FINDING_WARN, "config", "%s", text);
+    doctor_remedy(d, "sudo chown root:postdate FILE; sudo chmod 640 FILE");
 }
 
 void doctor_check_config(struct doctor *d)
 {
-    const struct config_report report = {.mistake = report_mistake, .warning = report_warning, .ctx = d};
+    const struct config_report report = {
+        .mistake = report_mistake, .warning = report_warning, .exposed = report_exposed, .ctx = d};
     struct cli *cli = d->cli;
     struct err e;
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)

@@ -165,7 +165,7 @@ void doctor_check_schema(struct doctor *d)
         doctor_remedy(d,
                       "as the database's owner: grant create on database … to \"%s\"; then: postdate migrate",
                       s.user);
-    else if (strstr(e.text, "newer") != NULL)
+    else if (migrate_is_newer(d->pg))
         doctor_remedy(d, "install the newer version of Postdate on this machine");
     else
         doctor_remedy(d, "postdate migrate");

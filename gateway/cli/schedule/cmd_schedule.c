@@ -230,6 +230,8 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
     if (code == 0)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
+        code = schedule_rules(cli, &parser.rules);
+    if (code == 0)
         code = cli_now(cli, &parser.now_ms);
     if (code == 0 && json_message_parse(&parser, bytes_of_str(text), a, &item.message, &e) != 0)
         code = cli_fail(&e);

@@ -15,6 +15,10 @@ const char *schedule_refusal(const struct store_item *item, char *out, size_t si
  * store_accept. */
 int schedule_store(struct cli *cli, struct store_item *items, size_t count, struct err *e);
 
+/* The rules of the configuration, with what the broker may hold as the gateway recorded it. The database is
+ * open; errors are printed. 0 or the exit code. */
+int schedule_rules(struct cli *cli, struct accept_rules *out);
+
 /* Reads path ("-": stdin); the exit code. */
 int schedule_batch(struct cli *cli, const char *path);
 

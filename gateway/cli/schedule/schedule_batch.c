@@ -228,10 +228,13 @@ static int open_batch(struct batch *b, struct err *e)
 
 static int run_batch(struct cli *cli, int fd)
 {
-    struct accept_rules rules = config_accept_rules(&cli->config);
+    struct accept_rules rules;
     struct batch b = {.cli = cli};
     struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: read(2) must return */
     struct err e, store_error;
+    int refused = schedule_rules(cli, &rules);
+    if (refused != 0)
+        return refused;
     line_reader_init(&b.reader, fd, JSON_MESSAGE_MAX);
     json_parser_init(&b.parser, &rules);
     progress_start(&b.progress, file_size(fd));

@@ -2,6 +2,7 @@
 #include "gateway/cli/schedule/schedule.h"
 
 #include "core/base/bytes.h"
+#include "sql/admin/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,6 +41,13 @@ int schedule_store(struct cli *cli, struct store_item *items, size_t count, stru
     if (store_patiently(cli, items, count, e) != 0)
         return -1;
     return store_waiting(cli, items, count, e);
+}
+
+int schedule_rules(struct cli *cli, struct accept_rules *out)
+{
+    struct err e;
+    *out = config_accept_rules(&cli->config);
+    return settings_hold_policy(cli->pg, &out->hold, &e) == 0 ? 0 : cli_fail(&e);
 }
 
 const char *schedule_refusal(const struct store_item *item, char *out, size_t size)

@@ -1,0 +1,1 @@
+select broker_holds from postdate.settings

@@ -1,0 +1,66 @@
+#include "gateway/api/api_operation.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+static void test_each_is_found_by_its_name(void **state)
+{
+    (void)state;
+    for (int i = API_SCHEDULE; i <= API_STATS; i++) {
+        const struct api_operation *o = api_operation_of((enum api_op)i);
+        assert_non_null(o->name);
+        assert_ptr_equal(api_operation_find(bytes_of_str(o->name), o->by_filter), o);
+    }
+    assert_null(api_operation_find(bytes_of_str("purge"), false));
+    assert_null(api_operation_find(bytes_of_str(""), true));
+}
+
+/* "filter" is a field that show does not know: it is to say so, not to be unknown itself. */
+static void test_what_has_no_filter_is_found_with_one(void **state)
+{
+    (void)state;
+    assert_ptr_equal(api_operation_find(bytes_of_str("show"), true), api_operation_of(API_SHOW));
+    assert_ptr_equal(api_operation_find(bytes_of_str("cancel"), true), api_operation_of(API_BULK_CANCEL));
+    assert_ptr_equal(api_operation_find(bytes_of_str("cancel"), false), api_operation_of(API_CANCEL));
+}
+
+static void test_workers_can_do_what_they_are_given(void **state)
+{
+    (void)state;
+    for (int i = API_SCHEDULE; i <= API_STATS; i++) {
+        const struct api_operation *o = api_operation_of((enum api_op)i);
+        bool for_workers = o->threads == API_WORKER || o->threads == API_BULK_WORKER;
+        assert_int_equal(o->run != NULL, for_workers);
+        assert_int_equal(o->by_filter, o->threads == API_BULK_WORKER);
+        assert_true(!o->is_final || o->kind == OPERATE_FAIL || i == API_FAIL);
+    }
+}
+
+/* Idempotency-Keys are stored with a hash of the number. */
+static void test_kinds_are_numbered_as_the_operations_by_filter(void **state)
+{
+    (void)state;
+    for (int i = API_BULK_CANCEL; i <= API_BULK_FAIL; i++)
+        assert_int_equal(api_operation_of((enum api_op)i)->kind, i - API_BULK_CANCEL);
+}
+
+static void test_names(void **state)
+{
+    char names[120], few[10];
+    (void)state;
+    assert_string_equal(api_operation_names(names, sizeof names),
+                        "schedule, show, list, cancel, reschedule, retry, fail, stats");
+    assert_string_equal(api_operation_names(few, sizeof few), "schedule,");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_is_found_by_its_name),
+        cmocka_unit_test(test_what_has_no_filter_is_found_with_one),
+        cmocka_unit_test(test_workers_can_do_what_they_are_given),
+        cmocka_unit_test(test_kinds_are_numbered_as_the_operations_by_filter),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
