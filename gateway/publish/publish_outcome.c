@@ -6,6 +6,34 @@
 
 #include <stdio.h>
 
+void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (p->transport || !h->destination)
+        return;
+    bool fast = p->role == PUBLISHER_FAST && !h->left_behind;
+    if (fast)
+        destination_cache_left(&p->gateway->destinations, h, confirmed, now_ms);
+    else
+        destination_cache_try_ended(&p->gateway->destinations, h->destination, confirmed, now_ms);
+    if (!fast)
+        notifier_notify(&p->gateway->fast.notifier); /* some may be parked for that */
+}
+
+int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
+{
+    int64_t now_ms = h->at_ms;
+    gateway_now_ms(p->gateway, &now_ms);
+    return now_ms + destination_cache_wait_ms(&p->gateway->destinations, clock_monotonic_ms());
+}
+
+void publisher_wait(struct publisher *p, struct inflight *h)
+{
+    inflight_set_error(h, INFLIGHT_UNCONFIRMED " an earlier message to this exchange and routing key");
+    h->next_at_ms = publisher_wait_until_ms(p, h);
+    gateway_settle(p->gateway, h, SETTLE_WAIT);
+}
+
 static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms = h->at_ms;

@@ -35,17 +35,6 @@ static struct destination_cache *addresses(struct publisher *p)
     return &p->gateway->destinations;
 }
 
-int publisher_ping(struct publisher *p, struct err *e)
-{
-    p->pinging = true;
-    p->pinged_ms = clock_monotonic_ms();
-    p->ping_tag = p->confirms.next - 1;
-    publisher_set_busy(p, true);
-    int rc = broker_ping(p->broker, e);
-    publisher_set_busy(p, false);
-    return rc;
-}
-
 void publisher_heard(struct publisher *p, const struct broker_event *ev)
 {
     const struct inflight *newest = p->confirms.newest;
@@ -85,34 +74,6 @@ void publisher_sent(struct publisher *p, struct inflight *h)
         p->unheard_ms = h->published_ms;
     if (!is_fast(p) && !p->transport)
         destination_cache_tried(addresses(p), h->destination);
-}
-
-void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
-{
-    int64_t now_ms = clock_monotonic_ms();
-    if (p->transport || !h->destination)
-        return;
-    bool fast = is_fast(p) && !h->left_behind;
-    if (fast)
-        destination_cache_left(addresses(p), h, confirmed, now_ms);
-    else
-        destination_cache_try_ended(addresses(p), h->destination, confirmed, now_ms);
-    if (!fast)
-        notifier_notify(&p->gateway->fast.notifier); /* some may be parked for that */
-}
-
-int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
-{
-    int64_t now_ms = h->at_ms;
-    gateway_now_ms(p->gateway, &now_ms);
-    return now_ms + destination_cache_wait_ms(addresses(p), clock_monotonic_ms());
-}
-
-void publisher_wait(struct publisher *p, struct inflight *h)
-{
-    inflight_set_error(h, INFLIGHT_UNCONFIRMED " an earlier message to this exchange and routing key");
-    h->next_at_ms = publisher_wait_until_ms(p, h);
-    gateway_settle(p->gateway, h, SETTLE_WAIT);
 }
 
 void publisher_release_parked(struct publisher *p)

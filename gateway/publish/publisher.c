@@ -3,10 +3,7 @@
 #include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/sessions.h"
 
-#define IN_FLIGHT_LEAST 16
-#define IN_FLIGHT_MOST 2000
 #define ALONE_MOST 256 /* unconfirmed, of the serial and the patient one; each was answered but the last */
 #define ALONE_BYTES_MAX (4u * 1024 * 1024)
 #define OVERTAKEN_MS                                                                                         \
@@ -18,21 +15,8 @@
 #define NEAR_NS INT64_C(50000000)    /* no room, or something is unconfirmed: time tells */
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
-#define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 #define DRAIN_MS 5000
 #define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
-
-/* On a new channel nothing is in flight. */
-static void begin_flight(struct publisher *p)
-{
-    confirms_reset(&p->confirms);
-    p->stalled = 0;
-    p->pinging = false;
-    p->ping_tag = p->answered_tag = 0;
-    p->unheard_ms = 0;
-    p->heard_ms = clock_monotonic_ms();
-    publish_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
-}
 
 int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
 {
@@ -46,7 +30,7 @@ int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role r
                             .routes = {.gateway = g},
                             .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
     pthread_mutex_init(&p->broker_lock, NULL);
-    begin_flight(p);
+    publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
     return 0;
@@ -60,33 +44,6 @@ void publisher_close(struct publisher *p)
     arena_free(&p->arena);
     buf_free(&p->properties);
     pthread_mutex_destroy(&p->broker_lock);
-}
-
-bool publisher_unstick(struct publisher *p, int64_t limit_ms)
-{
-    int64_t since = atomic_load(&p->busy_since_ms);
-    if (since == 0 || clock_monotonic_ms() - since < limit_ms)
-        return false;
-    pthread_mutex_lock(&p->broker_lock);
-    if (p->broker)
-        broker_shutdown(p->broker);
-    pthread_mutex_unlock(&p->broker_lock);
-    return true;
-}
-
-struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
-{
-    pthread_mutex_lock(&p->broker_lock);
-    struct broker *old = p->broker;
-    p->broker = b;
-    pthread_mutex_unlock(&p->broker_lock);
-    begin_flight(p);
-    return old;
-}
-
-void publisher_set_broker(struct publisher *p, struct broker *b)
-{
-    broker_drop(publisher_swap_broker(p, b));
 }
 
 static void set_publishing(struct publisher *p, bool on)
@@ -141,12 +98,6 @@ static void lost(struct publisher *p, const struct err *e)
         release_all(p);
 }
 
-/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
-void publisher_set_busy(struct publisher *p, bool busy)
-{
-    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
-}
-
 /* A refusal closes the channel only. The serial publisher, which meets one for each missing exchange, goes
  * on with a new one: a login each would make the others wait. False: the connection is lost. */
 static bool go_on(struct publisher *p, const struct err *e)
@@ -162,17 +113,8 @@ static bool go_on(struct publisher *p, const struct err *e)
         return false;
     log_debug("%s: %s", p->name, e->text);
     publisher_on_lost(p, e);
-    begin_flight(p);
+    publisher_begin_flight(p);
     return true;
-}
-
-struct broker *publisher_dial(struct publisher *p, struct err *e)
-{
-    struct broker *b = sessions_open_broker(p->gateway, p->name, e);
-    if (!b || broker_confirm_select(b, e) == 0)
-        return b;
-    broker_drop(b);
-    return NULL;
 }
 
 static int connect(struct publisher *p, struct err *e)

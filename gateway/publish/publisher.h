@@ -116,15 +116,8 @@ bool publisher_was_answered(struct publisher *p);
 bool publisher_lags(const struct publisher *p, int64_t now_ms);
 /* h is among the confirms now. */
 void publisher_sent(struct publisher *p, struct inflight *h);
-/* Sends a ping. */
-int publisher_ping(struct publisher *p, struct err *e);
-/* h is not in flight any more; confirmed: the broker answered. */
-void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
 /* Something came from the broker. */
 void publisher_heard(struct publisher *p, const struct broker_event *ev);
-/* h's destination stands still: it waits in the database, until then (database ms). */
-int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h);
-void publisher_wait(struct publisher *p, struct inflight *h);
 /* Before the connection's unconfirmed ones are dealt with: what waited in front of them goes back. */
 void publisher_release_parked(struct publisher *p);
 
@@ -138,7 +131,9 @@ bool publisher_has_previous(const struct publisher *p);
 /* Ends them all: what is unconfirmed there is in doubt. */
 void publisher_end_previous(struct publisher *p);
 
-/* publisher.c */
+/* publish_connection.c */
+/* On a new channel nothing is in flight. */
+void publisher_begin_flight(struct publisher *p);
 /* A connection for publishing, or NULL. */
 struct broker *publisher_dial(struct publisher *p, struct err *e);
 /* Drops the old connection, if there is one; nothing is in flight on the new one. */
@@ -147,8 +142,15 @@ void publisher_set_broker(struct publisher *p, struct broker *b);
 struct broker *publisher_swap_broker(struct publisher *p, struct broker *b);
 /* A call that may block for ever begins, or ended. */
 void publisher_set_busy(struct publisher *p, bool busy);
+/* Sends a ping. */
+int publisher_ping(struct publisher *p, struct err *e);
 
 /* publish_outcome.c: what the broker said. */
+/* h is not in flight any more; confirmed: the broker answered. */
+void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
+/* h's destination stands still: it waits in the database, until then (database ms). */
+int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h);
+void publisher_wait(struct publisher *p, struct inflight *h);
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);
 /* An ack, nack or return for one of c, which is p->confirms or a previous connection's. Others are ignored.
  */
