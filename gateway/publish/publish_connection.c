@@ -1,10 +1,13 @@
 /* A publisher's connection: opened, exchanged for another one, asked whether it still answers, and shut by
  * the watchdog when a call on it blocks. */
-#include "gateway/publish/publisher.h"
+#include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/sessions.h"
 
 #define IN_FLIGHT_LEAST 16
 #define IN_FLIGHT_MOST 2000
+#define OVERTAKEN_MS                                                                                         \
+    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
+#define STALLED_MS 500 /* and without that */
 
 void publisher_begin_flight(struct publisher *p)
 {
@@ -19,7 +22,7 @@ void publisher_begin_flight(struct publisher *p)
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)
 {
-    struct broker *b = sessions_open_broker(p->gateway, p->name, e);
+    struct broker *b = sessions_open_broker(p->gateway, p->role->name, e);
     if (!b || broker_confirm_select(b, e) == 0)
         return b;
     broker_drop(b);
@@ -68,4 +71,12 @@ int publisher_ping(struct publisher *p, struct err *e)
     int rc = broker_ping(p->broker, e);
     publisher_set_busy(p, false);
     return rc;
+}
+
+bool publisher_window_has_room(struct publisher *p)
+{
+    if (publish_window_has_room(&p->window, p->confirms.count, p->stalled))
+        return true;
+    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
+    return publish_window_has_room(&p->window, p->confirms.count, p->stalled);
 }

@@ -177,9 +177,9 @@ static int gateway_open(struct daemon *d, struct err *e)
         notifier_open(&g->lease_keeper_notifier, e) != 0 || notifier_open(&g->janitor_notifier, e) != 0 ||
         notifier_open(&d->main_notifier, e) != 0)
         return -1;
-    if (publisher_open(&d->fast, g, PUBLISHER_FAST) != 0 ||
-        publisher_open(&d->serial, g, PUBLISHER_SERIAL) != 0 ||
-        publisher_open(&d->patient, g, PUBLISHER_PATIENT) != 0)
+    if (publisher_open(&d->fast, g, &publisher_fast) != 0 ||
+        publisher_open(&d->serial, g, &publisher_serial) != 0 ||
+        publisher_open(&d->patient, g, &publisher_patient) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return 0;
 }
@@ -247,7 +247,7 @@ static void start_threads(struct daemon *d)
     if (!g->transport)
         return;
     g->up_wanted |= UP_HANDOVER | UP_HANDOVER_FEEDER;
-    publisher_open(&d->handover, g, PUBLISHER_HANDOVER);
+    publisher_open(&d->handover, g, &publisher_handover);
     start(&d->handover_thread, publisher_thread, &d->handover);
     start(&d->feeder, handover_feeder_thread, g);
 }
