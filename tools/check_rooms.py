@@ -68,7 +68,7 @@ SHORT = set('''
     amqp/inspect/policy_overflow.c amqp/topology/transport_exit.c
     core/base/backoff.c core/base/random.c core/base/siphash.c
     core/message/last_hop.c core/message/message.c core/message/stamp.c
-    gateway/api/api_scope.c gateway/claim/target_timer.c
+    gateway/api/api_scope.c
     gateway/cli/doctor/doctor_config.c gateway/cli/progress.c gateway/config/secrets.c
     gateway/http/authorize.c gateway/http/respond.c gateway/instance/lease.c gateway/json/json_text.c
     gateway/pipeline/claimed_row.c gateway/pipeline/due_queue.c
