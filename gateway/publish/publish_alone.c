@@ -85,6 +85,26 @@ static void note_release(struct publisher *p, struct inflight *h)
     destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
 }
 
+static void trust_exchange(struct publisher *p, const struct inflight *h)
+{
+    if (!h->released)
+        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
+}
+
+static void note_ack(struct publisher *p, struct inflight *h)
+{
+    trust_exchange(p, h);
+    publisher_acked(p, h);
+}
+
+/* The channel is still open after the last publish. */
+static void note_pong(struct publisher *p)
+{
+    const struct inflight *newest = p->confirms.newest;
+    if (newest && newest->tag == p->answered_tag)
+        trust_exchange(p, newest);
+}
+
 const struct publisher_role publisher_serial = {
     .name = "postdate publisher (serial)",
     .up = UP_SERIAL,
@@ -101,8 +121,9 @@ const struct publisher_role publisher_serial = {
     .ask = ask_serial,
     .compose = publisher_compose,
     .reject = publisher_refuse,
-    .on_ack = publisher_acked,
+    .on_ack = note_ack,
     .on_nack = publisher_nacked,
+    .on_pong = note_pong,
     .on_held_up = blame_newest,
 };
 

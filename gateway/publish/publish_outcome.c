@@ -78,8 +78,6 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
 
 void publisher_acked(struct publisher *p, struct inflight *h)
 {
-    if (p->role->judges_exchanges && !h->released)
-        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
     if (!h->returned) {
         gateway_settle(p->gateway, h, SETTLE_DELIVERED);
         return;

@@ -29,15 +29,14 @@ void publisher_sent(struct publisher *p, struct inflight *h)
 
 void publisher_heard(struct publisher *p, const struct broker_event *ev)
 {
-    const struct inflight *newest = p->confirms.newest;
     p->heard_ms = clock_monotonic_ms();
     p->unheard_ms = 0;
     if (ev->kind != BROKER_EVENT_PONG)
         return;
     p->pinging = false;
     p->answered_tag = p->ping_tag;
-    if (p->role->judges_exchanges && newest && !newest->released && newest->tag == p->ping_tag)
-        exchange_cache_good(&p->gateway->exchanges, newest->message.exchange);
+    if (p->role->on_pong)
+        p->role->on_pong(p);
 }
 
 /* Its row is given back, so that it can be seen and ended; what is left of it tells when its confirm comes.

@@ -64,6 +64,7 @@ struct publisher_role {
     /* What became of it. */
     void (*on_ack)(struct publisher *p, struct inflight *h);
     void (*on_nack)(struct publisher *p, struct inflight *h);
+    void (*on_pong)(struct publisher *p); /* it has dealt with all up to p->answered_tag */
     /* Unconfirmed for DESTINATION_STALLED_MS. */
     void (*on_lagging)(struct publisher *p, const struct inflight *h, int64_t now_ms);
     void (*on_held_up)(struct publisher *p, int64_t now_ms); /* the channel is; it changes over next */
