@@ -2,9 +2,11 @@
 #include "amqp/topology/last_hop.h"
 #include "core/message/envelope.h"
 #include "core/message/last_hop.h"
-#include "gateway/publish/publisher.h"
+#include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+
+#include <stddef.h>
 
 #define REFRESH_MS 60000
 #define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */
@@ -16,7 +18,8 @@ static int64_t near_ms(const struct gateway *g, int64_t now_ms)
     return now_ms + config_least_ahead_ms(g->config) / 2;
 }
 
-void handover_release_near(struct publisher *p)
+/* What could not be handed over in time is the gateway's to deliver. */
+static void release_near(struct publisher *p)
 {
     int64_t now_ms;
     struct inflight *h;
@@ -26,7 +29,8 @@ void handover_release_near(struct publisher *p)
         gateway_settle(p->gateway, h, SETTLE_RELEASE);
 }
 
-bool handover_is_ready(const struct publisher *p)
+/* Is all there that handing over needs? With handover.last_hop = broker not until its exit queue is bound. */
+static bool is_ready(const struct publisher *p)
 {
     return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY ||
            (p->last_hop_queue > 0 && !p->routes_away);
@@ -45,17 +49,19 @@ static int declare_last_hop(struct publisher *p, const struct transport_options 
     return rc;
 }
 
-int handover_declare(struct publisher *p, struct broker *b, struct err *e)
+/* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
+ * be missing. */
+static int declare_topology(struct publisher *p, struct broker *b, struct err *e)
 {
     struct transport_options o = gateway_transport_options(p->gateway);
     p->declared_epoch = atomic_load(&p->gateway->delay_topology_epoch);
     p->declared_ms = clock_monotonic_ms();
-    if (declare_last_hop(p, &o, e) == 0 && p->transport->declare(b, &o, e) == 0) {
+    if (declare_last_hop(p, &o, e) == 0 && p->gateway->transport->declare(b, &o, e) == 0) {
         if (p->warned)
             log_info("RabbitMQ can wait with messages again");
         p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
-        atomic_store(&p->gateway->handing, handover_is_ready(p));
+        atomic_store(&p->gateway->handing, is_ready(p));
         notifier_notify(&p->gateway->handover_feeder_notifier);
         return 0;
     }
@@ -74,15 +80,15 @@ static void keep_ways(struct publisher *p)
     struct err e = {0};
     bool away = last_hop_routes_refresh(&p->routes, WAYS_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
     if (e.kind != ERR_NONE)
-        log_debug("%s: %s", p->name, e.text);
+        log_debug("%s: %s", p->role->name, e.text);
     if (away == p->routes_away)
         return;
     p->routes_away = away;
-    atomic_store(&p->gateway->handing, !p->blocked && handover_is_ready(p));
+    atomic_store(&p->gateway->handing, !p->blocked && is_ready(p));
     notifier_notify(&p->gateway->handover_feeder_notifier);
 }
 
-int handover_keep_declared(struct publisher *p, struct err *e)
+static int keep_declared(struct publisher *p, struct err *e)
 {
     struct gateway *g = p->gateway;
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
@@ -91,11 +97,11 @@ int handover_keep_declared(struct publisher *p, struct err *e)
     bool unbound = p->last_hop_queue == 0 && gateway_transport_options(g).last_hop_queue > 0;
     bool due = unbound || atomic_load(&g->delay_topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS || (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
-    return due ? handover_declare(p, p->broker, e) : 0;
+    return due ? declare_topology(p, p->broker, e) : 0;
 }
 
 /* Will RabbitMQ deliver it itself? -1: not known now. */
-static int goes_by_broker(struct publisher *p, const struct inflight *h, struct err *e)
+static int leaves_by_broker(struct publisher *p, const struct inflight *h, struct err *e)
 {
     struct gateway *g = p->gateway;
     if (g->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
@@ -104,7 +110,7 @@ static int goes_by_broker(struct publisher *p, const struct inflight *h, struct 
     return last_hop_routes_lead_to(&p->routes, h->message.exchange, WAYS_MS, e);
 }
 
-int handover_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
+static int compose_envelope(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
     struct transport_options o = gateway_transport_options(p->gateway);
     struct gateway *g = p->gateway;
@@ -115,9 +121,9 @@ int handover_compose(struct publisher *p, struct inflight *h, struct publish_to 
         gateway_settle(g, h, SETTLE_RELEASE);
         return 0;
     }
-    int by_broker = goes_by_broker(p, h, e);
+    int by_broker = leaves_by_broker(p, h, e);
     if (by_broker < 0) {
-        log_debug("%s: %s", p->name, e->text);
+        log_debug("%s: %s", p->role->name, e->text);
         err_clear(e);
         gateway_settle(g, h, SETTLE_RELEASE);
         return 0;
@@ -125,7 +131,7 @@ int handover_compose(struct publisher *p, struct inflight *h, struct publish_to 
     struct buf extra;
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
     int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : g->config->delivery.lead_ms) - now_ms;
-    int rc = p->transport->address(&o, delay_ms, &to->exchange, &extra, e);
+    int rc = p->gateway->transport->address(&o, delay_ms, &to->exchange, &extra, e);
     if (rc == 0)
         rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
                        : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
@@ -139,37 +145,92 @@ int handover_compose(struct publisher *p, struct inflight *h, struct publish_to 
 }
 
 /* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
-static void handed(struct publisher *p, struct inflight *h)
+static void settle_handed(struct publisher *p, struct inflight *h)
 {
     h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
     gateway_settle(p->gateway, h, SETTLE_HANDED);
 }
 
-void handover_acked(struct publisher *p, struct inflight *h)
+static void note_ack(struct publisher *p, struct inflight *h)
 {
     p->refused = false;
-    handed(p, h);
+    settle_handed(p, h);
 }
 
 /* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
  * the gateway publishes it when it is due. */
-void handover_refused(struct publisher *p, struct inflight *h)
+static void settle_refused(struct publisher *p, struct inflight *h)
 {
     h->next_at_ms = h->message.due_ms;
     gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
 }
 
-void handover_lost(struct publisher *p, const struct err *refusal)
+/* All that is in flight: the broker may have it, unless it closed the channel over a publish. */
+static void give_up_connection(struct publisher *p, const struct err *e)
 {
     struct inflight *h;
+    bool refusal = publisher_blames_a_publish(e);
     if (refusal && !p->refused)
         log_warning("RabbitMQ does not take the messages that it is to wait with, so the gateway does: %s",
-                    refusal->text);
+                    e->text);
     p->refused = p->refused || refusal;
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
         if (refusal)
-            handover_refused(p, h);
+            settle_refused(p, h);
         else
-            handed(p, h);
+            settle_handed(p, h);
     }
 }
+
+/* To be refused when it is due, or published: the gateway can do what the transport can't. */
+static void settle_hold(struct publisher *p, struct inflight *h, const char *reason)
+{
+    (void)reason;
+    gateway_settle(p->gateway, h, SETTLE_HOLD);
+}
+
+static void announce_handover(struct publisher *p, bool ready)
+{
+    atomic_store(&p->gateway->handing, ready && is_ready(p));
+    notifier_notify(&p->gateway->handover_feeder_notifier);
+}
+
+static int keep_ours(struct publisher *p, struct inflight *h)
+{
+    return publisher_keep_ours(p, h);
+}
+
+static int keep_up(struct publisher *p, struct err *e)
+{
+    release_near(p);
+    return keep_declared(p, e);
+}
+
+/* -1 when the oldest publish has gone unconfirmed for too long. A blocked broker confirms nothing, and says
+ * so. */
+static int watch_oldest(struct publisher *p, struct err *e)
+{
+    const struct inflight *oldest = p->confirms.oldest;
+    if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
+        return 0;
+    return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
+}
+
+const struct publisher_role publisher_handover = {
+    .name = "postdate handover",
+    .up = UP_HANDOVER,
+    .queue = offsetof(struct gateway, handover),
+    .at_once = true,
+    .leave_after_ms = INT64_MAX,
+    .prepare = declare_topology,
+    .announce = announce_handover,
+    .keep_up = keep_up,
+    .watch = watch_oldest,
+    .give_up = give_up_connection,
+    .has_room = publisher_window_has_room,
+    .route = keep_ours,
+    .compose = compose_envelope,
+    .reject = settle_hold,
+    .on_ack = note_ack,
+    .on_nack = settle_refused,
+};

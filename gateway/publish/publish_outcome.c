@@ -1,10 +1,38 @@
 /* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
  */
 #include "core/message/publish_headers.h"
-#include "gateway/publish/publisher.h"
-#include "gateway/runtime/log.h"
+#include "gateway/publish/publish_internal.h"
 
 #include <stdio.h>
+
+void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
+{
+    struct destination_cache *b = &p->gateway->destinations;
+    int64_t now_ms = clock_monotonic_ms();
+    if (!h->destination) /* of those that are handed over, too */
+        return;
+    if (!p->role->alone && !h->left_behind) {
+        destination_cache_left(b, h, confirmed, now_ms);
+        return;
+    }
+    destination_cache_try_ended(b, h->destination, confirmed, now_ms);
+    notifier_notify(&p->gateway->fast.notifier); /* some may be parked for that */
+}
+
+int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
+{
+    int64_t now_ms = h->at_ms;
+    gateway_now_ms(p->gateway, &now_ms);
+    return now_ms + destination_cache_wait_ms(&p->gateway->destinations, clock_monotonic_ms());
+}
+
+void publisher_wait(struct publisher *p, struct inflight *h)
+{
+    inflight_set_error(h, INFLIGHT_UNCONFIRMED,
+                       "RabbitMQ has not confirmed an earlier message to this exchange and routing key");
+    h->next_at_ms = publisher_wait_until_ms(p, h);
+    gateway_settle(p->gateway, h, SETTLE_WAIT);
+}
 
 static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 {
@@ -14,8 +42,8 @@ static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 }
 
 /* It may have been delivered: never cancellable again, published again under the same id. */
-static void in_doubt(struct publisher *p, struct inflight *h, enum inflight_cause cause, const char *reason,
-                     int64_t next_at_ms)
+static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflight_cause cause,
+                            const char *reason, int64_t next_at_ms)
 {
     inflight_set_error(h, cause, reason);
     h->next_at_ms = next_at_ms;
@@ -35,7 +63,7 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
         gateway_settle(p->gateway, h, SETTLE_RETRY);
 }
 
-static void on_return(struct confirms *c, const struct broker_event *ev)
+static void note_return(struct confirms *c, const struct broker_event *ev)
 {
     struct message_id id;
     char text[200], printable[160];
@@ -50,14 +78,8 @@ static void on_return(struct confirms *c, const struct broker_event *ev)
     inflight_set_error(h, INFLIGHT_UNROUTABLE, text);
 }
 
-static void on_ack(struct publisher *p, struct inflight *h)
+void publisher_acked(struct publisher *p, struct inflight *h)
 {
-    if (p->transport) {
-        handover_acked(p, h);
-        return;
-    }
-    if (p->role == PUBLISHER_SERIAL && !h->released)
-        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
     if (!h->returned) {
         gateway_settle(p->gateway, h, SETTLE_DELIVERED);
         return;
@@ -71,15 +93,13 @@ static void on_ack(struct publisher *p, struct inflight *h)
     publisher_refuse(p, h, reason);
 }
 
-static void on_nack(struct publisher *p, struct inflight *h)
+void publisher_nacked(struct publisher *p, struct inflight *h)
 {
-    if (p->transport)
-        handover_refused(p, h);
-    else if (h->released)
+    if (h->released)
         inflight_free(h); /* it is in doubt already */
     else
-        in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
-                 next_try_ms(p, h));
+        settle_in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
+                        next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
@@ -87,7 +107,7 @@ void publisher_on_answer(struct publisher *p, struct confirms *c, const struct b
     struct inflight *h;
     int64_t now_ms = clock_monotonic_ms();
     if (ev->kind == BROKER_EVENT_RETURN)
-        on_return(c, ev);
+        note_return(c, ev);
     if (ev->kind != BROKER_EVENT_ACK && ev->kind != BROKER_EVENT_NACK)
         return;
     while ((h = confirms_take(c, ev->tag, ev->multiple)) != NULL) {
@@ -95,34 +115,24 @@ void publisher_on_answer(struct publisher *p, struct confirms *c, const struct b
             publish_window_confirmed(&p->window, ev->tag, c->next, now_ms - h->published_ms);
         publisher_left(p, h, true);
         if (ev->kind == BROKER_EVENT_ACK)
-            on_ack(p, h);
+            p->role->on_ack(p, h);
         else
-            on_nack(p, h);
+            p->role->on_nack(p, h);
     }
 }
 
 void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 {
-    char text[160];
     publisher_on_answer(p, &p->confirms, ev);
-    switch (ev->kind) {
-    case BROKER_EVENT_BLOCKED:
-        p->blocked = true;
-        if (p->role == PUBLISHER_FAST)
-            log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
-        break;
-    case BROKER_EVENT_UNBLOCKED:
-        p->blocked = false;
-        if (p->role == PUBLISHER_FAST)
-            log_info("RabbitMQ takes messages again");
-        break;
-    default:
-        break;
-    }
+    if (ev->kind != BROKER_EVENT_BLOCKED && ev->kind != BROKER_EVENT_UNBLOCKED)
+        return;
+    p->blocked = ev->kind == BROKER_EVENT_BLOCKED;
+    if (p->role->tell_blocked)
+        p->role->tell_blocked(p, ev->text);
 }
 
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
-static void culprit(struct publisher *p, struct inflight *h, const struct err *e)
+static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
 {
     if (e->kind != ERR_REJECT)
         exchange_cache_refused(&p->gateway->exchanges, h->message.exchange, e->text);
@@ -134,7 +144,7 @@ static void culprit(struct publisher *p, struct inflight *h, const struct err *e
     publisher_refuse(p, h, e->text);
 }
 
-static bool blames_a_publish(const struct err *e)
+bool publisher_blames_a_publish(const struct err *e)
 {
     return e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
 }
@@ -142,24 +152,24 @@ static bool blames_a_publish(const struct err *e)
 /* The broker took no other after this one before it closed the channel. */
 static bool is_culprit(const struct publisher *p, const struct inflight *h)
 {
-    return p->role == PUBLISHER_SERIAL && !h->left_behind && h->tag > p->answered_tag;
+    return p->role->judges_exchanges && !h->left_behind && h->tag > p->answered_tag;
 }
 
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e)
 {
-    bool blamed = blames_a_publish(e);
+    bool blamed = publisher_blames_a_publish(e);
     struct inflight *h;
-    if (blamed && p->role != PUBLISHER_SERIAL)
+    if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(&p->gateway->exchanges);
     while ((h = confirms_take_any(c)) != NULL) {
-        if (p->role != PUBLISHER_FAST || h->left_behind)
+        if (p->role->alone || h->left_behind)
             publisher_left(p, h, false);
         if (h->released) {
             inflight_free(h);
             continue;
         }
         if (blamed && is_culprit(p, h)) {
-            culprit(p, h, e);
+            blame_message(p, h, e);
             continue;
         }
         h->left_behind = false;
@@ -168,23 +178,12 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
         h->in_doubt = true;
         h->isolate = blamed && !stood_still;
         h->returned = false;
-        if (p->role != PUBLISHER_FAST && stood_still)
+        if (p->role->alone && stood_still)
             destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
-        if (!h->isolate || p->role == PUBLISHER_SERIAL || due_queue_push(&p->gateway->serial, h) != 0)
-            in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : INFLIGHT_REFUSED,
-                     stood_still ? PUBLISHER_UNCONFIRMED
-                                 : "the connection was lost before the broker confirmed",
-                     stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
+        if (!h->isolate || p->role->judges_exchanges || due_queue_push(&p->gateway->serial, h) != 0)
+            settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : INFLIGHT_REFUSED,
+                            stood_still ? PUBLISHER_UNCONFIRMED
+                                        : "the connection was lost before the broker confirmed",
+                            stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
     }
-}
-
-void publisher_on_lost(struct publisher *p, const struct err *e)
-{
-    if (p->transport) {
-        handover_lost(p, blames_a_publish(e) ? e : NULL);
-        return;
-    }
-    if (p->role == PUBLISHER_FAST)
-        destination_cache_landed(&p->gateway->destinations);
-    publisher_doubt_all(p, &p->confirms, e);
 }

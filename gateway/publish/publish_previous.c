@@ -4,7 +4,7 @@
  * goes on with another connection at once. What is unconfirmed on the old one is not published again at once:
  * if the channel was only slow, all of it is confirmed a moment later, and would arrive twice. The old
  * connection is listened to until it has said nothing for a while. */
-#include "gateway/publish/publisher.h"
+#include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 
 #define SILENT_MS 2000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
@@ -16,30 +16,31 @@ static void leave_messages(struct publisher *p, struct publisher_previous *v)
     for (struct inflight *h = v->confirms.oldest, *next; h; h = next) {
         next = h->next;
         if (h->released) {
-            if (p->role != PUBLISHER_FAST)
+            if (p->role->alone)
                 publisher_left(p, h, false);
             inflight_free(confirms_take(&v->confirms, h->tag, false));
             continue;
         }
-        if (p->role == PUBLISHER_FAST)
+        if (!p->role->alone)
             destination_cache_tried(&p->gateway->destinations, h->destination);
         h->unproven = false;
         h->left_behind = true;
     }
 }
 
-static void end(struct publisher *p, struct publisher_previous *v, const char *why)
+static void end_previous(struct publisher *p, struct publisher_previous *v, const char *why)
 {
     struct err e = {0};
     if (v->confirms.count > 0)
-        log_debug("%s: %d unconfirmed on a connection that was held up: %s", p->name, v->confirms.count, why);
+        log_debug("%s: %d unconfirmed on a connection that was held up: %s", p->role->name, v->confirms.count,
+                  why);
     err_set(&e, ERR_AWAY, "%s", why);
     publisher_doubt_all(p, &v->confirms, &e);
     broker_drop(v->broker);
     v->broker = NULL;
 }
 
-static struct publisher_previous *free_place(struct publisher *p)
+static struct publisher_previous *find_free_place(struct publisher *p)
 {
     struct publisher_previous *oldest = &p->previous[0];
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
@@ -49,24 +50,24 @@ static struct publisher_previous *free_place(struct publisher *p)
         if (v->since_ms < oldest->since_ms)
             oldest = v;
     }
-    end(p, oldest, "more were held up since");
+    end_previous(p, oldest, "more were held up since");
     return oldest;
 }
 
 void publisher_change_over(struct publisher *p, struct broker *b)
 {
-    struct publisher_previous *v = free_place(p);
-    log_debug("%s: the channel is held up: changing over to another connection", p->name);
+    struct publisher_previous *v = find_free_place(p);
+    log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
     leave_messages(p, v);
     v->since_ms = v->heard_ms = clock_monotonic_ms();
     v->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(v->broker))
-        end(p, v, "the broker did not read");
+        end_previous(p, v, "the broker did not read");
 }
 
 /* False: it has ended. */
-static bool listen(struct publisher *p, struct publisher_previous *v)
+static bool read_previous(struct publisher *p, struct publisher_previous *v)
 {
     struct broker_event ev;
     struct err e = {0};
@@ -75,7 +76,7 @@ static bool listen(struct publisher *p, struct publisher_previous *v)
         arena_reset(&p->arena);
         if (broker_next_event(v->broker, &p->arena, PUBLISHER_RETURN_BODY_MAX, 0, &ev, &e) != 0) {
             publisher_set_busy(p, false);
-            end(p, v, e.text);
+            end_previous(p, v, e.text);
             return false;
         }
         if (ev.kind != BROKER_EVENT_NONE || p->blocked) /* a blocked broker answers nobody */
@@ -98,12 +99,12 @@ void publisher_listen_to_previous(struct publisher *p)
 {
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
         struct publisher_previous *v = &p->previous[i];
-        if (!v->broker || !listen(p, v))
+        if (!v->broker || !read_previous(p, v))
             continue;
         if (v->confirms.count == 0)
-            end(p, v, "all is confirmed");
+            end_previous(p, v, "all is confirmed");
         else if (clock_monotonic_ms() - v->heard_ms > SILENT_MS)
-            end(p, v, "no answer");
+            end_previous(p, v, "no answer");
     }
 }
 
@@ -111,5 +112,5 @@ void publisher_end_previous(struct publisher *p)
 {
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++)
         if (p->previous[i].broker)
-            end(p, &p->previous[i], "the publisher stops");
+            end_previous(p, &p->previous[i], "the publisher stops");
 }

@@ -1,52 +1,26 @@
-#include "gateway/publish/publisher.h"
+/* A publisher's thread: connects, publishes what is due, reads what the broker says, stops. What one
+ * publisher does unlike the others is in its role. */
+#include "gateway/publish/publish_internal.h"
 
-#include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/sessions.h"
 
-#define IN_FLIGHT_LEAST 16
-#define IN_FLIGHT_MOST 2000
-#define ALONE_MOST 256 /* unconfirmed, of the serial and the patient one; each was answered but the last */
-#define ALONE_BYTES_MAX (4u * 1024 * 1024)
-#define OVERTAKEN_MS                                                                                         \
-    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
-#define STALLED_MS 500               /* and without that */
 #define EVENT_EVERY 64               /* publishes between two looks at what the broker says */
 #define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
 #define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
 #define NEAR_NS INT64_C(50000000)    /* no room, or something is unconfirmed: time tells */
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
-#define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 #define DRAIN_MS 5000
-#define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
 
-/* On a new channel nothing is in flight. */
-static void begin_flight(struct publisher *p)
+int publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role)
 {
-    confirms_reset(&p->confirms);
-    p->stalled = 0;
-    p->pinging = false;
-    p->ping_tag = p->answered_tag = 0;
-    p->unheard_ms = 0;
-    p->heard_ms = clock_monotonic_ms();
-    publish_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
-}
-
-int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role)
-{
-    static const char *const names[] = {"postdate publisher", "postdate publisher (serial)",
-                                        "postdate publisher (patient)", "postdate handover"};
-    struct due_queue *const queues[] = {&g->fast, &g->serial, &g->patient, &g->handover};
     *p = (struct publisher){.gateway = g,
-                            .queue = queues[role],
-                            .name = names[role],
+                            .queue = (struct due_queue *)((char *)g + role->queue),
                             .role = role,
-                            .routes = {.gateway = g},
-                            .transport = role == PUBLISHER_HANDOVER ? g->transport : NULL};
+                            .routes = {.gateway = g}};
     pthread_mutex_init(&p->broker_lock, NULL);
-    begin_flight(p);
+    publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
     return 0;
@@ -62,44 +36,16 @@ void publisher_close(struct publisher *p)
     pthread_mutex_destroy(&p->broker_lock);
 }
 
-bool publisher_unstick(struct publisher *p, int64_t limit_ms)
+static void announce_ready(struct publisher *p, bool ready)
 {
-    int64_t since = atomic_load(&p->busy_since_ms);
-    if (since == 0 || clock_monotonic_ms() - since < limit_ms)
-        return false;
-    pthread_mutex_lock(&p->broker_lock);
-    if (p->broker)
-        broker_shutdown(p->broker);
-    pthread_mutex_unlock(&p->broker_lock);
-    return true;
+    if (p->role->announce)
+        p->role->announce(p, ready);
 }
 
-struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
+static void release_parked(struct publisher *p)
 {
-    pthread_mutex_lock(&p->broker_lock);
-    struct broker *old = p->broker;
-    p->broker = b;
-    pthread_mutex_unlock(&p->broker_lock);
-    begin_flight(p);
-    return old;
-}
-
-void publisher_set_broker(struct publisher *p, struct broker *b)
-{
-    broker_drop(publisher_swap_broker(p, b));
-}
-
-static void set_publishing(struct publisher *p, bool on)
-{
-    if (p->transport) {
-        atomic_store(&p->gateway->handing, on && handover_is_ready(p));
-        notifier_notify(&p->gateway->handover_feeder_notifier);
-    }
-    if (p->role != PUBLISHER_FAST)
-        return;
-    atomic_store(&p->gateway->publishing, on);
-    if (on)
-        notifier_notify(&p->gateway->claimer_notifier);
+    if (p->role->release_parked)
+        p->role->release_parked(p);
 }
 
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
@@ -108,15 +54,15 @@ static void release_all(struct publisher *p)
 {
     struct inflight *relayed = NULL;
     bool stopping = gateway_stopping(p->gateway, STOP_PUBLISHERS);
-    publisher_release_parked(p);
+    release_parked(p);
     for (struct inflight *h; (h = due_queue_take_due(p->queue, INT64_MAX)) != NULL;) {
         if (h->relayed) {
             h->next = relayed;
             relayed = h;
             continue;
         }
-        if (p->role == PUBLISHER_PATIENT) /* the next one is to find out */
-            destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        if (p->role->note_release)
+            p->role->note_release(p, h);
         gateway_settle(p->gateway, h, SETTLE_RELEASE);
     }
     for (struct inflight *next; relayed; relayed = next) {
@@ -126,124 +72,79 @@ static void release_all(struct publisher *p)
     }
 }
 
-static void lost(struct publisher *p, const struct err *e)
+static void give_up_connection(struct publisher *p, const struct err *e)
 {
-    log_debug("%s: %s", p->name, e->text);
-    set_publishing(p, false);
+    log_debug("%s: %s", p->role->name, e->text);
     p->blocked = false;
-    if (p->role == PUBLISHER_FAST)
-        atomic_store(&p->gateway->metrics.broker_blocked, 0);
-    publisher_release_parked(p);
-    publisher_on_lost(p, e);
+    announce_ready(p, false);
+    release_parked(p);
+    p->role->give_up(p, e);
     publisher_end_previous(p);
     publisher_set_broker(p, NULL);
-    if (p->role != PUBLISHER_SERIAL)
+    if (!p->role->keeps_queue)
         release_all(p);
-}
-
-/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
-void publisher_set_busy(struct publisher *p, bool busy)
-{
-    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
 }
 
 /* A refusal closes the channel only. The serial publisher, which meets one for each missing exchange, goes
  * on with a new one: a login each would make the others wait. False: the connection is lost. */
-static bool go_on(struct publisher *p, const struct err *e)
+static bool reopen_channel(struct publisher *p, const struct err *e)
 {
     struct err again = {0};
-    bool refusal = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
-    if (p->role != PUBLISHER_SERIAL || !refusal)
+    if (!p->role->judges_exchanges || !publisher_blames_a_publish(e))
         return false;
     publisher_set_busy(p, true);
     int rc = broker_reopen(p->broker, &again) != 0 ? -1 : broker_confirm_select(p->broker, &again);
     publisher_set_busy(p, false);
     if (rc != 0)
         return false;
-    log_debug("%s: %s", p->name, e->text);
-    publisher_on_lost(p, e);
-    begin_flight(p);
+    log_debug("%s: %s", p->role->name, e->text);
+    p->role->give_up(p, e);
+    publisher_begin_flight(p);
     return true;
 }
 
-struct broker *publisher_dial(struct publisher *p, struct err *e)
+static int open_connection(struct publisher *p, struct err *e)
 {
-    struct broker *b = sessions_open_broker(p->gateway, p->name, e);
-    if (!b || broker_confirm_select(b, e) == 0)
-        return b;
-    broker_drop(b);
-    return NULL;
-}
-
-static int connect(struct publisher *p, struct err *e)
-{
-    static const int up[] = {UP_FAST, UP_SERIAL, UP_PATIENT, UP_HANDOVER};
     struct broker *b = publisher_dial(p, e);
     if (!b)
         return -1;
-    if (p->transport && handover_declare(p, b, e) != 0) {
+    if (p->role->prepare && p->role->prepare(p, b, e) != 0) {
         broker_drop(b);
         return -1;
     }
     publisher_set_broker(p, b);
     server_status_succeeded(&p->gateway->rabbitmq);
-    gateway_set_up(p->gateway, (enum up_bit)up[p->role]);
-    set_publishing(p, true);
+    gateway_set_up(p->gateway, p->role->up);
+    announce_ready(p, true);
     return 0;
 }
 
-static bool is_alone(const struct publisher *p)
-{
-    return p->role == PUBLISHER_SERIAL || p->role == PUBLISHER_PATIENT;
-}
-
-/* It was admitted in vain. */
-static void refuse(struct publisher *p, struct inflight *h, const char *reason)
-{
-    if (p->role == PUBLISHER_FAST)
-        publisher_left(p, h, false);
-    publisher_refuse(p, h, reason);
-}
-
-/* Fills p->properties, and where to publish to where that is not the message's own. 0: the message has been
- * dealt with. */
-static int compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
+/* 0: it has been dealt with. */
+static int compose_message(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
     const struct accept_rules rules = config_accept_rules(p->gateway->config);
     buf_reset(&p->properties);
     /* What came by SQL was not looked at before, or not so closely. */
-    if (reserved_check(&h->message, &rules, e) != 0) {
-        if (p->transport)
-            gateway_settle(p->gateway, h, SETTLE_HOLD); /* to be refused when it is due */
-        else
-            refuse(p, h, e->text);
-        return 0;
-    }
-    if (p->transport)
-        return handover_compose(p, h, to, e);
-    if (publish_headers_build(&h->message, &p->properties, e) == 0 && !p->properties.failed)
-        return 1;
-    refuse(p, h, p->properties.failed ? "out of memory" : e->text);
+    if (reserved_check(&h->message, &rules, e) == 0)
+        return p->role->compose(p, h, to, e);
+    p->role->reject(p, h, e->text);
     return 0;
 }
 
 /* Publishes h now. -1: the connection is lost (h is among the confirms then). */
-static int publish(struct publisher *p, struct inflight *h, struct err *e)
+static int publish_message(struct publisher *p, struct inflight *h, struct err *e)
 {
     const struct message *m = &h->message;
     struct publish_to to = {.exchange = m->exchange, .routing_key = m->routing_key};
     uint64_t tag;
-    if (!compose(p, h, &to, e))
+    if (!compose_message(p, h, &to, e))
         return 0;
     publisher_set_busy(p, true);
     int rc = broker_publish(p->broker, to.exchange, to.routing_key, buf_bytes(&p->properties), m->body,
-                            !p->transport, &tag, e);
+                            p->role->mandatory, &tag, e);
     publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
-        if (p->transport)
-            gateway_settle(p->gateway, h, SETTLE_HOLD);
-        else
-            refuse(p, h, e->text);
+        p->role->reject(p, h, e->text);
         return 0;
     }
     if (h->relayed)
@@ -252,7 +153,7 @@ static int publish(struct publisher *p, struct inflight *h, struct err *e)
     publish_window_sent(&p->window, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     publisher_sent(p, h);
-    return rc == 0 && is_alone(p) ? publisher_ping(p, e) : rc;
+    return rc == 0 && p->role->alone ? publisher_ping(p, e) : rc;
 }
 
 static int read_events(struct publisher *p, struct err *e)
@@ -270,9 +171,7 @@ static int read_events(struct publisher *p, struct err *e)
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
             publish_window_shrink(&p->window);
-            set_publishing(p, !p->blocked);
-            if (p->role == PUBLISHER_FAST)
-                atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
+            announce_ready(p, !p->blocked);
         }
     } while (ev.kind != BROKER_EVENT_NONE);
     return 0;
@@ -280,15 +179,12 @@ static int read_events(struct publisher *p, struct err *e)
 
 static bool has_room(struct publisher *p)
 {
-    if (result_queue_full(&p->gateway->results))
-        return false;
-    if (is_alone(p))
-        return p->confirms.count < ALONE_MOST && p->confirms.bytes < ALONE_BYTES_MAX &&
-               publisher_was_answered(p);
-    if (publish_window_has_room(&p->window, p->confirms.count, p->stalled))
-        return true;
-    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
-    return publish_window_has_room(&p->window, p->confirms.count, p->stalled);
+    return !result_queue_full(&p->gateway->results) && p->role->has_room(p);
+}
+
+static bool take_parked(struct publisher *p, struct inflight **h)
+{
+    return p->role->take_parked && p->role->take_parked(p, h);
 }
 
 /* Publishes everything that is due, as far as there is room in flight. */
@@ -298,15 +194,14 @@ static int publish_due(struct publisher *p, struct err *e)
     int published = 0;
     while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
         struct inflight *h;
-        if (!publisher_take_parked(p, &h)) {
-            /* What the broker is to wait with goes at once, the first due first. */
-            h = due_queue_take_due(p->queue, p->transport ? INT64_MAX : now_ms);
+        if (!take_parked(p, &h)) {
+            h = due_queue_take_due(p->queue, p->role->at_once ? INT64_MAX : now_ms);
             if (!h)
                 break;
-            if (!publisher_route(p, h))
+            if (!p->role->route(p, h))
                 continue;
         }
-        if (publish(p, h, e) != 0)
+        if (publish_message(p, h, e) != 0)
             return -1;
         if (++published % EVENT_EVERY == 0 && read_events(p, e) != 0)
             return -1;
@@ -314,31 +209,19 @@ static int publish_due(struct publisher *p, struct err *e)
     return 0;
 }
 
-/* -1 when the oldest publish has gone unconfirmed for too long. A blocked broker confirms nothing, and says
- * so. */
-static int check_confirms(struct publisher *p, struct err *e)
-{
-    const struct inflight *oldest = p->confirms.oldest;
-    if (!p->transport)
-        return publisher_check_unconfirmed(p, e);
-    if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
-        return 0;
-    return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
-}
-
 static int64_t ns_until_next(struct publisher *p)
 {
     struct gateway *g = p->gateway;
     int64_t next_ms = due_queue_next_ms(p->queue);
     int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
-    bool parked = p->role == PUBLISHER_FAST && destination_cache_is_ready(&g->destinations);
+    bool parked = p->role->has_parked && p->role->has_parked(p);
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
     if (result_queue_full(&g->results))
         return SETTLE_NS;
     if (!has_room(p))
         return NEAR_NS; /* perhaps some have stalled by then */
-    if (p->transport || parked)
+    if (p->role->at_once || parked)
         return 0;
     pthread_mutex_lock(&g->clock_lock);
     int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
@@ -360,11 +243,18 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
 static bool is_drained(struct publisher *p)
 {
     const struct confirms *c = &p->confirms;
-    int64_t now_ms = clock_monotonic_ms();
+    int64_t now_ms = clock_monotonic_ms(), left_ms = p->role->leave_after_ms;
     if (publisher_has_previous(p))
         return false;
-    return c->count == 0 ||
-           (!p->transport && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
+    return c->count == 0 || (!p->pinging && confirms_lagging(c, now_ms, left_ms, left_ms) == c->count);
+}
+
+/* One round: publishes, and reads what the broker says. */
+static int do_round(struct publisher *p, struct err *e)
+{
+    if (p->role->keep_up && p->role->keep_up(p, e) != 0)
+        return -1;
+    return publish_due(p, e) != 0 || read_events(p, e) != 0 ? -1 : p->role->watch(p, e);
 }
 
 /* Why it ended. */
@@ -382,22 +272,19 @@ static enum err_kind run_connected(struct publisher *p)
         }
         if (p->blocked || lease_instance(&p->gateway->lease) == 0)
             release_all(p);
-        if (p->transport)
-            handover_release_near(p);
-        if ((p->transport && handover_keep_declared(p, &e) != 0) || publish_due(p, &e) != 0 ||
-            read_events(p, &e) != 0 || check_confirms(p, &e) != 0) {
-            if (go_on(p, &e)) {
+        if (do_round(p, &e) != 0) {
+            if (reopen_channel(p, &e)) {
                 err_clear(&e);
                 continue;
             }
-            lost(p, &e);
+            give_up_connection(p, &e);
             return e.kind;
         }
         if (!broker_has_pending(p->broker))
             notifier_wait(&p->queue->notifier, broker_fd(p->broker), ns_until_next(p));
     }
     err_set(&e, ERR_STOPPING, "stopping");
-    publisher_on_lost(p, &e);
+    p->role->give_up(p, &e);
     publisher_end_previous(p);
     broker_close(publisher_swap_broker(p, NULL));
     return ERR_STOPPING;
@@ -409,7 +296,7 @@ void *publisher_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0, lost_soon = 0;
     while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
-        if (connect(p, &e) != 0) {
+        if (open_connection(p, &e) != 0) {
             server_status_failed(&p->gateway->rabbitmq, &e);
             pause_reconnecting(p, &attempt);
             continue;

@@ -15,14 +15,9 @@
 #include "gateway/publish/publish_window.h"
 #include "gateway/runtime/gateway.h"
 
-/* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
-#define PUBLISHER_CONFIRM_MS 30000
-#define PUBLISHER_AGAIN_MS 1000        /* what holds up a channel is tried again after that */
-#define PUBLISHER_RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 #define PUBLISHER_PREVIOUS_MOST 4
-#define PUBLISHER_UNCONFIRMED "RabbitMQ has not confirmed it: a queue may have no majority of its nodes"
 
-enum publisher_role { PUBLISHER_FAST, PUBLISHER_SERIAL, PUBLISHER_PATIENT, PUBLISHER_HANDOVER };
+struct publisher;
 
 struct publish_to {
     struct bytes exchange, routing_key;
@@ -35,13 +30,58 @@ struct publisher_previous {
     int64_t since_ms, heard_ms; /* monotonic */
 };
 
+/* How one publisher differs from the others. NULL: nothing to do. */
+struct publisher_role {
+    const char *name; /* as the broker shows its connection */
+    enum up_bit up;
+    size_t queue;          /* where its due queue lies in struct gateway */
+    bool alone;            /* one publish at a time: the next one after the broker answered a ping */
+    bool judges_exchanges; /* alone, and a closed channel tells about the last publish's exchange */
+    bool keeps_queue;      /* what waits in front of it goes on waiting when its connection is lost */
+    bool at_once;          /* publishes long before due: the broker is to wait */
+    bool mandatory;
+    int64_t leave_after_ms; /* at the stop, what is unconfirmed for so long is left in doubt */
+
+    /* Its connection. */
+    int (*prepare)(struct publisher *p, struct broker *b, struct err *e); /* a new one */
+    void (*announce)(struct publisher *p, bool ready);                    /* may others send it messages? */
+    void (*tell_blocked)(struct publisher *p, struct bytes why);          /* p->blocked changed */
+    int (*keep_up)(struct publisher *p, struct err *e); /* again and again, before publishing */
+    int (*watch)(struct publisher *p, struct err *e);   /* and after it: what does not confirm */
+    /* That is lost: everything in flight is in doubt; e tells whether a publish was to blame. */
+    void (*give_up)(struct publisher *p, const struct err *e);
+
+    /* What it publishes. */
+    bool (*has_room)(struct publisher *p);
+    int (*route)(struct publisher *p, struct inflight *h); /* 1: publish it here; 0: it has been dealt with */
+    enum destination_verdict (*ask)(struct publisher *p, struct inflight *h);
+    /* Fills p->properties, and where to publish to where that is not the message's own. 0: it has been dealt
+     * with. */
+    int (*compose)(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
+    void (*reject)(struct publisher *p, struct inflight *h, const char *reason); /* it can't be published */
+    void (*note_release)(struct publisher *p, struct inflight *h); /* it goes back, and not a byte was sent */
+
+    /* What became of it. */
+    void (*on_ack)(struct publisher *p, struct inflight *h);
+    void (*on_nack)(struct publisher *p, struct inflight *h);
+    void (*on_pong)(struct publisher *p); /* it has dealt with all up to p->answered_tag */
+    /* Unconfirmed for DESTINATION_STALLED_MS. */
+    void (*on_lagging)(struct publisher *p, const struct inflight *h, int64_t now_ms);
+    void (*on_held_up)(struct publisher *p, int64_t now_ms); /* the channel is; it changes over next */
+
+    /* Messages that wait beside the queue. 1: *h is to be published; 0: there are no more. */
+    int (*take_parked)(struct publisher *p, struct inflight **h);
+    bool (*has_parked)(struct publisher *p); /* that may go now */
+    void (*release_parked)(struct publisher *p);
+};
+
+/* publish_fast.c, publish_alone.c, publish_handover.c. */
+extern const struct publisher_role publisher_fast, publisher_serial, publisher_patient, publisher_handover;
+
 struct publisher {
     struct gateway *gateway;
     struct due_queue *queue;
-    const char *name; /* as the broker shows it */
-    enum publisher_role role;
-    const struct transport
-        *transport; /* the hand-over publisher: publishes at once, the broker waits; else NULL */
+    const struct publisher_role *role;
     /* Of the hand-over publisher: */
     struct last_hop_routes routes;
     bool routes_away;   /* RabbitMQ does not answer there */
@@ -74,90 +114,12 @@ struct publisher {
     struct buf properties;
 };
 
-int publisher_open(struct publisher *p, struct gateway *g, enum publisher_role role);
+int publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 
 /* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True
  * if it did. */
 bool publisher_unstick(struct publisher *p, int64_t limit_ms);
-
-/* publish_handover.c: the hand-over publisher's part. */
-/* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
- * be missing. */
-int handover_declare(struct publisher *p, struct broker *b, struct err *e);
-int handover_keep_declared(struct publisher *p, struct err *e);
-/* Is all there that handing over needs? With handover.last_hop = broker not until its exit queue is bound. */
-bool handover_is_ready(const struct publisher *p);
-/* What could not be handed over in time is the gateway's to deliver. */
-void handover_release_near(struct publisher *p);
-/* Fills p->properties and the exchange. 1: publish it; 0: it has been dealt with. */
-int handover_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
-void handover_acked(struct publisher *p, struct inflight *h);
-void handover_refused(struct publisher *p, struct inflight *h); /* nack */
-/* The connection is gone: all that is in flight. refusal: why the broker closed the channel over a publish;
- * NULL: it did not. */
-void handover_lost(struct publisher *p, const struct err *refusal);
-
-/* publish_route.c: which of the publishers a message is for. */
-/* 1: publish it here; 0: it has been dealt with. */
-int publisher_route(struct publisher *p, struct inflight *h);
-/* The fast publisher's parked ones, as far as they may go now. 1: *h is to be published; 0: there are no
- * more. */
-int publisher_take_parked(struct publisher *p, struct inflight **h);
-
-/* publish_unconfirmed.c: what does not confirm. Not for the hand-over publisher. */
-/* Called again and again: asks the broker whether it still answers, and looks at what is unconfirmed. -1: the
- * connection is of no use any more. */
-int publisher_check_unconfirmed(struct publisher *p, struct err *e);
-/* Serial, patient: has the broker dealt with the last publish, so that the next one may go? */
-bool publisher_was_answered(struct publisher *p);
-/* Has something been unconfirmed for long? */
-bool publisher_lags(const struct publisher *p, int64_t now_ms);
-/* h is among the confirms now. */
-void publisher_sent(struct publisher *p, struct inflight *h);
-/* Sends a ping. */
-int publisher_ping(struct publisher *p, struct err *e);
-/* h is not in flight any more; confirmed: the broker answered. */
-void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
-/* Something came from the broker. */
-void publisher_heard(struct publisher *p, const struct broker_event *ev);
-/* h's destination stands still: it waits in the database, until then (database ms). */
-int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h);
-void publisher_wait(struct publisher *p, struct inflight *h);
-/* Before the connection's unconfirmed ones are dealt with: what waited in front of them goes back. */
-void publisher_release_parked(struct publisher *p);
-
-/* publish_previous.c: connections that were held up. Not for the hand-over publisher. */
-/* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
-void publisher_change_over(struct publisher *p, struct broker *b);
-/* Reads what the old connections say; ends those that have nothing to say any more. Called again and again.
- */
-void publisher_listen_to_previous(struct publisher *p);
-bool publisher_has_previous(const struct publisher *p);
-/* Ends them all: what is unconfirmed there is in doubt. */
-void publisher_end_previous(struct publisher *p);
-
-/* publisher.c */
-/* A connection for publishing, or NULL. */
-struct broker *publisher_dial(struct publisher *p, struct err *e);
-/* Drops the old connection, if there is one; nothing is in flight on the new one. */
-void publisher_set_broker(struct publisher *p, struct broker *b);
-/* The same, and the old connection is the caller's. */
-struct broker *publisher_swap_broker(struct publisher *p, struct broker *b);
-/* A call that may block for ever begins, or ended. */
-void publisher_set_busy(struct publisher *p, bool busy);
-
-/* publish_outcome.c: what the broker said. */
-void publisher_on_event(struct publisher *p, const struct broker_event *ev);
-/* An ack, nack or return for one of c, which is p->confirms or a previous connection's. Others are ignored.
- */
-void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev);
-/* Its connection is given up: what is in c is in doubt, and published again. Empties c. */
-void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e);
-/* The connection is gone: everything in flight is in doubt; e tells whether a publish was to blame. */
-void publisher_on_lost(struct publisher *p, const struct err *e);
-/* The message was certainly not delivered: try again later, or fail. */
-void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
 
 #endif

@@ -12,7 +12,6 @@
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,75 +22,12 @@
 #define SMALL_BYTES 8192
 #define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
-#define HEARTBEAT_S 5  /* what a machine that vanishes has taken comes to another one after two of these */
-#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
 #define REFUSED_RETRY_MS 5000
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
 
-/* --- acknowledgements */
-void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
-{
-    if (tag < r->low)
-        return; /* given up */
-    r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
-    if (tag > r->high)
-        r->high = tag;
-}
-
-/* Those that are done and have undone ones before them, one by one. */
-static int acknowledge_singles(struct reader *r, struct err *e)
-{
-    for (uint64_t tag = r->low; tag <= r->high; tag++) {
-        if (r->tags[tag % RELAY_WINDOW] != TAG_DONE)
-            continue;
-        if (broker_ack(r->broker, tag, false, e) != 0)
-            return -1;
-        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
-    }
-    return 0;
-}
-
-static int acknowledge(struct reader *r, struct err *e)
-{
-    uint64_t done[1000], last = 0;
-    size_t n;
-    int64_t now_ms = clock_monotonic_ms();
-    while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
-        for (size_t i = 0; i < n; i++)
-            relay_note_tag(r, done[i], TAG_DONE);
-    for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
-        if (r->tags[r->low % RELAY_WINDOW] == TAG_DONE)
-            last = r->low;
-        r->tags[r->low % RELAY_WINDOW] = TAG_NONE;
-        r->low_ms = now_ms;
-    }
-    if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
-        return -1;
-    if (r->low > r->high)
-        r->low_ms = now_ms;
-    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
-     * when the lock is gone. */
-    for (uint64_t tag = r->low; r->high - r->low > RELAY_WINDOW / 2 && tag < r->low + RELAY_WINDOW / 4; tag++)
-        if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
-            r->tags[tag % RELAY_WINDOW] = TAG_DONE;
-    if (now_ms - r->low_ms < SINGLES_MS)
-        return 0;
-    r->low_ms = now_ms;
-    return acknowledge_singles(r, e);
-}
-
 /* --- what comes */
-struct inflight *relay_hold(struct reader *r, const struct message *m)
-{
-    const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
-    struct inflight *h = inflight_new(&row, 0, &r->relay->budget);
-    if (h)
-        h->relayed = true;
-    return h;
-}
-
 /* Came too early, too late, for the second time, or without its content. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
@@ -105,7 +41,8 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
            now_ms > m->due_ms + c->handover.grace_ms / 2;
 }
 
-static void take(struct reader *r, const struct broker_event *ev, struct message *m, enum envelope_kind kind)
+static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
+                         enum envelope_kind kind)
 {
     struct relay_book *book = &r->relay->book;
     struct inflight *h;
@@ -152,7 +89,8 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
     if (relay_is_receipt(ev))
         relay_take_receipt(r, ev, &m);
     else
-        take(r, ev, &m, bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
+        take_message(r, ev, &m,
+                     bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
 }
 
 /* Is there memory for more? After a while without, content is dropped instead. */
@@ -261,7 +199,7 @@ static int step_aside(struct reader *r, struct err *e)
     return cancel_consumers(r, e);
 }
 
-static int adapt(struct reader *r, struct err *e)
+static int adapt_consumers(struct reader *r, struct err *e)
 {
     size_t settling, count = relay_book_count(&r->relay->book, &settling);
     size_t bytes = atomic_load(&r->relay->budget.bytes), held = atomic_load(&r->relay->budget.count);
@@ -271,12 +209,7 @@ static int adapt(struct reader *r, struct err *e)
     return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
-struct broker *relay_open_broker(struct reader *r, struct err *e)
-{
-    return sessions_open_broker_with(r->gateway, "postdate relay", HEARTBEAT_S, e);
-}
-
-static int connect(struct reader *r, struct err *e)
+static int open_connection(struct reader *r, struct err *e)
 {
     struct gateway *g = r->gateway;
     for (uint64_t tag = r->low; tag <= r->high; tag++)
@@ -296,7 +229,7 @@ static int connect(struct reader *r, struct err *e)
     if (add_consumer(r, e) != 0)
         return -1;
     int heartbeat_s = broker_heartbeat_s(r->broker);
-    atomic_store(&r->relay->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : HEARTBEAT_S) * 1000);
+    atomic_store(&r->relay->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);
     atomic_store(&r->relay->heard_ms, clock_boottime_ms());
     if (atomic_load(&r->relay->noted_ms) == 0)
         atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
@@ -322,18 +255,18 @@ static int run_connected(struct reader *r, struct err *e)
         }
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
-        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || acknowledge(r, e) != 0 ||
-            step_aside(r, e) != 0 || adapt(r, e) != 0)
+        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
+            step_aside(r, e) != 0 || adapt_consumers(r, e) != 0)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
             notifier_wait(&r->relay->notifier, full ? -1 : broker_fd(r->broker),
                           full ? TICK_NS / 10 : TICK_NS);
     }
-    return acknowledge(r, e) != 0 || acknowledge_singles(r, e) != 0 ? -1 : 0;
+    return relay_acknowledge(r, e) != 0 || relay_acknowledge_singles(r, e) != 0 ? -1 : 0;
 }
 
-static void disconnect(struct reader *r, bool politely)
+static void close_connection(struct reader *r, bool politely)
 {
     if (politely)
         broker_close(r->broker);
@@ -377,7 +310,7 @@ void *relay_thread(void *arg)
     arena_init(&r.arena, BODY_MAX + (1u << 20));
     while (!gateway_stopping(g, STOP_RELAY)) {
         err_clear(&e);
-        if (connect(&r, &e) == 0) {
+        if (open_connection(&r, &e) == 0) {
             attempt = 0;
             if (run_connected(&r, &e) == 0)
                 break;
@@ -385,12 +318,12 @@ void *relay_thread(void *arg)
         } else if (!is_refusal(&e)) {
             server_status_failed(&g->rabbitmq, &e);
         }
-        disconnect(&r, false);
+        close_connection(&r, false);
         if (gateway_stopping(g, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
         notifier_wait(&g->relay.notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
-    disconnect(&r, true);
+    close_connection(&r, true);
     last_hop_routes_close(&r.routes);
     arena_free(&r.arena);
     free(r.tags);

@@ -8,6 +8,8 @@
 #include "gateway/relay/relay.h"
 #include "gateway/runtime/gateway.h"
 
+/* What a machine that vanishes has taken comes to another one after two of these. */
+#define RELAY_HEARTBEAT_S 5
 #define RELAY_WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
 
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
@@ -34,10 +36,14 @@ struct reader { /* the relay thread's own */
     int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
 };
 
-/* relay.c */
-void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
-struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
+/* relay_reader.c */
 struct broker *relay_open_broker(struct reader *r, struct err *e);
+struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
+void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
+/* What is settled: in one as far as it goes; after a while also what has undone ones before it. */
+int relay_acknowledge(struct reader *r, struct err *e);
+/* Those that are done and have undone ones before them, one by one. */
+int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_receipts.c */
 /* Reads the receipts once it is known that there are any. */

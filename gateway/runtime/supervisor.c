@@ -175,10 +175,10 @@ static int open_gateway(struct supervisor *s, struct err *e)
         relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || open_notifiers(g, e) != 0 ||
         notifier_open(&s->notifier, e) != 0)
         return -1;
-    if (publisher_open(&s->fast, g, PUBLISHER_FAST) != 0 ||
-        publisher_open(&s->serial, g, PUBLISHER_SERIAL) != 0 ||
-        publisher_open(&s->patient, g, PUBLISHER_PATIENT) != 0 ||
-        publisher_open(&s->handover, g, PUBLISHER_HANDOVER) != 0)
+    if (publisher_open(&s->fast, g, &publisher_fast) != 0 ||
+        publisher_open(&s->serial, g, &publisher_serial) != 0 ||
+        publisher_open(&s->patient, g, &publisher_patient) != 0 ||
+        publisher_open(&s->handover, g, &publisher_handover) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     return 0;
 }
@@ -225,7 +225,6 @@ static void start_threads(struct supervisor *s)
 {
     struct gateway *g = &s->gateway;
     struct err e = {0};
-    s->handover.transport = g->transport;
     g->up_wanted = UP_CONTROL;
     for (size_t i = 0; i < THREADS; i++)
         if (is_wanted(s, &threads[i]))

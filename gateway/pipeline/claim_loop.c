@@ -1,0 +1,123 @@
+#include "gateway/pipeline/claim_loop.h"
+
+#include "gateway/pipeline/claimed_row.h"
+#include "gateway/runtime/log.h"
+
+static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
+{
+    bool refused;
+    claimed_row_hear_clock(l->gateway, row, &l->sent_ns);
+    struct inflight *h = claimed_row_to_inflight(l->gateway, row, l->instance, &refused);
+    if (!h)
+        return false;
+    if (row->next_at_ms > l->next_at_ms)
+        l->next_at_ms = row->next_at_ms;
+    if (row->in_doubt)
+        atomic_store(&l->gateway->rescued, true);
+    l->bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
+    if (refused) {
+        gateway_settle(l->gateway, h, SETTLE_FAILED);
+        return true;
+    }
+    if (l->horizon->take(l, h) == 0)
+        return true;
+    inflight_free(h);
+    return false;
+}
+
+static bool on_row(void *ctx, const struct claimed_row *row)
+{
+    struct claim_loop *l = ctx;
+    if (keep_row(l, row))
+        return true;
+    gateway_end_instance(l->gateway); /* it is claimed, and not in memory */
+    return false;
+}
+
+enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
+{
+    l->next_at_ms = 0;
+    l->bytes = 0;
+    l->sent_ns = clock_monotonic_ns();
+    l->rows = claim_due(l->pg, q, on_row, l, e);
+    if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
+        gateway_end_instance(l->gateway);
+    if (l->rows < 0)
+        return LOOKED_ERROR;
+    return l->rows == q->rows_max || l->bytes > (size_t)q->bytes_max / 2 ? LOOKED_MORE : LOOKED_DONE;
+}
+
+enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *q, struct err *e)
+{
+    struct due_range left = q->due;
+    enum looked all = LOOKED_DONE;
+    int64_t next_at_ms = INT64_MAX;
+    bool asked = false;
+    while (locked_days_piece(&l->locks.days, &left, &q->due)) {
+        enum looked one = l->horizon->claim(l, q, e);
+        if (one == LOOKED_ERROR && !asked && pg_is_locked_out(l->pg) &&
+            locks_found(&l->locks, l->pg, q->due, e) > 0) {
+            err_clear(e);
+            asked = true;
+            left.from_ms = q->due.from_ms;
+            continue;
+        }
+        if (one == LOOKED_MORE && l->next_at_ms < next_at_ms)
+            next_at_ms = l->next_at_ms;
+        all = one != LOOKED_DONE ? one : all;
+        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->horizon->one_piece && l->rows > 0))
+            break;
+    }
+    l->next_at_ms = next_at_ms;
+    return all;
+}
+
+static void run_connected(struct claim_loop *l, struct err *e)
+{
+    const struct claim_horizon *z = l->horizon;
+    while (!gateway_stopping(l->gateway, STOP_INTAKE)) {
+        if (z->prepare && z->prepare(l, e) != 0)
+            return;
+        int64_t nap_ms = z->look(l, e);
+        if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
+            return;
+        if (nap_ms < 0) /* a lock or a limit: the next look tries again */
+            nap_ms = z->nap_ms(l->gateway->config);
+        if (nap_ms == 0)
+            continue;
+        notifier_wait(l->notifier, z->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
+        if (!z->listens)
+            continue;
+        pg_drain_notifies(l->pg);
+        if (pg_is_broken(l->pg)) {
+            err_set(e, ERR_AWAY, "lost the connection to Postgres");
+            return;
+        }
+    }
+}
+
+void claim_loop_run(struct claim_loop *l)
+{
+    struct gateway *g = l->gateway;
+    const struct claim_horizon *z = l->horizon;
+    struct err e = {0};
+    unsigned attempt = 0;
+    while (!gateway_stopping(g, STOP_INTAKE)) {
+        l->pg = pg_open(g->config->postgres.url, z->session, &e);
+        if (!l->pg || (z->listens && pg_listen(l->pg, &e) != 0) ||
+            claim_setup(l->pg, z->lock_timeout_ms(g->config), &e) != 0) {
+            pg_close(l->pg);
+            server_status_failed(&g->postgres, &e);
+            notifier_wait(l->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+            continue;
+        }
+        server_status_succeeded(&g->postgres);
+        attempt = 0;
+        z->begin(l);
+        err_clear(&e);
+        run_connected(l, &e);
+        if (e.kind != ERR_NONE)
+            log_debug("%s: %s", z->name, e.text);
+        pg_close(l->pg);
+    }
+}

@@ -1,0 +1,55 @@
+/* The loop that claims what is due before a horizon: on a connection of its own, again and again, around days
+ * that somebody has locked. The claimer runs it up to the lead, the handover feeder up to the window; what
+ * one does unlike the other is in its struct claim_horizon. */
+#ifndef POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
+#define POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
+
+#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/locks.h"
+#include "sql/pipeline/claim.h"
+
+#define CLAIM_ROWS 1000
+
+struct claim_loop;
+
+enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
+
+struct claim_horizon {
+    const char *name;
+    const char *session; /* as Postgres shows it */
+    bool listens;        /* for NOTIFY */
+    bool one_piece;      /* one with rows is enough for a look */
+    int64_t (*lock_timeout_ms)(const struct config *c);
+    int64_t (*nap_ms)(const struct config *c);           /* after a look that met a lock or a limit */
+    void (*begin)(struct claim_loop *l);                 /* on a new connection */
+    int (*prepare)(struct claim_loop *l, struct err *e); /* before each look; NULL: nothing. -1: reconnect */
+    /* One look. How long to sleep in ms (0: there is more), or -1. */
+    int64_t (*look)(struct claim_loop *l, struct err *e);
+    /* Claims once within q->due: claim_loop_claim, perhaps with limits. */
+    enum looked (*claim)(struct claim_loop *l, struct claim_request *q, struct err *e);
+    int (*take)(struct claim_loop *l, struct inflight *h); /* 0: owns h now; -1: out of memory */
+};
+
+struct claim_loop { /* one thread's */
+    struct gateway *gateway;
+    const struct claim_horizon *horizon;
+    struct notifier *notifier;
+    void *own; /* the horizon's */
+    struct pg *pg;
+    struct locks locks;
+    int32_t instance; /* under which this look claims */
+    /* Of the last claim: */
+    int64_t sent_ns;    /* claimed_row_hear_clock */
+    int64_t next_at_ms; /* the greatest of its rows */
+    int rows;
+    size_t bytes; /* their bodies and properties, as they came */
+};
+
+/* Until the stop. */
+void claim_loop_run(struct claim_loop *l);
+/* Claims once: is that all, or is there probably more? */
+enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
+/* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */
+enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *q, struct err *e);
+
+#endif

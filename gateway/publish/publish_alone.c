@@ -1,0 +1,148 @@
+/* The serial and the patient publisher: one publish at a time, so that a channel that is closed or held up
+ * has one culprit. The serial one tries exchanges that nobody has published to, and messages that were in
+ * flight when a channel was closed. The patient one tries destinations that stand still, and may be held up
+ * itself. */
+#include "gateway/publish/publish_internal.h"
+
+#include <stddef.h>
+
+#define UNCONFIRMED_MOST 256 /* each was answered but the last */
+#define UNCONFIRMED_BYTES_MAX (4u * 1024 * 1024)
+#define STALLED_MS 500      /* answered and not confirmed: the destination stands still */
+#define OTHERS_WAIT_MS 2000 /* the patient one is held up, and others are to be tried */
+#define LEFT_MS 1000        /* at the stop, what is unconfirmed for so long is left in doubt */
+
+/* Has the broker dealt with the last publish, so that the next one may go? */
+static bool was_answered(struct publisher *p)
+{
+    const struct inflight *newest = p->confirms.newest;
+    int64_t now_ms = clock_monotonic_ms();
+    if (p->pinging)
+        return false;
+    if (!newest || newest->released ||
+        destination_cache_stands_still(&p->gateway->destinations, newest->destination))
+        return true;
+    if (now_ms - newest->published_ms < STALLED_MS)
+        return false;
+    destination_cache_stalled(&p->gateway->destinations, newest, now_ms, 0);
+    notifier_notify(&p->gateway->fast.notifier);
+    return true;
+}
+
+static bool has_room(struct publisher *p)
+{
+    return p->confirms.count < UNCONFIRMED_MOST && p->confirms.bytes < UNCONFIRMED_BYTES_MAX &&
+           was_answered(p);
+}
+
+/* It was alone, so it is to blame. */
+static void blame_newest(struct publisher *p, int64_t now_ms)
+{
+    destination_cache_wary(&p->gateway->destinations, false, now_ms);
+    destination_cache_stalled(&p->gateway->destinations, p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
+    notifier_notify(&p->gateway->fast.notifier);
+}
+
+/* It waits for what it knows about, as long as the others can wait. */
+static bool can_wait(struct publisher *p, int64_t silent_ms)
+{
+    const struct inflight *newest = p->confirms.newest;
+    bool known = newest && destination_cache_stands_still(&p->gateway->destinations, newest->destination);
+    return silent_ms <= PUBLISHER_CONFIRM_MS &&
+           (!newest || (known && (due_queue_next_ms(p->queue) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
+}
+
+static int watch_unconfirmed(struct publisher *p, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (!publisher_check_unconfirmed(p, now_ms))
+        return 0;
+    int64_t silent_ms = publisher_silent_ms(p, now_ms);
+    return silent_ms == 0 || can_wait(p, silent_ms) ? 0 : publisher_end_silence(p, now_ms, silent_ms, e);
+}
+
+static void give_up_connection(struct publisher *p, const struct err *e)
+{
+    publisher_doubt_all(p, &p->confirms, e);
+}
+
+static enum destination_verdict ask_serial(struct publisher *p, struct inflight *h)
+{
+    return destination_cache_ask(&p->gateway->destinations, h, clock_monotonic_ms());
+}
+
+static enum destination_verdict ask_patient(struct publisher *p, struct inflight *h)
+{
+    struct destination_cache *b = &p->gateway->destinations;
+    if (h->is_try)
+        return destination_cache_stands_still(b, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    return destination_cache_ask(b, h, clock_monotonic_ms());
+}
+
+/* The next one is to find out. */
+static void note_release(struct publisher *p, struct inflight *h)
+{
+    destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+}
+
+static void trust_exchange(struct publisher *p, const struct inflight *h)
+{
+    if (!h->released)
+        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
+}
+
+static void note_ack(struct publisher *p, struct inflight *h)
+{
+    trust_exchange(p, h);
+    publisher_acked(p, h);
+}
+
+/* The channel is still open after the last publish. */
+static void note_pong(struct publisher *p)
+{
+    const struct inflight *newest = p->confirms.newest;
+    if (newest && newest->tag == p->answered_tag)
+        trust_exchange(p, newest);
+}
+
+const struct publisher_role publisher_serial = {
+    .name = "postdate publisher (serial)",
+    .up = UP_SERIAL,
+    .queue = offsetof(struct gateway, serial),
+    .alone = true,
+    .judges_exchanges = true,
+    .keeps_queue = true,
+    .mandatory = true,
+    .leave_after_ms = LEFT_MS,
+    .watch = watch_unconfirmed,
+    .give_up = give_up_connection,
+    .has_room = has_room,
+    .route = publisher_route,
+    .ask = ask_serial,
+    .compose = publisher_compose,
+    .reject = publisher_refuse,
+    .on_ack = note_ack,
+    .on_nack = publisher_nacked,
+    .on_pong = note_pong,
+    .on_held_up = blame_newest,
+};
+
+const struct publisher_role publisher_patient = {
+    .name = "postdate publisher (patient)",
+    .up = UP_PATIENT,
+    .queue = offsetof(struct gateway, patient),
+    .alone = true,
+    .mandatory = true,
+    .leave_after_ms = LEFT_MS,
+    .watch = watch_unconfirmed,
+    .give_up = give_up_connection,
+    .has_room = has_room,
+    .route = publisher_route,
+    .ask = ask_patient,
+    .compose = publisher_compose,
+    .reject = publisher_refuse,
+    .note_release = note_release,
+    .on_ack = publisher_acked,
+    .on_nack = publisher_nacked,
+    .on_held_up = blame_newest,
+};

@@ -1,0 +1,82 @@
+/* A publisher's connection: opened, exchanged for another one, asked whether it still answers, and shut by
+ * the watchdog when a call on it blocks. */
+#include "gateway/publish/publish_internal.h"
+#include "gateway/runtime/sessions.h"
+
+#define IN_FLIGHT_LEAST 16
+#define IN_FLIGHT_MOST 2000
+#define OVERTAKEN_MS                                                                                         \
+    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
+#define STALLED_MS 500 /* and without that */
+
+void publisher_begin_flight(struct publisher *p)
+{
+    confirms_reset(&p->confirms);
+    p->stalled = 0;
+    p->pinging = false;
+    p->ping_tag = p->answered_tag = 0;
+    p->unheard_ms = 0;
+    p->heard_ms = clock_monotonic_ms();
+    publish_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
+}
+
+struct broker *publisher_dial(struct publisher *p, struct err *e)
+{
+    struct broker *b = sessions_open_broker(p->gateway, p->role->name, e);
+    if (!b || broker_confirm_select(b, e) == 0)
+        return b;
+    broker_drop(b);
+    return NULL;
+}
+
+bool publisher_unstick(struct publisher *p, int64_t limit_ms)
+{
+    int64_t since = atomic_load(&p->busy_since_ms);
+    if (since == 0 || clock_monotonic_ms() - since < limit_ms)
+        return false;
+    pthread_mutex_lock(&p->broker_lock);
+    if (p->broker)
+        broker_shutdown(p->broker);
+    pthread_mutex_unlock(&p->broker_lock);
+    return true;
+}
+
+struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
+{
+    pthread_mutex_lock(&p->broker_lock);
+    struct broker *old = p->broker;
+    p->broker = b;
+    pthread_mutex_unlock(&p->broker_lock);
+    publisher_begin_flight(p);
+    return old;
+}
+
+void publisher_set_broker(struct publisher *p, struct broker *b)
+{
+    broker_drop(publisher_swap_broker(p, b));
+}
+
+/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
+void publisher_set_busy(struct publisher *p, bool busy)
+{
+    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
+}
+
+int publisher_ping(struct publisher *p, struct err *e)
+{
+    p->pinging = true;
+    p->pinged_ms = clock_monotonic_ms();
+    p->ping_tag = p->confirms.next - 1;
+    publisher_set_busy(p, true);
+    int rc = broker_ping(p->broker, e);
+    publisher_set_busy(p, false);
+    return rc;
+}
+
+bool publisher_window_has_room(struct publisher *p)
+{
+    if (publish_window_has_room(&p->window, p->confirms.count, p->stalled))
+        return true;
+    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
+    return publish_window_has_room(&p->window, p->confirms.count, p->stalled);
+}

@@ -1,0 +1,168 @@
+/* The fast publisher: many publishes in flight, to exchanges that are known to take them and destinations
+ * that confirm. What is for a destination that has enough in flight is parked in the destination cache. */
+#include "gateway/publish/publish_internal.h"
+#include "gateway/runtime/log.h"
+
+#include <stddef.h>
+
+#define PING_MS 50 /* a publish that nothing followed from the broker for so long makes a ping */
+#define PARKED_EVERY_MS 500
+#define SUSPECTS 8   /* a channel is held up by one of the first that are unconfirmed */
+#define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
+
+static void announce_fast(struct publisher *p, bool ready)
+{
+    atomic_store(&p->gateway->publishing, ready);
+    atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
+    if (ready)
+        notifier_notify(&p->gateway->claimer_notifier);
+}
+
+static void tell_blocked(struct publisher *p, struct bytes why)
+{
+    char text[160];
+    if (p->blocked)
+        log_warning("RabbitMQ blocks publishers: %s", bytes_printable(why, text, sizeof text));
+    else
+        log_info("RabbitMQ takes messages again");
+}
+
+/* Has something been unconfirmed for long? */
+static bool is_lagging(const struct publisher *p, int64_t now_ms)
+{
+    return p->confirms.oldest && now_ms - p->confirms.oldest->published_ms > PING_MS;
+}
+
+static enum destination_verdict admit_message(struct publisher *p, struct inflight *h)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    return destination_cache_admit(&p->gateway->destinations, h, is_lagging(p, now_ms), now_ms);
+}
+
+/* It was admitted in vain. */
+static void reject_admitted(struct publisher *p, struct inflight *h, const char *reason)
+{
+    publisher_left(p, h, false);
+    publisher_refuse(p, h, reason);
+}
+
+static bool has_parked(struct publisher *p)
+{
+    return destination_cache_is_ready(&p->gateway->destinations);
+}
+
+static int take_parked(struct publisher *p, struct inflight **h)
+{
+    enum destination_verdict v = DESTINATION_GOOD;
+    int64_t now_ms = clock_monotonic_ms();
+    struct destination_cache *b = &p->gateway->destinations;
+    while ((*h = destination_cache_unpark(b, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
+        struct inflight left = {.destination = (*h)->destination, .unproven = (*h)->unproven};
+        bool ours = publisher_keep_ours(p, *h);
+        if (v == DESTINATION_GOOD && !ours)
+            publisher_left(p, &left, false);
+        if (ours && publisher_send_on(p, *h, v))
+            return 1;
+    }
+    return 0;
+}
+
+static void release_parked(struct publisher *p)
+{
+    for (struct inflight *h = destination_cache_unpark_all(&p->gateway->destinations), *next; h; h = next) {
+        next = h->next;
+        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+    }
+}
+
+static void check_destination(struct publisher *p, const struct inflight *h, int64_t now_ms)
+{
+    struct inflight *parked = NULL;
+    if (!destination_cache_check(&p->gateway->destinations, h, now_ms, &parked))
+        return;
+    for (struct inflight *next; parked; parked = next) {
+        next = parked->next;
+        publisher_wait(p, parked);
+    }
+}
+
+static void tell_news(struct publisher *p, int64_t now_ms)
+{
+    char name[200];
+    int news = destination_cache_news(&p->gateway->destinations, now_ms, name, sizeof name);
+    atomic_store(&p->gateway->metrics.stalled, p->gateway->destinations.stalled);
+    if (news > 0)
+        log_warning("RabbitMQ confirms nothing that goes to %s: does a queue there have no majority of its "
+                    "nodes? Such messages wait, the others go on",
+                    name);
+    else if (news < 0)
+        log_info("RabbitMQ confirms everything again");
+}
+
+static void isolate_first(struct publisher *p)
+{
+    int n = 0;
+    for (const struct inflight *h = p->confirms.oldest; h && n < SUSPECTS; h = h->next)
+        n += !h->released && destination_cache_isolate(&p->gateway->destinations, h->destination);
+}
+
+/* The first of what is in flight may be to blame. What was parked is asked about again. */
+static void blame_first(struct publisher *p, int64_t now_ms)
+{
+    isolate_first(p);
+    destination_cache_wary(&p->gateway->destinations, true, now_ms);
+    for (struct inflight *h = destination_cache_unpark_all(&p->gateway->destinations), *next; h; h = next) {
+        next = h->next;
+        if (due_queue_push(p->queue, h) != 0)
+            gateway_settle(p->gateway, h, SETTLE_RELEASE);
+    }
+    destination_cache_landed(&p->gateway->destinations);
+}
+
+static int watch_unconfirmed(struct publisher *p, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (!publisher_check_unconfirmed(p, now_ms))
+        return 0;
+    tell_news(p, now_ms);
+    if (now_ms - p->parked_ms > PARKED_EVERY_MS) {
+        p->parked_ms = now_ms;
+        destination_cache_look_again(&p->gateway->destinations);
+    }
+    int64_t silent_ms = publisher_silent_ms(p, now_ms);
+    if (silent_ms > 0)
+        return publisher_end_silence(p, now_ms, silent_ms, e);
+    if (!p->pinging && p->unheard_ms && now_ms - p->unheard_ms > PING_MS)
+        return publisher_ping(p, e);
+    return 0;
+}
+
+static void give_up_connection(struct publisher *p, const struct err *e)
+{
+    destination_cache_landed(&p->gateway->destinations);
+    publisher_doubt_all(p, &p->confirms, e);
+}
+
+const struct publisher_role publisher_fast = {
+    .name = "postdate publisher",
+    .up = UP_FAST,
+    .queue = offsetof(struct gateway, fast),
+    .mandatory = true,
+    .leave_after_ms = LEFT_MS,
+    .announce = announce_fast,
+    .tell_blocked = tell_blocked,
+    .watch = watch_unconfirmed,
+    .give_up = give_up_connection,
+    .has_room = publisher_window_has_room,
+    .route = publisher_route,
+    .ask = admit_message,
+    .compose = publisher_compose,
+    .reject = reject_admitted,
+    .on_ack = publisher_acked,
+    .on_nack = publisher_nacked,
+    .on_lagging = check_destination,
+    .on_held_up = blame_first,
+    .take_parked = take_parked,
+    .has_parked = has_parked,
+    .release_parked = release_parked,
+};

@@ -1,0 +1,69 @@
+/* What the relay's connection has taken: opened, kept in memory, acknowledged. */
+#include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/sessions.h"
+
+#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
+
+struct broker *relay_open_broker(struct reader *r, struct err *e)
+{
+    return sessions_open_broker_with(r->gateway, "postdate relay", RELAY_HEARTBEAT_S, e);
+}
+
+struct inflight *relay_hold(struct reader *r, const struct message *m)
+{
+    const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
+    struct inflight *h = inflight_new(&row, 0, &r->relay->budget);
+    if (h)
+        h->relayed = true;
+    return h;
+}
+
+void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
+{
+    if (tag < r->low)
+        return; /* given up */
+    r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
+    if (tag > r->high)
+        r->high = tag;
+}
+
+int relay_acknowledge_singles(struct reader *r, struct err *e)
+{
+    for (uint64_t tag = r->low; tag <= r->high; tag++) {
+        if (r->tags[tag % RELAY_WINDOW] != TAG_DONE)
+            continue;
+        if (broker_ack(r->broker, tag, false, e) != 0)
+            return -1;
+        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
+    }
+    return 0;
+}
+
+int relay_acknowledge(struct reader *r, struct err *e)
+{
+    uint64_t done[1000], last = 0;
+    size_t n;
+    int64_t now_ms = clock_monotonic_ms();
+    while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
+        for (size_t i = 0; i < n; i++)
+            relay_note_tag(r, done[i], TAG_DONE);
+    for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
+        if (r->tags[r->low % RELAY_WINDOW] == TAG_DONE)
+            last = r->low;
+        r->tags[r->low % RELAY_WINDOW] = TAG_NONE;
+        r->low_ms = now_ms;
+    }
+    if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
+        return -1;
+    if (r->low > r->high)
+        r->low_ms = now_ms;
+    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
+     * when the lock is gone. */
+    for (uint64_t tag = r->low; r->high - r->low > RELAY_WINDOW / 2 && tag < r->low + RELAY_WINDOW / 4; tag++)
+        if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
+            r->tags[tag % RELAY_WINDOW] = TAG_DONE;
+    if (now_ms - r->low_ms < SINGLES_MS)
+        return 0;
+    r->low_ms = now_ms;
+    return relay_acknowledge_singles(r, e);
+}
