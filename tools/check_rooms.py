@@ -48,7 +48,7 @@ MAY_INCLUDE = {
     'gateway/cli/schedule': f'{SHARED} gateway/cli',
 }
 # It starts every thread.
-SUPERVISOR = 'gateway/runtime/main.c'
+SUPERVISOR = 'gateway/runtime/supervisor.c'
 INCLUDE_EXCEPTIONS = {
     'gateway/runtime/gateway.h': 'gateway/instance/lease.h gateway/publish/destination_cache.h '
                                  'gateway/publish/exchange_cache.h gateway/relay/relay.h',
@@ -75,7 +75,7 @@ SHORT = set('''
     gateway/runtime/notifier.c gateway/runtime/once_rule.c gateway/runtime/server_status.c gateway/runtime/startup_owner.c
     gateway/settle/settle_replay.c sql/admin/settings.c
 '''.split())
-LONG = {'gateway/runtime/main.c'}
+LONG = set()
 # Functions with more parameters, and with how many. The first is a callback of libmicrohttpd's.
 WIDE = {
     'on_request': 8,

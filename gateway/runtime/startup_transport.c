@@ -25,8 +25,11 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
 
 static int choose_named(struct gateway *g, const struct transport *t, struct err *e)
 {
-    if (try_transport(g, t, e) != 0)
+    /* A queue is not found, although it is declared here, while the node that has it is away. The hand-over
+     * publisher says so, and tries again. */
+    if (try_transport(g, t, e) != 0 && e->kind != ERR_NOT_FOUND)
         return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", t->name);
+    err_clear(e);
     g->transport = t;
     return 0;
 }

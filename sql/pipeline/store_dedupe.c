@@ -10,7 +10,10 @@
  * which the others share. Whoever was first is committed, and found.
  * - It also counts (a sequence). Another session that finds, with the lock in its hands, that somebody has
  * counted since it looked last may hold messages that are somebody else's by now: it looks its own up, too,
- * and goes on doing so for as many messages as can have been on their way to it then. */
+ * and goes on doing so for as many messages as can have been on their way to it then.
+ *
+ * And both may be in one batch: when a node of the broker is cut off, a quorum queue's new leader delivers
+ * again to consumers that never lost their connection. */
 #include "sql/pipeline/store_internal.h"
 #include "sql_embedded.h"
 
@@ -134,6 +137,26 @@ out:
     return rc;
 }
 
+static bool repeats(const struct store_item *item, const struct store_item *earlier)
+{
+    const struct message *a = &item->message, *b = &earlier->message;
+    return earlier->result == STORE_ACCEPTED && bytes_equal(item->message_id, earlier->message_id) &&
+           bytes_equal(a->exchange, b->exchange) && bytes_equal(a->routing_key, b->routing_key) &&
+           bytes_equal(a->key, b->key) && bytes_equal(a->properties, b->properties) &&
+           bytes_equal(a->body, b->body);
+}
+
+/* A redelivery of what came earlier in the same batch. */
+static void look_in_batch(struct store_item *items, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        for (size_t j = 0; j < i && is_candidate(&items[i], true); j++)
+            if (repeats(&items[i], &items[j])) {
+                items[i].result = STORE_DUPLICATE;
+                items[i].existing_id = items[j].message.id;
+            }
+}
+
 int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,
                   struct err *e)
 {
@@ -142,6 +165,8 @@ int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *item
         redeliveries = redeliveries || items[i].redelivered;
     if (take_turn(c, s, redeliveries, e) != 0 || look_up(c, s, items, count, true, e) != 0)
         return -1;
+    if (redeliveries)
+        look_in_batch(items, count);
     if (s->suspect == 0)
         return 0;
     s->suspect -= count < s->suspect ? count : s->suspect;

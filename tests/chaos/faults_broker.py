@@ -31,7 +31,12 @@ def rabbitmq_stop_app(x):
     x.begin('stop_app, start_app')
     x.arena.rabbit.erlang('rabbit:stop().')
     x.wait(0, 1)
-    x.arena.rabbit.erlang('rabbit:start().')
+    try:
+        x.arena.rabbit.erlang('rabbit:start().')
+    except RuntimeError:  # on a busy machine a part of it may not answer in time; the whole is started anew then
+        x.detail += ', which failed: kill -9'
+        x.arena.rabbit.stack('kill-rabbitmq')
+        start_rabbit(x.arena)
 
 
 @fault('rabbitmq.close_connections', scope='server', weight=6)

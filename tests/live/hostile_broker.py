@@ -49,8 +49,8 @@ def ack(tag, multiple=False, number=ACK, channel=1):
     return method(number, struct.pack('>QB', tag, multiple), channel)
 
 
-def deliver(tag=1, consumer=b'postdate'):
-    return method(DELIVER, short(consumer) + struct.pack('>QB', tag, 0) + short(b'postdate') + short(b'k'))
+def deliver(tag=1, consumer=b'postdate', redelivered=False):
+    return method(DELIVER, short(consumer) + struct.pack('>QB', tag, redelivered) + short(b'postdate') + short(b'k'))
 
 
 def header(size, properties=b'\0\0', cls=60, channel=1):
@@ -130,9 +130,10 @@ class Connection:
             return True
         elif number == CONSUME:
             at = 3 + arguments[2]
+            queue = arguments[3:at]
             self.tag = arguments[at + 1:at + 1 + arguments[at]]
             self.send(method((60, 21), short(self.tag)))
-            return self.play('consume')
+            return queue == b'postdate.intake' and self.play('intake') or self.play('consume')
         elif number == PUBLISH:
             self.take_content()
             self.published += 1
@@ -143,6 +144,8 @@ class Connection:
             self.send(method((20, 11), table(b'')))
         elif number in ((40, 10), (40, 20), (40, 30), (40, 40), (50, 20), (50, 50), (60, 10), (85, 10), (20, 40)):
             self.send(method((number[0], 51 if number == (40, 40) else number[1] + 1), b'', channel))
+        elif number == (60, 30):  # basic.cancel
+            self.send(method((60, 31), arguments[:1 + arguments[0]]))
         elif number in ((50, 30), (50, 40)):
             self.send(method((number[0], number[1] + 1), struct.pack('>I', 0)))
         return False

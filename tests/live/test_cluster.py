@@ -180,6 +180,23 @@ class ClusterTtl(Promises, LiveTest):
     only_full = ('test_gateways_on_different_nodes', 'test_leaders_move', 'test_a_minority_is_cut_off', 'test_rolling_restart',
                  'test_a_node_is_lost_with_all_leaders_and_comes_back')
 
+    def test_a_gateway_starts_while_a_node_is_away(self):
+        """The node has the queues in which RabbitMQ waits: the gateway holds the messages meanwhile."""
+        victim = 1
+        first = self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, victim),
+                               POSTDATE_HANDOVER_WINDOW='6m')
+        first.wait_ready(60)
+        self.assertEqual(first.term(), 0)
+        self.p.gateways.remove(first)
+        self.cluster.kill(victim)
+        try:
+            traffic = self.traffic(nodes=[0, 2])
+            traffic.schedule(50, 1, 4)
+            wait_until(lambda: len(traffic.seen) > 50, 30, 'deliveries')
+        finally:
+            self.cluster.start(victim)
+        self.finish(traffic)
+
     def test_what_is_lost_with_a_node_that_stays_away_is_rescued(self):
         """RabbitMQ goes on counting the consumers that came by that node, until it is back."""
         count = 200

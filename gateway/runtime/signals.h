@@ -1,0 +1,25 @@
+/* The signals: one thread waits for them, and nothing else runs in it, so that a signal is acted on at once
+ * whatever the servers do. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_SIGNALS_H
+#define POSTDATE_GATEWAY_RUNTIME_SIGNALS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What is done about them, in the signals' thread. */
+struct signals {
+    void (*stop)(void *ctx, int sig); /* the first SIGTERM or SIGINT; a second one ends the process */
+    void (*reload)(void *ctx);        /* SIGHUP */
+    int (*stuck_code)(void *ctx);     /* the exit code when a stop takes too long */
+    void *ctx;
+    atomic_bool ending;
+    pthread_t thread;
+};
+
+/* In main, before there are threads: they inherit it. */
+void signals_block(void);
+/* 0; -1: there is no thread to be had. */
+int signals_start(struct signals *s);
+void signals_end(struct signals *s);
+
+#endif
