@@ -197,6 +197,7 @@ class Feeds(Once):
         self.assertEqual(process.returncode, 0)
         self.assertEqual(p.counts(), {'handed': 20})
 
+    @harness.not_san  # it waits more than it computes
     def test_what_is_in_the_way(self):
         """No program; a broker that is away, which is waited for, not for ever; and one that can't wait."""
         p = self.begin()

@@ -48,6 +48,7 @@ class Gateways(Relay):
         self.assertEqual(r['duplicates'], 0)
         self.wait_delivered(p, 500)
 
+    @harness.not_san  # as for a heartbeat
     def test_one_that_is_paused_past_grace_publishes_nothing_twice(self):
         p = self.place()
         options = {**handover(self.transport, min_ahead='1s', grace='3s'), 'POSTDATE_DELIVERY_LEAD': '4s',
