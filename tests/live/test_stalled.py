@@ -99,7 +99,7 @@ class Stalled(LiveTest):
         """What came of a stream at 300 a second meanwhile."""
         p = self.place()
         g = p.gateway(POSTDATE_LOG_LEVEL='debug')
-        begin_ms = 8000 * harness.SLOWNESS
+        begin_ms = 8000
         at_ms = now_ms() + begin_ms + 2000
         inbox, _, _ = self.stream(p, f'{process} suspended', 5, 1500, begin_ms=begin_ms)
         self.suspend_for(p, process, at_ms, for_ms)
