@@ -69,8 +69,7 @@ static int declare_topology(struct publisher *p, struct broker *b, struct err *e
         log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
         p->warned = true;
     }
-    if (p->warned)
-        gateway_set_up(p->gateway, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
+    gateway_set_up(p->gateway, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
     return -1;
 }
 

@@ -10,7 +10,9 @@
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
-/* A refusal ends the connection, so each try has one of its own. */
+/* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node
+ * of a cluster is away, its queues are not found, or RabbitMQ does not answer. The hand-over publisher says
+ * so, and tries again. */
 static int try_transport(struct gateway *g, const struct transport *t, struct err *e)
 {
     struct transport_options o = gateway_transport_options(g);
@@ -20,16 +22,17 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
     bool last_hop = g->config->handover.last_hop == LAST_HOP_RABBITMQ;
     int rc = (last_hop && last_hop_declare(b, e) != 0) || t->declare(b, &o, e) != 0 ? -1 : 0;
     broker_close(b);
-    return rc;
+    if (rc == 0 || (e->kind != ERR_NOT_FOUND && !err_is_transient(e)))
+        return rc;
+    log_debug("startup: %s", e->text);
+    err_clear(e);
+    return 0;
 }
 
 static int choose_named(struct gateway *g, const struct transport *t, struct err *e)
 {
-    /* A queue is not found, although it is declared here, while the node that has it is away. The hand-over
-     * publisher says so, and tries again. */
-    if (try_transport(g, t, e) != 0 && e->kind != ERR_NOT_FOUND)
+    if (try_transport(g, t, e) != 0)
         return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", t->name);
-    err_clear(e);
     g->transport = t;
     return 0;
 }
