@@ -152,8 +152,8 @@ int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e)
     return delete_queue(b, name, true, e);
 }
 
-int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
-                         struct err *e)
+static int declare_queue(struct broker *b, const char *name, bool exclusive, const struct broker_arg *args,
+                         size_t arg_count, struct err *e)
 {
     char what[WHAT_MAX];
     amqp_table_entry_t entries[ARGS_MAX];
@@ -164,8 +164,18 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
         broker_begin(b, e)) {
         return -1;
     }
-    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .durable = 1, .arguments = table};
+    amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name),
+                              .durable = !exclusive,
+                              .exclusive = exclusive,
+                              .auto_delete = exclusive,
+                              .arguments = table};
     return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
+}
+
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
+                         struct err *e)
+{
+    return declare_queue(b, name, false, args, arg_count, e);
 }
 
 int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e)
@@ -176,18 +186,7 @@ int broker_declare_exclusive_queue(struct broker *b, const char *name, struct er
 int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
                                         size_t arg_count, struct err *e)
 {
-    char what[WHAT_MAX];
-    amqp_table_entry_t entries[ARGS_MAX];
-    amqp_table_t table = {0};
-
-    snprintf(what, sizeof(what), "declare queue '%s'", name);
-    if (check_name("queue", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
-        broker_begin(b, e)) {
-        return -1;
-    }
-    amqp_queue_declare_t m = {
-        .queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1, .arguments = table};
-    return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
+    return declare_queue(b, name, true, args, arg_count, e);
 }
 
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e)

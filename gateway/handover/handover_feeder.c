@@ -56,9 +56,7 @@ static int note_horizon(struct handover_feeder *k, int64_t until_ms, struct err 
 {
     if (until_ms <= k->noted_ms)
         return 0;
-    if (claim_note_horizon(k->loop.pg, until_ms, &k->noted_ms, e) != 0)
-        return -1;
-    return 0;
+    return claim_note_horizon(k->loop.pg, until_ms, &k->noted_ms, e);
 }
 
 /* Half of the memory at most: deliveries come first. */

@@ -10,7 +10,6 @@
 #define UNCONFIRMED_BYTES_MAX (4u * 1024 * 1024)
 #define STALLED_MS 500      /* answered and not confirmed: the destination stands still */
 #define OTHERS_WAIT_MS 2000 /* the patient one is held up, and others are to be tried */
-#define LEFT_MS 1000        /* at the stop, what is unconfirmed for so long is left in doubt */
 
 /* Has the broker dealt with the last publish, so that the next one may go? */
 static bool was_answered(struct publisher *p)
@@ -113,7 +112,7 @@ const struct publisher_role publisher_serial = {
     .judges_exchanges = true,
     .keeps_queue = true,
     .mandatory = true,
-    .leave_after_ms = LEFT_MS,
+    .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
     .give_up = give_up_connection,
     .has_room = has_room,
@@ -133,7 +132,7 @@ const struct publisher_role publisher_patient = {
     .queue = offsetof(struct gateway, patient),
     .alone = true,
     .mandatory = true,
-    .leave_after_ms = LEFT_MS,
+    .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
     .give_up = give_up_connection,
     .has_room = has_room,

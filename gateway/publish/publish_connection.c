@@ -7,7 +7,8 @@
 #define IN_FLIGHT_MOST 2000
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
-#define STALLED_MS 500 /* and without that */
+#define STALLED_MS 500       /* and without that */
+#define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 
 void publisher_begin_flight(struct publisher *p)
 {
@@ -60,6 +61,15 @@ void publisher_set_broker(struct publisher *p, struct broker *b)
 void publisher_set_busy(struct publisher *p, bool busy)
 {
     atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
+}
+
+int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e)
+{
+    arena_reset(&p->arena);
+    publisher_set_busy(p, true);
+    int rc = broker_next_event(b, &p->arena, RETURN_BODY_MAX, 0, ev, e);
+    publisher_set_busy(p, false);
+    return rc;
 }
 
 int publisher_ping(struct publisher *p, struct err *e)

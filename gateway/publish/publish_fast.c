@@ -7,8 +7,7 @@
 
 #define PING_MS 50 /* a publish that nothing followed from the broker for so long makes a ping */
 #define PARKED_EVERY_MS 500
-#define SUSPECTS 8   /* a channel is held up by one of the first that are unconfirmed */
-#define LEFT_MS 1000 /* at the stop, what is unconfirmed for so long is left in doubt */
+#define SUSPECTS 8 /* a channel is held up by one of the first that are unconfirmed */
 
 static void announce_fast(struct publisher *p, bool ready)
 {
@@ -148,7 +147,7 @@ const struct publisher_role publisher_fast = {
     .up = UP_FAST,
     .queue = offsetof(struct gateway, fast),
     .mandatory = true,
-    .leave_after_ms = LEFT_MS,
+    .leave_after_ms = PUBLISHER_LEFT_MS,
     .announce = announce_fast,
     .tell_blocked = tell_blocked,
     .watch = watch_unconfirmed,

@@ -194,11 +194,6 @@ static void announce_handover(struct publisher *p, bool ready)
     notifier_notify(&p->gateway->handover_feeder_notifier);
 }
 
-static int keep_ours(struct publisher *p, struct inflight *h)
-{
-    return publisher_keep_ours(p, h);
-}
-
 static int keep_up(struct publisher *p, struct err *e)
 {
     release_near(p);
@@ -227,7 +222,7 @@ const struct publisher_role publisher_handover = {
     .watch = watch_oldest,
     .give_up = give_up_connection,
     .has_room = publisher_window_has_room,
-    .route = keep_ours,
+    .route = publisher_keep_ours,
     .compose = compose_envelope,
     .reject = settle_hold,
     .on_ack = note_ack,

@@ -13,8 +13,8 @@
 
 /* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
 #define PUBLISHER_CONFIRM_MS 30000
-#define PUBLISHER_AGAIN_MS 1000        /* what holds up a channel is tried again after that */
-#define PUBLISHER_RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
+#define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
+#define PUBLISHER_LEFT_MS 1000  /* at the stop, a delivery unconfirmed for so long is left in doubt */
 #define PUBLISHER_UNCONFIRMED "RabbitMQ has not confirmed it: a queue may have no majority of its nodes"
 
 /* --- publish_connection.c */
@@ -28,6 +28,9 @@ void publisher_set_broker(struct publisher *p, struct broker *b);
 struct broker *publisher_swap_broker(struct publisher *p, struct broker *b);
 /* A call that may block for ever begins, or ended. */
 void publisher_set_busy(struct publisher *p, bool busy);
+/* What b, the connection or a previous one, says next, without waiting; valid until the next call. -1: it is
+ * gone. */
+int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e);
 /* Sends a ping. */
 int publisher_ping(struct publisher *p, struct err *e);
 /* Is there room in the publish window? */
@@ -79,9 +82,9 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
 /* False: h was not ours any more, and has been dealt with. */
 bool publisher_keep_ours(struct publisher *p, struct inflight *h);
 /* A role's route, for a delivery. */
-int publisher_route(struct publisher *p, struct inflight *h);
-/* The publisher is to deal with h as v says. 1: it publishes it itself. */
-int publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v);
+bool publisher_route(struct publisher *p, struct inflight *h);
+/* The publisher is to deal with h as v says. True: it publishes it itself. */
+bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v);
 /* A role's compose, for a delivery. */
 int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
 

@@ -71,11 +71,8 @@ static bool read_previous(struct publisher *p, struct publisher_previous *v)
 {
     struct broker_event ev;
     struct err e = {0};
-    publisher_set_busy(p, true);
     do {
-        arena_reset(&p->arena);
-        if (broker_next_event(v->broker, &p->arena, PUBLISHER_RETURN_BODY_MAX, 0, &ev, &e) != 0) {
-            publisher_set_busy(p, false);
+        if (publisher_next_event(p, v->broker, &ev, &e) != 0) {
             end_previous(p, v, e.text);
             return false;
         }
@@ -83,7 +80,6 @@ static bool read_previous(struct publisher *p, struct publisher_previous *v)
             v->heard_ms = clock_monotonic_ms();
         publisher_on_answer(p, &v->confirms, &ev);
     } while (ev.kind != BROKER_EVENT_NONE);
-    publisher_set_busy(p, false);
     return true;
 }
 

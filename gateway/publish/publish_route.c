@@ -14,8 +14,8 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
     return ours;
 }
 
-/* 1: publish it here. */
-static int send_to_queue(struct publisher *p, struct inflight *h, struct due_queue *to)
+/* True: publish it here. */
+static bool send_to_queue(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
     if (to != p->queue && due_queue_push(to, h) != 0)
         gateway_settle(p->gateway, h, SETTLE_RELEASE);
@@ -23,8 +23,8 @@ static int send_to_queue(struct publisher *p, struct inflight *h, struct due_que
 }
 
 /* To `good`, unless its destination is no good: then to `suspect`. */
-static int send_by_verdict(struct publisher *p, struct inflight *h, enum destination_verdict v,
-                           struct due_queue *good, struct due_queue *suspect)
+static bool send_by_verdict(struct publisher *p, struct inflight *h, enum destination_verdict v,
+                            struct due_queue *good, struct due_queue *suspect)
 {
     switch (v) {
     case DESTINATION_GOOD:
@@ -35,31 +35,31 @@ static int send_by_verdict(struct publisher *p, struct inflight *h, enum destina
         if (h->is_try || suspect == p->queue || due_queue_count(suspect) < SUSPECTS_MOST)
             return send_to_queue(p, h, suspect);
         publisher_wait(p, h);
-        return 0;
+        return false;
     case DESTINATION_STALLED:
         publisher_wait(p, h);
-        return 0;
+        return false;
     case DESTINATION_PARKED:
         break;
     }
-    return 0;
+    return false;
 }
 
-int publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v)
+bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v)
 {
     return send_by_verdict(p, h, v, &p->gateway->fast, &p->gateway->patient);
 }
 
-int publisher_route(struct publisher *p, struct inflight *h)
+bool publisher_route(struct publisher *p, struct inflight *h)
 {
     struct gateway *g = p->gateway;
     char reason[200];
     if (!publisher_keep_ours(p, h))
-        return 0;
+        return false;
     enum exchange_verdict v = exchange_cache_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);
-        return 0;
+        return false;
     }
     if (v != EXCHANGE_UNKNOWN && !h->isolate)
         return publisher_send_on(p, h, p->role->ask(p, h));

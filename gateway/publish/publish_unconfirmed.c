@@ -91,11 +91,11 @@ static struct broker *dial_another(struct publisher *p, int64_t now_ms)
     if (now_ms - p->switched_ms < SWITCH_EVERY_MS)
         return NULL;
     struct broker *b = publisher_dial(p, &e);
+    p->switched_ms = clock_monotonic_ms();
     /* That took as long as the whole broker stood still. What it says now is read next. */
     if (b && poll(&old, 1, 0) == 0)
         return b;
     broker_drop(b);
-    p->switched_ms = clock_monotonic_ms();
     return NULL;
 }
 
@@ -125,9 +125,7 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
     struct broker *b = dial_another(p, now_ms);
     if (!b)
         return 0;
-    now_ms = clock_monotonic_ms();
-    p->role->on_held_up(p, now_ms);
+    p->role->on_held_up(p, clock_monotonic_ms());
     publisher_change_over(p, b);
-    p->switched_ms = now_ms;
     return 0;
 }

@@ -13,7 +13,7 @@
 #define ARENA_MAX (160u * 1024 * 1024)
 #define DRAIN_MS 5000
 
-int publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role)
+void publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role)
 {
     *p = (struct publisher){.gateway = g,
                             .queue = (struct due_queue *)((char *)g + role->queue),
@@ -23,7 +23,6 @@ int publisher_open(struct publisher *p, struct gateway *g, const struct publishe
     publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
-    return 0;
 }
 
 void publisher_close(struct publisher *p)
@@ -160,11 +159,7 @@ static int read_events(struct publisher *p, struct err *e)
 {
     struct broker_event ev;
     do {
-        arena_reset(&p->arena);
-        publisher_set_busy(p, true);
-        int rc = broker_next_event(p->broker, &p->arena, PUBLISHER_RETURN_BODY_MAX, 0, &ev, e);
-        publisher_set_busy(p, false);
-        if (rc != 0)
+        if (publisher_next_event(p, p->broker, &ev, e) != 0)
             return -1;
         if (ev.kind != BROKER_EVENT_NONE)
             publisher_heard(p, &ev);

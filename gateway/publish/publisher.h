@@ -53,7 +53,7 @@ struct publisher_role {
 
     /* What it publishes. */
     bool (*has_room)(struct publisher *p);
-    int (*route)(struct publisher *p, struct inflight *h); /* 1: publish it here; 0: it has been dealt with */
+    bool (*route)(struct publisher *p, struct inflight *h); /* true: publish it here; else it is dealt with */
     enum destination_verdict (*ask)(struct publisher *p, struct inflight *h);
     /* Fills p->properties, and where to publish to where that is not the message's own. 0: it has been dealt
      * with. */
@@ -114,7 +114,7 @@ struct publisher {
     struct buf properties;
 };
 
-int publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role);
+void publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 

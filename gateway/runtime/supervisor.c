@@ -141,13 +141,23 @@ static int stuck_code(void *ctx)
     return exit_code(ctx, 1);
 }
 
-static int open_notifiers(struct gateway *g, struct err *e)
+/* Those that belong to nothing that opens them itself. */
+static const size_t notifiers[] = {
+    AT(notifier),
+    AT(gateway.handover_feeder_notifier),
+    AT(gateway.control_notifier),
+    AT(gateway.prober_notifier),
+    AT(gateway.claimer_notifier),
+    AT(gateway.intake_notifier),
+    AT(gateway.lease_keeper_notifier),
+    AT(gateway.janitor_notifier),
+};
+#define NOTIFIERS (sizeof notifiers / sizeof notifiers[0])
+
+static int open_notifiers(struct supervisor *s, struct err *e)
 {
-    struct notifier *const all[] = {
-        &g->handover_feeder_notifier, &g->control_notifier,      &g->prober_notifier, &g->claimer_notifier,
-        &g->intake_notifier,          &g->lease_keeper_notifier, &g->janitor_notifier};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (notifier_open(all[i], e) != 0)
+    for (size_t i = 0; i < NOTIFIERS; i++)
+        if (notifier_open(member_at(s, notifiers[i]), e) != 0)
             return -1;
     return 0;
 }
@@ -172,14 +182,12 @@ static int open_gateway(struct supervisor *s, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     if (due_queue_open(&g->fast, e) != 0 || due_queue_open(&g->serial, e) != 0 ||
         due_queue_open(&g->patient, e) != 0 || due_queue_open(&g->handover, e) != 0 ||
-        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || open_notifiers(g, e) != 0 ||
-        notifier_open(&s->notifier, e) != 0)
+        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || open_notifiers(s, e) != 0)
         return -1;
-    if (publisher_open(&s->fast, g, &publisher_fast) != 0 ||
-        publisher_open(&s->serial, g, &publisher_serial) != 0 ||
-        publisher_open(&s->patient, g, &publisher_patient) != 0 ||
-        publisher_open(&s->handover, g, &publisher_handover) != 0)
-        return err_set(e, ERR_BUG, "out of memory");
+    publisher_open(&s->fast, g, &publisher_fast);
+    publisher_open(&s->serial, g, &publisher_serial);
+    publisher_open(&s->patient, g, &publisher_patient);
+    publisher_open(&s->handover, g, &publisher_handover);
     return 0;
 }
 
@@ -194,18 +202,12 @@ static void close_gateway(struct supervisor *s)
     due_queue_close(&g->serial);
     due_queue_close(&g->patient);
     due_queue_close(&g->handover);
-    notifier_close(&g->handover_feeder_notifier);
-    notifier_close(&g->control_notifier);
-    notifier_close(&g->prober_notifier);
     result_queue_close(&g->results);
     relay_close(&g->relay);
     exchange_cache_close(&g->exchanges);
     destination_cache_close(&g->destinations);
-    notifier_close(&g->claimer_notifier);
-    notifier_close(&g->intake_notifier);
-    notifier_close(&g->lease_keeper_notifier);
-    notifier_close(&g->janitor_notifier);
-    notifier_close(&s->notifier);
+    for (size_t i = 0; i < NOTIFIERS; i++)
+        notifier_close(member_at(s, notifiers[i]));
     server_status_close(&g->postgres);
     server_status_close(&g->rabbitmq);
     broker_hosts_free(g->hosts);

@@ -161,6 +161,7 @@ class HostileBroker:
     """Listens on 127.0.0.1. Leads to the real broker until be_hostile()."""
 
     def __init__(self, real_url):
+        self.acknowledged = False  # for a trick to tell
         parts = urllib.parse.urlsplit(real_url)
         self.real = (parts.hostname, parts.port)
         self.listener = socket.create_server(('127.0.0.1', 0), backlog=100)
