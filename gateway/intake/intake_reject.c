@@ -29,12 +29,16 @@ static int reject_as(struct broker *b, const struct accept_input *origin, struct
                      const char *reason, struct err *e)
 {
     struct buf properties;
-    uint64_t tag;
     buf_init(&properties, 1 << 20);
     reject_headers_build(origin, reason, &properties);
-    int rc = properties.failed ? err_set(e, ERR_BUSY, "out of memory for the headers of a refused message")
-                               : broker_publish(b, bytes_of("", 0), bytes_of_str("postdate.rejected"),
-                                                buf_bytes(&properties), body, true, &tag, e);
+    int rc = properties.failed
+                 ? err_set(e, ERR_BUSY, "out of memory for the headers of a refused message")
+                 : broker_publish(b,
+                                  &(struct broker_message){.routing_key = bytes_of_str("postdate.rejected"),
+                                                           .properties = buf_bytes(&properties),
+                                                           .body = body,
+                                                           .mandatory = true},
+                                  NULL, e);
     buf_free(&properties);
     return rc;
 }

@@ -139,8 +139,13 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     if (!compose_message(p, h, &to, e))
         return 0;
     publisher_set_busy(p, true);
-    int rc = broker_publish(p->broker, to.exchange, to.routing_key, buf_bytes(&p->properties), m->body,
-                            p->role->mandatory, &tag, e);
+    int rc = broker_publish(p->broker,
+                            &(struct broker_message){.exchange = to.exchange,
+                                                     .routing_key = to.routing_key,
+                                                     .properties = buf_bytes(&p->properties),
+                                                     .body = m->body,
+                                                     .mandatory = p->role->mandatory},
+                            &tag, e);
     publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         p->role->reject(p, h, e->text);
