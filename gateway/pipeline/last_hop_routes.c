@@ -42,7 +42,7 @@ static int ask_once(struct last_hop_routes *w, struct bytes exchange, struct err
 {
     struct err why = {0}, again = {0};
     if (!w->broker)
-        w->broker = sessions_open_broker_with(w->gateway, "postdate last hop", 0, e);
+        w->broker = sessions_open_broker_with(w->runtime, "postdate last hop", 0, e);
     if (!w->broker)
         return -1;
     if (last_hop_bind_exchange(w->broker, exchange, &why) == 0)
@@ -80,7 +80,7 @@ int last_hop_routes_lead_to(struct last_hop_routes *w, struct bytes exchange, in
     if (exchange.len == 0 || exchange.len > sizeof w->entries->name)
         return 0;
     struct last_hop_route *way = find_way(w, exchange);
-    int epoch = atomic_load(&w->gateway->relay.routes_epoch);
+    int epoch = atomic_load(&w->handover->routes_epoch);
     if (way && way->epoch == epoch && now_ms - way->asked_ms < fresh_ms)
         return way->leads;
     int leads = ask(w, exchange, e);
@@ -110,5 +110,5 @@ void last_hop_routes_close(struct last_hop_routes *w)
 {
     broker_close(w->broker);
     free(w->entries);
-    *w = (struct last_hop_routes){.gateway = w->gateway};
+    *w = (struct last_hop_routes){.runtime = w->runtime, .handover = w->handover};
 }

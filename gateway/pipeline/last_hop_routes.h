@@ -10,6 +10,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
+#include "gateway/pipeline/handover.h"
 #include <stdbool.h>
 
 #define LAST_HOP_ROUTES 512 /* that are remembered */
@@ -19,13 +20,12 @@ struct last_hop_route {
     uint8_t len;
     bool leads;
     int64_t asked_ms; /* monotonic */
-    int epoch;        /* of then, see struct relay */
+    int epoch;        /* of then, see struct handover */
 };
 
-struct gateway;
-
 struct last_hop_routes {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct handover *handover;
     struct broker *broker; /* NULL: not connected */
     struct last_hop_route *entries;
     int count, victim;

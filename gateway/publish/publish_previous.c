@@ -22,7 +22,7 @@ static void leave_messages(struct publisher *p, struct publisher_previous *v)
             continue;
         }
         if (!p->role->alone)
-            destination_cache_tried(&p->gateway->destinations, h->destination);
+            destination_cache_tried(p->destinations, h->destination);
         h->unproven = false;
         h->left_behind = true;
     }

@@ -3,7 +3,6 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/message/wire.h"
-#include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/pipeline/relay.h"
@@ -17,9 +16,13 @@
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
 
-void relay_rescue_init(struct relay_rescue *k, struct gateway *g)
+void relay_rescue_init(struct relay_rescue *k, struct relay *relay)
 {
-    *k = (struct relay_rescue){.gateway = g};
+    *k = (struct relay_rescue){.runtime = relay->runtime,
+                               .pipeline = relay->pipeline,
+                               .lease = relay->lease,
+                               .handover = relay->handover,
+                               .relay = relay};
     arena_init(&k->arena, 1 << 16);
 }
 
@@ -37,10 +40,9 @@ void relay_rescue_close(struct relay_rescue *k)
 /* Its queue is gone: that is declared again, and asked again. */
 static void on_lost_ping(struct relay_rescue *k)
 {
-    struct gateway *g = k->gateway;
     memset(k->last_hop, 0, sizeof k->last_hop);
-    atomic_fetch_add(&g->delay_topology_epoch, 1);
-    notifier_notify(&g->handover.notifier);
+    atomic_fetch_add(&k->handover->topology_epoch, 1);
+    notifier_notify(&k->pipeline->handover.notifier);
 }
 
 /* A connection that has published is not read from during an alarm, so nothing is asked of it then. It is not
@@ -49,7 +51,7 @@ static int open_broker(struct relay_rescue *k, struct err *e)
 {
     struct broker_event ev = {0};
     if (!k->broker) {
-        k->broker = sessions_open_broker(k->gateway, "postdate relay look-up", e);
+        k->broker = sessions_open_broker(k->runtime, "postdate relay look-up", e);
         k->blocked = false;
         memset(k->last_hop, 0, sizeof k->last_hop); /* pings may be lost */
     }
@@ -124,7 +126,7 @@ static bool are_all_known(struct relay_rescue *k, int noted)
     if (counted < 0)
         return false;
     if (counted < noted) /* those of a dead node are gone, or RabbitMQ has forgotten some: watch_pings */
-        atomic_store(&k->gateway->relay.lost_consumers, 0);
+        atomic_store(&k->relay->lost_consumers, 0);
     if (counted <= noted)
         k->surplus_ms = 0;
     else if (k->surplus_ms == 0)
@@ -136,18 +138,17 @@ static bool are_all_known(struct relay_rescue *k, int noted)
  * the consumers (seen after a node was cut off): the relay connects anew. */
 static void watch_pings(struct relay_rescue *k, const struct relay_marks *m, int64_t now_ms)
 {
-    struct relay *r = &k->gateway->relay;
     int64_t clock_ms = clock_monotonic_ms();
     bool silent = m->ping_ms > 0 && now_ms - m->ping_ms > SILENT_MS;
-    if (!silent || k->blocked || atomic_load(&r->consumers) == 0)
+    if (!silent || k->blocked || atomic_load(&k->handover->consumers) == 0)
         k->silent_ms = 0;
     else if (k->silent_ms == 0)
         k->silent_ms = clock_ms;
     if (k->silent_ms == 0 || clock_ms - k->silent_ms < SILENT_MS)
         return;
     k->silent_ms = clock_ms;
-    atomic_store(&r->forgotten, true);
-    notifier_notify(&r->notifier);
+    atomic_store(&k->relay->forgotten, true);
+    notifier_notify(&k->pipeline->relay_notifier);
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
@@ -213,13 +214,13 @@ static int move_last_hop(struct relay_rescue *k, int from, struct err *e)
 
 static int watch_last_hop(struct relay_rescue *k, const struct relay_marks *m, int64_t now_ms, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    if (m->last_hop_queue == 0 && g->transport && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
+    if (m->last_hop_queue == 0 && k->runtime->transport &&
+        k->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ)
         return relay_change_last_hop(k->pg, 0, 1, e);
-    if (atomic_exchange(&g->relay.last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
-        atomic_fetch_add(&g->delay_topology_epoch, 1); /* its end is to be bound to another queue */
-        notifier_notify(&g->relay.notifier);
-        notifier_notify(&g->handover_feeder_notifier);
+    if (atomic_exchange(&k->handover->last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
+        atomic_fetch_add(&k->handover->topology_epoch, 1); /* its end is to be bound to another queue */
+        notifier_notify(&k->pipeline->relay_notifier);
+        notifier_notify(&k->runtime->handover_feeder_notifier);
     }
     if (m->last_hop_queue == 0)
         return 0;
@@ -243,34 +244,33 @@ static int64_t latest_ping_ms(const struct relay_marks *m)
 
 int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    struct relay *r = &g->relay;
+    struct relay *r = k->relay;
+    struct handover *o = k->handover;
     struct relay_marks m;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
-    if (clock_ms - k->noted_ms < NOTE_MS || !lease_instance(&g->lease) || !gateway_now_ms(g, &now_ms))
+    if (clock_ms - k->noted_ms < NOTE_MS || !lease_instance(k->lease) || !runtime_now_ms(k->runtime, &now_ms))
         return 0;
     k->noted_ms = clock_ms;
     k->pg = pg;
     /* What waits in the socket may have been due long ago: read_ms first. */
-    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&r->book);
-    if (atomic_load(&r->consumers) > 0 && read_ms < low_ms)
+    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&k->pipeline->book);
+    if (atomic_load(&o->consumers) > 0 && read_ms < low_ms)
         low_ms = read_ms;
     const struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
-        .ping_ms = atomic_load(&r->ping_ms),
-        .consumers = atomic_load(&r->consumers) + atomic_load(&r->lost_consumers),
+        .ping_ms = atomic_load(&o->ping_ms),
+        .consumers = atomic_load(&o->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
-    if (relay_note(pg, lease_instance(&g->lease), &n, e) != 0)
+    if (relay_note(pg, lease_instance(k->lease), &n, e) != 0)
         return -1;
-    atomic_store(&r->noted_ms, clock_ms);
+    atomic_store(&o->noted_ms, clock_ms);
     send_ping(k, 0, now_ms); /* who hears it knows that this gateway has a database */
     if (relay_marks(pg, &m, e) != 0 || watch_last_hop(k, &m, now_ms, e) != 0)
         return -1;
     watch_pings(k, &m, now_ms);
     if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
         are_all_known(k, m.consumers)) {
-        atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);
-        atomic_store(&r->rescue_known_ms, clock_ms);
+        handover_set_rescue_before(o, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms, clock_ms);
         k->ping_seen_ms = 0;
     }
     if (k->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {

@@ -10,8 +10,8 @@
  * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
  *
  * Thread-safe. */
-#ifndef POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
-#define POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
+#ifndef POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
+#define POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
 
 #include "core/message/message_id.h"
 #include <pthread.h>
