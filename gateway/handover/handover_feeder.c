@@ -15,42 +15,42 @@
 
 static int push_handover(struct claim_loop *l, struct inflight *h)
 {
-    struct handover_feeder *k = l->own;
+    struct handover_feeder *feeder = l->own;
     const struct message *m = &h->message;
     if (m->exchange.len + m->routing_key.len + m->properties.len > ENVELOPE_CONTENT_MAX) {
         pipeline_settle(l->pipeline, h, SETTLE_HOLD);
         return 0;
     }
-    k->room--;
+    feeder->room--;
     return due_queue_push(&l->pipeline->handover, h);
 }
 
-static int count_room(struct handover_feeder *k, int64_t db_now_ms, struct err *e)
+static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct err *e)
 {
-    const struct config *c = k->loop.runtime->config;
+    const struct config *c = feeder->loop.runtime->config;
     int64_t now_ms = clock_monotonic_ms();
-    if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
+    if (feeder->counted_ms && now_ms - feeder->counted_ms < COUNT_EVERY_MS)
         return 0;
     const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly;
-    int64_t handed = claim_count_handed(k->loop.pg, &q, &partly, e);
+    int64_t handed = claim_count_handed(feeder->loop.pg, &q, &partly, e);
     if (handed < 0)
         return -1;
-    bool counted = k->counted_ms != 0;
-    k->counted_ms = now_ms;
+    bool counted = feeder->counted_ms != 0;
+    feeder->counted_ms = now_ms;
     if (partly && counted)
         return 0; /* there is no more room than there was */
-    atomic_store(&k->loop.runtime->metrics.handed, handed);
-    k->room = c->handover.max_messages - handed;
+    atomic_store(&feeder->loop.runtime->metrics.handed, handed);
+    feeder->room = c->handover.max_messages - handed;
     return 0;
 }
 
 /* A gateway that takes over from this one must know how far ahead to look for its claims. */
-static int note_horizon(struct handover_feeder *k, int64_t until_ms, struct err *e)
+static int note_horizon(struct handover_feeder *feeder, int64_t until_ms, struct err *e)
 {
-    if (until_ms <= k->noted_ms)
+    if (until_ms <= feeder->noted_ms)
         return 0;
-    return claim_note_horizon(k->loop.pg, until_ms, &k->noted_ms, e);
+    return claim_note_horizon(feeder->loop.pg, until_ms, &feeder->noted_ms, e);
 }
 
 /* Half of the memory at most: deliveries come first. */
@@ -62,7 +62,7 @@ static bool is_full(struct pipeline *p)
 
 static int64_t feeder_look(struct claim_loop *l, struct err *e)
 {
-    struct handover_feeder *k = l->own;
+    struct handover_feeder *feeder = l->own;
     int64_t db_now_ms, until_ms;
     l->instance = lease_instance(l->lease);
     if (locks_look(&l->locks, l->pg, e) != 0)
@@ -75,20 +75,20 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
         return NAP_MS;
     if (is_full(l->pipeline))
         return FULL_NAP_MS;
-    if (count_room(k, db_now_ms, e) != 0 ||
+    if (count_room(feeder, db_now_ms, e) != 0 ||
         claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
     int64_t floor_ms = db_now_ms + config_least_ahead_ms(l->runtime->config);
-    if (k->room <= 0 || until_ms <= floor_ms)
+    if (feeder->room <= 0 || until_ms <= floor_ms)
         return NAP_MS;
-    if (note_horizon(k, until_ms, e) != 0)
+    if (note_horizon(feeder, until_ms, e) != 0)
         return -1;
     struct claim_request q = {.kind = CLAIM_HANDOVER,
                               .instance = l->instance,
                               .horizon_ms = until_ms,
                               .floor_ms = floor_ms,
                               .due = {floor_ms, until_ms + 1},
-                              .rows_max = k->room < CLAIM_ROWS ? (int32_t)k->room : CLAIM_ROWS,
+                              .rows_max = feeder->room < CLAIM_ROWS ? (int32_t)feeder->room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     enum looked looked = claim_loop_claim_around(l, &q, e);
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
@@ -108,8 +108,8 @@ static int64_t feeder_lock_timeout_ms(const struct config *config)
 
 static void begin_connection(struct claim_loop *l)
 {
-    struct handover_feeder *k = l->own;
-    k->counted_ms = k->noted_ms = 0;
+    struct handover_feeder *feeder = l->own;
+    feeder->counted_ms = feeder->noted_ms = 0;
 }
 
 void *handover_feeder_thread(void *arg)
@@ -125,11 +125,11 @@ void *handover_feeder_thread(void *arg)
         .claim = claim_loop_claim,
         .take = push_handover,
     };
-    struct handover_feeder *k = arg;
-    k->loop.horizon = &window;
-    k->loop.notifier = &k->loop.runtime->handover_feeder_notifier;
-    k->loop.own = k;
-    k->loop.locks.runtime = k->loop.runtime;
-    claim_loop_run(&k->loop);
+    struct handover_feeder *feeder = arg;
+    feeder->loop.horizon = &window;
+    feeder->loop.notifier = &feeder->loop.runtime->handover_feeder_notifier;
+    feeder->loop.own = feeder;
+    feeder->loop.locks.runtime = feeder->loop.runtime;
+    claim_loop_run(&feeder->loop);
     return NULL;
 }

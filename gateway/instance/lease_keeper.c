@@ -16,7 +16,7 @@
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
-static void nap(struct lease_keeper *k, int64_t ms)
+static void take_nap(struct lease_keeper *k, int64_t ms)
 {
     notifier_wait(&k->lease->notifier, -1, ms * 1000000);
 }
@@ -35,7 +35,7 @@ static void give_up_instance(struct lease_keeper *k)
     notifier_notify(&k->pipeline->handover.notifier);
 }
 
-static void disconnect(struct lease_keeper *k, const struct err *e)
+static void drop_session(struct lease_keeper *k, const struct err *e)
 {
     log_debug("lease keeper: %s", e->text);
     atomic_store(&k->lease->forgotten, true);
@@ -44,7 +44,7 @@ static void disconnect(struct lease_keeper *k, const struct err *e)
     k->pg = NULL;
 }
 
-static int heartbeat(struct lease_keeper *k, struct err *e)
+static int send_heartbeat(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     int alive = instance_heartbeat(k->pg, k->instance, e);
@@ -70,7 +70,7 @@ static int book_instance(struct lease_keeper *k, struct err *e)
         return -1;
     k->old_instance = 0;
     const struct instance self = {.name = k->runtime->name, .transport = runtime_transport_name(k->runtime)};
-    if (instance_register(k->pg, &self, &k->instance, e) != 0 || heartbeat(k, e) != 0)
+    if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
     log_debug("booked as instance %d", k->instance);
     notifier_notify(&k->runtime->claimer_notifier);
@@ -78,7 +78,7 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     return 0;
 }
 
-static int tick(struct lease_keeper *k, struct err *e)
+static int do_tick(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     if (!k->instance)
@@ -87,7 +87,7 @@ static int tick(struct lease_keeper *k, struct err *e)
         return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
     /* A lease that was shortened is renewed at once, if it is still ours. */
     bool over = lease_instance(k->lease) == 0;
-    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && heartbeat(k, e) != 0)
+    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && send_heartbeat(k, e) != 0)
         return -1;
     bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
     int reaped = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);
@@ -122,14 +122,14 @@ void *lease_keeper_thread(void *arg)
     unsigned attempt = 0;
     while (!runtime_stopping(k->runtime, STOP_LEASE_KEEPER)) {
         if (!k->pg && open_session(k, &e) != 0) {
-            nap(k, server_status_pause_ms(&attempt));
+            take_nap(k, server_status_pause_ms(&attempt));
             continue;
         }
         attempt = 0;
         err_clear(&e);
-        if (tick(k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k->pg)))
-            disconnect(k, &e); /* a lock in the way only means: at the next tick */
-        nap(k, k->instance ? TICK_MS : 20);
+        if (do_tick(k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k->pg)))
+            drop_session(k, &e); /* a lock in the way only means: at the next tick */
+        take_nap(k, k->instance ? TICK_MS : 20);
     }
     lease_end(k->lease);
     if (k->pg && k->instance && instance_leave(k->pg, k->instance, &e) != 0)

@@ -15,20 +15,17 @@ struct handover {
     /* The way there. */
     atomic_int policy;         /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;       /* the hand-over publisher is connected and not blocked */
-    atomic_int topology_epoch; /* counts the connections after which something of the delay topology may be
-                                  missing */
+    atomic_int topology_epoch; /* counts how often something of the delay topology may have got lost */
     atomic_bool rescued;       /* the broker lost something: perhaps a part of the delay topology */
     /* RabbitMQ's last hop. */
     atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
-    atomic_int
-        routes_epoch; /* counts how often a delivery exchange was found to be gone (last_hop_routes.h) */
+    atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
     /* The way back. */
     atomic_int consumers;         /* of this gateway, at the exit queue */
     atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
     atomic_int_fast64_t noted_ms; /* when this gateway last told the database what it took */
-    atomic_int_fast64_t
-        rescue_before_ms;                /* database time: what was due before and did not come out is lost */
-    atomic_int_fast64_t rescue_known_ms; /* when that was found out; 0: unknown */
+    atomic_int_fast64_t rescue_before_ms; /* database time: what was due before and did not come is lost */
+    atomic_int_fast64_t rescue_known_ms;  /* when that was found out; 0: unknown */
 };
 
 void handover_open(struct handover *o, struct runtime *rt);

@@ -71,10 +71,10 @@ static enum destination_verdict ask_serial(struct publisher *p, struct inflight 
 
 static enum destination_verdict ask_patient(struct publisher *p, struct inflight *h)
 {
-    struct destination_cache *b = p->destinations;
+    struct destination_cache *cache = p->destinations;
     if (h->is_try)
-        return destination_cache_stands_still(b, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
-    return destination_cache_ask(b, h, clock_monotonic_ms());
+        return destination_cache_stands_still(cache, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    return destination_cache_ask(cache, h, clock_monotonic_ms());
 }
 
 /* The next one is to find out. */

@@ -54,8 +54,8 @@ static int take_parked(struct publisher *p, struct inflight **h)
 {
     enum destination_verdict v = DESTINATION_GOOD;
     int64_t now_ms = clock_monotonic_ms();
-    struct destination_cache *b = p->destinations;
-    while ((*h = destination_cache_unpark(b, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
+    struct destination_cache *cache = p->destinations;
+    while ((*h = destination_cache_unpark(cache, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
         struct inflight left = {.destination = (*h)->destination, .unproven = (*h)->unproven};
         bool ours = publisher_keep_ours(p, *h);
         if (v == DESTINATION_GOOD && !ours)

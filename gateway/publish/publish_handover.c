@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define REFRESH_MS 60000
-#define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */
+#define ROUTES_MS 10000  /* so old may be what is known of a delivery exchange */
 #define RESCUED_MS 10000 /* not more often because of what got lost */
 
 /* Nearer than this it is not handed over: a detour would only make it later. */
@@ -73,10 +73,11 @@ static int declare_topology(struct publisher *p, struct broker *b, struct err *e
 }
 
 /* While RabbitMQ does not say where its last hop leads to, nothing is handed over. */
-static void keep_ways(struct publisher *p)
+static void keep_routes(struct publisher *p)
 {
     struct err e = {0};
-    bool away = last_hop_routes_refresh(&p->routes, WAYS_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
+    bool away =
+        last_hop_routes_refresh(&p->routes, ROUTES_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
     if (e.kind != ERR_NONE)
         log_debug("%s: %s", p->role->name, e.text);
     if (away == p->routes_away)
@@ -89,7 +90,7 @@ static int keep_declared(struct publisher *p, struct err *e)
 {
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
     if (p->last_hop_queue > 0)
-        keep_ways(p);
+        keep_routes(p);
     bool unbound = p->last_hop_queue == 0 && handover_transport_options(p->handover).last_hop_queue > 0;
     bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS ||
@@ -103,7 +104,7 @@ static int leaves_by_broker(struct publisher *p, const struct inflight *h, struc
     if (p->runtime->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
         !last_hop_takes(&h->message))
         return 0;
-    return last_hop_routes_lead_to(&p->routes, h->message.exchange, WAYS_MS, e);
+    return last_hop_routes_lead_to(&p->routes, h->message.exchange, ROUTES_MS, e);
 }
 
 static int compose_envelope(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)

@@ -9,15 +9,15 @@
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
-    struct destination_cache *b = p->destinations;
+    struct destination_cache *cache = p->destinations;
     int64_t now_ms = clock_monotonic_ms();
     if (!h->destination) /* of those that are handed over, too */
         return;
     if (!p->role->alone && !h->left_behind) {
-        destination_cache_left(b, h, confirmed, now_ms);
+        destination_cache_left(cache, h, confirmed, now_ms);
         return;
     }
-    destination_cache_try_ended(b, h->destination, confirmed, now_ms);
+    destination_cache_try_ended(cache, h->destination, confirmed, now_ms);
     notifier_notify(&p->pipeline->fast.notifier); /* some may be parked for that */
 }
 

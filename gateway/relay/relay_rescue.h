@@ -44,12 +44,12 @@ struct relay_rescue {
     bool said_stuck;
 };
 
-void relay_rescue_init(struct relay_rescue *k, struct relay *relay);
+void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay);
 /* There is a new session to the database. */
-void relay_rescue_connected(struct relay_rescue *k);
+void relay_rescue_connected(struct relay_rescue *rescue);
 /* Once a second, whenever it is called: notes what this gateway took, and learns from all notes what is lost
  * (handover.h: rescue_before_ms). -1: the database did not answer. */
-int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e);
-void relay_rescue_close(struct relay_rescue *k);
+int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e);
+void relay_rescue_close(struct relay_rescue *rescue);
 
 #endif

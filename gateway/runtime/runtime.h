@@ -41,12 +41,13 @@ enum up_bit {
 };
 
 struct runtime {
-    /* Read-only while the threads run. */
+    /* Set before the threads start. */
     const struct config *config;
     char name[64];                /* host:pid */
     char identity[OWNER_ID_SIZE]; /* of the schema */
     int up_wanted;                /* enum up_bit of the threads that there are */
-    bool owner_refused; /* said that the vhost can't remember whose it is; startup's, then the intake's */
+    /* One thread's at a time: startup's, then the intake's. */
+    bool owner_refused; /* said that the vhost can't remember whose it is */
 
     /* Atomic: any thread. */
     atomic_int stop_stage;    /* enum stop_stage, only ever rises */
@@ -55,8 +56,7 @@ struct runtime {
     atomic_bool publishing;   /* the fast queue is connected and not blocked: claiming makes sense */
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
-    atomic_uint
-        intake_rests; /* how often the intake had stored all that had come, and waited in vain for more */
+    atomic_uint intake_rests; /* how often the intake had stored all that came, and waited in vain for more */
     atomic_size_t control_requests; /* requests of the control queue that are being done */
 
     pthread_mutex_t clock_lock;
@@ -77,8 +77,8 @@ struct runtime {
 int runtime_open(struct runtime *rt, const struct config *c, struct err *e);
 void runtime_close(struct runtime *rt);
 
-bool runtime_stopping(struct runtime *rt,
-                      enum stop_stage stage); /* has the stop come as far as that stage? */
+/* Has the stop come as far as that stage? */
+bool runtime_stopping(struct runtime *rt, enum stop_stage stage);
 void runtime_set_up(struct runtime *rt, enum up_bit bit);
 /* Who waits: "timer", "plugin", "ttl". */
 const char *runtime_transport_name(const struct runtime *rt);

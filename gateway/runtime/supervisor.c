@@ -170,7 +170,7 @@ static int stuck_code(void *ctx)
 }
 
 /* Tells each thread where what it shares with others is. */
-static void share(struct supervisor *s, const struct thread *t)
+static void share_parts(struct supervisor *s, const struct thread *t)
 {
     if (t->runtime)
         *(struct runtime **)member_at(s, t->runtime) = &s->runtime;
@@ -215,7 +215,7 @@ static int open_parts(struct supervisor *s, struct err *e)
     lease_open(&s->lease);
     handover_open(&s->handover, &s->runtime);
     for (size_t i = 0; i < THREADS; i++)
-        share(s, &threads[i]);
+        share_parts(s, &threads[i]);
     s->janitor.unacknowledged_max = intake_unacknowledged_max(c);
     publisher_open(&s->fast, &publisher_fast, &s->exchanges, &s->destinations);
     publisher_open(&s->serial, &publisher_serial, &s->exchanges, &s->destinations);

@@ -54,7 +54,7 @@ static void keep_for_later(struct settler *s, size_t i)
     s->later_ms = clock_monotonic_ms() + LATER_MS;
 }
 
-static void done_with(struct settler *s, size_t i)
+static void finish_message(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
     if (o.relayed)
@@ -74,7 +74,7 @@ static int settle_around_locks(struct settler *s, struct err *e)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         if (done[i])
-            done_with(s, i);
+            finish_message(s, i);
         else
             keep_for_later(s, i);
     }
@@ -88,7 +88,7 @@ static int settle_singly(struct settler *s, struct err *e)
     for (size_t i = 0; i < s->count; i++) {
         const struct settle_owner o = owner_of(s, i);
         if (settle(s->pg, &o, &s->items[i], 1, e) >= 0) {
-            done_with(s, i);
+            finish_message(s, i);
             continue;
         }
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
@@ -102,7 +102,7 @@ static int settle_singly(struct settler *s, struct err *e)
 
 /* Some of what was relayed was not as it should be: settled by somebody else, most likely, but the gateway
  * that handed it over may not have written that down yet. -1: nothing is known. */
-static int done_with_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
+static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
     struct message_id ids[SETTLER_BATCH_MAX];
     bool pending[SETTLER_BATCH_MAX];
@@ -114,7 +114,7 @@ static int done_with_relayed(struct settler *s, const struct settle_owner *o, st
         if (pending[i])
             keep_for_later(s, i);
         else
-            done_with(s, i);
+            finish_message(s, i);
     }
     return 0;
 }
@@ -124,10 +124,10 @@ static int settle_batch(struct settler *s, struct err *e)
     const struct settle_owner o = owner_of(s, 0);
     int64_t changed = settle(s->pg, &o, s->items, s->count, e);
     if (o.relayed && changed >= 0 && changed < (int64_t)s->count)
-        return done_with_relayed(s, &o, e);
+        return finish_relayed(s, &o, e);
     if (changed >= 0) {
         for (size_t i = 0; i < s->count; i++)
-            done_with(s, i);
+            finish_message(s, i);
         return 0;
     }
     if (pg_is_broken(s->pg) || e->kind == ERR_AWAY) /* libpq without memory: the answer is lost, too */
@@ -170,20 +170,20 @@ static int open_session(struct settler *s, struct err *e)
     return -1;
 }
 
-static void append(struct inflight **list, struct inflight *more)
+static void append_list(struct inflight **list, struct inflight *more)
 {
     while (*list)
         list = &(*list)->next;
     *list = more;
 }
 
-static void gather(struct settler *s)
+static void gather_results(struct settler *s)
 {
     if (s->later && clock_monotonic_ms() >= s->later_ms) {
-        append(&s->backlog, s->later);
+        append_list(&s->backlog, s->later);
         s->later = NULL;
     }
-    append(&s->backlog, result_queue_take_all(&s->pipeline->results, s->backlog ? 0 : 100));
+    append_list(&s->backlog, result_queue_take_all(&s->pipeline->results, s->backlog ? 0 : 100));
 }
 
 static void free_list(struct inflight *h)
@@ -196,7 +196,7 @@ static void free_list(struct inflight *h)
 
 /* The database may have forgotten what it was told last. Rows that somebody has locked are left out: it is as
  * if they had been forgotten, then. -1: the connection is gone. */
-static int say_again(struct settler *s, struct err *e)
+static int repeat_outcomes(struct settler *s, struct err *e)
 {
     bool done[SETTLER_BATCH_MAX];
     struct settle_owner owner = {0};
@@ -214,11 +214,11 @@ static int say_again(struct settler *s, struct err *e)
 }
 
 /* Settles what there is. -1: the connection is gone. */
-static int run_once(struct settler *s, struct err *e)
+static int settle_once(struct settler *s, struct err *e)
 {
-    if (atomic_load(&s->lease->forgotten) && say_again(s, e) != 0)
+    if (atomic_load(&s->lease->forgotten) && repeat_outcomes(s, e) != 0)
         return -1;
-    gather(s);
+    gather_results(s);
     fill_batch(s);
     if (s->count == 0)
         return 0;
@@ -244,7 +244,7 @@ void *settler_thread(void *arg)
         if (runtime_stopping(s->runtime, STOP_SETTLER)) {
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
-            gather(s);
+            gather_results(s);
             if ((!s->backlog && !s->later) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
@@ -252,7 +252,7 @@ void *settler_thread(void *arg)
             clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
             continue;
         }
-        if (run_once(s, &e) == 0) {
+        if (settle_once(s, &e) == 0) {
             attempt = 0;
             continue;
         }
