@@ -74,19 +74,19 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
 
 static void run_connected(struct claim_loop *l, struct err *e)
 {
-    const struct claim_horizon *z = l->horizon;
+    const struct claim_horizon *horizon = l->horizon;
     while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
-        if (z->prepare && z->prepare(l, e) != 0)
+        if (horizon->prepare && horizon->prepare(l, e) != 0)
             return;
-        int64_t nap_ms = z->look(l, e);
+        int64_t nap_ms = horizon->look(l, e);
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) /* a lock or a limit: the next look tries again */
-            nap_ms = z->nap_ms(l->runtime->config);
+            nap_ms = horizon->nap_ms(l->runtime->config);
         if (nap_ms == 0)
             continue;
-        notifier_wait(l->notifier, z->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
-        if (!z->listens)
+        notifier_wait(l->notifier, horizon->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
+        if (!horizon->listens)
             continue;
         pg_drain_notifies(l->pg);
         if (pg_is_broken(l->pg)) {
@@ -98,13 +98,13 @@ static void run_connected(struct claim_loop *l, struct err *e)
 
 void claim_loop_run(struct claim_loop *l)
 {
-    const struct claim_horizon *z = l->horizon;
+    const struct claim_horizon *horizon = l->horizon;
     struct err e = {0};
     unsigned attempt = 0;
     while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
-        l->pg = pg_open(l->runtime->config->postgres.url, z->session, &e);
-        if (!l->pg || (z->listens && pg_listen(l->pg, &e) != 0) ||
-            claim_setup(l->pg, z->lock_timeout_ms(l->runtime->config), &e) != 0) {
+        l->pg = pg_open(l->runtime->config->postgres.url, horizon->session, &e);
+        if (!l->pg || (horizon->listens && pg_listen(l->pg, &e) != 0) ||
+            claim_setup(l->pg, horizon->lock_timeout_ms(l->runtime->config), &e) != 0) {
             pg_close(l->pg);
             server_status_failed(&l->runtime->postgres, &e);
             notifier_wait(l->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
@@ -112,11 +112,11 @@ void claim_loop_run(struct claim_loop *l)
         }
         server_status_succeeded(&l->runtime->postgres);
         attempt = 0;
-        z->begin(l);
+        horizon->begin(l);
         err_clear(&e);
         run_connected(l, &e);
         if (e.kind != ERR_NONE)
-            log_debug("%s: %s", z->name, e.text);
+            log_debug("%s: %s", horizon->name, e.text);
         pg_close(l->pg);
     }
 }

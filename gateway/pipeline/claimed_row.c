@@ -5,13 +5,13 @@
 
 #define ENCODED_MAX (1u << 20)
 
-void claimed_row_hear_clock(struct lease *t, struct runtime *rt, const struct claimed_row *row,
+void claimed_row_hear_clock(struct lease *lease, struct runtime *rt, const struct claimed_row *row,
                             int64_t *sent_ns)
 {
     if (*sent_ns == 0)
         return; /* the first row's is enough */
     const struct db_clock_answer a = {row->clock_us, *sent_ns, clock_monotonic_ns()};
-    lease_hear_clock(t, rt, &a, CLOCK_CAME_ALONG);
+    lease_hear_clock(lease, rt, &a, CLOCK_CAME_ALONG);
     *sent_ns = 0;
 }
 

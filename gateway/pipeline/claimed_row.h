@@ -14,7 +14,7 @@ struct inflight *claimed_row_to_inflight(struct pipeline *p, const struct claime
 /* Before a row of a claim is judged: its clock. A row that was stored after the database's clock was set back
  * is not judged by what that clock was before. *sent_ns: monotonic, when the claim was asked for; 0
  * afterwards. */
-void claimed_row_hear_clock(struct lease *t, struct runtime *rt, const struct claimed_row *row,
+void claimed_row_hear_clock(struct lease *lease, struct runtime *rt, const struct claimed_row *row,
                             int64_t *sent_ns);
 
 /* Up to when messages are handed over, at now_ms of the database: the window's end, or, where cron feeds,

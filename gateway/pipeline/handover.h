@@ -28,14 +28,14 @@ struct handover {
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; 0: unknown */
 };
 
-void handover_open(struct handover *o, struct runtime *rt);
+void handover_open(struct handover *handover, struct runtime *rt);
 /* Is the state another one than before? */
-bool handover_set_policy(struct handover *o, enum policy_state state);
-void handover_set_handing(struct handover *o, bool handing);
+bool handover_set_policy(struct handover *handover, enum policy_state state);
+void handover_set_handing(struct handover *handover, bool handing);
 /* How the transport is used. */
-struct transport_options handover_transport_options(struct handover *o);
+struct transport_options handover_transport_options(struct handover *handover);
 /* What the broker holds and was due before this (database ms) is lost; 0: perhaps it is only late. */
-int64_t handover_rescue_before_ms(struct handover *o);
-void handover_set_rescue_before(struct handover *o, int64_t before_ms, int64_t clock_ms);
+int64_t handover_rescue_before_ms(struct handover *handover);
+void handover_set_rescue_before(struct handover *handover, int64_t before_ms, int64_t clock_ms);
 
 #endif

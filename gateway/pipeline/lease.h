@@ -20,20 +20,20 @@ struct lease {
     struct notifier notifier; /* the lease keeper's; the supervisor opens it */
 };
 
-void lease_open(struct lease *t);
-void lease_close(struct lease *t);
-void lease_renew(struct lease *t, int32_t instance, int64_t deadline_ms);
-void lease_end(struct lease *t);
+void lease_open(struct lease *lease);
+void lease_close(struct lease *lease);
+void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms);
+void lease_end(struct lease *lease);
 /* Time passed that this machine's clocks do not know of. */
-void lease_shorten(struct lease *t, int64_t ms);
+void lease_shorten(struct lease *lease, int64_t ms);
 /* Takes what the database's clock said. Where it was set forward since the last answer, or this machine stood
  * still, the lease has less left. */
-void lease_hear_clock(struct lease *t, struct runtime *rt, const struct db_clock_answer *a,
+void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_clock_answer *a,
                       enum clock_answer kind);
 /* The instance under which work may be done now, or 0. */
-int32_t lease_instance(struct lease *t);
+int32_t lease_instance(struct lease *lease);
 /* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
  * lease keeper ends it and books a new one, so that all of its rows wait again. */
-void lease_end_instance(struct lease *t);
+void lease_end_instance(struct lease *lease);
 
 #endif

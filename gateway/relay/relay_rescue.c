@@ -247,7 +247,7 @@ static int64_t latest_ping_ms(const struct relay_marks *m)
 int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 {
     struct relay *r = rescue->relay;
-    struct handover *o = rescue->handover;
+    struct handover *handover = rescue->handover;
     struct relay_marks m;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
     if (clock_ms - rescue->noted_ms < NOTE_MS || !lease_instance(rescue->lease) ||
@@ -257,23 +257,24 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
     rescue->pg = pg;
     /* What waits in the socket may have been due long ago: read_ms first. */
     int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&rescue->pipeline->book);
-    if (atomic_load(&o->consumers) > 0 && read_ms < low_ms)
+    if (atomic_load(&handover->consumers) > 0 && read_ms < low_ms)
         low_ms = read_ms;
     const struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
-        .ping_ms = atomic_load(&o->ping_ms),
-        .consumers = atomic_load(&o->consumers) + atomic_load(&r->lost_consumers),
+        .ping_ms = atomic_load(&handover->ping_ms),
+        .consumers = atomic_load(&handover->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
     if (relay_note(pg, lease_instance(rescue->lease), &n, e) != 0)
         return -1;
-    atomic_store(&o->noted_ms, clock_ms);
+    atomic_store(&handover->noted_ms, clock_ms);
     send_ping(rescue, 0, now_ms); /* who hears it knows that this gateway has a database */
     if (relay_marks(pg, &m, e) != 0 || watch_last_hop(rescue, &m, now_ms, e) != 0)
         return -1;
     watch_pings(rescue, &m, now_ms);
     if (rescue->ping_seen_ms && m.oldest_ms > rescue->ping_seen_ms && m.consumers > 0 &&
         are_all_known(rescue, m.consumers)) {
-        handover_set_rescue_before(o, rescue->ping_ms < m.low_ms ? rescue->ping_ms : m.low_ms, clock_ms);
+        handover_set_rescue_before(handover, rescue->ping_ms < m.low_ms ? rescue->ping_ms : m.low_ms,
+                                   clock_ms);
         rescue->ping_seen_ms = 0;
     }
     if (rescue->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {
