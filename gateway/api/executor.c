@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-struct executor *executor_open(struct gateway *g, struct err *e)
+struct executor *executor_open(struct runtime *rt, struct err *e)
 {
     struct executor *d = calloc(1, sizeof *d);
     if (d == NULL) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
     }
-    d->gateway = g;
+    d->runtime = rt;
     atomic_init(&d->why_not_ready, "the gateway is starting");
     executor_queue_open(&d->store);
     executor_queue_open(&d->work);

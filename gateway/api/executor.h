@@ -12,12 +12,12 @@
 #define POSTDATE_GATEWAY_API_EXECUTOR_H
 
 #include "gateway/api/api.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 
 struct executor;
 
 /* Starts its threads. NULL: out of memory or threads. */
-struct executor *executor_open(struct gateway *g, struct err *e);
+struct executor *executor_open(struct runtime *rt, struct err *e);
 /* Hands a request over; r->done is called exactly once, by a thread of the executor (or by this one when the
  * executor is closing). */
 void executor_submit(struct executor *d, struct api_request *r);

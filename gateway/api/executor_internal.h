@@ -23,7 +23,7 @@ struct executor_queue {
 
 /* A thread's connection, which is opened when needed and not tried again at once. */
 struct executor_session {
-    struct gateway *gateway;
+    struct runtime *runtime;
     const char *name;
     struct pg *pg;
     int64_t retry_at_ms; /* monotonic */
@@ -31,7 +31,7 @@ struct executor_session {
 };
 
 struct executor {
-    struct gateway *gateway;
+    struct runtime *runtime;
     struct executor_queue store, work, bulk, count;
     pthread_t group_commits[EXECUTOR_GROUP_COMMITS], workers[EXECUTOR_WORKERS],
         bulk_workers[EXECUTOR_BULK_WORKERS], stats;

@@ -6,22 +6,22 @@
 
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
-    struct gateway *g = session->gateway;
+    struct runtime *rt = session->runtime;
     if (session->pg && !pg_is_broken(session->pg))
         return 0;
     pg_close(session->pg);
     session->pg = NULL;
-    if (!atomic_load(&g->stored_ready))
+    if (!atomic_load(&rt->stored_ready))
         return err_set(e, ERR_AWAY, "the gateway is starting");
     if (clock_monotonic_ms() < session->retry_at_ms)
         return err_set(e, ERR_AWAY, "the database was away a moment ago");
-    session->pg = pg_open(g->config->postgres.url, session->name, e);
+    session->pg = pg_open(rt->config->postgres.url, session->name, e);
     if (session->pg && migrate_check(session->pg, "", "", false, e) == 0) {
-        server_status_succeeded(&g->postgres);
+        server_status_succeeded(&rt->postgres);
         session->attempt = 0;
         return 0;
     }
-    server_status_failed(&g->postgres, e);
+    server_status_failed(&rt->postgres, e);
     pg_close(session->pg);
     session->pg = NULL;
     int64_t pause_ms = server_status_pause_ms(&session->attempt);
@@ -38,7 +38,7 @@ void executor_session_close(struct executor_session *session)
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (gateway_now_ms(session->gateway, out_ms))
+    if (runtime_now_ms(session->runtime, out_ms))
         return 0;
     if (store_clock(session->pg, &us, e) != 0)
         return -1;

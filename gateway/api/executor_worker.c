@@ -51,7 +51,7 @@ static void run(struct worker *w, struct api_request *r)
             break; /* a lock in the way was waited for already */
     }
     if (w->context.wake)
-        notifier_notify(&w->executor->gateway->claimer_notifier);
+        notifier_notify(&w->executor->runtime->claimer_notifier);
     if (rc == 0) {
         record(r);
         return;
@@ -59,7 +59,7 @@ static void run(struct worker *w, struct api_request *r)
     log_debug("http: %s", e.text);
     if (w->context.wrote)
         api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
-    else if (!atomic_load(&w->executor->gateway->stored_ready))
+    else if (!atomic_load(&w->executor->runtime->stored_ready))
         api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
     else
         api_fail_err(&r->answer, &e);
@@ -67,9 +67,9 @@ static void run(struct worker *w, struct api_request *r)
 
 static void serve(struct executor *d, struct executor_queue *queue, const char *name)
 {
-    struct worker w = {.executor = d, .session = {.gateway = d->gateway, .name = name}};
-    w.context.rules = config_accept_rules(d->gateway->config);
-    w.context.lead_ms = d->gateway->config->delivery.lead_ms;
+    struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name}};
+    w.context.rules = config_accept_rules(d->runtime->config);
+    w.context.lead_ms = d->runtime->config->delivery.lead_ms;
     w.context.ending = &d->ending;
     for (bool ended = false; !ended;) {
         struct api_request *r = executor_queue_take(queue, 500, &ended);

@@ -140,12 +140,12 @@ static bool gather(struct group_commit *s)
     if (r != NULL && (executor_session_connect(&s->session, &e) != 0 ||
                       executor_session_now(&s->session, &s->now_ms, &e) != 0)) {
         api_fail(&r->answer,
-                 atomic_load(&s->executor->gateway->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
+                 atomic_load(&s->executor->runtime->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
                  "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);
         answer(r);
         return true;
     }
-    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
+    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
     while (r != NULL) {
         if (!add(s, r)) {
             put_later(s, r);
@@ -185,7 +185,7 @@ static bool nap(void *ctx, int64_t ms)
 static int store(struct group_commit *s, struct err *e)
 {
     const struct store_extra extra = {.before = group_commit_before, .after = group_commit_after, .ctx = s};
-    const struct store_options o = {.key_memory_ms = s->executor->gateway->config->keys.key_memory_ms,
+    const struct store_options o = {.key_memory_ms = s->executor->runtime->config->keys.key_memory_ms,
                                     .extra = &extra,
                                     .locks = &s->locks};
     size_t n;
@@ -204,7 +204,7 @@ static int store(struct group_commit *s, struct err *e)
 
 static void count(struct group_commit *s)
 {
-    struct gateway *g = s->executor->gateway;
+    struct runtime *rt = s->executor->runtime;
     size_t n;
     const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
     int64_t soonest_ms = INT64_MAX, begun_ms = store_begun_ms(s->session.pg);
@@ -217,15 +217,15 @@ static void count(struct group_commit *s)
         if (items[i].message.due_ms < soonest_ms)
             soonest_ms = items[i].message.due_ms;
     }
-    metrics_add(&g->metrics, METRIC_API_ACCEPTED, stored);
-    metrics_add(&g->metrics, METRIC_API_KEPT, kept);
-    metrics_add(&g->metrics, METRIC_COMMITS, stored > 0);
+    metrics_add(&rt->metrics, METRIC_API_ACCEPTED, stored);
+    metrics_add(&rt->metrics, METRIC_API_KEPT, kept);
+    metrics_add(&rt->metrics, METRIC_COMMITS, stored > 0);
     /* The claimer looks twice a lead; what is due sooner than that must be said. */
     if (stored > 0 &&
-        soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + g->config->delivery.lead_ms)
-        notifier_notify(&g->claimer_notifier);
-    if (stored > 0 && g->transport)
-        notifier_notify(&g->handover_feeder_notifier);
+        soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + rt->config->delivery.lead_ms)
+        notifier_notify(&rt->claimer_notifier);
+    if (stored > 0 && rt->transport)
+        notifier_notify(&rt->handover_feeder_notifier);
 }
 
 static void answer_all(struct group_commit *s)
@@ -266,7 +266,7 @@ static void store_singly(struct group_commit *s)
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
         s->count = 0;
-        api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->gateway));
+        api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
         add(s, all[i]);
         if (s->count == 0)
             continue;
@@ -283,7 +283,7 @@ void *executor_group_commit(void *arg)
 {
     struct group_commit *s = calloc(1, sizeof *s);
     struct executor *d = arg;
-    struct accept_rules rules = config_accept_rules(d->gateway->config);
+    struct accept_rules rules = config_accept_rules(d->runtime->config);
     if (s != NULL)
         s->scheduler = api_scheduler_open(&rules);
     if (s == NULL || s->scheduler == NULL) {
@@ -291,7 +291,7 @@ void *executor_group_commit(void *arg)
         _exit(1); /* as a crash: nothing accepted is lost */
     }
     s->executor = d;
-    s->session = (struct executor_session){.gateway = d->gateway, .name = "postdate http store"};
+    s->session = (struct executor_session){.runtime = d->runtime, .name = "postdate http store"};
     while (gather(s)) {
         struct err e = {0};
         if (s->count == 0)

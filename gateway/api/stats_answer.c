@@ -40,13 +40,13 @@ static void print_backlog(struct executor *d, struct buf *out)
     buf_printf(out, "},\"gateways\":%d,", alive);
 }
 
-static void print_lateness(struct gateway *g, struct buf *out, bool shown)
+static void print_lateness(struct runtime *rt, struct buf *out, bool shown)
 {
     static const double parts[] = {0.5, 0.9, 0.99};
     static const char *const names[] = {"p50", "p90", "p99"};
     buf_put_str(out, "\"lateness_ms\":{");
     for (int i = 0; i < 3; i++) {
-        double s = shown ? metrics_lateness_quantile(&g->metrics, parts[i]) : -1;
+        double s = shown ? metrics_lateness_quantile(&rt->metrics, parts[i]) : -1;
         if (s < 0)
             buf_printf(out, "%s\"%s\":null", i > 0 ? "," : "", names[i]);
         else
@@ -65,9 +65,9 @@ static bool is_away(struct server_status *w)
 
 void stats_answer(struct executor *d, struct api_request *r)
 {
-    struct gateway *g = d->gateway;
+    struct runtime *rt = d->runtime;
     struct buf *out = &r->answer.body;
-    int64_t handed = atomic_load(&g->metrics.handed);
+    int64_t handed = atomic_load(&rt->metrics.handed);
     if (r->param_count > 0) {
         api_fail(&r->answer, API_INVALID_REQUEST, "there are no parameters here");
         return;
@@ -77,18 +77,18 @@ void stats_answer(struct executor *d, struct api_request *r)
     /* Counts and lateness are of all exchanges, so with a token there are none. */
     if (r->scope == NULL)
         print_backlog(d, out);
-    print_lateness(g, out, r->scope == NULL);
-    locks_print(g, out); /* days of due times, no content: seen with a token, too */
+    print_lateness(rt, out, r->scope == NULL);
+    locks_print(rt, out); /* days of due times, no content: seen with a token, too */
     buf_put_str(out, ",");
     buf_printf(out,
                "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
-               gateway_transport_name(g), g->config->handover.window_ms, g->config->handover.max_messages);
+               runtime_transport_name(rt), rt->config->handover.window_ms, rt->config->handover.max_messages);
     if (handed >= 0 && r->scope == NULL)
         buf_printf(out, "\"messages\":%" PRId64 "},", handed);
     else
         buf_put_str(out, "\"messages\":null},");
-    bool up = !is_away(&g->rabbitmq) && atomic_load(&g->publishing);
-    const char *broker = atomic_load(&g->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
+    bool up = !is_away(&rt->rabbitmq) && atomic_load(&rt->publishing);
+    const char *broker = atomic_load(&rt->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
     buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker,
                executor_why_not_ready(d) == NULL ? "up" : "away");
     r->answer.status = 200;

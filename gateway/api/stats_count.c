@@ -69,7 +69,7 @@ void *executor_stats(void *arg)
 {
     struct stats a = {
         .executor = arg,
-        .session = {.gateway = ((struct executor *)arg)->gateway, .name = "postdate http counts"}};
+        .session = {.runtime = ((struct executor *)arg)->runtime, .name = "postdate http counts"}};
     struct executor *d = arg;
     atomic_store(&d->counts_wanted, true);
     for (bool ended = false; !ended;) {

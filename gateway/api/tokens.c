@@ -30,7 +30,7 @@ struct tokens_page {
 };
 
 struct tokens {
-    struct gateway *gateway;
+    struct runtime *runtime;
     struct executor_session session; /* the thread's, as the next three */
     struct notifier wake;
     int64_t noted_ms;
@@ -221,7 +221,7 @@ static void *tokens_thread(void *arg)
     return NULL;
 }
 
-struct tokens *tokens_open(struct gateway *g, struct err *e)
+struct tokens *tokens_open(struct runtime *rt, struct err *e)
 {
     struct tokens *t = calloc(1, sizeof *t);
     if (t == NULL || notifier_open(&t->wake, e) != 0) {
@@ -230,8 +230,8 @@ struct tokens *tokens_open(struct gateway *g, struct err *e)
             err_set(e, ERR_BUG, "out of memory");
         return NULL;
     }
-    t->gateway = g;
-    t->session = (struct executor_session){.gateway = g, .name = "postdate tokens"};
+    t->runtime = rt;
+    t->session = (struct executor_session){.runtime = rt, .name = "postdate tokens"};
     pthread_mutex_init(&t->lock, NULL);
     if (pthread_create(&t->thread, NULL, tokens_thread, t) == 0)
         return t;

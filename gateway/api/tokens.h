@@ -7,12 +7,12 @@
 #define POSTDATE_GATEWAY_API_TOKENS_H
 
 #include "gateway/api/api.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 
 struct tokens;
 
 /* Starts its thread. NULL: out of memory or threads. */
-struct tokens *tokens_open(struct gateway *g, struct err *e);
+struct tokens *tokens_open(struct runtime *rt, struct err *e);
 /* When nobody asks any more and all grants were released. NULL is fine. */
 void tokens_close(struct tokens *t);
 

@@ -8,8 +8,8 @@
  * days ago: less often where an old snapshot keeps so many dead entries that it takes long, and after what is
  * due just now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms
  * no hot look. */
+#include "gateway/claim/claimer.h"
 #include "core/base/timestamp.h"
-#include "gateway/pipeline/claim_loop.h"
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/store.h"
 
@@ -24,24 +24,6 @@
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 
-/* One passage over all days. */
-struct sweep {
-    bool running;
-    struct due_range left; /* still to be looked at */
-    int64_t floor_ms;      /* of next_at: what this piece has passed */
-    int64_t at_ms, began_ms,
-        took_ms; /* monotonic: the next one; this one's beginning, and what its looks took */
-};
-
-struct claimer {
-    struct claim_loop loop;
-    int64_t
-        reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
-    int64_t sampled_ms; /* monotonic: the last sample */
-    struct sweep sweep;
-    bool more; /* the last hot look left something */
-};
-
 static int sample_clock(struct claim_loop *l, struct err *e)
 {
     struct claimer *c = l->own;
@@ -52,15 +34,15 @@ static int sample_clock(struct claim_loop *l, struct err *e)
     if (store_clock(l->pg, &a.db_us, e) != 0)
         return -1;
     a.received_ns = clock_monotonic_ns();
-    gateway_hear_clock(l->gateway, &a, CLOCK_ASKED);
+    lease_hear_clock(l->lease, l->runtime, &a, CLOCK_ASKED);
     c->sampled_ms = now_ms;
     return 0;
 }
 
 /* Is there memory for more? Then q asks for no more than that. */
-static bool set_limits(struct gateway *g, struct claim_request *q)
+static bool set_limits(struct pipeline *p, struct claim_request *q)
 {
-    size_t bytes = atomic_load(&g->budget.bytes), count = atomic_load(&g->budget.count);
+    size_t bytes = atomic_load(&p->claimed.bytes), count = atomic_load(&p->claimed.count);
     if (bytes >= INFLIGHT_BYTES_MAX || count >= INFLIGHT_COUNT_MAX)
         return false;
     size_t bytes_left = INFLIGHT_BYTES_MAX - bytes, rows_left = INFLIGHT_COUNT_MAX - count;
@@ -72,7 +54,7 @@ static bool set_limits(struct gateway *g, struct claim_request *q)
 static enum looked claim_within_limits(struct claim_loop *l, struct claim_request *q, struct err *e)
 {
     l->next_at_ms = 0;
-    return set_limits(l->gateway, q) ? claim_loop_claim(l, q, e) : LOOKED_FULL;
+    return set_limits(l->pipeline, q) ? claim_loop_claim(l, q, e) : LOOKED_FULL;
 }
 
 /* From the beginning of a sweep that took so long to that of the next. */
@@ -146,18 +128,17 @@ static enum looked look_sweep(struct claimer *c, struct claim_request *q, struct
 static enum looked look_once(struct claimer *c, struct err *e)
 {
     struct claim_loop *l = &c->loop;
-    struct gateway *g = l->gateway;
     int64_t db_now_ms;
-    l->instance = lease_instance(&g->lease);
-    if (!l->instance || !atomic_load(&g->publishing) || !gateway_now_ms(g, &db_now_ms))
+    l->instance = lease_instance(l->lease);
+    if (!l->instance || !atomic_load(&l->runtime->publishing) || !runtime_now_ms(l->runtime, &db_now_ms))
         return LOOKED_DONE;
     if (locks_look(&l->locks, l->pg, e) != 0)
         return LOOKED_ERROR;
     struct claim_request q = {
         .kind = CLAIM_DUE,
-        .rescue_before_ms = gateway_rescue_before_ms(g),
+        .rescue_before_ms = handover_rescue_before_ms(l->handover),
         .instance = l->instance,
-        .horizon_ms = db_now_ms + g->config->delivery.lead_ms,
+        .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
@@ -193,7 +174,7 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     case LOOKED_DONE:
         break;
     }
-    return claimer_nap_ms(l->gateway->config);
+    return claimer_nap_ms(l->runtime->config);
 }
 
 static int64_t claimer_lock_timeout_ms(const struct config *config)
@@ -205,7 +186,7 @@ static int64_t claimer_lock_timeout_ms(const struct config *config)
 static void begin_connection(struct claim_loop *l)
 {
     struct claimer *c = l->own;
-    gateway_set_up(l->gateway, UP_CLAIMER);
+    runtime_set_up(l->runtime, UP_CLAIMER);
     c->sampled_ms = 0;
     c->sweep = (struct sweep){0};
     c->more = false;
@@ -213,7 +194,7 @@ static void begin_connection(struct claim_loop *l)
 
 static int push_fast(struct claim_loop *l, struct inflight *h)
 {
-    return due_queue_push(&l->gateway->fast, h);
+    return due_queue_push(&l->pipeline->fast, h);
 }
 
 void *claimer_thread(void *arg)
@@ -230,12 +211,11 @@ void *claimer_thread(void *arg)
         .claim = claim_within_limits,
         .take = push_fast,
     };
-    struct gateway *g = arg;
-    struct claimer c = {.loop = {.gateway = g,
-                                 .horizon = &lead,
-                                 .notifier = &g->claimer_notifier,
-                                 .own = &c,
-                                 .locks = {.gateway = g, .speaks = true}}};
-    claim_loop_run(&c.loop);
+    struct claimer *c = arg;
+    c->loop.horizon = &lead;
+    c->loop.notifier = &c->loop.runtime->claimer_notifier;
+    c->loop.own = c;
+    c->loop.locks = (struct locks){.runtime = c->loop.runtime, .speaks = true};
+    claim_loop_run(&c->loop);
     return NULL;
 }

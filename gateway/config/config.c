@@ -151,3 +151,8 @@ int64_t config_least_ahead_ms(const struct config *c)
 {
     return hold_policy_least_ahead_ms(c->handover.min_ahead_ms, c->delivery.lead_ms);
 }
+
+int64_t config_declared_window_ms(const struct config *c)
+{
+    return c->handover.window_ms + 1000;
+}

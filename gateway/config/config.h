@@ -95,5 +95,8 @@ enum hold_policy config_hold_policy(const struct config *c, bool has_transport);
 struct accept_rules config_accept_rules(const struct config *c);
 /* As hold_policy_least_ahead_ms. */
 int64_t config_least_ahead_ms(const struct config *c);
+/* The window that a transport is declared for. A message may be handed over at the window's far end just when
+ * it moves on: a second more does no harm. */
+int64_t config_declared_window_ms(const struct config *c);
 
 #endif

@@ -32,8 +32,10 @@
 #define TAG "postdate.control"
 
 struct control {
-    struct gateway *gateway;
+    struct runtime *runtime;
     struct executor *executor;
+    struct tokens *tokens;     /* NULL: http.tokens is off */
+    struct notifier *notifier; /* of this thread */
     pthread_t thread;
     pthread_mutex_t lock;         /* guards done, and a change of broker */
     struct control_request *done; /* answered by the executor, in any order */
@@ -54,7 +56,7 @@ static void on_done(struct api_request *api)
     o->next = c->done;
     c->done = o;
     /* Under the lock: afterwards the control may be gone. */
-    notifier_notify(&c->gateway->control_notifier);
+    notifier_notify(c->notifier);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -64,7 +66,7 @@ static int finish(struct control *c, struct control_request *o, struct err *e)
     if (o->session == c->session && c->broker != NULL) {
         rc = broker_ack(c->broker, o->tag, false, e);
         if (rc == 0 &&
-            control_request_answer(o, c->gateway->config->intake.queue, &c->properties, &c->body)) {
+            control_request_answer(o, c->runtime->config->intake.queue, &c->properties, &c->body)) {
             rc = broker_publish(c->broker,
                                 &(struct broker_message){.routing_key = o->reply_to,
                                                          .properties = buf_bytes(&c->properties),
@@ -81,8 +83,8 @@ static int finish(struct control *c, struct control_request *o, struct err *e)
 /* To the executor, or back to its sender; or it waits. */
 static int begin(struct control *c, struct control_request *o, struct err *e)
 {
-    if (control_request_admit(o, c->gateway->tokens) == 0) {
-        atomic_fetch_add(&c->gateway->control_requests, 1);
+    if (control_request_admit(o, c->tokens) == 0) {
+        atomic_fetch_add(&c->runtime->control_requests, 1);
         o->api.done = on_done;
         executor_submit(c->executor, &o->api);
         return 0;
@@ -109,7 +111,7 @@ static int answer_done(struct control *c, struct err *e)
     int rc = 0;
     for (struct control_request *o = take_done(c), *next; o != NULL; o = next) {
         next = o->next;
-        atomic_fetch_sub(&c->gateway->control_requests, 1);
+        atomic_fetch_sub(&c->runtime->control_requests, 1);
         if (control_request_may_wait(o)) {
             o->again_ms = clock_monotonic_ms() + AGAIN_MS;
             o->next = c->waiting;
@@ -182,36 +184,36 @@ static void set_broker(struct control *c, struct broker *b)
 
 static int connect(struct control *c, struct err *e)
 {
-    struct gateway *g = c->gateway;
-    const struct topology t = {.intake_queue = g->config->intake.queue,
+    struct runtime *rt = c->runtime;
+    const struct topology t = {.intake_queue = rt->config->intake.queue,
                                .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     c->session++;
-    set_broker(c, sessions_open_broker(g, "postdate control", e));
+    set_broker(c, sessions_open_broker(rt, "postdate control", e));
     if (c->broker == NULL) {
-        server_status_failed(&g->rabbitmq, e);
+        server_status_failed(&rt->rabbitmq, e);
         return -1;
     }
     if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
         broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
         if (err_is_transient(e))
-            server_status_failed(&g->rabbitmq, e);
+            server_status_failed(&rt->rabbitmq, e);
         else
             complain(c, e);
-        gateway_set_up(g, UP_CONTROL); /* everything else works */
+        runtime_set_up(rt, UP_CONTROL); /* everything else works */
         return -1;
     }
-    server_status_succeeded(&g->rabbitmq);
+    server_status_succeeded(&rt->rabbitmq);
     if (c->said)
         log_info("the control queue can be used again");
     c->said = false;
-    gateway_set_up(g, UP_CONTROL);
+    runtime_set_up(rt, UP_CONTROL);
     return 0;
 }
 
 static void run_connected(struct control *c, struct err *e)
 {
-    struct gateway *g = c->gateway;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
+    struct runtime *rt = c->runtime;
+    while (!runtime_stopping(rt, STOP_INTAKE)) {
         int more;
         if (answer_done(c, e) != 0 || try_again(c, e) != 0)
             return;
@@ -220,7 +222,7 @@ static void run_connected(struct control *c, struct err *e)
         if (more < 0)
             return;
         if (!broker_has_pending(c->broker))
-            notifier_wait(&g->control_notifier, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
+            notifier_wait(c->notifier, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
     }
 }
 
@@ -230,8 +232,8 @@ static void run_down(struct control *c, struct err *e)
     int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
     if (broker_cancel_consume(c->broker, TAG, e) != 0)
         return;
-    while (atomic_load(&c->gateway->control_requests) > 0 && clock_monotonic_ms() < until_ms) {
-        notifier_wait(&c->gateway->control_notifier, -1, TICK_MS / 10 * INT64_C(1000000));
+    while (atomic_load(&c->runtime->control_requests) > 0 && clock_monotonic_ms() < until_ms) {
+        notifier_wait(c->notifier, -1, TICK_MS / 10 * INT64_C(1000000));
         if (answer_done(c, e) != 0)
             return;
     }
@@ -241,9 +243,9 @@ static void run_down(struct control *c, struct err *e)
 static void *control_thread(void *arg)
 {
     struct control *c = arg;
-    struct gateway *g = c->gateway;
+    struct runtime *rt = c->runtime;
     unsigned attempt = 0;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
+    while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct err e = {0};
         if (connect(c, &e) == 0) {
             attempt = 0;
@@ -254,26 +256,29 @@ static void *control_thread(void *arg)
             if (e.kind == ERR_PERMISSION || e.kind == ERR_REJECT || e.kind == ERR_NOT_FOUND)
                 log_warning("control queue: an answer could not be published: %s", e.text);
         }
-        if (gateway_stopping(g, STOP_INTAKE) && c->broker != NULL && !broker_is_dead(c->broker))
+        if (runtime_stopping(rt, STOP_INTAKE) && c->broker != NULL && !broker_is_dead(c->broker))
             run_down(c, &e);
         struct broker *old = c->broker;
         set_broker(c, NULL);
         broker_close(old);
-        if (!gateway_stopping(g, STOP_INTAKE))
-            notifier_wait(&g->control_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+        if (!runtime_stopping(rt, STOP_INTAKE))
+            notifier_wait(c->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     return NULL;
 }
 
-struct control *control_open(struct gateway *g, struct executor *executor, struct err *e)
+struct control *control_open(struct runtime *rt, struct executor *executor, struct tokens *tokens,
+                             struct notifier *notifier, struct err *e)
 {
     struct control *c = calloc(1, sizeof *c);
     if (c == NULL) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
     }
-    c->gateway = g;
+    c->runtime = rt;
     c->executor = executor;
+    c->tokens = tokens;
+    c->notifier = notifier;
     buf_init(&c->properties, 4096);
     buf_init(&c->body, API_ANSWER_MAX);
     pthread_mutex_init(&c->lock, NULL);

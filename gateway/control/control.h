@@ -4,13 +4,15 @@
 
 #include "core/base/err.h"
 #include "gateway/api/executor.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 
 struct control;
+struct tokens;
 
-/* Starts its thread, which ends by itself at STOP_INTAKE; the executor and g->tokens must outlive it. NULL:
- * out of memory or threads. */
-struct control *control_open(struct gateway *g, struct executor *executor, struct err *e);
+/* Starts its thread, which ends by itself at STOP_INTAKE; the executor, the tokens (NULL: http.tokens is off)
+ * and the notifier, which wakes it, must outlive it. NULL: out of memory or threads. */
+struct control *control_open(struct runtime *rt, struct executor *executor, struct tokens *tokens,
+                             struct notifier *notifier, struct err *e);
 /* Waits for the thread. Requests may still be with the executor. */
 void control_join(struct control *c);
 /* After executor_stop. NULL is fine. */

@@ -3,8 +3,8 @@
  *
  * The same loop as the claimer's (claim_loop.h), with another horizon: the window. What it misses, for
  * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. */
+#include "gateway/handover/handover_feeder.h"
 #include "core/message/envelope.h"
-#include "gateway/pipeline/claim_loop.h"
 #include "gateway/pipeline/claimed_row.h"
 
 #define CLAIM_BYTES (4 * 1024 * 1024)
@@ -13,88 +13,82 @@
 #define COUNT_EVERY_MS 2000
 #define LOCK_TIMEOUT_MS 100
 
-struct handover_feeder {
-    struct claim_loop loop;
-    int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
-    int64_t noted_ms;         /* up to when the database knows that this gateway claims */
-};
-
 static int push_handover(struct claim_loop *l, struct inflight *h)
 {
-    struct handover_feeder *k = l->own;
+    struct handover_feeder *feeder = l->own;
     const struct message *m = &h->message;
     if (m->exchange.len + m->routing_key.len + m->properties.len > ENVELOPE_CONTENT_MAX) {
-        gateway_settle(l->gateway, h, SETTLE_HOLD);
+        pipeline_settle(l->pipeline, h, SETTLE_HOLD);
         return 0;
     }
-    k->room--;
-    return due_queue_push(&l->gateway->handover, h);
+    feeder->room--;
+    return due_queue_push(&l->pipeline->handover, h);
 }
 
-static int count_room(struct handover_feeder *k, int64_t db_now_ms, struct err *e)
+static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct err *e)
 {
-    const struct config *c = k->loop.gateway->config;
+    const struct config *c = feeder->loop.runtime->config;
     int64_t now_ms = clock_monotonic_ms();
-    if (k->counted_ms && now_ms - k->counted_ms < COUNT_EVERY_MS)
+    if (feeder->counted_ms && now_ms - feeder->counted_ms < COUNT_EVERY_MS)
         return 0;
     const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly;
-    int64_t handed = claim_count_handed(k->loop.pg, &q, &partly, e);
+    int64_t handed = claim_count_handed(feeder->loop.pg, &q, &partly, e);
     if (handed < 0)
         return -1;
-    bool counted = k->counted_ms != 0;
-    k->counted_ms = now_ms;
+    bool counted = feeder->counted_ms != 0;
+    feeder->counted_ms = now_ms;
     if (partly && counted)
         return 0; /* there is no more room than there was */
-    atomic_store(&k->loop.gateway->metrics.handed, handed);
-    k->room = c->handover.max_messages - handed;
+    atomic_store(&feeder->loop.runtime->metrics.handed, handed);
+    feeder->room = c->handover.max_messages - handed;
     return 0;
 }
 
 /* A gateway that takes over from this one must know how far ahead to look for its claims. */
-static int note_horizon(struct handover_feeder *k, int64_t until_ms, struct err *e)
+static int note_horizon(struct handover_feeder *feeder, int64_t until_ms, struct err *e)
 {
-    if (until_ms <= k->noted_ms)
+    if (until_ms <= feeder->noted_ms)
         return 0;
-    return claim_note_horizon(k->loop.pg, until_ms, &k->noted_ms, e);
+    return claim_note_horizon(feeder->loop.pg, until_ms, &feeder->noted_ms, e);
 }
 
 /* Half of the memory at most: deliveries come first. */
-static bool is_full(struct gateway *g)
+static bool is_full(struct pipeline *p)
 {
-    return atomic_load(&g->budget.bytes) >= INFLIGHT_BYTES_MAX / 2 ||
-           atomic_load(&g->budget.count) >= INFLIGHT_COUNT_MAX / 2;
+    return atomic_load(&p->claimed.bytes) >= INFLIGHT_BYTES_MAX / 2 ||
+           atomic_load(&p->claimed.count) >= INFLIGHT_COUNT_MAX / 2;
 }
 
 static int64_t feeder_look(struct claim_loop *l, struct err *e)
 {
-    struct handover_feeder *k = l->own;
-    struct gateway *g = l->gateway;
+    struct handover_feeder *feeder = l->own;
     int64_t db_now_ms, until_ms;
-    l->instance = lease_instance(&g->lease);
+    l->instance = lease_instance(l->lease);
     if (locks_look(&l->locks, l->pg, e) != 0)
         return -1;
-    if (!gateway_now_ms(g, &db_now_ms))
+    if (!runtime_now_ms(l->runtime, &db_now_ms))
         return NAP_MS / 20;
-    gateway_set_up(g, UP_HANDOVER_FEEDER);
-    if (!l->instance || !atomic_load(&g->handing) || atomic_load(&g->policy) != POLICY_NONE)
+    runtime_set_up(l->runtime, UP_HANDOVER_FEEDER);
+    if (!l->instance || !atomic_load(&l->handover->handing) ||
+        atomic_load(&l->handover->policy) != POLICY_NONE)
         return NAP_MS;
-    if (is_full(g))
+    if (is_full(l->pipeline))
         return FULL_NAP_MS;
-    if (count_room(k, db_now_ms, e) != 0 ||
-        claimed_row_handover_horizon(g->config, l->pg, db_now_ms, &until_ms, e) != 0)
+    if (count_room(feeder, db_now_ms, e) != 0 ||
+        claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
-    int64_t floor_ms = db_now_ms + config_least_ahead_ms(g->config);
-    if (k->room <= 0 || until_ms <= floor_ms)
+    int64_t floor_ms = db_now_ms + config_least_ahead_ms(l->runtime->config);
+    if (feeder->room <= 0 || until_ms <= floor_ms)
         return NAP_MS;
-    if (note_horizon(k, until_ms, e) != 0)
+    if (note_horizon(feeder, until_ms, e) != 0)
         return -1;
     struct claim_request q = {.kind = CLAIM_HANDOVER,
                               .instance = l->instance,
                               .horizon_ms = until_ms,
                               .floor_ms = floor_ms,
                               .due = {floor_ms, until_ms + 1},
-                              .rows_max = k->room < CLAIM_ROWS ? (int32_t)k->room : CLAIM_ROWS,
+                              .rows_max = feeder->room < CLAIM_ROWS ? (int32_t)feeder->room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     enum looked looked = claim_loop_claim_around(l, &q, e);
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
@@ -114,8 +108,8 @@ static int64_t feeder_lock_timeout_ms(const struct config *config)
 
 static void begin_connection(struct claim_loop *l)
 {
-    struct handover_feeder *k = l->own;
-    k->counted_ms = k->noted_ms = 0;
+    struct handover_feeder *feeder = l->own;
+    feeder->counted_ms = feeder->noted_ms = 0;
 }
 
 void *handover_feeder_thread(void *arg)
@@ -131,12 +125,11 @@ void *handover_feeder_thread(void *arg)
         .claim = claim_loop_claim,
         .take = push_handover,
     };
-    struct gateway *g = arg;
-    struct handover_feeder k = {.loop = {.gateway = g,
-                                         .horizon = &window,
-                                         .notifier = &g->handover_feeder_notifier,
-                                         .own = &k,
-                                         .locks = {.gateway = g}}};
-    claim_loop_run(&k.loop);
+    struct handover_feeder *feeder = arg;
+    feeder->loop.horizon = &window;
+    feeder->loop.notifier = &feeder->loop.runtime->handover_feeder_notifier;
+    feeder->loop.own = feeder;
+    feeder->loop.locks.runtime = feeder->loop.runtime;
+    claim_loop_run(&feeder->loop);
     return NULL;
 }

@@ -3,9 +3,8 @@
  * While one does, the gateway itself waits: nothing more is handed over. Before the first look has ended,
  * nothing is, either. Said once, and once when it is over. A login that may not declare the queues for it
  * goes without. */
-#include "amqp/inspect/policy_probe.h"
+#include "gateway/handover/prober.h"
 #include "core/base/clock.h"
-#include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -14,95 +13,87 @@
 #define OVERFLOW_RETRY_MS 60000
 #define REFUSED_RETRY_MS 60000
 
-struct prober {
-    struct gateway *gateway;
-    struct policy_probe probe;
-    bool looked; /* once, at least */
-    bool said;
-    bool refused; /* said that the login may not */
-    bool overflow_known;
-    int64_t overflow_ms; /* monotonic; when it was looked at; 0: never */
-};
-
-static const char *remedy(const struct prober *k, char *out, size_t size)
+static const char *write_remedy(const struct prober *prober, char *out, size_t size)
 {
-    const struct config *c = k->gateway->config;
+    const struct config *c = prober->runtime->config;
     struct err ignored;
     char vhost[256] = "/";
     broker_url_vhost(c->amqp.url, vhost, sizeof vhost, &ignored);
     return policy_remedy(vhost, c->intake.queue, out, size);
 }
 
-static bool is_in_the_way(const struct prober *k)
+static bool is_in_the_way(const struct prober *prober)
 {
-    return policy_found(&k->probe.finding, k->gateway->config->handover.last_hop == LAST_HOP_RABBITMQ);
+    return policy_found(&prober->probe.finding,
+                        prober->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ);
 }
 
-static void tell(struct prober *k)
+static void announce_finding(struct prober *prober)
 {
-    struct gateway *g = k->gateway;
     char what[400], how[700];
-    bool found = is_in_the_way(k);
-    int state = found ? POLICY_IN_THE_WAY : k->looked ? POLICY_NONE : POLICY_UNKNOWN;
-    if (atomic_exchange(&g->policy, state) != state)
-        notifier_notify(&g->handover_feeder_notifier);
-    if (k->looked)
-        gateway_set_up(g, UP_PROBER);
-    if (found == k->said)
+    bool found = is_in_the_way(prober);
+    enum policy_state state = found ? POLICY_IN_THE_WAY : prober->looked ? POLICY_NONE : POLICY_UNKNOWN;
+    if (handover_set_policy(prober->handover, state))
+        notifier_notify(&prober->runtime->handover_feeder_notifier);
+    if (prober->looked)
+        runtime_set_up(prober->runtime, UP_PROBER);
+    if (found == prober->said)
         return;
-    k->said = found;
+    prober->said = found;
     if (found)
         log_warning(
             "a policy of RabbitMQ changes its waiting: %s; so the gateway itself waits. This exempts the "
             "gateway's queues: %s",
-            policy_describe(&k->probe.finding, what, sizeof what), remedy(k, how, sizeof how));
+            policy_describe(&prober->probe.finding, what, sizeof what),
+            write_remedy(prober, how, sizeof how));
     else
         log_info("no policy of RabbitMQ changes its waiting any more: messages are handed over again");
 }
 
 /* Of the intake's queues, whoever waits: until it is known once, for it makes a quorum queue. */
-static void look_at_overflow(struct prober *k)
+static void look_at_overflow(struct prober *prober)
 {
     char how[700];
     bool drops = false;
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
-    bool again = k->gateway->transport && k->gateway->config->handover.last_hop == LAST_HOP_RABBITMQ;
-    if ((k->overflow_known && !again) || (k->overflow_ms && now_ms - k->overflow_ms < OVERFLOW_RETRY_MS))
+    bool again =
+        prober->runtime->transport && prober->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    if ((prober->overflow_known && !again) ||
+        (prober->overflow_ms && now_ms - prober->overflow_ms < OVERFLOW_RETRY_MS))
         return;
-    k->overflow_ms = now_ms;
-    struct broker *b = sessions_open_broker(k->gateway, "postdate probe", &e);
-    bool said = k->probe.finding.overflow;
-    k->overflow_known = b && policy_probe_overflow(b, &drops, &e) == 0;
-    if (k->overflow_known)
-        k->probe.finding.overflow = drops;
+    prober->overflow_ms = now_ms;
+    struct broker *b = sessions_open_broker(prober->runtime, "postdate probe", &e);
+    bool said = prober->probe.finding.overflow;
+    prober->overflow_known = b && policy_probe_overflow(b, &drops, &e) == 0;
+    if (prober->overflow_known)
+        prober->probe.finding.overflow = drops;
     if (e.kind != ERR_NONE)
         log_debug("prober: %s", e.text);
     if (drops && !said)
         log_warning(
             "a policy of RabbitMQ sets overflow on quorum queues: with a max-length they would drop accepted "
             "messages, '%s' too. This exempts the gateway's queues: %s",
-            k->gateway->config->intake.queue, remedy(k, how, sizeof how));
+            prober->runtime->config->intake.queue, write_remedy(prober, how, sizeof how));
     broker_drop(b);
 }
 
 /* -1: the connection is lost, or refused. */
-static int watch_queues(struct prober *k, struct err *e)
+static int watch_queues(struct prober *prober, struct err *e)
 {
-    struct gateway *g = k->gateway;
     int64_t began_ms = clock_monotonic_ms();
-    struct broker *b = sessions_open_broker(g, "postdate watch", e);
-    int rc = b ? policy_probe_begin(&k->probe, b, e) : -1;
-    while (rc >= 0 && !gateway_stopping(g, STOP_INTAKE)) {
-        rc = policy_probe_run(&k->probe, 0, e);
-        k->looked |= rc == 1;
-        tell(k);
+    struct broker *b = sessions_open_broker(prober->runtime, "postdate watch", e);
+    int rc = b ? policy_probe_begin(&prober->probe, b, e) : -1;
+    while (rc >= 0 && !runtime_stopping(prober->runtime, STOP_INTAKE)) {
+        rc = policy_probe_run(&prober->probe, 0, e);
+        prober->looked |= rc == 1;
+        announce_finding(prober);
         if (clock_monotonic_ms() - began_ms > PATIENCE_MS)
-            gateway_set_up(g, UP_PROBER); /* it takes nothing now, say: everything else works */
-        if (k->looked)
-            look_at_overflow(k);
+            runtime_set_up(prober->runtime, UP_PROBER); /* it takes nothing now, say: everything else works */
+        if (prober->looked)
+            look_at_overflow(prober);
         if (rc == 0 && !broker_has_pending(b))
-            notifier_wait(&g->prober_notifier, broker_fd(b), LOOK_MS * INT64_C(1000000));
+            notifier_wait(&prober->notifier, broker_fd(b), LOOK_MS * INT64_C(1000000));
     }
     if (rc < 0)
         broker_drop(b);
@@ -112,50 +103,49 @@ static int watch_queues(struct prober *k, struct err *e)
 }
 
 /* Lets the others go on: nothing is known against handing over. */
-static void allow(struct gateway *g)
+static void allow_handover(struct prober *prober)
 {
-    atomic_store(&g->policy, POLICY_NONE);
-    gateway_set_up(g, UP_PROBER);
-    notifier_notify(&g->handover_feeder_notifier);
+    handover_set_policy(prober->handover, POLICY_NONE);
+    runtime_set_up(prober->runtime, UP_PROBER);
+    notifier_notify(&prober->runtime->handover_feeder_notifier);
 }
 
-static void watch_without_transport(struct prober *k)
+static void watch_without_transport(struct prober *prober)
 {
-    allow(k->gateway);
-    while (!k->overflow_known && !gateway_stopping(k->gateway, STOP_INTAKE)) {
-        look_at_overflow(k);
-        if (!k->overflow_known)
-            notifier_wait(&k->gateway->prober_notifier, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
+    allow_handover(prober);
+    while (!prober->overflow_known && !runtime_stopping(prober->runtime, STOP_INTAKE)) {
+        look_at_overflow(prober);
+        if (!prober->overflow_known)
+            notifier_wait(&prober->notifier, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
     }
 }
 
 void *prober_thread(void *arg)
 {
-    struct prober k = {.gateway = arg};
-    struct gateway *g = arg;
+    struct prober *prober = arg;
     struct err e = {0};
     unsigned attempt = 0;
-    if (!g->transport) {
-        watch_without_transport(&k);
+    if (!prober->runtime->transport) {
+        watch_without_transport(prober);
         return NULL;
     }
-    policy_probe_init(&k.probe);
-    while (!gateway_stopping(g, STOP_INTAKE) && watch_queues(&k, &e) != 0) {
+    policy_probe_init(&prober->probe);
+    while (!runtime_stopping(prober->runtime, STOP_INTAKE) && watch_queues(prober, &e) != 0) {
         log_debug("prober: %s", e.text);
-        gateway_set_up(g, UP_PROBER);
-        if (is_in_the_way(&k))
-            tell(&k);
+        runtime_set_up(prober->runtime, UP_PROBER);
+        if (is_in_the_way(prober))
+            announce_finding(prober);
         int64_t pause_ms = server_status_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
-            if (!k.refused)
+            if (!prober->refused)
                 log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
-            k.refused = true;
+            prober->refused = true;
             pause_ms = REFUSED_RETRY_MS;
-            if (!is_in_the_way(&k))
-                allow(g);
+            if (!is_in_the_way(prober))
+                allow_handover(prober);
         }
-        notifier_wait(&g->prober_notifier, -1, pause_ms * 1000000);
+        notifier_wait(&prober->notifier, -1, pause_ms * 1000000);
     }
-    policy_probe_free(&k.probe);
+    policy_probe_free(&prober->probe);
     return NULL;
 }

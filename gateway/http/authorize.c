@@ -17,7 +17,7 @@ int http_authorize(struct http_request *r)
 {
     const char *header = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
     r->api.scope = NULL; /* everything, where no tokens are asked for */
-    if (tokens_admit(r->http->gateway->tokens, bearer(header), &r->grant, &r->api.answer) != 0)
+    if (tokens_admit(r->http->tokens, bearer(header), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
     return 0;

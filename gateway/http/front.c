@@ -311,7 +311,7 @@ static void accept_clients(struct front *f)
 
 static void look_at(struct front *f, struct link *l)
 {
-    int64_t age_ms = f->now_ms - l->since_ms, timeout_ms = f->http->gateway->config->http.timeout_ms;
+    int64_t age_ms = f->now_ms - l->since_ms, timeout_ms = f->http->runtime->config->http.timeout_ms;
     if (l->finished && age_ms > LINGER_MS) {
         close_link(f, l);
     } else if (l->down.len > 0 && age_ms > timeout_ms) {

@@ -33,32 +33,32 @@ static void print_backlog(struct http *h, struct buf *out)
 
 static void print_rest(struct http *h, struct buf *out)
 {
-    struct gateway *g = h->gateway;
-    int64_t handed = atomic_load(&g->metrics.handed);
+    struct runtime *rt = h->runtime;
+    int64_t handed = atomic_load(&rt->metrics.handed);
     struct locked_days locked;
     print_gauge(out, "postdate_database_up",
                 "1 while the database answers, takes writes, and its schema fits.",
                 executor_why_not_ready(h->executor) == NULL);
-    locks_shown(g, &locked);
+    locks_shown(rt, &locked);
     print_gauge(out, "postdate_locked_days",
                 "Days whose messages wait because somebody has locked their partition.",
                 locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
-                atomic_load(&g->publishing));
+                atomic_load(&rt->publishing));
     print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
-                (double)atomic_load(&g->budget.count));
-    print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(&g->budget.bytes));
+                (double)atomic_load(rt->metrics.held_messages));
+    print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(rt->metrics.held_bytes));
     print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
                 (double)atomic_load(&h->body_bytes));
-    if (g->transport != NULL)
+    if (rt->transport != NULL)
         print_gauge(out, "postdate_policy_in_the_way",
                     "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
-                    atomic_load(&g->policy) == POLICY_IN_THE_WAY);
-    if (handed >= 0 && g->transport != NULL) {
+                    atomic_load(&rt->metrics.policy_in_the_way));
+    if (handed >= 0 && rt->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
         print_gauge(out, "postdate_window_messages_max", "As many as RabbitMQ may hold.",
-                    (double)g->config->handover.max_messages);
+                    (double)rt->config->handover.max_messages);
     }
 }
 
@@ -67,7 +67,7 @@ static void answer_metrics(struct http_request *r)
     struct buf *out = &r->api.answer.body;
     struct http *h = r->http;
     r->content_type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_print(&h->gateway->metrics, http_route_names, out);
+    metrics_print(&h->runtime->metrics, http_route_names, out);
     print_backlog(h, out);
     print_rest(h, out);
     buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
@@ -79,7 +79,7 @@ static void answer_ready(struct http_request *r)
 {
     struct buf *out = &r->api.answer.body;
     buf_put_str(out, "{\"status\":\"ready\",");
-    locks_print(r->http->gateway, out);
+    locks_print(r->http->runtime, out);
     buf_put_str(out, "}\n");
 }
 

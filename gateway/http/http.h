@@ -11,13 +11,14 @@
 
 #include "core/base/err.h"
 #include "gateway/api/executor.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 
 struct http;
+struct tokens;
 
-/* Listens as configured and starts its threads; the executor and g->tokens must outlive it. NULL: ERR_CONFIG
- * when the address can't be used (text names it), ERR_BUG. */
-struct http *http_open(struct gateway *g, struct executor *executor, struct err *e);
+/* Listens as configured and starts its threads; the executor and the tokens (NULL: http.tokens is off) must
+ * outlive it. NULL: ERR_CONFIG when the address can't be used (text names it), ERR_BUG. */
+struct http *http_open(struct runtime *rt, struct executor *executor, struct tokens *tokens, struct err *e);
 /* "127.0.0.1:8480": where it really listens. */
 const char *http_address(const struct http *h);
 /* From now on requests are refused (503), but answers still go out. */

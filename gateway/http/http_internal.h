@@ -55,8 +55,9 @@ struct http_request {
 };
 
 struct http {
-    struct gateway *gateway;
+    struct runtime *runtime;
     struct executor *executor;
+    struct tokens *tokens;
     struct MHD_Daemon *daemon;
     char address[80];
     pthread_mutex_t lock; /* guards connections and the requests' phases */

@@ -12,7 +12,7 @@ void http_connection_renew(struct http_connection *c, struct http *h, struct htt
     if (c == NULL)
         return;
     pthread_mutex_lock(&h->lock);
-    c->deadline_ms = clock_monotonic_ms() + h->gateway->config->http.timeout_ms;
+    c->deadline_ms = clock_monotonic_ms() + h->runtime->config->http.timeout_ms;
     c->request = r;
     pthread_mutex_unlock(&h->lock);
 }
@@ -26,7 +26,7 @@ static void add(struct http *h, struct http_connection *c)
         c->next->previous = &c->next;
     h->connections = c;
     pthread_mutex_unlock(&h->lock);
-    atomic_fetch_add(&h->gateway->metrics.http_connections, 1);
+    atomic_fetch_add(&h->runtime->metrics.http_connections, 1);
 }
 
 static void remove_from(struct http *h, struct http_connection *c)
@@ -36,7 +36,7 @@ static void remove_from(struct http *h, struct http_connection *c)
     if (c->next != NULL)
         c->next->previous = c->previous;
     pthread_mutex_unlock(&h->lock);
-    atomic_fetch_sub(&h->gateway->metrics.http_connections, 1);
+    atomic_fetch_sub(&h->runtime->metrics.http_connections, 1);
     free(c);
 }
 
@@ -56,7 +56,7 @@ void http_connection_event(void *http, struct MHD_Connection *mhd, void **socket
     if (c == NULL)
         return; /* its requests are refused */
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    c->deadline_ms = clock_monotonic_ms() + h->gateway->config->http.timeout_ms;
+    c->deadline_ms = clock_monotonic_ms() + h->runtime->config->http.timeout_ms;
     add(h, c);
 }
 
@@ -91,7 +91,7 @@ void http_reap(struct http *h)
         if (c->request == NULL || c->deadline_ms > now)
             continue;
         end(c);
-        c->deadline_ms = now + h->gateway->config->http.timeout_ms;
+        c->deadline_ms = now + h->runtime->config->http.timeout_ms;
     }
     pthread_mutex_unlock(&h->lock);
 }

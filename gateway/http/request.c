@@ -21,7 +21,7 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
     r->references = 1;
     r->began_ns = clock_monotonic_ns();
     api_answer_open(&r->api.answer);
-    r->body_limit = (size_t)h->gateway->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
+    r->body_limit = (size_t)h->runtime->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
     buf_init(&r->body, r->body_limit);
     return r;
 }
@@ -155,7 +155,7 @@ static bool is_this_machine(const char *host)
  * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
 static int check_host(struct http_request *r, const struct headers *h)
 {
-    const struct config *c = r->http->gateway->config;
+    const struct config *c = r->http->runtime->config;
     if (c->http.tokens || c->http.insecure_listen || h->host == NULL || is_this_machine(h->host))
         return 0;
     char shown[120];

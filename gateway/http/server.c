@@ -200,17 +200,18 @@ static int start(struct http *h, int fd, struct err *e)
     return -1;
 }
 
-struct http *http_open(struct gateway *g, struct executor *executor, struct err *e)
+struct http *http_open(struct runtime *rt, struct executor *executor, struct tokens *tokens, struct err *e)
 {
     struct http *h = calloc(1, sizeof *h);
     if (h == NULL) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
     }
-    h->gateway = g;
+    h->runtime = rt;
     h->executor = executor;
+    h->tokens = tokens;
     pthread_mutex_init(&h->lock, NULL);
-    int fd = open_socket(g->config, e);
+    int fd = open_socket(rt->config, e);
     if (fd >= 0)
         name_address(fd, h);
     if (fd >= 0 && start(h, fd, e) == 0)

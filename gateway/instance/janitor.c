@@ -1,8 +1,7 @@
 /* Keeps the tables in order: makes partitions ahead of need, drops settled ones, forgets what is of no use
  * any more. On a session of its own, for it may take long; nothing waits for it. Each duty by itself: one
  * that fails is said once, tried again sooner, and keeps none of the others. */
-#include "gateway/intake/intake.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/instance/janitor.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
@@ -13,22 +12,14 @@
 #define AGAIN_MS 60000 /* after a failure */
 #define HOUR_MS (3600 * 1000)
 
-struct janitor {
-    struct gateway *gateway;
-    struct pg *pg;
-    int64_t started_ms; /* boottime */
-    bool unfinished;    /* the duty did what it could, and wants to be called again soon */
-};
-
 static int forget_batches(struct janitor *j, struct err *e)
 {
-    return store_prune_batches(j->pg, intake_unacknowledged_max(j->gateway->config),
-                               clock_boottime_ms() - j->started_ms, e);
+    return store_prune_batches(j->pg, j->unacknowledged_max, clock_boottime_ms() - j->started_ms, e);
 }
 
 static int make_partitions(struct janitor *j, struct err *e)
 {
-    int missing, made = partitions_ensure(j->pg, j->gateway->config->delivery.max_delay_ms, &missing, e);
+    int missing, made = partitions_ensure(j->pg, j->runtime->config->delivery.max_delay_ms, &missing, e);
     if (made > 0)
         log_info("made %d partitions", made);
     j->unfinished = missing > 0;
@@ -37,7 +28,7 @@ static int make_partitions(struct janitor *j, struct err *e)
 
 static int drop_partitions(struct janitor *j, struct err *e)
 {
-    const struct config *c = j->gateway->config;
+    const struct config *c = j->runtime->config;
     const struct retention r = {c->retention.delivered_ms, c->retention.cancelled_ms, c->retention.failed_ms};
     int dropped, rc = partitions_drop_settled(j->pg, &r, &dropped, e);
     if (dropped > 0)
@@ -47,7 +38,7 @@ static int drop_partitions(struct janitor *j, struct err *e)
 
 static int forget_keys(struct janitor *j, struct err *e)
 {
-    return prune_keys(j->pg, j->gateway->config->keys.key_memory_ms, e);
+    return prune_keys(j->pg, j->runtime->config->keys.key_memory_ms, e);
 }
 
 static int forget_moved(struct janitor *j, struct err *e)
@@ -81,17 +72,17 @@ static void run_duty(struct janitor *j, struct duty *d)
         d->failing = rc != 0;
 }
 
-static void connect(struct janitor *j)
+static void open_session(struct janitor *j)
 {
     struct err e = {0};
     if (j->pg && !pg_is_broken(j->pg))
         return;
     pg_close(j->pg);
-    j->pg = pg_open(j->gateway->config->postgres.url, "postdate janitor", &e);
+    j->pg = pg_open(j->runtime->config->postgres.url, "postdate janitor", &e);
     if (j->pg)
-        server_status_succeeded(&j->gateway->postgres);
+        server_status_succeeded(&j->runtime->postgres);
     else
-        server_status_failed(&j->gateway->postgres, &e);
+        server_status_failed(&j->runtime->postgres, &e);
 }
 
 void *janitor_thread(void *arg)
@@ -104,15 +95,16 @@ void *janitor_thread(void *arg)
         {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
         {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
     };
-    struct janitor j = {.gateway = arg, .started_ms = clock_boottime_ms()};
-    while (!gateway_stopping(j.gateway, STOP_INTAKE)) {
-        connect(&j);
+    struct janitor *j = arg;
+    j->started_ms = clock_boottime_ms();
+    while (!runtime_stopping(j->runtime, STOP_INTAKE)) {
+        open_session(j);
         for (size_t i = 0; i < sizeof duties / sizeof duties[0]; i++)
-            if (j.pg && !pg_is_broken(j.pg) && clock_boottime_ms() >= duties[i].at_ms &&
-                !gateway_stopping(j.gateway, STOP_INTAKE))
-                run_duty(&j, &duties[i]);
-        notifier_wait(&j.gateway->janitor_notifier, -1, TICK_MS * INT64_C(1000000));
+            if (j->pg && !pg_is_broken(j->pg) && clock_boottime_ms() >= duties[i].at_ms &&
+                !runtime_stopping(j->runtime, STOP_INTAKE))
+                run_duty(j, &duties[i]);
+        notifier_wait(&j->notifier, -1, TICK_MS * INT64_C(1000000));
     }
-    pg_close(j.pg);
+    pg_close(j->pg);
     return NULL;
 }

@@ -3,9 +3,8 @@
  * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the
  * lease. When that session or the lease is lost, everything in memory is put back or settled first, and only
  * then a new instance is booked, so that no message has two owners here. */
-#include "gateway/runtime/gateway.h"
+#include "gateway/instance/lease_keeper.h"
 #include "gateway/runtime/log.h"
-#include "sql/pipeline/instance.h"
 
 #define TICK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
 #define HEARTBEAT_MS 2000
@@ -17,45 +16,35 @@
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
-struct lease_keeper {
-    struct gateway *gateway;
-    struct pg *pg;
-    int32_t instance;               /* booked on pg; 0: none */
-    int32_t old_instance;           /* lost, its claims not yet released; 0: none */
-    int64_t heartbeat_ms, sweep_ms; /* boottime of the last */
-    struct instance_watch watch;    /* for the death of others */
-    int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one */
-};
-
-static void nap(struct lease_keeper *k, int64_t ms)
+static void take_nap(struct lease_keeper *k, int64_t ms)
 {
-    notifier_wait(&k->gateway->lease_keeper_notifier, -1, ms * 1000000);
+    notifier_wait(&k->lease->notifier, -1, ms * 1000000);
 }
 
 static void give_up_instance(struct lease_keeper *k)
 {
-    lease_end(&k->gateway->lease);
+    lease_end(k->lease);
     if (k->instance)
         k->old_instance = k->instance;
     k->instance = 0;
     /* The publishers notice by themselves, at their next message; those that sleep are woken to put theirs
      * back. */
-    notifier_notify(&k->gateway->fast.notifier);
-    notifier_notify(&k->gateway->serial.notifier);
-    notifier_notify(&k->gateway->patient.notifier);
-    notifier_notify(&k->gateway->handover.notifier);
+    notifier_notify(&k->pipeline->fast.notifier);
+    notifier_notify(&k->pipeline->serial.notifier);
+    notifier_notify(&k->pipeline->patient.notifier);
+    notifier_notify(&k->pipeline->handover.notifier);
 }
 
-static void disconnect(struct lease_keeper *k, const struct err *e)
+static void drop_session(struct lease_keeper *k, const struct err *e)
 {
     log_debug("lease keeper: %s", e->text);
-    atomic_store(&k->gateway->forgotten, true);
+    atomic_store(&k->lease->forgotten, true);
     give_up_instance(k);
     pg_close(k->pg);
     k->pg = NULL;
 }
 
-static int heartbeat(struct lease_keeper *k, struct err *e)
+static int send_heartbeat(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     int alive = instance_heartbeat(k->pg, k->instance, e);
@@ -66,7 +55,7 @@ static int heartbeat(struct lease_keeper *k, struct err *e)
                     k->instance);
         return err_set(e, ERR_NOT_FOUND, "instance %d is gone", k->instance);
     }
-    lease_renew(&k->gateway->lease, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
+    lease_renew(k->lease, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
     k->heartbeat_ms = now_ms;
     return 0;
 }
@@ -74,32 +63,31 @@ static int heartbeat(struct lease_keeper *k, struct err *e)
 /* Once nothing of the old instance is in memory any more, releases its claims and books a new one. */
 static int book_instance(struct lease_keeper *k, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    bool in_memory = atomic_load(&g->budget.count) > 0 || atomic_load(&g->forgotten);
+    bool in_memory = atomic_load(&k->pipeline->claimed.count) > 0 || atomic_load(&k->lease->forgotten);
     if (k->old_instance && in_memory && clock_boottime_ms() < k->book_by_ms)
         return 0; /* being put back and settled; what takes longer is let go as in doubt */
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
     k->old_instance = 0;
-    const struct instance self = {.name = g->name, .transport = gateway_transport_name(g)};
-    if (instance_register(k->pg, &self, &k->instance, e) != 0 || heartbeat(k, e) != 0)
+    const struct instance self = {.name = k->runtime->name, .transport = runtime_transport_name(k->runtime)};
+    if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
     log_debug("booked as instance %d", k->instance);
-    notifier_notify(&g->claimer_notifier);
-    gateway_set_up(g, UP_LEASE_KEEPER);
+    notifier_notify(&k->runtime->claimer_notifier);
+    runtime_set_up(k->runtime, UP_LEASE_KEEPER);
     return 0;
 }
 
-static int tick(struct lease_keeper *k, struct err *e)
+static int do_tick(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     if (!k->instance)
         return book_instance(k, e);
-    if (atomic_exchange(&k->gateway->instance_unclear, false))
+    if (atomic_exchange(&k->lease->unclear, false))
         return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
     /* A lease that was shortened is renewed at once, if it is still ours. */
-    bool over = lease_instance(&k->gateway->lease) == 0;
-    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && heartbeat(k, e) != 0)
+    bool over = lease_instance(k->lease) == 0;
+    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && send_heartbeat(k, e) != 0)
         return -1;
     bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
     int reaped = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);
@@ -107,22 +95,21 @@ static int tick(struct lease_keeper *k, struct err *e)
         return -1;
     if (reaped > 0) {
         log_info("took over from %d gateway%s that stopped without a word", reaped, reaped == 1 ? "" : "s");
-        notifier_notify(&k->gateway->claimer_notifier);
+        notifier_notify(&k->runtime->claimer_notifier);
     }
     if (sweep)
         k->sweep_ms = now_ms;
     return 0;
 }
 
-static int connect(struct lease_keeper *k, struct err *e)
+static int open_session(struct lease_keeper *k, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    k->pg = pg_open(g->config->postgres.url, "postdate lease keeper", e);
+    k->pg = pg_open(k->runtime->config->postgres.url, "postdate lease keeper", e);
     if (!k->pg) {
-        server_status_failed(&g->postgres, e);
+        server_status_failed(&k->runtime->postgres, e);
         return -1;
     }
-    server_status_succeeded(&g->postgres);
+    server_status_succeeded(&k->runtime->postgres);
     k->book_by_ms = clock_boottime_ms() + QUIET_MS;
     k->watch = (struct instance_watch){.from_ms = k->old_instance ? clock_boottime_ms() + RETURN_MS : 0};
     return 0;
@@ -130,24 +117,23 @@ static int connect(struct lease_keeper *k, struct err *e)
 
 void *lease_keeper_thread(void *arg)
 {
-    struct lease_keeper k = {.gateway = arg};
-    struct gateway *g = arg;
+    struct lease_keeper *k = arg;
     struct err e = {0};
     unsigned attempt = 0;
-    while (!gateway_stopping(g, STOP_LEASE_KEEPER)) {
-        if (!k.pg && connect(&k, &e) != 0) {
-            nap(&k, server_status_pause_ms(&attempt));
+    while (!runtime_stopping(k->runtime, STOP_LEASE_KEEPER)) {
+        if (!k->pg && open_session(k, &e) != 0) {
+            take_nap(k, server_status_pause_ms(&attempt));
             continue;
         }
         attempt = 0;
         err_clear(&e);
-        if (tick(&k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k.pg)))
-            disconnect(&k, &e); /* a lock in the way only means: at the next tick */
-        nap(&k, k.instance ? TICK_MS : 20);
+        if (do_tick(k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k->pg)))
+            drop_session(k, &e); /* a lock in the way only means: at the next tick */
+        take_nap(k, k->instance ? TICK_MS : 20);
     }
-    lease_end(&g->lease);
-    if (k.pg && k.instance && instance_leave(k.pg, k.instance, &e) != 0)
+    lease_end(k->lease);
+    if (k->pg && k->instance && instance_leave(k->pg, k->instance, &e) != 0)
         log_debug("lease keeper: %s", e.text);
-    pg_close(k.pg);
+    pg_close(k->pg);
     return NULL;
 }

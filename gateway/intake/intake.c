@@ -6,8 +6,6 @@
 #include "gateway/runtime/startup.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define WARN_EVERY_MS 60000
@@ -27,40 +25,39 @@ int64_t intake_unacknowledged_max(const struct config *c)
 
 static int consume(struct intake *in, const char *expired_queue, uint16_t prefetch, struct err *e)
 {
-    const struct broker_consumer queues[] = {{in->gateway->config->intake.queue, "postdate"},
+    const struct broker_consumer queues[] = {{in->runtime->config->intake.queue, "postdate"},
                                              {expired_queue, "postdate.expired"}};
     return broker_consume_all(in->broker, queues, 2, prefetch, e);
 }
 
 static int connect_broker(struct intake *in, struct err *e)
 {
-    const struct config *c = in->gateway->config;
+    const struct config *c = in->runtime->config;
     struct topology_found found = {.older = ""};
-    in->broker = sessions_open_broker(in->gateway, "postdate intake", e);
+    in->broker = sessions_open_broker(in->runtime, "postdate intake", e);
     if (!in->broker)
         return -1;
     uint16_t prefetch = intake_prefetch(c);
     /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_take(&in->random, &in->session.name, sizeof in->session.name);
-    if (startup_keep_vhost(in->gateway, in->broker, e) != 0 ||
+    if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
         startup_declare(in->broker, c, &found, e) != 0 || intake_find_stamps(in, e) != 0 ||
         store_session_begin(in->pg, &in->session, e) != 0 ||
         consume(in, found.expired_queue, prefetch, e) != 0)
         return -1;
-    server_status_succeeded(&in->gateway->rabbitmq);
-    gateway_set_up(in->gateway, UP_INTAKE);
+    server_status_succeeded(&in->runtime->rabbitmq);
+    runtime_set_up(in->runtime, UP_INTAKE);
     return 0;
 }
 
 static int connect_both(struct intake *in, struct err *e)
 {
-    struct gateway *g = in->gateway;
     if (intake_connect_database(in, e) != 0)
         return -1;
     if (connect_broker(in, e) == 0)
         return 0;
-    server_status_failed(&g->rabbitmq, e);
+    server_status_failed(&in->runtime->rabbitmq, e);
     return -1;
 }
 
@@ -88,7 +85,7 @@ static void add_delivery(struct intake *in, const struct broker_event *ev)
 /* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
 static int collect(struct intake *in, struct err *e)
 {
-    size_t most = (size_t)in->gateway->config->intake.prefetch / 2;
+    size_t most = (size_t)in->runtime->config->intake.prefetch / 2;
     most = most < 1 ? 1 : most > INTAKE_BATCH_MAX ? INTAKE_BATCH_MAX : most;
     arena_reset(&in->arena);
     in->count = in->bytes = 0;
@@ -165,11 +162,11 @@ static int retry_deferred(struct intake *in, struct err *e)
 
 static void run_connected(struct intake *in, struct err *e)
 {
-    while (!gateway_stopping(in->gateway, STOP_INTAKE)) {
+    while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         if (collect(in, e) != 0)
             return;
         if (in->count == 0 && in->deferred_count == 0)
-            atomic_fetch_add(&in->gateway->intake_rests, 1);
+            atomic_fetch_add(&in->runtime->intake_rests, 1);
         if (process(in, e) != 0 || retry_deferred(in, e) != 0)
             return;
     }
@@ -193,19 +190,13 @@ static void say_end(struct intake *in, const struct err *e)
 
 void *intake_thread(void *arg)
 {
-    struct gateway *g = arg;
-    struct intake *in = calloc(1, sizeof *in);
+    struct intake *in = arg;
     struct err e = {0};
     unsigned attempt = 0;
-    if (!in) {
-        log_error("there is no memory for the gateway's threads");
-        _exit(1); /* as a crash: nothing accepted is lost */
-    }
-    in->gateway = g;
     in->deferred_end = &in->deferred;
-    in->rules = config_accept_rules(g->config);
+    in->rules = config_accept_rules(in->runtime->config);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
-    while (!gateway_stopping(g, STOP_INTAKE)) {
+    while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         bool full = false;
         if (connect_both(in, &e) == 0) {
             in->progress = false;
@@ -216,13 +207,12 @@ void *intake_thread(void *arg)
             if (!full || in->progress) /* else all of it would be read again several times a second */
                 attempt = 0;
         }
-        bool stopping = gateway_stopping(g, STOP_INTAKE);
+        bool stopping = runtime_stopping(in->runtime, STOP_INTAKE);
         disconnect_broker(in, stopping || full);
         if (!stopping)
-            notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+            notifier_wait(&in->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     pg_close(in->pg);
     arena_free(&in->arena);
-    free(in);
     return NULL;
 }

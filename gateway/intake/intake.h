@@ -13,7 +13,7 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/stamp.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 #include "sql/pipeline/store.h"
 
 #define PROBE_NAME_SIZE 64
@@ -49,7 +49,9 @@ struct intake_deferred {
 };
 
 struct intake {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct notifier notifier;
+    /* The thread's own. */
     struct accept_rules rules;
     struct pg *pg;
     struct broker *broker;
@@ -75,6 +77,8 @@ struct intake {
     int64_t failed_warned_ms;          /* monotonic */
     int64_t give_up_ms;                /* monotonic; storing this batch */
 };
+
+void *intake_thread(void *intake);
 
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
  * INTAKE_STORE. -1: nothing is sure, drop the connection. */

@@ -11,7 +11,7 @@
 
 static struct broker *open_connection(struct intake *in, struct err *e)
 {
-    struct broker *b = sessions_open_broker(in->gateway, "postdate rejected", e);
+    struct broker *b = sessions_open_broker(in->runtime, "postdate rejected", e);
     if (b && broker_confirm_select(b, e) != 0) {
         broker_drop(b);
         b = NULL;

@@ -134,7 +134,7 @@ static void ask_again(struct intake *in)
     struct stamp_finding f = {.verdict = STAMP_NONE};
     char queue[PROBE_NAME_SIZE];
     struct err e = {0};
-    struct broker *b = sessions_open_broker(in->gateway, "postdate probe", &e);
+    struct broker *b = sessions_open_broker(in->runtime, "postdate probe", &e);
     if (b && probe(in, b, queue, &f, &e) == 0)
         take_finding(in, &f);
     else

@@ -13,7 +13,7 @@
 
 static void refuse(struct intake *in, struct intake_delivery *d, const char *reason, enum metric why)
 {
-    metrics_add(&in->gateway->metrics, why, 1);
+    metrics_add(&in->runtime->metrics, why, 1);
     d->verdict = INTAKE_REFUSED;
     d->reason = arena_copy(&in->arena, bytes_of_str(reason));
 }
@@ -57,24 +57,23 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
 
 int intake_connect_database(struct intake *in, struct err *e)
 {
-    struct gateway *g = in->gateway;
     if (in->pg && !pg_is_broken(in->pg))
         return 0;
     pg_close(in->pg);
-    in->pg = pg_open(g->config->postgres.url, "postdate intake", e);
+    in->pg = pg_open(in->runtime->config->postgres.url, "postdate intake", e);
     if (in->pg && store_prepare_session(in->pg, e) == 0) {
-        server_status_succeeded(&g->postgres);
+        server_status_succeeded(&in->runtime->postgres);
         return 0;
     }
     pg_close(in->pg);
     in->pg = NULL;
-    server_status_failed(&g->postgres, e);
+    server_status_failed(&in->runtime->postgres, e);
     return -1;
 }
 
 static struct store_options store_options(struct intake *in)
 {
-    return (struct store_options){.key_memory_ms = in->gateway->config->keys.key_memory_ms,
+    return (struct store_options){.key_memory_ms = in->runtime->config->keys.key_memory_ms,
                                   .session = &in->session,
                                   .locks = &in->locks};
 }
@@ -96,9 +95,9 @@ static void close_database(void *ctx)
 static bool nap(void *ctx, int64_t ms)
 {
     struct intake *in = ctx;
-    if (clock_monotonic_ms() > in->give_up_ms || gateway_stopping(in->gateway, STOP_INTAKE))
+    if (clock_monotonic_ms() > in->give_up_ms || runtime_stopping(in->runtime, STOP_INTAKE))
         return false;
-    notifier_wait(&in->gateway->intake_notifier, -1, ms * 1000000);
+    notifier_wait(&in->notifier, -1, ms * 1000000);
     return true;
 }
 
@@ -141,12 +140,12 @@ static void ring_claimer(struct intake *in, int64_t now_ms)
         now_ms = store_begun_ms(in->pg);
     for (size_t i = 0; i < in->item_count; i++)
         if (in->items[i].result == STORE_ACCEPTED &&
-            in->items[i].message.due_ms <= now_ms + in->gateway->config->delivery.lead_ms) {
-            notifier_notify(&in->gateway->claimer_notifier);
+            in->items[i].message.due_ms <= now_ms + in->runtime->config->delivery.lead_ms) {
+            notifier_notify(&in->runtime->claimer_notifier);
             break;
         }
-    if (in->gateway->transport)
-        notifier_notify(&in->gateway->handover_feeder_notifier);
+    if (in->runtime->transport)
+        notifier_notify(&in->runtime->handover_feeder_notifier);
 }
 
 static void give_verdicts(struct intake *in)
@@ -164,7 +163,7 @@ static void give_verdicts(struct intake *in)
             d->verdict = INTAKE_DEFERRED;
         } else if (d->verdict == INTAKE_STORE) {
             bool stored = item->result == STORE_ACCEPTED || item->result == STORE_REPLACED;
-            metrics_add(&in->gateway->metrics,
+            metrics_add(&in->runtime->metrics,
                         stored                       ? METRIC_INTAKE_ACCEPTED
                         : item->result == STORE_KEPT ? METRIC_INTAKE_KEPT
                                                      : METRIC_INTAKE_DUPLICATE,
@@ -179,7 +178,7 @@ static void give_verdicts(struct intake *in)
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (in->stamps == STAMP_NONE && gateway_now_ms(in->gateway, out_ms))
+    if (in->stamps == STAMP_NONE && runtime_now_ms(in->runtime, out_ms))
         return 0;
     if (store_clock(in->pg, &us, e) != 0)
         return -1;
@@ -193,7 +192,7 @@ int intake_store(struct intake *in, struct err *e)
     if (current_ms(in, &now_ms, e) != 0)
         return -1;
     intake_weigh_stamps(in, now_ms);
-    in->rules.hold = startup_hold_policy(in->gateway);
+    in->rules.hold = startup_hold_policy(in->runtime);
     in->item_count = 0;
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)

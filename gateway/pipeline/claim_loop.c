@@ -6,17 +6,17 @@
 static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 {
     bool refused;
-    claimed_row_hear_clock(l->gateway, row, &l->sent_ns);
-    struct inflight *h = claimed_row_to_inflight(l->gateway, row, l->instance, &refused);
+    claimed_row_hear_clock(l->lease, l->runtime, row, &l->sent_ns);
+    struct inflight *h = claimed_row_to_inflight(l->pipeline, row, l->instance, &refused);
     if (!h)
         return false;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt)
-        atomic_store(&l->gateway->rescued, true);
+        atomic_store(&l->handover->rescued, true);
     l->bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
     if (refused) {
-        gateway_settle(l->gateway, h, SETTLE_FAILED);
+        pipeline_settle(l->pipeline, h, SETTLE_FAILED);
         return true;
     }
     if (l->horizon->take(l, h) == 0)
@@ -30,7 +30,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     struct claim_loop *l = ctx;
     if (keep_row(l, row))
         return true;
-    gateway_end_instance(l->gateway); /* it is claimed, and not in memory */
+    lease_end_instance(l->lease); /* it is claimed, and not in memory */
     return false;
 }
 
@@ -41,7 +41,7 @@ enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, stru
     l->sent_ns = clock_monotonic_ns();
     l->rows = claim_due(l->pg, q, on_row, l, e);
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
-        gateway_end_instance(l->gateway);
+        lease_end_instance(l->lease);
     if (l->rows < 0)
         return LOOKED_ERROR;
     return l->rows == q->rows_max || l->bytes > (size_t)q->bytes_max / 2 ? LOOKED_MORE : LOOKED_DONE;
@@ -74,19 +74,19 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
 
 static void run_connected(struct claim_loop *l, struct err *e)
 {
-    const struct claim_horizon *z = l->horizon;
-    while (!gateway_stopping(l->gateway, STOP_INTAKE)) {
-        if (z->prepare && z->prepare(l, e) != 0)
+    const struct claim_horizon *horizon = l->horizon;
+    while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
+        if (horizon->prepare && horizon->prepare(l, e) != 0)
             return;
-        int64_t nap_ms = z->look(l, e);
+        int64_t nap_ms = horizon->look(l, e);
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) /* a lock or a limit: the next look tries again */
-            nap_ms = z->nap_ms(l->gateway->config);
+            nap_ms = horizon->nap_ms(l->runtime->config);
         if (nap_ms == 0)
             continue;
-        notifier_wait(l->notifier, z->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
-        if (!z->listens)
+        notifier_wait(l->notifier, horizon->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
+        if (!horizon->listens)
             continue;
         pg_drain_notifies(l->pg);
         if (pg_is_broken(l->pg)) {
@@ -98,26 +98,25 @@ static void run_connected(struct claim_loop *l, struct err *e)
 
 void claim_loop_run(struct claim_loop *l)
 {
-    struct gateway *g = l->gateway;
-    const struct claim_horizon *z = l->horizon;
+    const struct claim_horizon *horizon = l->horizon;
     struct err e = {0};
     unsigned attempt = 0;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
-        l->pg = pg_open(g->config->postgres.url, z->session, &e);
-        if (!l->pg || (z->listens && pg_listen(l->pg, &e) != 0) ||
-            claim_setup(l->pg, z->lock_timeout_ms(g->config), &e) != 0) {
+    while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
+        l->pg = pg_open(l->runtime->config->postgres.url, horizon->session, &e);
+        if (!l->pg || (horizon->listens && pg_listen(l->pg, &e) != 0) ||
+            claim_setup(l->pg, horizon->lock_timeout_ms(l->runtime->config), &e) != 0) {
             pg_close(l->pg);
-            server_status_failed(&g->postgres, &e);
+            server_status_failed(&l->runtime->postgres, &e);
             notifier_wait(l->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
             continue;
         }
-        server_status_succeeded(&g->postgres);
+        server_status_succeeded(&l->runtime->postgres);
         attempt = 0;
-        z->begin(l);
+        horizon->begin(l);
         err_clear(&e);
         run_connected(l, &e);
         if (e.kind != ERR_NONE)
-            log_debug("%s: %s", z->name, e.text);
+            log_debug("%s: %s", horizon->name, e.text);
         pg_close(l->pg);
     }
 }

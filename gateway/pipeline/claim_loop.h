@@ -4,7 +4,9 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
 #define POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
 
-#include "gateway/runtime/gateway.h"
+#include "gateway/pipeline/handover.h"
+#include "gateway/pipeline/lease.h"
+#include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/locks.h"
 #include "sql/pipeline/claim.h"
 
@@ -31,7 +33,10 @@ struct claim_horizon {
 };
 
 struct claim_loop { /* one thread's */
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    struct handover *handover;
     const struct claim_horizon *horizon;
     struct notifier *notifier;
     void *own; /* the horizon's */

@@ -14,13 +14,13 @@ struct due_queue {
     struct notifier notifier; /* rings when something sooner than everything else came */
 };
 
-int due_queue_open(struct due_queue *l, struct err *e);
-void due_queue_close(struct due_queue *l);                   /* frees what is still in it */
-int due_queue_push(struct due_queue *l, struct inflight *h); /* -1: out of memory, h stays the caller's */
+int due_queue_open(struct due_queue *q, struct err *e);
+void due_queue_close(struct due_queue *q);                   /* frees what is still in it */
+int due_queue_push(struct due_queue *q, struct inflight *h); /* -1: out of memory, h stays the caller's */
 /* The first message due at or before now_ms, or NULL. */
-struct inflight *due_queue_take_due(struct due_queue *l, int64_t now_ms);
-size_t due_queue_count(struct due_queue *l);
+struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms);
+size_t due_queue_count(struct due_queue *q);
 /* When the first message is due; INT64_MAX when there is none. */
-int64_t due_queue_next_ms(struct due_queue *l);
+int64_t due_queue_next_ms(struct due_queue *q);
 
 #endif

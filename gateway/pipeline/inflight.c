@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct bytes put(uint8_t **at, struct bytes v)
+static struct bytes copy_bytes(uint8_t **at, struct bytes v)
 {
     struct bytes copy = bytes_of(*at, v.len);
     if (v.len)
@@ -28,11 +28,11 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .size = size};
     uint8_t *at = h->data;
     struct message *m = &h->message;
-    m->exchange = put(&at, m->exchange);
-    m->routing_key = put(&at, m->routing_key);
-    m->key = put(&at, m->key);
-    m->properties = put(&at, m->properties);
-    m->body = put(&at, m->body);
+    m->exchange = copy_bytes(&at, m->exchange);
+    m->routing_key = copy_bytes(&at, m->routing_key);
+    m->key = copy_bytes(&at, m->key);
+    m->properties = copy_bytes(&at, m->properties);
+    m->body = copy_bytes(&at, m->body);
     atomic_fetch_add(&budget->count, 1);
     atomic_fetch_add(&budget->bytes, size);
     return h;
@@ -40,23 +40,23 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
 
 struct inflight *inflight_ghost(const struct inflight *h)
 {
-    struct inflight *g = calloc(1, sizeof *g);
-    if (!g)
+    struct inflight *ghost = calloc(1, sizeof *ghost);
+    if (!ghost)
         return NULL;
-    *g = (struct inflight){.budget = h->budget,
-                           .relayed = h->relayed,
-                           .in_doubt = true,
-                           .released = true,
-                           .at_ms = h->at_ms,
-                           .published_ms = h->published_ms,
-                           .destination = h->destination,
-                           .unproven = h->unproven,
-                           .tag = h->tag,
-                           .message = {.id = h->message.id, .due_ms = h->message.due_ms},
-                           .size = sizeof *g};
-    atomic_fetch_add(&g->budget->count, 1);
-    atomic_fetch_add(&g->budget->bytes, g->size);
-    return g;
+    *ghost = (struct inflight){.budget = h->budget,
+                               .relayed = h->relayed,
+                               .in_doubt = true,
+                               .released = true,
+                               .at_ms = h->at_ms,
+                               .published_ms = h->published_ms,
+                               .destination = h->destination,
+                               .unproven = h->unproven,
+                               .tag = h->tag,
+                               .message = {.id = h->message.id, .due_ms = h->message.due_ms},
+                               .size = sizeof *ghost};
+    atomic_fetch_add(&ghost->budget->count, 1);
+    atomic_fetch_add(&ghost->budget->bytes, ghost->size);
+    return ghost;
 }
 
 struct inflight *inflight_without_content(struct inflight *h)

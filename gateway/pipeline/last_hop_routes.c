@@ -8,26 +8,26 @@
 
 #define AWAY_MS 2000
 
-static struct last_hop_route *find_way(struct last_hop_routes *w, struct bytes exchange)
+static struct last_hop_route *find_route(struct last_hop_routes *routes, struct bytes exchange)
 {
-    for (int i = 0; i < w->count; i++)
-        if (bytes_equal(bytes_of(w->entries[i].name, w->entries[i].len), exchange))
-            return &w->entries[i];
+    for (int i = 0; i < routes->count; i++)
+        if (bytes_equal(bytes_of(routes->entries[i].name, routes->entries[i].len), exchange))
+            return &routes->entries[i];
     return NULL;
 }
 
 /* NULL: out of memory. */
-static struct last_hop_route *add_way(struct last_hop_routes *w, struct bytes exchange)
+static struct last_hop_route *add_route(struct last_hop_routes *routes, struct bytes exchange)
 {
-    if (!w->entries)
-        w->entries = calloc(LAST_HOP_ROUTES, sizeof *w->entries);
-    if (!w->entries)
+    if (!routes->entries)
+        routes->entries = calloc(LAST_HOP_ROUTES, sizeof *routes->entries);
+    if (!routes->entries)
         return NULL;
-    int i = w->count < LAST_HOP_ROUTES ? w->count++ : w->victim++ % LAST_HOP_ROUTES;
-    struct last_hop_route *way = &w->entries[i];
-    *way = (struct last_hop_route){.len = (uint8_t)exchange.len};
-    memcpy(way->name, exchange.data, exchange.len);
-    return way;
+    int i = routes->count < LAST_HOP_ROUTES ? routes->count++ : routes->victim++ % LAST_HOP_ROUTES;
+    struct last_hop_route *route = &routes->entries[i];
+    *route = (struct last_hop_route){.len = (uint8_t)exchange.len};
+    memcpy(route->name, exchange.data, exchange.len);
+    return route;
 }
 
 static bool is_refusal(const struct err *e)
@@ -38,77 +38,78 @@ static bool is_refusal(const struct err *e)
 
 /* As last_hop_routes_lead_to. Nobody reads from this connection between two questions, so it has no
  * heartbeats. */
-static int ask_once(struct last_hop_routes *w, struct bytes exchange, struct err *e)
+static int ask_broker_once(struct last_hop_routes *routes, struct bytes exchange, struct err *e)
 {
     struct err why = {0}, again = {0};
-    if (!w->broker)
-        w->broker = sessions_open_broker_with(w->gateway, "postdate last hop", 0, e);
-    if (!w->broker)
+    if (!routes->broker)
+        routes->broker = sessions_open_broker_with(routes->runtime, "postdate last hop", 0, e);
+    if (!routes->broker)
         return -1;
-    if (last_hop_bind_exchange(w->broker, exchange, &why) == 0)
+    if (last_hop_bind_exchange(routes->broker, exchange, &why) == 0)
         return 1;
-    if (!is_refusal(&why) || broker_reopen(w->broker, &again) != 0) {
-        broker_drop(w->broker);
-        w->broker = NULL;
+    if (!is_refusal(&why) || broker_reopen(routes->broker, &again) != 0) {
+        broker_drop(routes->broker);
+        routes->broker = NULL;
     }
     return is_refusal(&why) ? 0 : err_set(e, why.kind, "%s", why.text);
 }
 
 /* It may have been lost since the last question. */
-static int ask(struct last_hop_routes *w, struct bytes exchange, struct err *e)
+static int ask_broker(struct last_hop_routes *routes, struct bytes exchange, struct err *e)
 {
-    bool was_open = w->broker != NULL;
-    if (clock_monotonic_ms() < w->retry_ms)
+    bool was_open = routes->broker != NULL;
+    if (clock_monotonic_ms() < routes->retry_ms)
         return err_set(e, ERR_AWAY, "RabbitMQ did not answer lately");
-    int leads = ask_once(w, exchange, e);
-    if (leads < 0 && was_open && !w->broker) {
+    int leads = ask_broker_once(routes, exchange, e);
+    if (leads < 0 && was_open && !routes->broker) {
         err_clear(e);
-        leads = ask_once(w, exchange, e);
+        leads = ask_broker_once(routes, exchange, e);
     }
-    w->retry_ms = leads < 0 ? clock_monotonic_ms() + AWAY_MS : 0;
+    routes->retry_ms = leads < 0 ? clock_monotonic_ms() + AWAY_MS : 0;
     return leads;
 }
 
-bool last_hop_routes_are_away(const struct last_hop_routes *w)
+bool last_hop_routes_are_away(const struct last_hop_routes *routes)
 {
-    return clock_monotonic_ms() < w->retry_ms;
+    return clock_monotonic_ms() < routes->retry_ms;
 }
 
-int last_hop_routes_lead_to(struct last_hop_routes *w, struct bytes exchange, int64_t fresh_ms, struct err *e)
+int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
+                            struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (exchange.len == 0 || exchange.len > sizeof w->entries->name)
+    if (exchange.len == 0 || exchange.len > sizeof routes->entries->name)
         return 0;
-    struct last_hop_route *way = find_way(w, exchange);
-    int epoch = atomic_load(&w->gateway->relay.routes_epoch);
-    if (way && way->epoch == epoch && now_ms - way->asked_ms < fresh_ms)
-        return way->leads;
-    int leads = ask(w, exchange, e);
+    struct last_hop_route *route = find_route(routes, exchange);
+    int epoch = atomic_load(&routes->handover->routes_epoch);
+    if (route && route->epoch == epoch && now_ms - route->asked_ms < fresh_ms)
+        return route->leads;
+    int leads = ask_broker(routes, exchange, e);
     if (leads < 0)
         return -1;
-    if (!way && !(way = add_way(w, exchange)))
+    if (!route && !(route = add_route(routes, exchange)))
         return err_set(e, ERR_BUG, "out of memory");
-    way->leads = leads;
-    way->asked_ms = now_ms;
-    way->epoch = epoch;
+    route->leads = leads;
+    route->asked_ms = now_ms;
+    route->epoch = epoch;
     return leads;
 }
 
-int last_hop_routes_refresh(struct last_hop_routes *w, int64_t age_ms, struct err *e)
+int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, struct err *e)
 {
     const struct last_hop_route *oldest = NULL;
-    for (int i = 0; i < w->count; i++)
-        if (!oldest || w->entries[i].asked_ms < oldest->asked_ms)
-            oldest = &w->entries[i];
+    for (int i = 0; i < routes->count; i++)
+        if (!oldest || routes->entries[i].asked_ms < oldest->asked_ms)
+            oldest = &routes->entries[i];
     if (!oldest || clock_monotonic_ms() - oldest->asked_ms < age_ms)
         return 0;
-    struct last_hop_route way = *oldest;
-    return last_hop_routes_lead_to(w, bytes_of(way.name, way.len), age_ms, e) < 0 ? -1 : 0;
+    struct last_hop_route route = *oldest;
+    return last_hop_routes_lead_to(routes, bytes_of(route.name, route.len), age_ms, e) < 0 ? -1 : 0;
 }
 
-void last_hop_routes_close(struct last_hop_routes *w)
+void last_hop_routes_close(struct last_hop_routes *routes)
 {
-    broker_close(w->broker);
-    free(w->entries);
-    *w = (struct last_hop_routes){.gateway = w->gateway};
+    broker_close(routes->broker);
+    free(routes->entries);
+    *routes = (struct last_hop_routes){.runtime = routes->runtime, .handover = routes->handover};
 }

@@ -10,6 +10,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
+#include "gateway/pipeline/handover.h"
 #include <stdbool.h>
 
 #define LAST_HOP_ROUTES 512 /* that are remembered */
@@ -19,13 +20,12 @@ struct last_hop_route {
     uint8_t len;
     bool leads;
     int64_t asked_ms; /* monotonic */
-    int epoch;        /* of then, see struct relay */
+    int epoch;        /* of then, see struct handover */
 };
 
-struct gateway;
-
 struct last_hop_routes {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct handover *handover;
     struct broker *broker; /* NULL: not connected */
     struct last_hop_route *entries;
     int count, victim;
@@ -34,12 +34,12 @@ struct last_hop_routes {
 
 /* 1: it leads to that exchange, as of fresh_ms ago at most; 0: it can't (there is no such exchange, or not
  * for this login); -1: RabbitMQ did not say. */
-int last_hop_routes_lead_to(struct last_hop_routes *w, struct bytes exchange, int64_t fresh_ms,
+int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
                             struct err *e);
 /* Did RabbitMQ not answer the last question? */
-bool last_hop_routes_are_away(const struct last_hop_routes *w);
+bool last_hop_routes_are_away(const struct last_hop_routes *routes);
 /* Asks again for the one that was asked for longest ago, if that is longer ago than age_ms. */
-int last_hop_routes_refresh(struct last_hop_routes *w, int64_t age_ms, struct err *e);
-void last_hop_routes_close(struct last_hop_routes *w);
+int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, struct err *e);
+void last_hop_routes_close(struct last_hop_routes *routes);
 
 #endif

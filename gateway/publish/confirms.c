@@ -13,7 +13,7 @@ int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken
     return n;
 }
 
-static struct inflight **bucket(struct confirms *c, uint64_t tag)
+static struct inflight **bucket_of(struct confirms *c, uint64_t tag)
 {
     return &c->bucket[tag % CONFIRMS_BUCKETS];
 }
@@ -25,16 +25,16 @@ void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
     h->prev = c->newest;
     *(c->newest ? &c->newest->next : &c->oldest) = h;
     c->newest = h;
-    h->chain = *bucket(c, tag);
-    *bucket(c, tag) = h;
+    h->chain = *bucket_of(c, tag);
+    *bucket_of(c, tag) = h;
     c->next = tag + 1;
     c->count++;
     c->bytes += h->size;
 }
 
-static struct inflight *take(struct confirms *c, uint64_t tag)
+static struct inflight *remove_publish(struct confirms *c, uint64_t tag)
 {
-    struct inflight **at = bucket(c, tag);
+    struct inflight **at = bucket_of(c, tag);
     while (*at && (*at)->tag != tag)
         at = &(*at)->chain;
     struct inflight *h = *at;
@@ -55,13 +55,13 @@ struct inflight *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
     if (tag > c->confirmed)
         c->confirmed = tag;
     if (!multiple)
-        return take(c, tag);
-    return c->oldest && c->oldest->tag <= tag ? take(c, c->oldest->tag) : NULL;
+        return remove_publish(c, tag);
+    return c->oldest && c->oldest->tag <= tag ? remove_publish(c, c->oldest->tag) : NULL;
 }
 
 struct inflight *confirms_take_any(struct confirms *c)
 {
-    return c->oldest ? take(c, c->oldest->tag) : NULL;
+    return c->oldest ? remove_publish(c, c->oldest->tag) : NULL;
 }
 
 struct inflight *confirms_find(struct confirms *c, struct message_id id)
@@ -74,7 +74,7 @@ struct inflight *confirms_find(struct confirms *c, struct message_id id)
 
 void confirms_replace(struct confirms *c, struct inflight *h, struct inflight *ghost)
 {
-    struct inflight **at = bucket(c, h->tag);
+    struct inflight **at = bucket_of(c, h->tag);
     while (*at != h)
         at = &(*at)->chain;
     *at = ghost;

@@ -34,29 +34,29 @@ struct destination {
     struct inflight *parked, **parked_end;
 };
 
-int destination_cache_open(struct destination_cache *b)
+int destination_cache_open(struct destination_cache *cache)
 {
-    *b = (struct destination_cache){0};
-    pthread_mutex_init(&b->lock, NULL);
-    b->ready_end = &b->ready;
-    for (size_t i = 0; i < sizeof b->key; i++)
-        b->key[i] = (uint8_t)random_u32();
-    b->table = calloc(SETS * WAYS, sizeof *b->table);
-    return b->table ? 0 : -1;
+    *cache = (struct destination_cache){0};
+    pthread_mutex_init(&cache->lock, NULL);
+    cache->ready_end = &cache->ready;
+    for (size_t i = 0; i < sizeof cache->key; i++)
+        cache->key[i] = (uint8_t)random_u32();
+    cache->table = calloc(SETS * WAYS, sizeof *cache->table);
+    return cache->table ? 0 : -1;
 }
 
-void destination_cache_close(struct destination_cache *b)
+void destination_cache_close(struct destination_cache *cache)
 {
-    if (b->table)
-        for (struct inflight *h = destination_cache_unpark_all(b), *next; h; h = next) {
+    if (cache->table)
+        for (struct inflight *h = destination_cache_unpark_all(cache), *next; h; h = next) {
             next = h->next;
             inflight_free(h);
         }
-    free(b->table);
-    pthread_mutex_destroy(&b->lock);
+    free(cache->table);
+    pthread_mutex_destroy(&cache->lock);
 }
 
-static uint64_t hash_of(const struct destination_cache *b, const struct inflight *h)
+static uint64_t hash_of(const struct destination_cache *cache, const struct inflight *h)
 {
     uint8_t text[2 * 255 + 1];
     size_t n = 0;
@@ -69,362 +69,365 @@ static uint64_t hash_of(const struct destination_cache *b, const struct inflight
         if (i == 0)
             text[n++] = 0; /* no name has it */
     }
-    uint64_t hash = siphash(b->key, bytes_of(text, n));
+    uint64_t hash = siphash(cache->key, bytes_of(text, n));
     return hash ? hash : 1;
 }
 
-static struct destination *find(const struct destination_cache *b, uint64_t hash)
+static struct destination *find_destination(const struct destination_cache *cache, uint64_t hash)
 {
-    struct destination *set = &b->table[hash % SETS * WAYS];
+    struct destination *set = &cache->table[hash % SETS * WAYS];
     for (int i = 0; i < WAYS && hash; i++)
         if (set[i].hash == hash)
             return &set[i];
     return NULL;
 }
 
-static bool is_idle(const struct destination *a)
+static bool is_idle(const struct destination *d)
 {
-    return !a->in_flight && !a->tries && !a->parked && !a->stalled_ms && !a->is_ready;
+    return !d->in_flight && !d->tries && !d->parked && !d->stalled_ms && !d->is_ready;
 }
 
-static struct destination *find_or_add(struct destination_cache *b, uint64_t hash)
+static struct destination *find_or_add_destination(struct destination_cache *cache, uint64_t hash)
 {
-    struct destination *a = find(b, hash), *set = &b->table[hash % SETS * WAYS];
-    for (int i = 0; i < WAYS && (!a || a->hash != hash); i++)
-        if (is_idle(&set[i]) && (!a || set[i].confirmed_ms < a->confirmed_ms))
-            a = &set[i];
-    if (a && a->hash != hash)
-        *a = (struct destination){.hash = hash};
-    return a;
+    struct destination *d = find_destination(cache, hash), *set = &cache->table[hash % SETS * WAYS];
+    for (int i = 0; i < WAYS && (!d || d->hash != hash); i++)
+        if (is_idle(&set[i]) && (!d || set[i].confirmed_ms < d->confirmed_ms))
+            d = &set[i];
+    if (d && d->hash != hash)
+        *d = (struct destination){.hash = hash};
+    return d;
 }
 
-static enum destination_verdict ask(struct destination_cache *b, struct destination *a, int64_t now_ms)
+static enum destination_verdict judge_destination(struct destination_cache *cache, struct destination *d,
+                                                  int64_t now_ms)
 {
     /* What is in flight to it tells already. */
-    if (a->stalled_ms && (now_ms < a->try_ms || a->in_flight > 0 || a->tries > 0))
+    if (d->stalled_ms && (now_ms < d->try_ms || d->in_flight > 0 || d->tries > 0))
         return DESTINATION_STALLED;
-    if (a->stalled_ms) {
-        a->try_ms = now_ms + TRY_MS;
+    if (d->stalled_ms) {
+        d->try_ms = now_ms + TRY_MS;
         return DESTINATION_TRY;
     }
-    bool wary = now_ms < b->wary_until_ms && a->confirmed_ms < b->wary_since_ms;
-    return a->isolate || wary ? DESTINATION_ISOLATE : DESTINATION_GOOD;
+    bool wary = now_ms < cache->wary_until_ms && d->confirmed_ms < cache->wary_since_ms;
+    return d->isolate || wary ? DESTINATION_ISOLATE : DESTINATION_GOOD;
 }
 
-enum destination_verdict destination_cache_ask(struct destination_cache *b, struct inflight *h,
+enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
                                                int64_t now_ms)
 {
     enum destination_verdict v = DESTINATION_GOOD;
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find_or_add(b, hash_of(b, h));
-    h->destination = a ? a->hash : 0;
-    if (a)
-        v = ask(b, a, now_ms);
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    h->destination = d ? d->hash : 0;
+    if (d)
+        v = judge_destination(cache, d, now_ms);
+    pthread_mutex_unlock(&cache->lock);
     return v;
 }
 
-bool destination_cache_stands_still(struct destination_cache *b, uint64_t destination)
+bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&b->lock);
-    const struct destination *a = find(b, destination);
-    bool stalled = a && a->stalled_ms;
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_lock(&cache->lock);
+    const struct destination *d = find_destination(cache, destination);
+    bool stalled = d && d->stalled_ms;
+    pthread_mutex_unlock(&cache->lock);
     return stalled;
 }
 
-static bool is_proven(const struct destination *a, int64_t now_ms)
+static bool is_proven(const struct destination *d, int64_t now_ms)
 {
-    return a->confirmed_ms && now_ms - a->confirmed_ms < LATELY_MS &&
-           (!a->in_flight || now_ms - a->since_ms < LAG_MS);
+    return d->confirmed_ms && now_ms - d->confirmed_ms < LATELY_MS &&
+           (!d->in_flight || now_ms - d->since_ms < LAG_MS);
 }
 
-static bool has_room(const struct destination *a, int64_t now_ms)
+static bool has_room(const struct destination *d, int64_t now_ms)
 {
-    return a->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(a, now_ms);
+    return d->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(d, now_ms);
 }
 
-static void fly(struct destination_cache *b, struct destination *a, struct inflight *h, int64_t now_ms)
+static void count_in_flight(struct destination_cache *cache, struct destination *d, struct inflight *h,
+                            int64_t now_ms)
 {
-    h->unproven = !is_proven(a, now_ms);
-    b->unproven += h->unproven;
-    if (a->in_flight++ == 0)
-        a->since_ms = now_ms;
+    h->unproven = !is_proven(d, now_ms);
+    cache->unproven += h->unproven;
+    if (d->in_flight++ == 0)
+        d->since_ms = now_ms;
 }
 
-static void park(struct destination_cache *b, struct destination *a, struct inflight *h)
+static void park_message(struct destination_cache *cache, struct destination *d, struct inflight *h)
 {
-    if (!a->parked)
-        a->parked_end = &a->parked;
+    if (!d->parked)
+        d->parked_end = &d->parked;
     h->next = NULL;
-    *a->parked_end = h;
-    a->parked_end = &h->next;
-    b->parked++;
+    *d->parked_end = h;
+    d->parked_end = &h->next;
+    cache->parked++;
 }
 
 /* May it go, or does it wait for an answer to another? */
-static enum destination_verdict admit(struct destination_cache *b, struct destination *a, struct inflight *h,
-                                      bool lags, int64_t now_ms)
+static enum destination_verdict admit_message(struct destination_cache *cache, struct destination *d,
+                                              struct inflight *h, bool lags, int64_t now_ms)
 {
-    enum destination_verdict v = ask(b, a, now_ms);
-    bool is_new = !a->in_flight && !is_proven(a, now_ms);
-    if (v == DESTINATION_GOOD && is_new && lags && b->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
+    enum destination_verdict v = judge_destination(cache, d, now_ms);
+    bool is_new = !d->in_flight && !is_proven(d, now_ms);
+    if (v == DESTINATION_GOOD && is_new && lags && cache->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
         v = DESTINATION_ISOLATE;
-    if (v == DESTINATION_ISOLATE && now_ms < a->proving_until_ms)
+    if (v == DESTINATION_ISOLATE && now_ms < d->proving_until_ms)
         return DESTINATION_PARKED;
     if (v == DESTINATION_ISOLATE)
-        a->proving_until_ms = now_ms + PROVING_MS;
-    if (v == DESTINATION_GOOD && !has_room(a, now_ms))
+        d->proving_until_ms = now_ms + PROVING_MS;
+    if (v == DESTINATION_GOOD && !has_room(d, now_ms))
         return DESTINATION_PARKED;
     if (v == DESTINATION_GOOD)
-        fly(b, a, h, now_ms);
+        count_in_flight(cache, d, h, now_ms);
     return v;
 }
 
-enum destination_verdict destination_cache_admit(struct destination_cache *b, struct inflight *h, bool lags,
-                                                 int64_t now_ms)
+enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
+                                                 bool lags, int64_t now_ms)
 {
     enum destination_verdict v = DESTINATION_GOOD;
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find_or_add(b, hash_of(b, h));
-    h->destination = a ? a->hash : 0;
-    if (a)
-        v = a->parked ? DESTINATION_PARKED : admit(b, a, h, lags, now_ms);
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    h->destination = d ? d->hash : 0;
+    if (d)
+        v = d->parked ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
     if (v == DESTINATION_PARKED)
-        park(b, a, h);
-    pthread_mutex_unlock(&b->lock);
+        park_message(cache, d, h);
+    pthread_mutex_unlock(&cache->lock);
     return v;
 }
 
 /* Those that are parked may go, as far as there is room. */
-static void set_ready(struct destination_cache *b, struct destination *a)
+static void set_ready(struct destination_cache *cache, struct destination *d)
 {
-    if (a->is_ready || !a->parked)
+    if (d->is_ready || !d->parked)
         return;
-    a->is_ready = true;
-    a->ready = NULL;
-    *b->ready_end = a;
-    b->ready_end = &a->ready;
+    d->is_ready = true;
+    d->ready = NULL;
+    *cache->ready_end = d;
+    cache->ready_end = &d->ready;
 }
 
-struct inflight *destination_cache_unpark(struct destination_cache *b, bool lags, int64_t now_ms,
+struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v)
 {
     struct inflight *h = NULL;
-    pthread_mutex_lock(&b->lock);
-    while (b->ready && !h) {
-        struct destination *a = b->ready;
-        if (a->parked && (*v = admit(b, a, a->parked, lags, now_ms)) != DESTINATION_PARKED) {
-            h = a->parked;
-            a->parked = h->next;
+    pthread_mutex_lock(&cache->lock);
+    while (cache->ready && !h) {
+        struct destination *d = cache->ready;
+        if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
+            h = d->parked;
+            d->parked = h->next;
             h->next = NULL;
-            b->parked--;
+            cache->parked--;
             break;
         }
-        b->ready = a->ready;
-        if (!b->ready)
-            b->ready_end = &b->ready;
-        a->is_ready = false;
+        cache->ready = d->ready;
+        if (!cache->ready)
+            cache->ready_end = &cache->ready;
+        d->is_ready = false;
     }
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&cache->lock);
     return h;
 }
 
-bool destination_cache_is_ready(struct destination_cache *b)
+bool destination_cache_is_ready(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&b->lock);
-    bool is_ready = b->ready != NULL;
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_lock(&cache->lock);
+    bool is_ready = cache->ready != NULL;
+    pthread_mutex_unlock(&cache->lock);
     return is_ready;
 }
 
-void destination_cache_look_again(struct destination_cache *b)
+void destination_cache_look_again(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&b->lock);
-    for (struct destination *a = b->table; b->parked && a < b->table + SETS * WAYS; a++)
-        set_ready(b, a);
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_lock(&cache->lock);
+    for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++)
+        set_ready(cache, d);
+    pthread_mutex_unlock(&cache->lock);
 }
 
-static void lives(struct destination_cache *b, struct destination *a, int64_t now_ms)
+static void note_confirm(struct destination_cache *cache, struct destination *d, int64_t now_ms)
 {
-    a->confirmed_ms = a->since_ms = now_ms;
-    a->proving_until_ms = 0;
-    a->isolate = false;
-    if (a->stalled_ms)
-        b->stalled--;
-    a->stalled_ms = 0;
-    set_ready(b, a);
+    d->confirmed_ms = d->since_ms = now_ms;
+    d->proving_until_ms = 0;
+    d->isolate = false;
+    if (d->stalled_ms)
+        cache->stalled--;
+    d->stalled_ms = 0;
+    set_ready(cache, d);
 }
 
-void destination_cache_tried(struct destination_cache *b, uint64_t destination)
+void destination_cache_tried(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, destination);
-    if (a)
-        a->tries++;
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    if (d)
+        d->tries++;
+    pthread_mutex_unlock(&cache->lock);
 }
 
-void destination_cache_try_ended(struct destination_cache *b, uint64_t destination, bool confirmed,
+void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
                                  int64_t now_ms)
 {
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, destination);
-    if (a && a->tries > 0)
-        a->tries--;
-    if (a && confirmed) {
-        lives(b, a, now_ms);
-    } else if (a) {
-        a->proving_until_ms = 0;
-        set_ready(b, a);
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    if (d && d->tries > 0)
+        d->tries--;
+    if (d && confirmed) {
+        note_confirm(cache, d, now_ms);
+    } else if (d) {
+        d->proving_until_ms = 0;
+        set_ready(cache, d);
     }
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&cache->lock);
 }
 
-void destination_cache_left(struct destination_cache *b, struct inflight *h, bool confirmed, int64_t now_ms)
+void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
+                            int64_t now_ms)
 {
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, h->destination);
-    b->unproven -= h->unproven;
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    cache->unproven -= h->unproven;
     h->unproven = false;
-    if (a && a->in_flight > 0)
-        a->in_flight--;
-    if (a && confirmed)
-        lives(b, a, now_ms);
-    else if (a)
-        set_ready(b, a);
-    pthread_mutex_unlock(&b->lock);
+    if (d && d->in_flight > 0)
+        d->in_flight--;
+    if (d && confirmed)
+        note_confirm(cache, d, now_ms);
+    else if (d)
+        set_ready(cache, d);
+    pthread_mutex_unlock(&cache->lock);
 }
 
-static void name_it(struct destination_cache *b, const struct inflight *h, int64_t now_ms)
+static void note_name(struct destination_cache *cache, const struct inflight *h, int64_t now_ms)
 {
     char exchange[90], key[90];
-    b->said = false;
-    b->stalled_since_ms = now_ms;
-    snprintf(b->name, sizeof b->name, "exchange '%s', routing key '%s'",
+    cache->said = false;
+    cache->stalled_since_ms = now_ms;
+    snprintf(cache->name, sizeof cache->name, "exchange '%s', routing key '%s'",
              bytes_printable(h->message.exchange, exchange, sizeof exchange),
              bytes_printable(h->message.routing_key, key, sizeof key));
 }
 
-static void stall(struct destination_cache *b, struct destination *a, const struct inflight *h,
-                  int64_t now_ms)
+static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,
+                         int64_t now_ms)
 {
-    a->isolate = false;
-    if (a->stalled_ms)
+    d->isolate = false;
+    if (d->stalled_ms)
         return;
-    a->stalled_ms = now_ms;
-    if (b->stalled++ == 0 && !b->said)
-        name_it(b, h, now_ms);
+    d->stalled_ms = now_ms;
+    if (cache->stalled++ == 0 && !cache->said)
+        note_name(cache, h, now_ms);
 }
 
-void destination_cache_stalled(struct destination_cache *b, const struct inflight *h, int64_t now_ms,
+void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                                int64_t again_ms)
 {
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, h->destination);
-    if (a) {
-        stall(b, a, h, now_ms);
-        a->try_ms = now_ms + again_ms;
-        a->proving_until_ms = 0;
-        set_ready(b, a);
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    if (d) {
+        mark_stalled(cache, d, h, now_ms);
+        d->try_ms = now_ms + again_ms;
+        d->proving_until_ms = 0;
+        set_ready(cache, d);
     }
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&cache->lock);
 }
 
-bool destination_cache_check(struct destination_cache *b, const struct inflight *h, int64_t now_ms,
+bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                              struct inflight **parked)
 {
     bool is_new = false;
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, h->destination);
-    if (a && !a->stalled_ms && a->in_flight && now_ms - a->since_ms > DESTINATION_STALLED_MS) {
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    if (d && !d->stalled_ms && d->in_flight && now_ms - d->since_ms > DESTINATION_STALLED_MS) {
         is_new = true;
-        stall(b, a, h, now_ms);
-        a->try_ms = now_ms;
-        *parked = a->parked;
-        for (const struct inflight *i = a->parked; i; i = i->next)
-            b->parked--;
-        a->parked = NULL;
+        mark_stalled(cache, d, h, now_ms);
+        d->try_ms = now_ms;
+        *parked = d->parked;
+        for (const struct inflight *i = d->parked; i; i = i->next)
+            cache->parked--;
+        d->parked = NULL;
     }
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&cache->lock);
     return is_new;
 }
 
-bool destination_cache_isolate(struct destination_cache *b, uint64_t destination)
+bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&b->lock);
-    struct destination *a = find(b, destination);
-    bool is_new = a && !a->stalled_ms && !a->isolate;
+    pthread_mutex_lock(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    bool is_new = d && !d->stalled_ms && !d->isolate;
     if (is_new)
-        a->isolate = true;
-    pthread_mutex_unlock(&b->lock);
+        d->isolate = true;
+    pthread_mutex_unlock(&cache->lock);
     return is_new;
 }
 
-void destination_cache_wary(struct destination_cache *b, bool begins, int64_t now_ms)
+void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms)
 {
-    pthread_mutex_lock(&b->lock);
-    bool is_wary = now_ms < b->wary_until_ms;
+    pthread_mutex_lock(&cache->lock);
+    bool is_wary = now_ms < cache->wary_until_ms;
     if (begins && !is_wary)
-        b->wary_since_ms = now_ms;
+        cache->wary_since_ms = now_ms;
     if (begins || is_wary)
-        b->wary_until_ms = now_ms + WARY_MS;
-    pthread_mutex_unlock(&b->lock);
+        cache->wary_until_ms = now_ms + WARY_MS;
+    pthread_mutex_unlock(&cache->lock);
 }
 
-int64_t destination_cache_wait_ms(struct destination_cache *b, int64_t now_ms)
+int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms)
 {
-    pthread_mutex_lock(&b->lock);
-    int64_t at = b->slot_ms + SPREAD_MS;
+    pthread_mutex_lock(&cache->lock);
+    int64_t at = cache->slot_ms + SPREAD_MS;
     if (at < now_ms + WAIT_MS)
         at = now_ms + WAIT_MS;
     if (at > now_ms + WAIT_MOST_MS)
         at = now_ms + WAIT_MOST_MS;
-    b->slot_ms = at;
-    pthread_mutex_unlock(&b->lock);
+    cache->slot_ms = at;
+    pthread_mutex_unlock(&cache->lock);
     return at - now_ms;
 }
 
-struct inflight *destination_cache_unpark_all(struct destination_cache *b)
+struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
 {
     struct inflight *all = NULL, **end = &all;
-    pthread_mutex_lock(&b->lock);
-    for (struct destination *a = b->table; b->parked && a < b->table + SETS * WAYS; a++) {
-        if (!a->parked)
+    pthread_mutex_lock(&cache->lock);
+    for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++) {
+        if (!d->parked)
             continue;
-        *end = a->parked;
-        end = a->parked_end;
-        a->parked = NULL;
+        *end = d->parked;
+        end = d->parked_end;
+        d->parked = NULL;
     }
-    b->parked = 0;
-    pthread_mutex_unlock(&b->lock);
+    cache->parked = 0;
+    pthread_mutex_unlock(&cache->lock);
     return all;
 }
 
-void destination_cache_landed(struct destination_cache *b)
+void destination_cache_landed(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&b->lock);
-    for (struct destination *a = b->table; a < b->table + SETS * WAYS; a++) {
-        a->in_flight = 0;
-        set_ready(b, a);
+    pthread_mutex_lock(&cache->lock);
+    for (struct destination *d = cache->table; d < cache->table + SETS * WAYS; d++) {
+        d->in_flight = 0;
+        set_ready(cache, d);
     }
-    b->unproven = 0;
-    pthread_mutex_unlock(&b->lock);
+    cache->unproven = 0;
+    pthread_mutex_unlock(&cache->lock);
 }
 
-int destination_cache_news(struct destination_cache *b, int64_t now_ms, char *name, size_t name_size)
+int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size)
 {
     int news = 0;
-    pthread_mutex_lock(&b->lock);
-    if (b->stalled && !b->said && now_ms - b->stalled_since_ms > SAY_MS) {
-        snprintf(name, name_size, "%s", b->name);
-        b->said = true;
+    pthread_mutex_lock(&cache->lock);
+    if (cache->stalled && !cache->said && now_ms - cache->stalled_since_ms > SAY_MS) {
+        snprintf(name, name_size, "%s", cache->name);
+        cache->said = true;
         news = 1;
-    } else if (!b->stalled && b->said) {
-        b->said = false;
+    } else if (!cache->stalled && cache->said) {
+        cache->said = false;
         news = -1;
     }
-    pthread_mutex_unlock(&b->lock);
+    pthread_mutex_unlock(&cache->lock);
     return news;
 }

@@ -51,55 +51,56 @@ struct destination_cache {
     char name[200]; /* of the destination that was the first to stand still */
 };
 
-int destination_cache_open(struct destination_cache *b); /* -1: out of memory */
-void destination_cache_close(struct destination_cache *b);
+int destination_cache_open(struct destination_cache *cache); /* -1: out of memory */
+void destination_cache_close(struct destination_cache *cache);
 
 /* Where to with this message? Sets h->destination. Never PARKED. */
-enum destination_verdict destination_cache_ask(struct destination_cache *b, struct inflight *h,
+enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
                                                int64_t now_ms);
-bool destination_cache_stands_still(struct destination_cache *b, uint64_t destination);
+bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination);
 /* It stands still. The next DESTINATION_TRY is due after again_ms. */
-void destination_cache_stalled(struct destination_cache *b, const struct inflight *h, int64_t now_ms,
+void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                                int64_t again_ms);
 /* A publish to it is in flight, not on the fast publisher's connection; it ended so. */
-void destination_cache_tried(struct destination_cache *b, uint64_t destination);
-void destination_cache_try_ended(struct destination_cache *b, uint64_t destination, bool confirmed,
+void destination_cache_tried(struct destination_cache *cache, uint64_t destination);
+void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
                                  int64_t now_ms);
 /* The fast publisher's channel was held up (begins), or that of one that was tried alone. Every destination
  * that has not been heard of since it began is to be tried alone, for a while. */
-void destination_cache_wary(struct destination_cache *b, bool begins, int64_t now_ms);
+void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms);
 /* It is to be tried alone. False: it was already, or it stands still. */
-bool destination_cache_isolate(struct destination_cache *b, uint64_t destination);
+bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination);
 /* In how many ms a message to one that stands still is to be looked at again: those that wait are spread, so
  * that many of them do not keep the database busy. */
-int64_t destination_cache_wait_ms(struct destination_cache *b, int64_t now_ms);
+int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms);
 
 /* --- the fast publisher's */
 /* As destination_cache_ask. GOOD: it is counted as in flight; PARKED: not yet. lags: something has been
  * unconfirmed for long. */
-enum destination_verdict destination_cache_admit(struct destination_cache *b, struct inflight *h, bool lags,
-                                                 int64_t now_ms);
+enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
+                                                 bool lags, int64_t now_ms);
 /* One that was admitted is not in flight any more: confirmed, or not even published. */
-void destination_cache_left(struct destination_cache *b, struct inflight *h, bool confirmed, int64_t now_ms);
+void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
+                            int64_t now_ms);
 /* The next parked message about which something is known now, as admitted; NULL: none. */
-struct inflight *destination_cache_unpark(struct destination_cache *b, bool lags, int64_t now_ms,
+struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v);
 /* There may be one. */
-bool destination_cache_is_ready(struct destination_cache *b);
+bool destination_cache_is_ready(struct destination_cache *cache);
 /* All that are parked are to be asked about again: now and then, for what got lost on its way. */
-void destination_cache_look_again(struct destination_cache *b);
+void destination_cache_look_again(struct destination_cache *cache);
 /* h is unconfirmed. When its destination has not confirmed anything for DESTINATION_STALLED_MS, it stands
  * still now: true, and *parked is the list of what waited for it, the caller's. */
-bool destination_cache_check(struct destination_cache *b, const struct inflight *h, int64_t now_ms,
+bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                              struct inflight **parked);
 /* All that is parked, as a list. */
-struct inflight *destination_cache_unpark_all(struct destination_cache *b);
+struct inflight *destination_cache_unpark_all(struct destination_cache *cache);
 /* Nothing is in flight any more. */
-void destination_cache_landed(struct destination_cache *b);
+void destination_cache_landed(struct destination_cache *cache);
 
 /* 1: for the log, a destination has stood still for a while, named in name; -1: all go on again; 0: nothing
  * new.
  */
-int destination_cache_news(struct destination_cache *b, int64_t now_ms, char *name, size_t name_size);
+int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size);
 
 #endif

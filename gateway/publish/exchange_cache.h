@@ -27,14 +27,14 @@ struct exchange_cache {
     int count, next_victim;
 };
 
-int exchange_cache_open(struct exchange_cache *b);
-void exchange_cache_close(struct exchange_cache *b);
+int exchange_cache_open(struct exchange_cache *cache);
+void exchange_cache_close(struct exchange_cache *cache);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED. */
-enum exchange_verdict exchange_cache_ask(struct exchange_cache *b, struct bytes exchange, char *reason,
+enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
                                          size_t reason_size);
-void exchange_cache_good(struct exchange_cache *b, struct bytes exchange);
-void exchange_cache_refused(struct exchange_cache *b, struct bytes exchange, const char *reason);
+void exchange_cache_good(struct exchange_cache *cache, struct bytes exchange);
+void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason);
 /* After a channel was closed on the fast queue: nothing is certain any more. */
-void exchange_cache_forget(struct exchange_cache *b);
+void exchange_cache_forget(struct exchange_cache *cache);
 
 #endif

@@ -18,13 +18,12 @@ static bool was_answered(struct publisher *p)
     int64_t now_ms = clock_monotonic_ms();
     if (p->pinging)
         return false;
-    if (!newest || newest->released ||
-        destination_cache_stands_still(&p->gateway->destinations, newest->destination))
+    if (!newest || newest->released || destination_cache_stands_still(p->destinations, newest->destination))
         return true;
     if (now_ms - newest->published_ms < STALLED_MS)
         return false;
-    destination_cache_stalled(&p->gateway->destinations, newest, now_ms, 0);
-    notifier_notify(&p->gateway->fast.notifier);
+    destination_cache_stalled(p->destinations, newest, now_ms, 0);
+    notifier_notify(&p->pipeline->fast.notifier);
     return true;
 }
 
@@ -37,16 +36,16 @@ static bool has_room(struct publisher *p)
 /* It was alone, so it is to blame. */
 static void blame_newest(struct publisher *p, int64_t now_ms)
 {
-    destination_cache_wary(&p->gateway->destinations, false, now_ms);
-    destination_cache_stalled(&p->gateway->destinations, p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
-    notifier_notify(&p->gateway->fast.notifier);
+    destination_cache_wary(p->destinations, false, now_ms);
+    destination_cache_stalled(p->destinations, p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
+    notifier_notify(&p->pipeline->fast.notifier);
 }
 
 /* It waits for what it knows about, as long as the others can wait. */
 static bool can_wait(struct publisher *p, int64_t silent_ms)
 {
     const struct inflight *newest = p->confirms.newest;
-    bool known = newest && destination_cache_stands_still(&p->gateway->destinations, newest->destination);
+    bool known = newest && destination_cache_stands_still(p->destinations, newest->destination);
     return silent_ms <= PUBLISHER_CONFIRM_MS &&
            (!newest || (known && (due_queue_next_ms(p->queue) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
 }
@@ -67,27 +66,27 @@ static void give_up_connection(struct publisher *p, const struct err *e)
 
 static enum destination_verdict ask_serial(struct publisher *p, struct inflight *h)
 {
-    return destination_cache_ask(&p->gateway->destinations, h, clock_monotonic_ms());
+    return destination_cache_ask(p->destinations, h, clock_monotonic_ms());
 }
 
 static enum destination_verdict ask_patient(struct publisher *p, struct inflight *h)
 {
-    struct destination_cache *b = &p->gateway->destinations;
+    struct destination_cache *cache = p->destinations;
     if (h->is_try)
-        return destination_cache_stands_still(b, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
-    return destination_cache_ask(b, h, clock_monotonic_ms());
+        return destination_cache_stands_still(cache, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    return destination_cache_ask(cache, h, clock_monotonic_ms());
 }
 
 /* The next one is to find out. */
 static void note_release(struct publisher *p, struct inflight *h)
 {
-    destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+    destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
 }
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
     if (!h->released)
-        exchange_cache_good(&p->gateway->exchanges, h->message.exchange);
+        exchange_cache_good(p->exchanges, h->message.exchange);
 }
 
 static void note_ack(struct publisher *p, struct inflight *h)
@@ -107,7 +106,7 @@ static void note_pong(struct publisher *p)
 const struct publisher_role publisher_serial = {
     .name = "postdate publisher (serial)",
     .up = UP_SERIAL,
-    .queue = offsetof(struct gateway, serial),
+    .queue = offsetof(struct pipeline, serial),
     .alone = true,
     .judges_exchanges = true,
     .keeps_queue = true,
@@ -129,7 +128,7 @@ const struct publisher_role publisher_serial = {
 const struct publisher_role publisher_patient = {
     .name = "postdate publisher (patient)",
     .up = UP_PATIENT,
-    .queue = offsetof(struct gateway, patient),
+    .queue = offsetof(struct pipeline, patient),
     .alone = true,
     .mandatory = true,
     .leave_after_ms = PUBLISHER_LEFT_MS,

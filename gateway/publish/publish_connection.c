@@ -23,7 +23,7 @@ void publisher_begin_flight(struct publisher *p)
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)
 {
-    struct broker *b = sessions_open_broker(p->gateway, p->role->name, e);
+    struct broker *b = sessions_open_broker(p->runtime, p->role->name, e);
     if (!b || broker_confirm_select(b, e) == 0)
         return b;
     broker_drop(b);

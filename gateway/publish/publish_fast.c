@@ -11,10 +11,10 @@
 
 static void announce_fast(struct publisher *p, bool ready)
 {
-    atomic_store(&p->gateway->publishing, ready);
-    atomic_store(&p->gateway->metrics.broker_blocked, p->blocked);
+    atomic_store(&p->runtime->publishing, ready);
+    atomic_store(&p->runtime->metrics.broker_blocked, p->blocked);
     if (ready)
-        notifier_notify(&p->gateway->claimer_notifier);
+        notifier_notify(&p->runtime->claimer_notifier);
 }
 
 static void tell_blocked(struct publisher *p, struct bytes why)
@@ -35,7 +35,7 @@ static bool is_lagging(const struct publisher *p, int64_t now_ms)
 static enum destination_verdict admit_message(struct publisher *p, struct inflight *h)
 {
     int64_t now_ms = clock_monotonic_ms();
-    return destination_cache_admit(&p->gateway->destinations, h, is_lagging(p, now_ms), now_ms);
+    return destination_cache_admit(p->destinations, h, is_lagging(p, now_ms), now_ms);
 }
 
 /* It was admitted in vain. */
@@ -47,15 +47,15 @@ static void reject_admitted(struct publisher *p, struct inflight *h, const char 
 
 static bool has_parked(struct publisher *p)
 {
-    return destination_cache_is_ready(&p->gateway->destinations);
+    return destination_cache_is_ready(p->destinations);
 }
 
 static int take_parked(struct publisher *p, struct inflight **h)
 {
     enum destination_verdict v = DESTINATION_GOOD;
     int64_t now_ms = clock_monotonic_ms();
-    struct destination_cache *b = &p->gateway->destinations;
-    while ((*h = destination_cache_unpark(b, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
+    struct destination_cache *cache = p->destinations;
+    while ((*h = destination_cache_unpark(cache, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
         struct inflight left = {.destination = (*h)->destination, .unproven = (*h)->unproven};
         bool ours = publisher_keep_ours(p, *h);
         if (v == DESTINATION_GOOD && !ours)
@@ -68,16 +68,16 @@ static int take_parked(struct publisher *p, struct inflight **h)
 
 static void release_parked(struct publisher *p)
 {
-    for (struct inflight *h = destination_cache_unpark_all(&p->gateway->destinations), *next; h; h = next) {
+    for (struct inflight *h = destination_cache_unpark_all(p->destinations), *next; h; h = next) {
         next = h->next;
-        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     }
 }
 
 static void check_destination(struct publisher *p, const struct inflight *h, int64_t now_ms)
 {
     struct inflight *parked = NULL;
-    if (!destination_cache_check(&p->gateway->destinations, h, now_ms, &parked))
+    if (!destination_cache_check(p->destinations, h, now_ms, &parked))
         return;
     for (struct inflight *next; parked; parked = next) {
         next = parked->next;
@@ -88,8 +88,8 @@ static void check_destination(struct publisher *p, const struct inflight *h, int
 static void tell_news(struct publisher *p, int64_t now_ms)
 {
     char name[200];
-    int news = destination_cache_news(&p->gateway->destinations, now_ms, name, sizeof name);
-    atomic_store(&p->gateway->metrics.stalled, p->gateway->destinations.stalled);
+    int news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
+    atomic_store(&p->runtime->metrics.stalled, p->destinations->stalled);
     if (news > 0)
         log_warning("RabbitMQ confirms nothing that goes to %s: does a queue there have no majority of its "
                     "nodes? Such messages wait, the others go on",
@@ -102,20 +102,20 @@ static void isolate_first(struct publisher *p)
 {
     int n = 0;
     for (const struct inflight *h = p->confirms.oldest; h && n < SUSPECTS; h = h->next)
-        n += !h->released && destination_cache_isolate(&p->gateway->destinations, h->destination);
+        n += !h->released && destination_cache_isolate(p->destinations, h->destination);
 }
 
 /* The first of what is in flight may be to blame. What was parked is asked about again. */
 static void blame_first(struct publisher *p, int64_t now_ms)
 {
     isolate_first(p);
-    destination_cache_wary(&p->gateway->destinations, true, now_ms);
-    for (struct inflight *h = destination_cache_unpark_all(&p->gateway->destinations), *next; h; h = next) {
+    destination_cache_wary(p->destinations, true, now_ms);
+    for (struct inflight *h = destination_cache_unpark_all(p->destinations), *next; h; h = next) {
         next = h->next;
         if (due_queue_push(p->queue, h) != 0)
-            gateway_settle(p->gateway, h, SETTLE_RELEASE);
+            pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     }
-    destination_cache_landed(&p->gateway->destinations);
+    destination_cache_landed(p->destinations);
 }
 
 static int watch_unconfirmed(struct publisher *p, struct err *e)
@@ -126,7 +126,7 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     tell_news(p, now_ms);
     if (now_ms - p->parked_ms > PARKED_EVERY_MS) {
         p->parked_ms = now_ms;
-        destination_cache_look_again(&p->gateway->destinations);
+        destination_cache_look_again(p->destinations);
     }
     int64_t silent_ms = publisher_silent_ms(p, now_ms);
     if (silent_ms > 0)
@@ -138,14 +138,14 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
 
 static void give_up_connection(struct publisher *p, const struct err *e)
 {
-    destination_cache_landed(&p->gateway->destinations);
+    destination_cache_landed(p->destinations);
     publisher_doubt_all(p, &p->confirms, e);
 }
 
 const struct publisher_role publisher_fast = {
     .name = "postdate publisher",
     .up = UP_FAST,
-    .queue = offsetof(struct gateway, fast),
+    .queue = offsetof(struct pipeline, fast),
     .mandatory = true,
     .leave_after_ms = PUBLISHER_LEFT_MS,
     .announce = announce_fast,

@@ -9,13 +9,13 @@
 #include <stddef.h>
 
 #define REFRESH_MS 60000
-#define WAYS_MS 10000    /* so old may be what is known of a delivery exchange */
+#define ROUTES_MS 10000  /* so old may be what is known of a delivery exchange */
 #define RESCUED_MS 10000 /* not more often because of what got lost */
 
 /* Nearer than this it is not handed over: a detour would only make it later. */
-static int64_t near_ms(const struct gateway *g, int64_t now_ms)
+static int64_t near_ms(const struct publisher *p, int64_t now_ms)
 {
-    return now_ms + config_least_ahead_ms(g->config) / 2;
+    return now_ms + config_least_ahead_ms(p->runtime->config) / 2;
 }
 
 /* What could not be handed over in time is the gateway's to deliver. */
@@ -23,16 +23,16 @@ static void release_near(struct publisher *p)
 {
     int64_t now_ms;
     struct inflight *h;
-    if (!gateway_now_ms(p->gateway, &now_ms))
+    if (!runtime_now_ms(p->runtime, &now_ms))
         return;
-    while ((h = due_queue_take_due(p->queue, near_ms(p->gateway, now_ms))) != NULL)
-        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+    while ((h = due_queue_take_due(p->queue, near_ms(p, now_ms))) != NULL)
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
 }
 
 /* Is all there that handing over needs? With handover.last_hop = broker not until its exit queue is bound. */
 static bool is_ready(const struct publisher *p)
 {
-    return p->gateway->config->handover.last_hop == LAST_HOP_GATEWAY ||
+    return p->runtime->config->handover.last_hop == LAST_HOP_GATEWAY ||
            (p->last_hop_queue > 0 && !p->routes_away);
 }
 
@@ -41,7 +41,7 @@ static int declare_last_hop(struct publisher *p, const struct transport_options 
 {
     if (o->last_hop_queue == 0)
         return 0;
-    struct broker *b = sessions_open_broker(p->gateway, "postdate last hop", e);
+    struct broker *b = sessions_open_broker(p->runtime, "postdate last hop", e);
     if (!b)
         return -1;
     int rc = last_hop_declare(b, e);
@@ -53,84 +53,81 @@ static int declare_last_hop(struct publisher *p, const struct transport_options 
  * be missing. */
 static int declare_topology(struct publisher *p, struct broker *b, struct err *e)
 {
-    struct transport_options o = gateway_transport_options(p->gateway);
-    p->declared_epoch = atomic_load(&p->gateway->delay_topology_epoch);
+    struct transport_options o = handover_transport_options(p->handover);
+    p->declared_epoch = atomic_load(&p->handover->topology_epoch);
     p->declared_ms = clock_monotonic_ms();
-    if (declare_last_hop(p, &o, e) == 0 && p->gateway->transport->declare(b, &o, e) == 0) {
+    if (declare_last_hop(p, &o, e) == 0 && p->runtime->transport->declare(b, &o, e) == 0) {
         if (p->warned)
             log_info("RabbitMQ can wait with messages again");
         p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
-        atomic_store(&p->gateway->handing, is_ready(p));
-        notifier_notify(&p->gateway->handover_feeder_notifier);
+        handover_set_handing(p->handover, is_ready(p));
         return 0;
     }
     if (!err_is_transient(e) && !p->warned) {
         log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
         p->warned = true;
     }
-    gateway_set_up(p->gateway, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
+    runtime_set_up(p->runtime, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
     return -1;
 }
 
 /* While RabbitMQ does not say where its last hop leads to, nothing is handed over. */
-static void keep_ways(struct publisher *p)
+static void keep_routes(struct publisher *p)
 {
     struct err e = {0};
-    bool away = last_hop_routes_refresh(&p->routes, WAYS_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
+    bool away =
+        last_hop_routes_refresh(&p->routes, ROUTES_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
     if (e.kind != ERR_NONE)
         log_debug("%s: %s", p->role->name, e.text);
     if (away == p->routes_away)
         return;
     p->routes_away = away;
-    atomic_store(&p->gateway->handing, !p->blocked && is_ready(p));
-    notifier_notify(&p->gateway->handover_feeder_notifier);
+    handover_set_handing(p->handover, !p->blocked && is_ready(p));
 }
 
 static int keep_declared(struct publisher *p, struct err *e)
 {
-    struct gateway *g = p->gateway;
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
     if (p->last_hop_queue > 0)
-        keep_ways(p);
-    bool unbound = p->last_hop_queue == 0 && gateway_transport_options(g).last_hop_queue > 0;
-    bool due = unbound || atomic_load(&g->delay_topology_epoch) != p->declared_epoch ||
-               ago_ms >= REFRESH_MS || (ago_ms >= RESCUED_MS && atomic_exchange(&g->rescued, false));
+        keep_routes(p);
+    bool unbound = p->last_hop_queue == 0 && handover_transport_options(p->handover).last_hop_queue > 0;
+    bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
+               ago_ms >= REFRESH_MS ||
+               (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->rescued, false));
     return due ? declare_topology(p, p->broker, e) : 0;
 }
 
 /* Will RabbitMQ deliver it itself? -1: not known now. */
 static int leaves_by_broker(struct publisher *p, const struct inflight *h, struct err *e)
 {
-    struct gateway *g = p->gateway;
-    if (g->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
+    if (p->runtime->config->handover.last_hop == LAST_HOP_GATEWAY || p->last_hop_queue == 0 ||
         !last_hop_takes(&h->message))
         return 0;
-    return last_hop_routes_lead_to(&p->routes, h->message.exchange, WAYS_MS, e);
+    return last_hop_routes_lead_to(&p->routes, h->message.exchange, ROUTES_MS, e);
 }
 
 static int compose_envelope(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
-    struct transport_options o = gateway_transport_options(p->gateway);
-    struct gateway *g = p->gateway;
+    struct transport_options o = handover_transport_options(p->handover);
     int64_t now_ms;
     /* The clock's estimate is never ahead, so the wait is never too short. It ends `lead` before due: from
      * there on the gateway waits, to the millisecond; or at due, where RabbitMQ itself delivers. */
-    if (!gateway_now_ms(g, &now_ms) || h->message.due_ms <= near_ms(g, now_ms)) {
-        gateway_settle(g, h, SETTLE_RELEASE);
+    if (!runtime_now_ms(p->runtime, &now_ms) || h->message.due_ms <= near_ms(p, now_ms)) {
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return 0;
     }
     int by_broker = leaves_by_broker(p, h, e);
     if (by_broker < 0) {
         log_debug("%s: %s", p->role->name, e->text);
         err_clear(e);
-        gateway_settle(g, h, SETTLE_RELEASE);
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return 0;
     }
     struct buf extra;
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
-    int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : g->config->delivery.lead_ms) - now_ms;
-    int rc = p->gateway->transport->address(&o, delay_ms, &to->exchange, &extra, e);
+    int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : p->runtime->config->delivery.lead_ms) - now_ms;
+    int rc = p->runtime->transport->address(&o, delay_ms, &to->exchange, &extra, e);
     if (rc == 0)
         rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
                        : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);
@@ -139,15 +136,15 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
         to->routing_key = bytes_of("", 0); /* in the envelope */
     if (rc == 0)
         return 1;
-    gateway_settle(g, h, SETTLE_HOLD); /* the gateway can do what the transport can't */
+    pipeline_settle(p->pipeline, h, SETTLE_HOLD); /* the gateway can do what the transport can't */
     return 0;
 }
 
 /* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
 static void settle_handed(struct publisher *p, struct inflight *h)
 {
-    h->next_at_ms = h->message.due_ms + p->gateway->config->handover.grace_ms;
-    gateway_settle(p->gateway, h, SETTLE_HANDED);
+    h->next_at_ms = h->message.due_ms + p->runtime->config->handover.grace_ms;
+    pipeline_settle(p->pipeline, h, SETTLE_HANDED);
 }
 
 static void note_ack(struct publisher *p, struct inflight *h)
@@ -161,7 +158,7 @@ static void note_ack(struct publisher *p, struct inflight *h)
 static void settle_refused(struct publisher *p, struct inflight *h)
 {
     h->next_at_ms = h->message.due_ms;
-    gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
+    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
 /* All that is in flight: the broker may have it, unless it closed the channel over a publish. */
@@ -185,13 +182,12 @@ static void give_up_connection(struct publisher *p, const struct err *e)
 static void settle_hold(struct publisher *p, struct inflight *h, const char *reason)
 {
     (void)reason;
-    gateway_settle(p->gateway, h, SETTLE_HOLD);
+    pipeline_settle(p->pipeline, h, SETTLE_HOLD);
 }
 
 static void announce_handover(struct publisher *p, bool ready)
 {
-    atomic_store(&p->gateway->handing, ready && is_ready(p));
-    notifier_notify(&p->gateway->handover_feeder_notifier);
+    handover_set_handing(p->handover, ready && is_ready(p));
 }
 
 static int keep_up(struct publisher *p, struct err *e)
@@ -213,7 +209,7 @@ static int watch_oldest(struct publisher *p, struct err *e)
 const struct publisher_role publisher_handover = {
     .name = "postdate handover",
     .up = UP_HANDOVER,
-    .queue = offsetof(struct gateway, handover),
+    .queue = offsetof(struct pipeline, handover),
     .at_once = true,
     .leave_after_ms = INT64_MAX,
     .prepare = declare_topology,

@@ -1,5 +1,7 @@
 /* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
  */
+#include "core/base/backoff.h"
+#include "core/base/random.h"
 #include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
 
@@ -7,23 +9,23 @@
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
-    struct destination_cache *b = &p->gateway->destinations;
+    struct destination_cache *cache = p->destinations;
     int64_t now_ms = clock_monotonic_ms();
     if (!h->destination) /* of those that are handed over, too */
         return;
     if (!p->role->alone && !h->left_behind) {
-        destination_cache_left(b, h, confirmed, now_ms);
+        destination_cache_left(cache, h, confirmed, now_ms);
         return;
     }
-    destination_cache_try_ended(b, h->destination, confirmed, now_ms);
-    notifier_notify(&p->gateway->fast.notifier); /* some may be parked for that */
+    destination_cache_try_ended(cache, h->destination, confirmed, now_ms);
+    notifier_notify(&p->pipeline->fast.notifier); /* some may be parked for that */
 }
 
 int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms = h->at_ms;
-    gateway_now_ms(p->gateway, &now_ms);
-    return now_ms + destination_cache_wait_ms(&p->gateway->destinations, clock_monotonic_ms());
+    runtime_now_ms(p->runtime, &now_ms);
+    return now_ms + destination_cache_wait_ms(p->destinations, clock_monotonic_ms());
 }
 
 void publisher_wait(struct publisher *p, struct inflight *h)
@@ -31,14 +33,16 @@ void publisher_wait(struct publisher *p, struct inflight *h)
     inflight_set_error(h, INFLIGHT_UNCONFIRMED,
                        "RabbitMQ has not confirmed an earlier message to this exchange and routing key");
     h->next_at_ms = publisher_wait_until_ms(p, h);
-    gateway_settle(p->gateway, h, SETTLE_WAIT);
+    pipeline_settle(p->pipeline, h, SETTLE_WAIT);
 }
 
 static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 {
+    const struct config *c = p->runtime->config;
     int64_t now_ms = h->at_ms;
-    gateway_now_ms(p->gateway, &now_ms);
-    return now_ms + gateway_retry_ms(p->gateway, h->attempts + 1);
+    runtime_now_ms(p->runtime, &now_ms);
+    return now_ms + backoff_delay_ms(h->attempts < 0 ? 1 : (unsigned)h->attempts + 1, c->retry.first_ms,
+                                     c->retry.max_ms, random_u32());
 }
 
 /* It may have been delivered: never cancellable again, published again under the same id. */
@@ -47,7 +51,7 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
 {
     inflight_set_error(h, cause, reason);
     h->next_at_ms = next_at_ms;
-    gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
+    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
@@ -55,12 +59,12 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     h->next_at_ms = next_try_ms(p, h);
     inflight_set_error(h, h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED, reason);
     if (h->in_doubt)
-        gateway_settle(p->gateway, h,
-                       SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
-    else if (h->attempts + 1 >= p->gateway->config->retry.attempts)
-        gateway_settle(p->gateway, h, SETTLE_FAILED);
+        pipeline_settle(p->pipeline, h,
+                        SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
+    else if (h->attempts + 1 >= p->runtime->config->retry.attempts)
+        pipeline_settle(p->pipeline, h, SETTLE_FAILED);
     else
-        gateway_settle(p->gateway, h, SETTLE_RETRY);
+        pipeline_settle(p->pipeline, h, SETTLE_RETRY);
 }
 
 static void note_return(struct confirms *c, const struct broker_event *ev)
@@ -81,7 +85,7 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
 void publisher_acked(struct publisher *p, struct inflight *h)
 {
     if (!h->returned) {
-        gateway_settle(p->gateway, h, SETTLE_DELIVERED);
+        pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return;
     }
     if (h->released) {
@@ -135,7 +139,7 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
 {
     if (e->kind != ERR_REJECT)
-        exchange_cache_refused(&p->gateway->exchanges, h->message.exchange, e->text);
+        exchange_cache_refused(p->exchanges, h->message.exchange, e->text);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)
@@ -160,7 +164,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
     bool blamed = publisher_blames_a_publish(e);
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
-        exchange_cache_forget(&p->gateway->exchanges);
+        exchange_cache_forget(p->exchanges);
     while ((h = confirms_take_any(c)) != NULL) {
         if (p->role->alone || h->left_behind)
             publisher_left(p, h, false);
@@ -173,14 +177,14 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
             continue;
         }
         h->left_behind = false;
-        bool stood_still = destination_cache_stands_still(&p->gateway->destinations, h->destination);
+        bool stood_still = destination_cache_stands_still(p->destinations, h->destination);
         h->doubted_now = !h->in_doubt;
         h->in_doubt = true;
         h->isolate = blamed && !stood_still;
         h->returned = false;
         if (p->role->alone && stood_still)
-            destination_cache_stalled(&p->gateway->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
-        if (!h->isolate || p->role->judges_exchanges || due_queue_push(&p->gateway->serial, h) != 0)
+            destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        if (!h->isolate || p->role->judges_exchanges || due_queue_push(&p->pipeline->serial, h) != 0)
             settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : INFLIGHT_REFUSED,
                             stood_still ? PUBLISHER_UNCONFIRMED
                                         : "the connection was lost before the broker confirmed",

@@ -10,45 +10,45 @@
 #define SILENT_MS 2000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
 
 /* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
-static void leave_messages(struct publisher *p, struct publisher_previous *v)
+static void leave_messages(struct publisher *p, struct publisher_previous *previous)
 {
-    v->confirms = p->confirms;
-    for (struct inflight *h = v->confirms.oldest, *next; h; h = next) {
+    previous->confirms = p->confirms;
+    for (struct inflight *h = previous->confirms.oldest, *next; h; h = next) {
         next = h->next;
         if (h->released) {
             if (p->role->alone)
                 publisher_left(p, h, false);
-            inflight_free(confirms_take(&v->confirms, h->tag, false));
+            inflight_free(confirms_take(&previous->confirms, h->tag, false));
             continue;
         }
         if (!p->role->alone)
-            destination_cache_tried(&p->gateway->destinations, h->destination);
+            destination_cache_tried(p->destinations, h->destination);
         h->unproven = false;
         h->left_behind = true;
     }
 }
 
-static void end_previous(struct publisher *p, struct publisher_previous *v, const char *why)
+static void end_previous(struct publisher *p, struct publisher_previous *previous, const char *why)
 {
     struct err e = {0};
-    if (v->confirms.count > 0)
-        log_debug("%s: %d unconfirmed on a connection that was held up: %s", p->role->name, v->confirms.count,
-                  why);
+    if (previous->confirms.count > 0)
+        log_debug("%s: %d unconfirmed on a connection that was held up: %s", p->role->name,
+                  previous->confirms.count, why);
     err_set(&e, ERR_AWAY, "%s", why);
-    publisher_doubt_all(p, &v->confirms, &e);
-    broker_drop(v->broker);
-    v->broker = NULL;
+    publisher_doubt_all(p, &previous->confirms, &e);
+    broker_drop(previous->broker);
+    previous->broker = NULL;
 }
 
 static struct publisher_previous *find_free_place(struct publisher *p)
 {
     struct publisher_previous *oldest = &p->previous[0];
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
-        struct publisher_previous *v = &p->previous[i];
-        if (!v->broker)
-            return v;
-        if (v->since_ms < oldest->since_ms)
-            oldest = v;
+        struct publisher_previous *previous = &p->previous[i];
+        if (!previous->broker)
+            return previous;
+        if (previous->since_ms < oldest->since_ms)
+            oldest = previous;
     }
     end_previous(p, oldest, "more were held up since");
     return oldest;
@@ -56,29 +56,29 @@ static struct publisher_previous *find_free_place(struct publisher *p)
 
 void publisher_change_over(struct publisher *p, struct broker *b)
 {
-    struct publisher_previous *v = find_free_place(p);
+    struct publisher_previous *previous = find_free_place(p);
     log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
-    leave_messages(p, v);
-    v->since_ms = v->heard_ms = clock_monotonic_ms();
-    v->broker = publisher_swap_broker(p, b);
+    leave_messages(p, previous);
+    previous->since_ms = previous->heard_ms = clock_monotonic_ms();
+    previous->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
-    if (broker_has_unsent(v->broker))
-        end_previous(p, v, "the broker did not read");
+    if (broker_has_unsent(previous->broker))
+        end_previous(p, previous, "the broker did not read");
 }
 
 /* False: it has ended. */
-static bool read_previous(struct publisher *p, struct publisher_previous *v)
+static bool read_previous(struct publisher *p, struct publisher_previous *previous)
 {
     struct broker_event ev;
     struct err e = {0};
     do {
-        if (publisher_next_event(p, v->broker, &ev, &e) != 0) {
-            end_previous(p, v, e.text);
+        if (publisher_next_event(p, previous->broker, &ev, &e) != 0) {
+            end_previous(p, previous, e.text);
             return false;
         }
         if (ev.kind != BROKER_EVENT_NONE || p->blocked) /* a blocked broker answers nobody */
-            v->heard_ms = clock_monotonic_ms();
-        publisher_on_answer(p, &v->confirms, &ev);
+            previous->heard_ms = clock_monotonic_ms();
+        publisher_on_answer(p, &previous->confirms, &ev);
     } while (ev.kind != BROKER_EVENT_NONE);
     return true;
 }
@@ -94,13 +94,13 @@ bool publisher_has_previous(const struct publisher *p)
 void publisher_listen_to_previous(struct publisher *p)
 {
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
-        struct publisher_previous *v = &p->previous[i];
-        if (!v->broker || !read_previous(p, v))
+        struct publisher_previous *previous = &p->previous[i];
+        if (!previous->broker || !read_previous(p, previous))
             continue;
-        if (v->confirms.count == 0)
-            end_previous(p, v, "all is confirmed");
-        else if (clock_monotonic_ms() - v->heard_ms > SILENT_MS)
-            end_previous(p, v, "no answer");
+        if (previous->confirms.count == 0)
+            end_previous(p, previous, "all is confirmed");
+        else if (clock_monotonic_ms() - previous->heard_ms > SILENT_MS)
+            end_previous(p, previous, "no answer");
     }
 }
 

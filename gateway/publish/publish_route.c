@@ -7,10 +7,10 @@
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 {
     if (h->relayed)
-        return relay_may_publish(p->gateway, h);
-    bool ours = h->instance == lease_instance(&p->gateway->lease);
+        return pipeline_may_publish(p->pipeline, h);
+    bool ours = h->instance == lease_instance(p->lease);
     if (!ours)
-        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     return ours;
 }
 
@@ -18,7 +18,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 static bool send_to_queue(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
     if (to != p->queue && due_queue_push(to, h) != 0)
-        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     return to == p->queue;
 }
 
@@ -47,16 +47,15 @@ static bool send_by_verdict(struct publisher *p, struct inflight *h, enum destin
 
 bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v)
 {
-    return send_by_verdict(p, h, v, &p->gateway->fast, &p->gateway->patient);
+    return send_by_verdict(p, h, v, &p->pipeline->fast, &p->pipeline->patient);
 }
 
 bool publisher_route(struct publisher *p, struct inflight *h)
 {
-    struct gateway *g = p->gateway;
     char reason[200];
     if (!publisher_keep_ours(p, h))
         return false;
-    enum exchange_verdict v = exchange_cache_ask(&g->exchanges, h->message.exchange, reason, sizeof reason);
+    enum exchange_verdict v = exchange_cache_ask(p->exchanges, h->message.exchange, reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);
         return false;
@@ -64,7 +63,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     if (v != EXCHANGE_UNKNOWN && !h->isolate)
         return publisher_send_on(p, h, p->role->ask(p, h));
     if (!p->role->judges_exchanges)
-        return send_to_queue(p, h, &g->serial);
+        return send_to_queue(p, h, &p->pipeline->serial);
     return send_by_verdict(p, h, p->role->ask(p, h), p->queue, p->queue);
 }
 

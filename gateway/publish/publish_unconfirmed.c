@@ -24,7 +24,7 @@ void publisher_sent(struct publisher *p, struct inflight *h)
     if (p->unheard_ms == 0)
         p->unheard_ms = h->published_ms;
     if (p->role->alone)
-        destination_cache_tried(&p->gateway->destinations, h->destination);
+        destination_cache_tried(p->destinations, h->destination);
 }
 
 void publisher_heard(struct publisher *p, const struct broker_event *ev)
@@ -50,7 +50,7 @@ static void release_row(struct publisher *p, struct inflight *h)
     h->in_doubt = true;
     inflight_set_error(h, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
     h->next_at_ms = publisher_wait_until_ms(p, h);
-    gateway_settle(p->gateway, h, SETTLE_IN_DOUBT);
+    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
 static void forget_ghost(struct publisher *p, struct inflight *ghost)

@@ -8,79 +8,79 @@
 #define PER_MS 64      /* no broker confirms more in a millisecond */
 #define ENOUGH_LEAST 128
 
-void publish_window_begin(struct publish_window *f, int least, int most)
+void publish_window_begin(struct publish_window *window, int least, int most)
 {
-    *f = (struct publish_window){
+    *window = (struct publish_window){
         .size = least, .least = least, .most = most, .quickest_ms = INT64_MAX, .round_ms = INT64_MAX};
 }
 
-void publish_window_shrink(struct publish_window *f)
+void publish_window_shrink(struct publish_window *window)
 {
-    f->size = f->least;
-    f->was_full = false;
+    window->size = window->least;
+    window->was_full = false;
 }
 
-bool publish_window_has_room(struct publish_window *f, int in_flight, int stalled)
+bool publish_window_has_room(struct publish_window *window, int in_flight, int stalled)
 {
-    if (in_flight >= f->most)
+    if (in_flight >= window->most)
         return false;
-    if (in_flight - stalled < f->size)
+    if (in_flight - stalled < window->size)
         return true;
-    f->was_full = true;
+    window->was_full = true;
     return false;
 }
 
 /* With as much in flight as the broker takes without a queue of it. */
-static void learn_anew(struct publish_window *f)
+static void learn_anew(struct publish_window *window)
 {
-    int64_t quickest_ms = f->quickest_ms < f->most ? f->quickest_ms : f->most;
-    int64_t alone = f->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
-    f->size = alone > f->least ? (int)alone : f->least;
-    f->quickest_ms = f->round_ms = INT64_MAX;
-    f->learning = LEARN_ROUNDS;
+    int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
+    int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
+    window->size = alone > window->least ? (int)alone : window->least;
+    window->quickest_ms = window->round_ms = INT64_MAX;
+    window->learning = LEARN_ROUNDS;
 }
 
-void publish_window_sent(struct publish_window *f, int in_flight, int64_t now_ms)
+void publish_window_sent(struct publish_window *window, int in_flight, int64_t now_ms)
 {
-    if (in_flight == 0 && now_ms - f->sent_ms > REST_MS)
-        publish_window_shrink(f);
-    if (now_ms - f->learned_ms > LEARN_MS) {
-        learn_anew(f);
-        f->learned_ms = now_ms;
+    if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)
+        publish_window_shrink(window);
+    if (now_ms - window->learned_ms > LEARN_MS) {
+        learn_anew(window);
+        window->learned_ms = now_ms;
     }
-    f->sent_ms = now_ms;
+    window->sent_ms = now_ms;
 }
 
 /* More than a broker can confirm in the quickest time only waits there. */
-static int enough(const struct publish_window *f)
+static int useful_size(const struct publish_window *window)
 {
-    int64_t n = f->quickest_ms < f->most / PER_MS ? f->quickest_ms * PER_MS : f->most;
+    int64_t n = window->quickest_ms < window->most / PER_MS ? window->quickest_ms * PER_MS : window->most;
     n = n < ENOUGH_LEAST ? ENOUGH_LEAST : n;
-    return n < f->most ? (int)n : f->most;
+    return n < window->most ? (int)n : window->most;
 }
 
-static void end_round(struct publish_window *f)
+static void end_round(struct publish_window *window)
 {
-    int64_t waited_ms = f->round_ms - f->quickest_ms;
-    int most = enough(f);
-    if (f->learning > 0)
-        f->learning--;
-    else if (f->was_full && waited_ms <= PACE_MS && f->size < most)
-        f->size = f->size > most / 2 ? most : f->size * 2;
-    else if (waited_ms > LONG_MS + f->quickest_ms)
-        f->size = f->size / 2 < f->least ? f->least : f->size / 2;
+    int64_t waited_ms = window->round_ms - window->quickest_ms;
+    int most = useful_size(window);
+    if (window->learning > 0)
+        window->learning--;
+    else if (window->was_full && waited_ms <= PACE_MS && window->size < most)
+        window->size = window->size > most / 2 ? most : window->size * 2;
+    else if (waited_ms > LONG_MS + window->quickest_ms)
+        window->size = window->size / 2 < window->least ? window->least : window->size / 2;
 }
 
-void publish_window_confirmed(struct publish_window *f, uint64_t tag, uint64_t next_tag, int64_t took_ms)
+void publish_window_confirmed(struct publish_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms)
 {
-    if (took_ms < f->quickest_ms)
-        f->quickest_ms = took_ms;
-    if (took_ms < f->round_ms)
-        f->round_ms = took_ms;
-    if (tag < f->round_ends_tag)
+    if (took_ms < window->quickest_ms)
+        window->quickest_ms = took_ms;
+    if (took_ms < window->round_ms)
+        window->round_ms = took_ms;
+    if (tag < window->round_ends_tag)
         return;
-    end_round(f);
-    f->round_ends_tag = next_tag;
-    f->round_ms = INT64_MAX;
-    f->was_full = false;
+    end_round(window);
+    window->round_ends_tag = next_tag;
+    window->round_ms = INT64_MAX;
+    window->was_full = false;
 }

@@ -26,16 +26,17 @@ struct publish_window {
 };
 
 /* For a new connection. 1 <= least <= most. least == most: a fixed size. */
-void publish_window_begin(struct publish_window *f, int least, int most);
+void publish_window_begin(struct publish_window *window, int least, int most);
 /* The broker stopped or goes on: small again. What is known of its pace stays. */
-void publish_window_shrink(struct publish_window *f);
+void publish_window_shrink(struct publish_window *window);
 /* May one more be published, with in_flight unconfirmed, `stalled` of them for so long that their queue must
  * stand still? Those do not count but against `most`: one queue without its majority must not delay the
  * others. */
-bool publish_window_has_room(struct publish_window *f, int in_flight, int stalled);
+bool publish_window_has_room(struct publish_window *window, int in_flight, int stalled);
 /* One was published at now_ms (monotonic), when in_flight others were unconfirmed. */
-void publish_window_sent(struct publish_window *f, int in_flight, int64_t now_ms);
+void publish_window_sent(struct publish_window *window, int in_flight, int64_t now_ms);
 /* A confirm of `tag` came took_ms (>= 0) after its publish; next_tag is what the next publish will have. */
-void publish_window_confirmed(struct publish_window *f, uint64_t tag, uint64_t next_tag, int64_t took_ms);
+void publish_window_confirmed(struct publish_window *window, uint64_t tag, uint64_t next_tag,
+                              int64_t took_ms);
 
 #endif

@@ -13,12 +13,14 @@
 #define ARENA_MAX (160u * 1024 * 1024)
 #define DRAIN_MS 5000
 
-void publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role)
+void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
+                    struct destination_cache *destinations)
 {
-    *p = (struct publisher){.gateway = g,
-                            .queue = (struct due_queue *)((char *)g + role->queue),
-                            .role = role,
-                            .routes = {.gateway = g}};
+    p->role = role;
+    p->queue = (struct due_queue *)((char *)p->pipeline + role->queue);
+    p->exchanges = exchanges;
+    p->destinations = destinations;
+    p->routes = (struct last_hop_routes){.runtime = p->runtime, .handover = p->handover};
     pthread_mutex_init(&p->broker_lock, NULL);
     publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
@@ -52,7 +54,7 @@ static void release_parked(struct publisher *p)
 static void release_all(struct publisher *p)
 {
     struct inflight *relayed = NULL;
-    bool stopping = gateway_stopping(p->gateway, STOP_PUBLISHERS);
+    bool stopping = runtime_stopping(p->runtime, STOP_PUBLISHERS);
     release_parked(p);
     for (struct inflight *h; (h = due_queue_take_due(p->queue, INT64_MAX)) != NULL;) {
         if (h->relayed) {
@@ -62,7 +64,7 @@ static void release_all(struct publisher *p)
         }
         if (p->role->note_release)
             p->role->note_release(p, h);
-        gateway_settle(p->gateway, h, SETTLE_RELEASE);
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     }
     for (struct inflight *next; relayed; relayed = next) {
         next = relayed->next;
@@ -112,8 +114,8 @@ static int open_connection(struct publisher *p, struct err *e)
         return -1;
     }
     publisher_set_broker(p, b);
-    server_status_succeeded(&p->gateway->rabbitmq);
-    gateway_set_up(p->gateway, p->role->up);
+    server_status_succeeded(&p->runtime->rabbitmq);
+    runtime_set_up(p->runtime, p->role->up);
     announce_ready(p, true);
     return 0;
 }
@@ -121,7 +123,7 @@ static int open_connection(struct publisher *p, struct err *e)
 /* 0: it has been dealt with. */
 static int compose_message(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
-    const struct accept_rules rules = config_accept_rules(p->gateway->config);
+    const struct accept_rules rules = config_accept_rules(p->runtime->config);
     buf_reset(&p->properties);
     /* What came by SQL was not looked at before, or not so closely. */
     if (reserved_check(&h->message, &rules, e) == 0)
@@ -152,7 +154,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
         return 0;
     }
     if (h->relayed)
-        relay_book_sent(&p->gateway->relay.book, h->message.id);
+        relay_book_sent(&p->pipeline->book, h->message.id);
     h->published_ms = clock_monotonic_ms();
     publish_window_sent(&p->window, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
@@ -179,7 +181,7 @@ static int read_events(struct publisher *p, struct err *e)
 
 static bool has_room(struct publisher *p)
 {
-    return !result_queue_full(&p->gateway->results) && p->role->has_room(p);
+    return !result_queue_full(&p->pipeline->results) && p->role->has_room(p);
 }
 
 static bool take_parked(struct publisher *p, struct inflight **h)
@@ -192,7 +194,7 @@ static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
-    while (!p->blocked && has_room(p) && gateway_now_ms(p->gateway, &now_ms)) {
+    while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {
             h = due_queue_take_due(p->queue, p->role->at_once ? INT64_MAX : now_ms);
@@ -211,21 +213,18 @@ static int publish_due(struct publisher *p, struct err *e)
 
 static int64_t ns_until_next(struct publisher *p)
 {
-    struct gateway *g = p->gateway;
     int64_t next_ms = due_queue_next_ms(p->queue);
     int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
     bool parked = p->role->has_parked && p->role->has_parked(p);
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
-    if (result_queue_full(&g->results))
+    if (result_queue_full(&p->pipeline->results))
         return SETTLE_NS;
     if (!has_room(p))
         return NEAR_NS; /* perhaps some have stalled by then */
     if (p->role->at_once || parked)
         return 0;
-    pthread_mutex_lock(&g->clock_lock);
-    int64_t ns = db_clock_mono_ns(&g->clock, next_ms) - clock_monotonic_ns();
-    pthread_mutex_unlock(&g->clock_lock);
+    int64_t ns = runtime_ns_until(p->runtime, next_ms);
     return ns < 0 ? 0 : ns < idle_ns ? ns : idle_ns;
 }
 
@@ -236,7 +235,7 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
         release_all(p);
         int64_t left = until_ns - clock_monotonic_ns();
         notifier_wait(&p->queue->notifier, -1, left > 0 ? left : 0);
-    } while (clock_monotonic_ns() < until_ns && !gateway_stopping(p->gateway, STOP_PUBLISHERS));
+    } while (clock_monotonic_ns() < until_ns && !runtime_stopping(p->runtime, STOP_PUBLISHERS));
 }
 
 /* What stands still is not waited for. */
@@ -263,14 +262,14 @@ static enum err_kind run_connected(struct publisher *p)
     struct err e = {0};
     int64_t give_up_ns = INT64_MAX;
     for (;;) {
-        if (gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
+        if (runtime_stopping(p->runtime, STOP_PUBLISHERS)) {
             release_all(p);
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + DRAIN_MS * INT64_C(1000000);
             if (is_drained(p) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (p->blocked || lease_instance(&p->gateway->lease) == 0)
+        if (p->blocked || lease_instance(p->lease) == 0)
             release_all(p);
         if (do_round(p, &e) != 0) {
             if (reopen_channel(p, &e)) {
@@ -295,9 +294,9 @@ void *publisher_thread(void *arg)
     struct publisher *p = arg;
     struct err e = {0};
     unsigned attempt = 0, lost_soon = 0;
-    while (!gateway_stopping(p->gateway, STOP_PUBLISHERS)) {
+    while (!runtime_stopping(p->runtime, STOP_PUBLISHERS)) {
         if (open_connection(p, &e) != 0) {
-            server_status_failed(&p->gateway->rabbitmq, &e);
+            server_status_failed(&p->runtime->rabbitmq, &e);
             pause_reconnecting(p, &attempt);
             continue;
         }

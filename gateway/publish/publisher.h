@@ -11,9 +11,12 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "gateway/pipeline/last_hop_routes.h"
+#include "gateway/pipeline/lease.h"
+#include "gateway/pipeline/pipeline.h"
 #include "gateway/publish/confirms.h"
+#include "gateway/publish/destination_cache.h"
+#include "gateway/publish/exchange_cache.h"
 #include "gateway/publish/publish_window.h"
-#include "gateway/runtime/gateway.h"
 
 #define PUBLISHER_PREVIOUS_MOST 4
 
@@ -34,7 +37,7 @@ struct publisher_previous {
 struct publisher_role {
     const char *name; /* as the broker shows its connection */
     enum up_bit up;
-    size_t queue;          /* where its due queue lies in struct gateway */
+    size_t queue;          /* where its due queue lies in struct pipeline */
     bool alone;            /* one publish at a time: the next one after the broker answered a ping */
     bool judges_exchanges; /* alone, and a closed channel tells about the last publish's exchange */
     bool keeps_queue;      /* what waits in front of it goes on waiting when its connection is lost */
@@ -79,7 +82,12 @@ struct publisher_role {
 extern const struct publisher_role publisher_fast, publisher_serial, publisher_patient, publisher_handover;
 
 struct publisher {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    struct handover *handover;
+    struct exchange_cache *exchanges;       /* the publishers' */
+    struct destination_cache *destinations; /* theirs, too */
     struct due_queue *queue;
     const struct publisher_role *role;
     /* Of the hand-over publisher: */
@@ -103,7 +111,7 @@ struct publisher {
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
     int64_t parked_ms;     /* monotonic: the last look at all that is parked */
     int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
-    int declared_epoch;    /* the hand-over publisher: of gateway.delay_topology_epoch … */
+    int declared_epoch;    /* the hand-over publisher: of handover.topology_epoch … */
     int64_t declared_ms;   /* … monotonic: when */
     bool warned;           /* … said that RabbitMQ refuses it */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
@@ -114,7 +122,9 @@ struct publisher {
     struct buf properties;
 };
 
-void publisher_open(struct publisher *p, struct gateway *g, const struct publisher_role *role);
+/* p has what it shares with other threads already. */
+void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
+                    struct destination_cache *destinations);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 

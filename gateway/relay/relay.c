@@ -32,10 +32,10 @@
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
-    const struct config *c = r->gateway->config;
+    const struct config *c = r->runtime->config;
     int64_t now_ms;
     if (ev->redelivered || kind != ENVELOPE_WHOLE || ev->body.data == NULL || r->full_ms ||
-        !gateway_now_ms(r->gateway, &now_ms))
+        !runtime_now_ms(r->runtime, &now_ms))
         return true;
     return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
            now_ms > m->due_ms + c->handover.grace_ms / 2;
@@ -44,23 +44,23 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
                          enum envelope_kind kind)
 {
-    struct relay_book *book = &r->relay->book;
+    struct relay_book *book = &r->pipeline->book;
     struct inflight *h;
     m->body = ev->body;
     enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
-    metrics_add(&r->gateway->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
+    metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
         h = relay_hold(r, m);
-        if (h && due_queue_push(&r->gateway->fast, h) == 0)
+        if (h && due_queue_push(&r->pipeline->fast, h) == 0)
             break;
         inflight_free(h);
         relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
-        notifier_notify(&r->relay->lookup_notifier);
+        notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
     case RELAY_KNOWN:
-        notifier_notify(&r->relay->lookup_notifier);
+        notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_COPY:
         relay_note_tag(r, ev->tag, TAG_DONE);
@@ -99,7 +99,7 @@ static bool has_room(struct reader *r)
     int64_t now_ms = clock_monotonic_ms();
     if (r->high - r->low + 1 >= RELAY_WINDOW - EVENTS_MAX)
         return false;
-    if (atomic_load(&r->relay->budget.bytes) < RELAY_BYTES_MAX) {
+    if (atomic_load(&r->pipeline->relayed.bytes) < RELAY_BYTES_MAX) {
         r->full_ms = 0;
         return true;
     }
@@ -126,27 +126,19 @@ static int read_events(struct reader *r, struct err *e)
     return 0;
 }
 
-/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
- * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
- * not lost them. */
-static bool is_in_touch(const struct relay *r)
-{
-    return clock_boottime_ms() - atomic_load(&r->heard_ms) < atomic_load(&r->in_touch_ms);
-}
-
 static int read_and_note(struct reader *r, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
-    bool was_in_touch = is_in_touch(r->relay);
+    bool was_in_touch = pipeline_is_in_touch(r->pipeline);
     int64_t db_now_ms;
-    bool clock_known = gateway_now_ms(r->gateway, &db_now_ms);
+    bool clock_known = runtime_now_ms(r->runtime, &db_now_ms);
     int all = read_events(r, e);
     if (all < 0)
         return -1;
     if (all && clock_known)
         atomic_store(&r->relay->read_ms, db_now_ms);
     if (was_in_touch || all)
-        atomic_store(&r->relay->heard_ms, now_ms);
+        atomic_store(&r->pipeline->heard_ms, now_ms);
     return 0;
 }
 
@@ -163,7 +155,7 @@ static int add_consumer(struct reader *r, struct err *e)
         return -1;
     r->consumers++;
     r->prefetch_sum += prefetch;
-    atomic_store(&r->relay->consumers, r->consumers);
+    atomic_store(&r->handover->consumers, r->consumers);
     return 0;
 }
 
@@ -179,7 +171,7 @@ static int cancel_consumers(struct reader *r, struct err *e)
         return -1;
     r->receipts = RECEIPTS_UNKNOWN;
     r->prefetch_sum = 0;
-    atomic_store(&r->relay->consumers, 0);
+    atomic_store(&r->handover->consumers, 0);
     return 0;
 }
 
@@ -187,7 +179,7 @@ static int cancel_consumers(struct reader *r, struct err *e)
  * pings tell: what it delivers and cannot write down is rescued by them in the end. What it took stays. */
 static int step_aside(struct reader *r, struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->relay->noted_ms);
+    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->noted_ms);
     bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
     if (aside == r->aside || r->draining)
         return 0;
@@ -201,8 +193,8 @@ static int step_aside(struct reader *r, struct err *e)
 
 static int adapt_consumers(struct reader *r, struct err *e)
 {
-    size_t settling, count = relay_book_count(&r->relay->book, &settling);
-    size_t bytes = atomic_load(&r->relay->budget.bytes), held = atomic_load(&r->relay->budget.count);
+    size_t settling, count = relay_book_count(&r->pipeline->book, &settling);
+    size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
     if (r->draining || r->aside || r->consumers == CONSUMERS_MAX)
         return 0;
     bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
@@ -211,7 +203,6 @@ static int adapt_consumers(struct reader *r, struct err *e)
 
 static int open_connection(struct reader *r, struct err *e)
 {
-    struct gateway *g = r->gateway;
     for (uint64_t tag = r->low; tag <= r->high; tag++)
         r->tags[tag % RELAY_WINDOW] = TAG_NONE;
     r->low = 1;
@@ -222,33 +213,32 @@ static int open_connection(struct reader *r, struct err *e)
     r->aside = false;
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
-    relay_book_connected(&r->relay->book);
+    relay_book_connected(&r->pipeline->book);
     r->broker = relay_open_broker(r, e);
     if (!r->broker || relay_take_over_unrouted(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
         return -1;
     if (add_consumer(r, e) != 0)
         return -1;
     int heartbeat_s = broker_heartbeat_s(r->broker);
-    atomic_store(&r->relay->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);
-    atomic_store(&r->relay->heard_ms, clock_boottime_ms());
-    if (atomic_load(&r->relay->noted_ms) == 0)
-        atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
-    server_status_succeeded(&g->rabbitmq);
+    atomic_store(&r->pipeline->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);
+    atomic_store(&r->pipeline->heard_ms, clock_boottime_ms());
+    if (atomic_load(&r->handover->noted_ms) == 0)
+        atomic_store(&r->handover->noted_ms, clock_monotonic_ms());
+    server_status_succeeded(&r->runtime->rabbitmq);
     if (r->said_refused)
         log_info("what waits in RabbitMQ is taken from there again");
     r->said_refused = false;
-    gateway_set_up(g, UP_RELAY);
-    atomic_fetch_add(&g->delay_topology_epoch,
+    runtime_set_up(r->runtime, UP_RELAY);
+    atomic_fetch_add(&r->handover->topology_epoch,
                      1); /* the exit queue may be a new one, to which nothing is bound */
-    notifier_notify(&g->handover.notifier);
+    notifier_notify(&r->pipeline->handover.notifier);
     return 0;
 }
 
 static int run_connected(struct reader *r, struct err *e)
 {
-    struct gateway *g = r->gateway;
-    while (!gateway_stopping(g, STOP_RELAY)) {
-        if (gateway_stopping(g, STOP_INTAKE) && !r->draining) {
+    while (!runtime_stopping(r->runtime, STOP_RELAY)) {
+        if (runtime_stopping(r->runtime, STOP_INTAKE) && !r->draining) {
             r->draining = true;
             if (cancel_consumers(r, e) != 0)
                 return -1;
@@ -260,7 +250,7 @@ static int run_connected(struct reader *r, struct err *e)
             return -1;
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
-            notifier_wait(&r->relay->notifier, full ? -1 : broker_fd(r->broker),
+            notifier_wait(&r->pipeline->relay_notifier, full ? -1 : broker_fd(r->broker),
                           full ? TICK_NS / 10 : TICK_NS);
     }
     return relay_acknowledge(r, e) != 0 || relay_acknowledge_singles(r, e) != 0 ? -1 : 0;
@@ -276,7 +266,7 @@ static void close_connection(struct reader *r, bool politely)
     if (!politely)
         atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
     r->consumers = 0;
-    atomic_store(&r->relay->consumers, 0);
+    atomic_store(&r->handover->consumers, 0);
 }
 
 static bool is_refusal(const struct err *e)
@@ -292,14 +282,19 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
     if (!r->said_refused)
         log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
     r->said_refused = true;
-    gateway_set_up(r->gateway, UP_RELAY);
+    runtime_set_up(r->runtime, UP_RELAY);
     return REFUSED_RETRY_MS;
 }
 
 void *relay_thread(void *arg)
 {
-    struct gateway *g = arg;
-    struct reader r = {.gateway = g, .relay = &g->relay, .low = 1, .routes = {.gateway = g}};
+    struct relay *relay = arg;
+    struct reader r = {.runtime = relay->runtime,
+                       .pipeline = relay->pipeline,
+                       .handover = relay->handover,
+                       .relay = relay,
+                       .low = 1,
+                       .routes = {.runtime = relay->runtime, .handover = relay->handover}};
     struct err e = {0};
     unsigned attempt = 0;
     r.tags = calloc(RELAY_WINDOW, 1);
@@ -308,7 +303,7 @@ void *relay_thread(void *arg)
         _exit(1); /* as a crash: nothing accepted is lost */
     }
     arena_init(&r.arena, BODY_MAX + (1u << 20));
-    while (!gateway_stopping(g, STOP_RELAY)) {
+    while (!runtime_stopping(r.runtime, STOP_RELAY)) {
         err_clear(&e);
         if (open_connection(&r, &e) == 0) {
             attempt = 0;
@@ -316,47 +311,16 @@ void *relay_thread(void *arg)
                 break;
             log_debug("relay: %s", e.text);
         } else if (!is_refusal(&e)) {
-            server_status_failed(&g->rabbitmq, &e);
+            server_status_failed(&r.runtime->rabbitmq, &e);
         }
         close_connection(&r, false);
-        if (gateway_stopping(g, STOP_INTAKE))
+        if (runtime_stopping(r.runtime, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
-        notifier_wait(&g->relay.notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
+        notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);
     last_hop_routes_close(&r.routes);
     arena_free(&r.arena);
     free(r.tags);
     return NULL;
-}
-
-/* --- for the other threads */
-int relay_open(struct relay *r, int64_t grace_ms, struct err *e)
-{
-    if (relay_book_open(&r->book, grace_ms) != 0)
-        return err_set(e, ERR_BUG, "out of memory");
-    atomic_init(&r->last_hop_queue, -1);
-    return notifier_open(&r->notifier, e) != 0 || notifier_open(&r->lookup_notifier, e) != 0 ? -1 : 0;
-}
-
-void relay_close(struct relay *r)
-{
-    notifier_close(&r->notifier);
-    notifier_close(&r->lookup_notifier);
-    relay_book_close(&r->book);
-}
-
-bool relay_may_publish(struct gateway *g, struct inflight *h)
-{
-    int64_t now_ms = is_in_touch(&g->relay) ? gateway_latest_ms(g) : INT64_MAX;
-    enum relay_verdict v = relay_book_ask(&g->relay.book, h->message.id, now_ms);
-    if (v == RELAY_PUBLISH)
-        return true;
-    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
-        gateway_settle_now(g, h, SETTLE_RELEASE);
-        return false;
-    }
-    inflight_free(h);
-    notifier_notify(&g->relay.lookup_notifier);
-    return false;
 }

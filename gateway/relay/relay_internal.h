@@ -6,7 +6,6 @@
 #include "core/base/arena.h"
 #include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/relay/relay.h"
-#include "gateway/runtime/gateway.h"
 
 /* What a machine that vanishes has taken comes to another one after two of these. */
 #define RELAY_HEARTBEAT_S 5
@@ -17,7 +16,9 @@ enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
 enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
 
 struct reader { /* the relay thread's own */
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct handover *handover;
     struct relay *relay;
     struct broker *broker;
     struct arena arena;

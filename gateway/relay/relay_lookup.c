@@ -3,7 +3,6 @@
  * it also finds out what is lost (relay_rescue.h). */
 #include "gateway/pipeline/claimed_row.h"
 #include "gateway/relay/relay_rescue.h"
-#include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
@@ -15,7 +14,9 @@
 #define LOCK_TIMEOUT_MS 100
 
 struct lookup {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
     struct pg *pg;
     int32_t instance;
     struct relay_question questions[QUESTIONS];
@@ -26,31 +27,30 @@ struct lookup {
     struct relay_rescue rescue;
 };
 
-static void mark_claimed(struct lookup *k, struct message_id id)
+static void mark_claimed(struct lookup *lookup, struct message_id id)
 {
-    for (size_t i = 0; i < k->count; i++)
-        if (message_id_equal(k->questions[i].id, id))
-            k->claimed[i] = true;
+    for (size_t i = 0; i < lookup->count; i++)
+        if (message_id_equal(lookup->questions[i].id, id))
+            lookup->claimed[i] = true;
 }
 
 /* Nobody has published it, as far as the database knows. */
-static bool keep_row(struct lookup *k, const struct claimed_row *row)
+static bool keep_row(struct lookup *lookup, const struct claimed_row *row)
 {
-    struct gateway *g = k->gateway;
     int64_t now_ms;
     bool refused;
-    claimed_row_hear_clock(g, row, &k->look_sent_ns);
-    struct inflight *h = claimed_row_to_inflight(g, row, k->instance, &refused);
+    claimed_row_hear_clock(lookup->lease, lookup->runtime, row, &lookup->look_sent_ns);
+    struct inflight *h = claimed_row_to_inflight(lookup->pipeline, row, lookup->instance, &refused);
     if (!h)
         return false;
     if (refused) {
-        gateway_settle(g, h, SETTLE_FAILED);
-    } else if (gateway_now_ms(g, &now_ms) &&
-               row->message.due_ms > now_ms + 2 * g->config->delivery.lead_ms + 1000) {
+        pipeline_settle(lookup->pipeline, h, SETTLE_FAILED);
+    } else if (runtime_now_ms(lookup->runtime, &now_ms) &&
+               row->message.due_ms > now_ms + 2 * lookup->runtime->config->delivery.lead_ms + 1000) {
         h->in_doubt = false; /* it came much too early: not a byte was sent by anybody */
         h->next_at_ms = h->message.due_ms;
-        gateway_settle(g, h, SETTLE_HOLD);
-    } else if (due_queue_push(&g->fast, h) != 0) {
+        pipeline_settle(lookup->pipeline, h, SETTLE_HOLD);
+    } else if (due_queue_push(&lookup->pipeline->fast, h) != 0) {
         inflight_free(h);
         return false;
     }
@@ -59,133 +59,135 @@ static bool keep_row(struct lookup *k, const struct claimed_row *row)
 
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
-    struct lookup *k = ctx;
-    mark_claimed(k, row->message.id);
-    if (k->contentless || keep_row(k, row))
+    struct lookup *lookup = ctx;
+    mark_claimed(lookup, row->message.id);
+    if (lookup->contentless || keep_row(lookup, row))
         return true;
-    gateway_end_instance(k->gateway); /* it is claimed, and not in memory */
+    lease_end_instance(lookup->lease); /* it is claimed, and not in memory */
     return false;
 }
 
-static int claim(struct lookup *k, bool sent, struct err *e)
+static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
 {
     struct message_id ids[QUESTIONS];
     size_t n = 0;
-    for (size_t i = 0; i < k->count; i++)
-        if (k->questions[i].sent == sent)
-            ids[n++] = k->questions[i].id;
+    for (size_t i = 0; i < lookup->count; i++)
+        if (lookup->questions[i].sent == sent)
+            ids[n++] = lookup->questions[i].id;
     if (n == 0)
         return 0;
     const struct relay_claim q = {
-        .instance = k->instance, .ids = ids, .count = n, .bytes_max = CLAIM_BYTES, .content = !sent};
-    k->contentless = sent;
-    k->look_sent_ns = clock_monotonic_ns();
-    int claimed = relay_claim(k->pg, &q, on_row, k, e);
+        .instance = lookup->instance, .ids = ids, .count = n, .bytes_max = CLAIM_BYTES, .content = !sent};
+    lookup->contentless = sent;
+    lookup->look_sent_ns = clock_monotonic_ns();
+    int claimed = relay_claim(lookup->pg, &q, on_row, lookup, e);
     if (claimed < 0 && e->kind == ERR_AWAY) /* it may have been committed */
-        gateway_end_instance(k->gateway);
+        lease_end_instance(lookup->lease);
     return claimed;
 }
 
 /* Those that could not be claimed: are they settled, or somebody's, or will they be? Nothing waits for more
  * than grace: what is rescued then is published by whoever claims it. */
-static int answer(struct lookup *k, bool progress, struct err *e)
+static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
 {
-    struct relay_book *book = &k->gateway->relay.book;
+    struct relay_book *book = &lookup->pipeline->book;
     struct message_id ids[QUESTIONS];
     bool pending[QUESTIONS];
     int64_t now_ms = 0, clock_ms = clock_monotonic_ms();
     size_t n = 0;
-    for (size_t i = 0; i < k->count; i++)
-        if (!k->claimed[i])
-            ids[n++] = k->questions[i].id;
-    if (n > 0 && relay_pending(k->pg, k->instance, ids, n, pending, e) != 0)
+    for (size_t i = 0; i < lookup->count; i++)
+        if (!lookup->claimed[i])
+            ids[n++] = lookup->questions[i].id;
+    if (n > 0 && relay_pending(lookup->pg, lookup->instance, ids, n, pending, e) != 0)
         return -1;
-    gateway_now_ms(k->gateway, &now_ms);
-    for (size_t i = 0, j = 0; i < k->count; i++) {
-        const struct relay_question *q = &k->questions[i];
-        bool wait = !k->claimed[i] && pending[j++];
-        bool overdue = now_ms >= message_id_due_ms(q->id) + k->gateway->config->handover.grace_ms;
+    runtime_now_ms(lookup->runtime, &now_ms);
+    for (size_t i = 0, j = 0; i < lookup->count; i++) {
+        const struct relay_question *q = &lookup->questions[i];
+        bool wait = !lookup->claimed[i] && pending[j++];
+        bool overdue = now_ms >= message_id_due_ms(q->id) + lookup->runtime->config->handover.grace_ms;
         if (wait && (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else
             relay_book_done(book, q->id);
     }
-    notifier_notify(&k->gateway->relay.notifier);
+    notifier_notify(&lookup->pipeline->relay_notifier);
     return 0;
 }
 
-static void ask_again(struct lookup *k)
+static void ask_again(struct lookup *lookup)
 {
-    for (size_t i = 0; i < k->count; i++)
-        relay_book_again(&k->gateway->relay.book, &k->questions[i], clock_monotonic_ms() + TICK_MS);
-    k->count = 0;
+    for (size_t i = 0; i < lookup->count; i++)
+        relay_book_again(&lookup->pipeline->book, &lookup->questions[i], clock_monotonic_ms() + TICK_MS);
+    lookup->count = 0;
 }
 
 /* How long to sleep, or -1. */
-static int64_t look_up(struct lookup *k, struct err *e)
+static int64_t look_up_messages(struct lookup *lookup, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    int64_t now_ms = gateway_latest_ms(g);
-    k->instance = lease_instance(&g->lease);
-    if (!k->instance || now_ms == INT64_MAX)
+    int64_t now_ms = runtime_latest_ms(lookup->runtime);
+    lookup->instance = lease_instance(lookup->lease);
+    if (!lookup->instance || now_ms == INT64_MAX)
         return TICK_MS;
-    if (atomic_load(&g->budget.bytes) >= INFLIGHT_BYTES_MAX ||
-        atomic_load(&g->budget.count) >= INFLIGHT_COUNT_MAX)
+    if (atomic_load(&lookup->pipeline->claimed.bytes) >= INFLIGHT_BYTES_MAX ||
+        atomic_load(&lookup->pipeline->claimed.count) >= INFLIGHT_COUNT_MAX)
         return BUSY_MS;
-    k->count = relay_book_questions(&g->relay.book, now_ms, clock_monotonic_ms(), k->questions, QUESTIONS);
-    if (k->count == 0)
+    lookup->count = relay_book_questions(&lookup->pipeline->book, now_ms, clock_monotonic_ms(),
+                                         lookup->questions, QUESTIONS);
+    if (lookup->count == 0)
         return TICK_MS;
-    for (size_t i = 0; i < k->count; i++)
-        k->claimed[i] = false;
-    int sent = claim(k, true, e), unsent = sent < 0 ? -1 : claim(k, false, e);
-    if (unsent < 0 || answer(k, unsent > 0, e) != 0) {
-        ask_again(k);
+    for (size_t i = 0; i < lookup->count; i++)
+        lookup->claimed[i] = false;
+    int sent = claim_rows(lookup, true, e), unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
+    if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
+        ask_again(lookup);
         return -1;
     }
-    return k->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
+    return lookup->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
-static void run_connected(struct lookup *k, struct err *e)
+static void run_connected(struct lookup *lookup, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
-        int64_t nap_ms = relay_rescue_look(&k->rescue, k->pg, e) == 0 ? look_up(k, e) : -1;
-        if (nap_ms < 0 && (pg_is_broken(k->pg) || !err_is_transient(e)))
+    while (!runtime_stopping(lookup->runtime, STOP_INTAKE)) {
+        int64_t nap_ms =
+            relay_rescue_look(&lookup->rescue, lookup->pg, e) == 0 ? look_up_messages(lookup, e) : -1;
+        if (nap_ms < 0 && (pg_is_broken(lookup->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) {
             log_debug("relay look-up: %s", e->text);
             err_clear(e);
         }
         if (nap_ms != 0)
-            notifier_wait(&g->relay.lookup_notifier, -1, (nap_ms < 0 ? TICK_MS : nap_ms) * 1000000);
+            notifier_wait(&lookup->pipeline->lookup_notifier, -1, (nap_ms < 0 ? TICK_MS : nap_ms) * 1000000);
     }
 }
 
 void *relay_lookup_thread(void *arg)
 {
-    struct gateway *g = arg;
-    static struct lookup k;
+    struct relay *relay = arg;
+    static struct lookup lookup;
     struct err e = {0};
     unsigned attempt = 0;
-    k.gateway = g;
-    relay_rescue_init(&k.rescue, g);
-    while (!gateway_stopping(g, STOP_INTAKE)) {
-        k.pg = pg_open(g->config->postgres.url, "postdate relay", &e);
-        if (!k.pg || claim_setup(k.pg, LOCK_TIMEOUT_MS, &e) != 0) {
-            pg_close(k.pg);
-            server_status_failed(&g->postgres, &e);
-            notifier_wait(&g->relay.lookup_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    lookup.runtime = relay->runtime;
+    lookup.pipeline = relay->pipeline;
+    lookup.lease = relay->lease;
+    relay_rescue_init(&lookup.rescue, relay);
+    while (!runtime_stopping(lookup.runtime, STOP_INTAKE)) {
+        lookup.pg = pg_open(lookup.runtime->config->postgres.url, "postdate relay", &e);
+        if (!lookup.pg || claim_setup(lookup.pg, LOCK_TIMEOUT_MS, &e) != 0) {
+            pg_close(lookup.pg);
+            server_status_failed(&lookup.runtime->postgres, &e);
+            notifier_wait(&lookup.pipeline->lookup_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
             continue;
         }
-        server_status_succeeded(&g->postgres);
+        server_status_succeeded(&lookup.runtime->postgres);
         attempt = 0;
-        relay_rescue_connected(&k.rescue);
+        relay_rescue_connected(&lookup.rescue);
         err_clear(&e);
-        run_connected(&k, &e);
+        run_connected(&lookup, &e);
         if (e.kind != ERR_NONE)
             log_debug("relay look-up: %s", e.text);
-        pg_close(k.pg);
+        pg_close(lookup.pg);
     }
-    relay_rescue_close(&k.rescue);
+    relay_rescue_close(&lookup.rescue);
     return NULL;
 }

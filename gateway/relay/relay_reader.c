@@ -6,13 +6,13 @@
 
 struct broker *relay_open_broker(struct reader *r, struct err *e)
 {
-    return sessions_open_broker_with(r->gateway, "postdate relay", RELAY_HEARTBEAT_S, e);
+    return sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
 }
 
 struct inflight *relay_hold(struct reader *r, const struct message *m)
 {
     const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
-    struct inflight *h = inflight_new(&row, 0, &r->relay->budget);
+    struct inflight *h = inflight_new(&row, 0, &r->pipeline->relayed);
     if (h)
         h->relayed = true;
     return h;
@@ -44,7 +44,7 @@ int relay_acknowledge(struct reader *r, struct err *e)
     uint64_t done[1000], last = 0;
     size_t n;
     int64_t now_ms = clock_monotonic_ms();
-    while ((n = relay_book_take_done(&r->relay->book, done, sizeof done / sizeof done[0])) > 0)
+    while ((n = relay_book_take_done(&r->pipeline->book, done, sizeof done / sizeof done[0])) > 0)
         for (size_t i = 0; i < n; i++)
             relay_note_tag(r, done[i], TAG_DONE);
     for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {

@@ -25,29 +25,29 @@ bool relay_is_receipt(const struct broker_event *ev)
 static void settle_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
 {
     struct inflight *h = NULL;
-    if (relay_book_take(&r->relay->book, m->id, ev->tag, false) == RELAY_FRESH)
+    if (relay_book_take(&r->pipeline->book, m->id, ev->tag, false) == RELAY_FRESH)
         h = relay_hold(r, m);
     if (!h) {
         relay_note_tag(r, ev->tag, TAG_DONE);
         return;
     }
     h->receipt = true;
-    gateway_settle(r->gateway, h, SETTLE_DELIVERED);
+    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
 {
     struct err e = {0};
-    bool is_old = atomic_load(&r->relay->last_hop_queue) == 0; /* an earlier release's */
+    bool is_old = atomic_load(&r->handover->last_hop_queue) == 0; /* an earlier release's */
     int leads =
         is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
         settle_receipt(r, ev, m);
     } else {
-        atomic_fetch_add(&r->relay->routes_epoch, 1);
-        if (relay_book_take(&r->relay->book, m->id, ev->tag, true) == RELAY_COPY)
+        atomic_fetch_add(&r->handover->routes_epoch, 1);
+        if (relay_book_take(&r->pipeline->book, m->id, ev->tag, true) == RELAY_COPY)
             relay_note_tag(r, ev->tag, TAG_DONE);
-        notifier_notify(&r->relay->lookup_notifier);
+        notifier_notify(&r->pipeline->lookup_notifier);
     }
 }
 
@@ -69,7 +69,7 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
         queue <= LAST_HOP_QUEUES)
         note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
     else
-        note_ping(&r->relay->ping_ms, sent_ms);
+        note_ping(&r->handover->ping_ms, sent_ms);
     r->ping_heard_ms = clock_monotonic_ms();
     return true;
 }
@@ -79,7 +79,7 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
 static int try_receipts(struct reader *r, bool declare, struct err *e)
 {
     uint32_t ready, consumers;
-    struct broker *b = sessions_open_broker(r->gateway, "postdate relay", e);
+    struct broker *b = sessions_open_broker(r->runtime, "postdate relay", e);
     if (!b)
         return -1;
     int rc =
@@ -108,7 +108,7 @@ static int find_receipts(struct reader *r, bool in_use, struct err *e)
 int relay_open_receipts(struct reader *r, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    int queue = atomic_load(&r->relay->last_hop_queue);
+    int queue = atomic_load(&r->handover->last_hop_queue);
     bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
     bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
     if (known || soon || queue < 0 || r->draining || r->aside)

@@ -3,7 +3,6 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/message/wire.h"
-#include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/pipeline/relay.h"
@@ -17,67 +16,70 @@
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
 
-void relay_rescue_init(struct relay_rescue *k, struct gateway *g)
+void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay)
 {
-    *k = (struct relay_rescue){.gateway = g};
-    arena_init(&k->arena, 1 << 16);
+    *rescue = (struct relay_rescue){.runtime = relay->runtime,
+                                    .pipeline = relay->pipeline,
+                                    .lease = relay->lease,
+                                    .handover = relay->handover,
+                                    .relay = relay};
+    arena_init(&rescue->arena, 1 << 16);
 }
 
-void relay_rescue_connected(struct relay_rescue *k)
+void relay_rescue_connected(struct relay_rescue *rescue)
 {
-    k->noted_ms = k->ping_seen_ms = 0;
+    rescue->noted_ms = rescue->ping_seen_ms = 0;
 }
 
-void relay_rescue_close(struct relay_rescue *k)
+void relay_rescue_close(struct relay_rescue *rescue)
 {
-    broker_close(k->broker);
-    arena_free(&k->arena);
+    broker_close(rescue->broker);
+    arena_free(&rescue->arena);
 }
 
 /* Its queue is gone: that is declared again, and asked again. */
-static void on_lost_ping(struct relay_rescue *k)
+static void on_lost_ping(struct relay_rescue *rescue)
 {
-    struct gateway *g = k->gateway;
-    memset(k->last_hop, 0, sizeof k->last_hop);
-    atomic_fetch_add(&g->delay_topology_epoch, 1);
-    notifier_notify(&g->handover.notifier);
+    memset(rescue->last_hop, 0, sizeof rescue->last_hop);
+    atomic_fetch_add(&rescue->handover->topology_epoch, 1);
+    notifier_notify(&rescue->pipeline->handover.notifier);
 }
 
 /* A connection that has published is not read from during an alarm, so nothing is asked of it then. It is not
  * the relay's, which goes on acknowledging. 0: it may be used. */
-static int open_broker(struct relay_rescue *k, struct err *e)
+static int open_broker(struct relay_rescue *rescue, struct err *e)
 {
     struct broker_event ev = {0};
-    if (!k->broker) {
-        k->broker = sessions_open_broker(k->gateway, "postdate relay look-up", e);
-        k->blocked = false;
-        memset(k->last_hop, 0, sizeof k->last_hop); /* pings may be lost */
+    if (!rescue->broker) {
+        rescue->broker = sessions_open_broker(rescue->runtime, "postdate relay look-up", e);
+        rescue->blocked = false;
+        memset(rescue->last_hop, 0, sizeof rescue->last_hop); /* pings may be lost */
     }
-    if (!k->broker)
+    if (!rescue->broker)
         return -1;
     do {
-        arena_reset(&k->arena);
-        if (broker_next_event(k->broker, &k->arena, 0, 0, &ev, e) != 0)
+        arena_reset(&rescue->arena);
+        if (broker_next_event(rescue->broker, &rescue->arena, 0, 0, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_RETURN)
-            on_lost_ping(k);
+            on_lost_ping(rescue);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
-            k->blocked = ev.kind == BROKER_EVENT_BLOCKED;
+            rescue->blocked = ev.kind == BROKER_EVENT_BLOCKED;
     } while (ev.kind != BROKER_EVENT_NONE);
-    return k->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
+    return rescue->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
 }
 
-static void check_broker(struct relay_rescue *k, const struct err *e)
+static void check_broker(struct relay_rescue *rescue, const struct err *e)
 {
     log_debug("relay look-up: %s", e->text);
-    if (!k->broker || !broker_is_dead(k->broker))
+    if (!rescue->broker || !broker_is_dead(rescue->broker))
         return;
-    broker_drop(k->broker);
-    k->broker = NULL;
+    broker_drop(rescue->broker);
+    rescue->broker = NULL;
 }
 
 /* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. False: it was not sent. */
-static bool send_ping(struct relay_rescue *k, int number, int64_t now_ms)
+static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
     const char *queue = number ? last_hop_queue(number) : TOPOLOGY_EXIT_QUEUE;
     struct buf headers, properties;
@@ -89,29 +91,29 @@ static bool send_ping(struct relay_rescue *k, int number, int64_t now_ms)
         wire_put_int64(&headers, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
                           &properties);
-    bool sent = open_broker(k, &e) == 0 &&
-                broker_publish(k->broker,
+    bool sent = open_broker(rescue, &e) == 0 &&
+                broker_publish(rescue->broker,
                                &(struct broker_message){.routing_key = bytes_of_str(queue),
                                                         .properties = buf_bytes(&properties),
                                                         .mandatory = true},
                                NULL, &e) == 0 &&
-                broker_flush(k->broker, &e) == 0;
+                broker_flush(rescue->broker, &e) == 0;
     if (!sent)
-        check_broker(k, &e);
+        check_broker(rescue, &e);
     buf_free(&headers);
     buf_free(&properties);
     return sent;
 }
 
 /* Of the exit queue, whoever they are; -1: it does not say. */
-static int count_consumers(struct relay_rescue *k)
+static int count_consumers(struct relay_rescue *rescue)
 {
     uint32_t ready, consumers;
     struct err e = {0};
-    if (open_broker(k, &e) == 0 &&
-        broker_look_at_queue(k->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
+    if (open_broker(rescue, &e) == 0 &&
+        broker_look_at_queue(rescue->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
         return (int)consumers;
-    check_broker(k, &e);
+    check_broker(rescue, &e);
     return -1;
 }
 
@@ -119,58 +121,58 @@ static int count_consumers(struct relay_rescue *k)
  * delivers all the same. But RabbitMQ also goes on counting those that came by a node which has died, until
  * that is back. A gateway notes those that it lost itself. Of the others it is assumed after a while that
  * they are dead: a gateway without a database has stopped taking messages by then (relay.c). */
-static bool are_all_known(struct relay_rescue *k, int noted)
+static bool are_all_known(struct relay_rescue *rescue, int noted)
 {
-    int counted = count_consumers(k);
+    int counted = count_consumers(rescue);
     int64_t clock_ms = clock_monotonic_ms();
     if (counted < 0)
         return false;
     if (counted < noted) /* those of a dead node are gone, or RabbitMQ has forgotten some: watch_pings */
-        atomic_store(&k->gateway->relay.lost_consumers, 0);
+        atomic_store(&rescue->relay->lost_consumers, 0);
     if (counted <= noted)
-        k->surplus_ms = 0;
-    else if (k->surplus_ms == 0)
-        k->surplus_ms = clock_ms;
-    return counted <= noted || clock_ms - k->surplus_ms > SURPLUS_MS;
+        rescue->surplus_ms = 0;
+    else if (rescue->surplus_ms == 0)
+        rescue->surplus_ms = clock_ms;
+    return counted <= noted || clock_ms - rescue->surplus_ms > SURPLUS_MS;
 }
 
 /* Pings come to whoever consumes the exit queue. When none comes to anybody for long, RabbitMQ has forgotten
  * the consumers (seen after a node was cut off): the relay connects anew. */
-static void watch_pings(struct relay_rescue *k, const struct relay_marks *m, int64_t now_ms)
+static void watch_pings(struct relay_rescue *rescue, const struct relay_marks *m, int64_t now_ms)
 {
-    struct relay *r = &k->gateway->relay;
     int64_t clock_ms = clock_monotonic_ms();
     bool silent = m->ping_ms > 0 && now_ms - m->ping_ms > SILENT_MS;
-    if (!silent || k->blocked || atomic_load(&r->consumers) == 0)
-        k->silent_ms = 0;
-    else if (k->silent_ms == 0)
-        k->silent_ms = clock_ms;
-    if (k->silent_ms == 0 || clock_ms - k->silent_ms < SILENT_MS)
+    if (!silent || rescue->blocked || atomic_load(&rescue->handover->consumers) == 0)
+        rescue->silent_ms = 0;
+    else if (rescue->silent_ms == 0)
+        rescue->silent_ms = clock_ms;
+    if (rescue->silent_ms == 0 || clock_ms - rescue->silent_ms < SILENT_MS)
         return;
-    k->silent_ms = clock_ms;
-    atomic_store(&r->forgotten, true);
-    notifier_notify(&r->notifier);
+    rescue->silent_ms = clock_ms;
+    atomic_store(&rescue->relay->forgotten, true);
+    notifier_notify(&rescue->pipeline->relay_notifier);
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
  * use does not come back, messages that their targets refuse hold up all others there: what comes out from
  * now on goes through the other queue, unless that stands still, too. */
-static bool is_stuck(const struct relay_rescue *k, int number)
+static bool is_stuck(const struct relay_rescue *rescue, int number)
 {
-    const struct last_hop_watch *w = &k->last_hop[number - 1];
+    const struct last_hop_watch *w = &rescue->last_hop[number - 1];
     return w->waits_since_ms && clock_monotonic_ms() - w->waits_since_ms > STUCK_MS;
 }
 
-static void ping_last_hop(struct relay_rescue *k, int number, const struct relay_marks *m, int64_t now_ms)
+static void ping_last_hop(struct relay_rescue *rescue, int number, const struct relay_marks *m,
+                          int64_t now_ms)
 {
-    struct last_hop_watch *w = &k->last_hop[number - 1];
+    struct last_hop_watch *w = &rescue->last_hop[number - 1];
     int64_t clock_ms = clock_monotonic_ms();
     bool back = m->last_hop_ping_ms[number - 1] >= w->sent_ms;
     if (back)
         w->waits_since_ms = 0;
     if (!back && clock_ms - w->pinged_ms < LOST_PING_MS)
         return;
-    if (!send_ping(k, number, now_ms))
+    if (!send_ping(rescue, number, now_ms))
         return;
     w->sent_ms = now_ms;
     w->pinged_ms = clock_ms;
@@ -179,32 +181,32 @@ static void ping_last_hop(struct relay_rescue *k, int number, const struct relay
 }
 
 /* Pings may also stand behind many receipts: those are read first. */
-static bool has_receipts(struct relay_rescue *k)
+static bool has_receipts(struct relay_rescue *rescue)
 {
     uint32_t ready = 0, consumers;
     struct err e = {0};
-    if (open_broker(k, &e) == 0 &&
-        broker_look_at_queue(k->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e) == 0)
+    if (open_broker(rescue, &e) == 0 &&
+        broker_look_at_queue(rescue->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e) == 0)
         return ready > 0;
-    check_broker(k, &e);
+    check_broker(rescue, &e);
     return true;
 }
 
-static int move_last_hop(struct relay_rescue *k, int from, struct err *e)
+static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
 {
-    if (has_receipts(k))
+    if (has_receipts(rescue))
         return 0;
     int to = from % LAST_HOP_QUEUES + 1;
-    if (is_stuck(k, to)) {
-        if (!k->said_stuck)
+    if (is_stuck(rescue, to)) {
+        if (!rescue->said_stuck)
             log_error(
                 "RabbitMQ's last hop stands still: both %s and %s hold messages that their targets refuse; "
                 "all others wait behind them until those are taken",
                 last_hop_queue(from), last_hop_queue(to));
-        k->said_stuck = true;
+        rescue->said_stuck = true;
         return 0;
     }
-    if (relay_change_last_hop(k->pg, from, to, e) != 0)
+    if (relay_change_last_hop(rescue->pg, from, to, e) != 0)
         return -1;
     log_warning(
         "RabbitMQ's last hop stands still in %s: its targets refuse messages, or can't take them, and hold "
@@ -213,23 +215,24 @@ static int move_last_hop(struct relay_rescue *k, int from, struct err *e)
     return 0;
 }
 
-static int watch_last_hop(struct relay_rescue *k, const struct relay_marks *m, int64_t now_ms, struct err *e)
+static int watch_last_hop(struct relay_rescue *rescue, const struct relay_marks *m, int64_t now_ms,
+                          struct err *e)
 {
-    struct gateway *g = k->gateway;
-    if (m->last_hop_queue == 0 && g->transport && g->config->handover.last_hop == LAST_HOP_RABBITMQ)
-        return relay_change_last_hop(k->pg, 0, 1, e);
-    if (atomic_exchange(&g->relay.last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
-        atomic_fetch_add(&g->delay_topology_epoch, 1); /* its end is to be bound to another queue */
-        notifier_notify(&g->relay.notifier);
-        notifier_notify(&g->handover_feeder_notifier);
+    if (m->last_hop_queue == 0 && rescue->runtime->transport &&
+        rescue->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ)
+        return relay_change_last_hop(rescue->pg, 0, 1, e);
+    if (atomic_exchange(&rescue->handover->last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
+        atomic_fetch_add(&rescue->handover->topology_epoch, 1); /* its end is to be bound to another queue */
+        notifier_notify(&rescue->pipeline->relay_notifier);
+        notifier_notify(&rescue->runtime->handover_feeder_notifier);
     }
     if (m->last_hop_queue == 0)
         return 0;
     for (int i = 1; i <= LAST_HOP_QUEUES; i++)
-        ping_last_hop(k, i, m, now_ms);
-    if (is_stuck(k, m->last_hop_queue) && now_ms - m->ping_ms < FRESH_PING_MS)
-        return move_last_hop(k, m->last_hop_queue, e);
-    k->said_stuck = false;
+        ping_last_hop(rescue, i, m, now_ms);
+    if (is_stuck(rescue, m->last_hop_queue) && now_ms - m->ping_ms < FRESH_PING_MS)
+        return move_last_hop(rescue, m->last_hop_queue, e);
+    rescue->said_stuck = false;
     return 0;
 }
 
@@ -243,41 +246,42 @@ static int64_t latest_ping_ms(const struct relay_marks *m)
     return ms;
 }
 
-int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e)
+int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 {
-    struct gateway *g = k->gateway;
-    struct relay *r = &g->relay;
+    struct relay *r = rescue->relay;
+    struct handover *handover = rescue->handover;
     struct relay_marks m;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
-    if (clock_ms - k->noted_ms < NOTE_MS || !lease_instance(&g->lease) || !gateway_now_ms(g, &now_ms))
+    if (clock_ms - rescue->noted_ms < NOTE_MS || !lease_instance(rescue->lease) ||
+        !runtime_now_ms(rescue->runtime, &now_ms))
         return 0;
-    k->noted_ms = clock_ms;
-    k->pg = pg;
+    rescue->noted_ms = clock_ms;
+    rescue->pg = pg;
     /* What waits in the socket may have been due long ago: read_ms first. */
-    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&r->book);
-    if (atomic_load(&r->consumers) > 0 && read_ms < low_ms)
+    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&rescue->pipeline->book);
+    if (atomic_load(&handover->consumers) > 0 && read_ms < low_ms)
         low_ms = read_ms;
     const struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
-        .ping_ms = atomic_load(&r->ping_ms),
-        .consumers = atomic_load(&r->consumers) + atomic_load(&r->lost_consumers),
+        .ping_ms = atomic_load(&handover->ping_ms),
+        .consumers = atomic_load(&handover->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
-    if (relay_note(pg, lease_instance(&g->lease), &n, e) != 0)
+    if (relay_note(pg, lease_instance(rescue->lease), &n, e) != 0)
         return -1;
-    atomic_store(&r->noted_ms, clock_ms);
-    send_ping(k, 0, now_ms); /* who hears it knows that this gateway has a database */
-    if (relay_marks(pg, &m, e) != 0 || watch_last_hop(k, &m, now_ms, e) != 0)
+    atomic_store(&handover->noted_ms, clock_ms);
+    send_ping(rescue, 0, now_ms); /* who hears it knows that this gateway has a database */
+    if (relay_marks(pg, &m, e) != 0 || watch_last_hop(rescue, &m, now_ms, e) != 0)
         return -1;
-    watch_pings(k, &m, now_ms);
-    if (k->ping_seen_ms && m.oldest_ms > k->ping_seen_ms && m.consumers > 0 &&
-        are_all_known(k, m.consumers)) {
-        atomic_store(&r->rescue_before_ms, k->ping_ms < m.low_ms ? k->ping_ms : m.low_ms);
-        atomic_store(&r->rescue_known_ms, clock_ms);
-        k->ping_seen_ms = 0;
+    watch_pings(rescue, &m, now_ms);
+    if (rescue->ping_seen_ms && m.oldest_ms > rescue->ping_seen_ms && m.consumers > 0 &&
+        are_all_known(rescue, m.consumers)) {
+        handover_set_rescue_before(handover, rescue->ping_ms < m.low_ms ? rescue->ping_ms : m.low_ms,
+                                   clock_ms);
+        rescue->ping_seen_ms = 0;
     }
-    if (k->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {
-        k->ping_ms = latest_ping_ms(&m);
-        k->ping_seen_ms = m.now_ms;
+    if (rescue->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {
+        rescue->ping_ms = latest_ping_ms(&m);
+        rescue->ping_seen_ms = m.now_ms;
     }
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
 #include "core/message/last_hop.h"
+#include "gateway/relay/relay.h"
 #include "sql/connection/pg.h"
 
 /* Of a queue from which RabbitMQ delivers by itself. */
@@ -24,10 +25,12 @@ struct last_hop_watch {
     int64_t waits_since_ms; /* monotonic: since when no ping has come back; 0: none is waited for */
 };
 
-struct gateway;
-
 struct relay_rescue {
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    struct handover *handover;
+    struct relay *relay;
     struct pg *pg;         /* the caller's, during a look */
     struct broker *broker; /* for pings, and to look at the exit queue, which may take it a while to answer */
     bool blocked;          /* an alarm */
@@ -41,12 +44,12 @@ struct relay_rescue {
     bool said_stuck;
 };
 
-void relay_rescue_init(struct relay_rescue *k, struct gateway *g);
+void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay);
 /* There is a new session to the database. */
-void relay_rescue_connected(struct relay_rescue *k);
+void relay_rescue_connected(struct relay_rescue *rescue);
 /* Once a second, whenever it is called: notes what this gateway took, and learns from all notes what is lost
- * (relay.h: rescue_before_ms). -1: the database did not answer. */
-int relay_rescue_look(struct relay_rescue *k, struct pg *pg, struct err *e);
-void relay_rescue_close(struct relay_rescue *k);
+ * (handover.h: rescue_before_ms). -1: the database did not answer. */
+int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e);
+void relay_rescue_close(struct relay_rescue *rescue);
 
 #endif

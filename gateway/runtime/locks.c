@@ -55,9 +55,9 @@ static int read_days(struct locks *l, struct pg *pg, struct err *e)
         return -1;
     say(l, l->read_ms);
     if (l->speaks) {
-        pthread_mutex_lock(&l->gateway->locked_lock);
-        l->gateway->locked = l->days;
-        pthread_mutex_unlock(&l->gateway->locked_lock);
+        pthread_mutex_lock(&l->runtime->locked_lock);
+        l->runtime->locked = l->days;
+        pthread_mutex_unlock(&l->runtime->locked_lock);
     }
     return 0;
 }
@@ -82,18 +82,18 @@ int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err
     return l->days.all;
 }
 
-void locks_shown(struct gateway *g, struct locked_days *out)
+void locks_shown(struct runtime *rt, struct locked_days *out)
 {
-    pthread_mutex_lock(&g->locked_lock);
-    *out = g->locked;
-    pthread_mutex_unlock(&g->locked_lock);
+    pthread_mutex_lock(&rt->locked_lock);
+    *out = rt->locked;
+    pthread_mutex_unlock(&rt->locked_lock);
 }
 
-void locks_print(struct gateway *g, struct buf *out)
+void locks_print(struct runtime *rt, struct buf *out)
 {
     struct locked_days locked;
     char text[40];
-    locks_shown(g, &locked);
+    locks_shown(rt, &locked);
     buf_put_str(out, locked.all ? "\"locked_days\":[\"message\"" : "\"locked_days\":[");
     for (int i = 0; i < locked.count; i++)
         buf_printf(out, "%s\"%.10s\"", i > 0 || locked.all ? "," : "",

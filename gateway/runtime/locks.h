@@ -3,11 +3,11 @@
 #ifndef POSTDATE_GATEWAY_RUNTIME_LOCKS_H
 #define POSTDATE_GATEWAY_RUNTIME_LOCKS_H
 
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 #include "sql/pipeline/locked.h"
 
 struct locks {
-    struct gateway *gateway;
+    struct runtime *runtime;
     bool speaks; /* says it, and shows it in stats */
     struct locked_days days;
     int64_t read_ms;  /* monotonic: when days was read */
@@ -21,8 +21,8 @@ int locks_look(struct locks *l, struct pg *pg, struct err *e);
  * helps; 0: none is any more, e is kept; -1: error. */
 int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e);
 /* What the claimer found, for stats. */
-void locks_shown(struct gateway *g, struct locked_days *out);
+void locks_shown(struct runtime *rt, struct locked_days *out);
 /* As JSON: "locked_days":["2026-11-16"]; "message" in it: the whole table. */
-void locks_print(struct gateway *g, struct buf *out);
+void locks_print(struct runtime *rt, struct buf *out);
 
 #endif

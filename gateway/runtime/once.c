@@ -31,15 +31,14 @@ static int add_ready(struct once *o, const char *queue, uint32_t *ready, struct 
 
 static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 {
-    const struct config *c = o->gateway->config;
+    const struct config *c = o->runtime->config;
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     if (!o->broker)
-        o->broker = sessions_open_broker(o->gateway, "postdate once", e);
+        o->broker = sessions_open_broker(o->runtime, "postdate once", e);
     if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
         add_ready(o, expired, &f->ready, e) != 0 ||
-        (atomic_load(&o->gateway->relay.last_hop_queue) > 0 &&
-         add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
+        (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
         return -1;
     if (o->no_control || add_ready(o, TOPOLOGY_CONTROL_QUEUE, &f->ready, e) == 0)
         return 0;
@@ -49,8 +48,7 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 
 static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
 {
-    struct gateway *g = o->gateway;
-    const struct config *c = g->config;
+    const struct config *c = o->runtime->config;
     if (o->horizon_ms == 0 &&
         claimed_row_handover_horizon(c, o->pg, o->rule.accepted_ms, &o->horizon_ms, e) != 0)
         return -1;
@@ -64,7 +62,7 @@ static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
     int64_t handed = o->waiting > 0 ? claim_count_handed(o->pg, &h, &partly, e) : 0;
     if (o->waiting < 0 || handed < 0)
         return -1;
-    o->can_wait = g->transport && atomic_load(&g->policy) != POLICY_IN_THE_WAY;
+    o->can_wait = o->runtime->transport && atomic_load(&o->handover->policy) != POLICY_IN_THE_WAY;
     f->waiting = o->waiting;
     f->hands_over = o->can_wait && handed < c->handover.max_messages;
     return 0;
@@ -74,13 +72,13 @@ static int look_at_messages(struct once *o, struct once_facts *f, struct err *e)
 {
     const struct claim_left_query q = {o->rule.accepted_ms, o->rule.due_ms, COUNT_MOST};
     if (!o->pg)
-        o->pg = health_open(o->gateway->config->postgres.url, "postdate once", ANSWER_MS, e);
+        o->pg = health_open(o->runtime->config->postgres.url, "postdate once", ANSWER_MS, e);
     if (!o->pg || claim_count_left(o->pg, &q, &o->left, e) != 0)
         return -1;
     f->due = o->left.due;
     f->lost = o->left.lost;
-    f->relay_low_ms = relay_book_low_ms(&o->gateway->relay.book);
-    return o->gateway->config->handover.transport == TRANSPORT_TIMER ? 0 : look_at_handover(o, f, e);
+    f->relay_low_ms = relay_book_low_ms(&o->pipeline->book);
+    return o->runtime->config->handover.transport == TRANSPORT_TIMER ? 0 : look_at_handover(o, f, e);
 }
 
 static void disconnect(struct once *o)
@@ -99,31 +97,30 @@ static uint64_t mix(uint64_t all, uint64_t value)
 /* Of everything that changes when something gets on. */
 static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 {
-    struct gateway *g = o->gateway;
     size_t settling;
     /* Once all is taken in, what comes now is none of this round's. */
     if (o->rule.accepted_ms != 0)
         return mix(mix(mix((uint64_t)f->due, (uint64_t)f->lost), (uint64_t)f->waiting),
                    (uint64_t)f->relay_low_ms);
-    uint64_t all = mix((uint64_t)atomic_load(&g->up), atomic_load(&g->stored_ready));
+    uint64_t all = mix((uint64_t)atomic_load(&o->runtime->up), atomic_load(&o->runtime->stored_ready));
     for (int i = 0; i < METRIC_COUNT; i++)
-        all = mix(all, atomic_load(&g->metrics.count[i]));
-    all = mix(mix(all, f->ready), relay_book_count(&g->relay.book, &settling));
+        all = mix(all, atomic_load(&o->runtime->metrics.count[i]));
+    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, &settling));
     return mix(mix(mix(all, (uint64_t)f->due), (uint64_t)f->lost), (uint64_t)f->waiting);
 }
 
 static void gather_facts(struct once *o, struct once_facts *f)
 {
-    struct gateway *g = o->gateway;
-    int64_t postgres_ms = server_status_away_ms(&g->postgres),
-            rabbitmq_ms = server_status_away_ms(&g->rabbitmq);
+    int64_t postgres_ms = server_status_away_ms(&o->runtime->postgres),
+            rabbitmq_ms = server_status_away_ms(&o->runtime->rabbitmq);
     *f = (struct once_facts){.away_ms = postgres_ms > rabbitmq_ms ? postgres_ms : rabbitmq_ms,
-                             .rests = atomic_load(&g->intake_rests),
-                             .control_requests = atomic_load(&g->control_requests),
-                             .relaying = atomic_load(&g->relay.consumers) > 0,
-                             .ping_ms = atomic_load(&g->relay.ping_ms)};
-    bool up = (atomic_load(&g->up) & UP_RELAY) != 0 && (atomic_load(&g->up) & g->up_wanted) == g->up_wanted;
-    if (gateway_now_ms(g, &f->now_ms) && up && lease_instance(&g->lease) != 0) {
+                             .rests = atomic_load(&o->runtime->intake_rests),
+                             .control_requests = atomic_load(&o->runtime->control_requests),
+                             .relaying = atomic_load(&o->handover->consumers) > 0,
+                             .ping_ms = atomic_load(&o->handover->ping_ms)};
+    bool up = (atomic_load(&o->runtime->up) & UP_RELAY) != 0 &&
+              (atomic_load(&o->runtime->up) & o->runtime->up_wanted) == o->runtime->up_wanted;
+    if (runtime_now_ms(o->runtime, &f->now_ms) && up && lease_instance(o->lease) != 0) {
         err_clear(&o->why);
         f->seen = look_at_queues(o, f, &o->why) == 0 &&
                   (o->rule.accepted_ms == 0 || look_at_messages(o, f, &o->why) == 0);
@@ -144,19 +141,18 @@ static int end_done(struct once *o)
     }
     log_error("--once: %" PRId64 " messages due before %s stay in the database, for %s", o->waiting,
               timestamp_format(o->horizon_ms, time, sizeof time),
-              o->gateway->transport ? "a policy of RabbitMQ's changes its waiting"
+              o->runtime->transport ? "a policy of RabbitMQ's changes its waiting"
                                     : "RabbitMQ can't wait with messages");
     return 75;
 }
 
 static int end_stuck(struct once *o)
 {
-    struct gateway *g = o->gateway;
-    struct server_status *away = server_status_away_ms(&g->postgres) > 0   ? &g->postgres
-                                 : server_status_away_ms(&g->rabbitmq) > 0 ? &g->rabbitmq
-                                                                           : NULL;
+    struct server_status *away = server_status_away_ms(&o->runtime->postgres) > 0   ? &o->runtime->postgres
+                                 : server_status_away_ms(&o->runtime->rabbitmq) > 0 ? &o->runtime->rabbitmq
+                                                                                    : NULL;
     const char *name = away ? away->name : "a server";
-    if (away || (atomic_load(&g->up) & UP_RELAY) == 0) {
+    if (away || (atomic_load(&o->runtime->up) & UP_RELAY) == 0) {
         log_error("--once: %s could not be reached for %d s: giving up", name, ONCE_PATIENCE_MS / 1000);
         return 69;
     }
@@ -173,9 +169,8 @@ static int end_stuck(struct once *o)
 static void *once_thread(void *arg)
 {
     struct once *o = arg;
-    struct gateway *g = o->gateway;
     enum once_verdict v = ONCE_GO_ON;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
+    while (!runtime_stopping(o->runtime, STOP_INTAKE)) {
         struct once_facts f;
         bool begun = o->rule.accepted_ms != 0;
         int64_t asked_ms = clock_monotonic_ms();
@@ -183,12 +178,12 @@ static void *once_thread(void *arg)
         if ((v = once_rule_judge(&o->rule, &f)) != ONCE_GO_ON)
             break;
         if (!begun && o->rule.accepted_ms != 0) /* what was stored last is handed over now, not in a second */
-            notifier_notify(&g->handover_feeder_notifier);
+            notifier_notify(&o->runtime->handover_feeder_notifier);
         int64_t took_ms = (f.clock_ms - asked_ms) * LOOK_SHARE;
         clock_nap_ms(took_ms < LOOK_MS ? LOOK_MS : took_ms < 10 * LOOK_MS ? took_ms : 10 * LOOK_MS);
     }
     disconnect(o);
-    if (v == ONCE_GO_ON || gateway_stopping(g, STOP_INTAKE))
+    if (v == ONCE_GO_ON || runtime_stopping(o->runtime, STOP_INTAKE))
         return NULL;
     atomic_store(&o->code, v == ONCE_DONE ? end_done(o) : end_stuck(o));
     atomic_store(&o->over, true);
@@ -196,14 +191,13 @@ static void *once_thread(void *arg)
     return NULL;
 }
 
-int once_start(struct once *o, struct gateway *g)
+int once_start(struct once *o)
 {
     if (!o->on)
         return 0;
-    o->gateway = g;
-    o->rule.lead_ms = g->config->delivery.lead_ms;
-    o->rule.least_ahead_ms =
-        g->config->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(g->config);
+    const struct config *c = o->runtime->config;
+    o->rule.lead_ms = c->delivery.lead_ms;
+    o->rule.least_ahead_ms = c->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(c);
     return pthread_create(&o->thread, NULL, once_thread, o) == 0 ? 0 : -1;
 }
 

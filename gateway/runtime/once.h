@@ -3,7 +3,9 @@
 #ifndef POSTDATE_GATEWAY_RUNTIME_ONCE_H
 #define POSTDATE_GATEWAY_RUNTIME_ONCE_H
 
-#include "gateway/runtime/gateway.h"
+#include "gateway/pipeline/handover.h"
+#include "gateway/pipeline/lease.h"
+#include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/once_rule.h"
 #include "sql/pipeline/claim.h"
 
@@ -12,7 +14,10 @@ struct once {
     atomic_bool over; /* it was told to */
     atomic_int code;  /* of the program, then */
     pthread_t thread;
-    struct gateway *gateway;
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    struct handover *handover;
     struct once_rule rule;
     struct pg *pg;
     struct broker *broker;
@@ -25,7 +30,7 @@ struct once {
 };
 
 /* Before the servers are waited for. 0; -1: there is no thread to be had. Without o->on nothing happens. */
-int once_start(struct once *o, struct gateway *g);
+int once_start(struct once *o);
 /* The gateway is stopping. */
 void once_join(struct once *o);
 

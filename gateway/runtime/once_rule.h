@@ -22,7 +22,7 @@ struct once_facts {
     uint64_t progress;       /* differs whenever anything got on */
     bool seen;               /* all threads are up, and the servers said what follows */
     uint32_t ready;          /* in the queues of intake and control */
-    unsigned rests;          /* of the intake (gateway.h) */
+    unsigned rests;          /* of the intake (runtime.h) */
     size_t control_requests; /* requests of the control queue that are being done */
     bool relaying;           /* the exit queue is read */
     int64_t ping_ms;         /* when the latest ping that came through it was sent; database time */

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-struct broker_options sessions_broker_options(const struct gateway *g, const char *name)
+struct broker_options sessions_broker_options(const struct runtime *rt, const char *name)
 {
-    const struct config *c = g->config;
+    const struct config *c = rt->config;
     return (struct broker_options){.url = c->amqp.url,
-                                   .hosts = g->hosts,
+                                   .hosts = rt->hosts,
                                    .name = name,
                                    .heartbeat_s = (int)(c->amqp.heartbeat_ms / 1000),
                                    .connect_timeout_ms = 5000,
@@ -29,17 +29,17 @@ static bool is_brief(const char *name)
 }
 
 /* With several hosts in amqp.url: which of them fail, and where this connection is. */
-static void say_hosts(const struct gateway *g, const char *name, const struct broker *b)
+static void say_hosts(const struct runtime *rt, const char *name, const struct broker *b)
 {
     struct broker_host_news news;
     char before[BROKER_ADDRESS_MAX];
-    while (b && broker_hosts_take_news(g->hosts, &news)) {
+    while (b && broker_hosts_take_news(rt->hosts, &news)) {
         if (news.back)
             log_info("RabbitMQ at %s takes connections again", news.address);
         else
             log_warning("%s; going on with another host of amqp.url", news.why);
     }
-    if (!b || is_brief(name) || !broker_hosts_moved(g->hosts, name, b, before))
+    if (!b || is_brief(name) || !broker_hosts_moved(rt->hosts, name, b, before))
         return;
     if (before[0] == '\0')
         log_info("%s: connected to RabbitMQ at %s", name, broker_address(b));
@@ -47,18 +47,18 @@ static void say_hosts(const struct gateway *g, const char *name, const struct br
         log_info("%s: moved from %s to RabbitMQ at %s", name, before, broker_address(b));
 }
 
-struct broker *sessions_open_broker(const struct gateway *g, const char *name, struct err *e)
+struct broker *sessions_open_broker(const struct runtime *rt, const char *name, struct err *e)
 {
-    return sessions_open_broker_with(g, name, INT32_MAX, e);
+    return sessions_open_broker_with(rt, name, INT32_MAX, e);
 }
 
-struct broker *sessions_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+struct broker *sessions_open_broker_with(const struct runtime *rt, const char *name, int heartbeat_s,
                                          struct err *e)
 {
-    struct broker_options o = sessions_broker_options(g, name);
+    struct broker_options o = sessions_broker_options(rt, name);
     if (o.heartbeat_s > heartbeat_s)
         o.heartbeat_s = heartbeat_s;
     struct broker *b = broker_open(&o, e);
-    say_hosts(g, name, b);
+    say_hosts(rt, name, b);
     return b;
 }

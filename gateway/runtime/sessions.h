@@ -3,14 +3,14 @@
 #define POSTDATE_GATEWAY_RUNTIME_SESSIONS_H
 
 #include "amqp/connection/broker.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 
-/* How to connect to the broker; name says who does. Points into g. */
-struct broker_options sessions_broker_options(const struct gateway *g, const char *name);
+/* How to connect to the broker; name says who does. Points into rt. */
+struct broker_options sessions_broker_options(const struct runtime *rt, const char *name);
 /* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
-struct broker *sessions_open_broker(const struct gateway *g, const char *name, struct err *e);
+struct broker *sessions_open_broker(const struct runtime *rt, const char *name, struct err *e);
 /* The same with heartbeats as often at least, unless they are off. */
-struct broker *sessions_open_broker_with(const struct gateway *g, const char *name, int heartbeat_s,
+struct broker *sessions_open_broker_with(const struct runtime *rt, const char *name, int heartbeat_s,
                                          struct err *e);
 
 #endif

@@ -30,22 +30,22 @@ int startup_declare(struct broker *b, const struct config *c, struct topology_fo
 }
 
 /* Once the transport is chosen. */
-static enum hold_policy chosen_hold_policy(const struct gateway *g)
+static enum hold_policy chosen_hold_policy(const struct runtime *rt)
 {
-    return config_hold_policy(g->config, g->transport != NULL);
+    return config_hold_policy(rt->config, rt->transport != NULL);
 }
 
-enum hold_policy startup_hold_policy(const struct gateway *g)
+enum hold_policy startup_hold_policy(const struct runtime *rt)
 {
     /* HTTP stores earlier than that; the threads start afterwards. */
-    return atomic_load(&g->up) != 0 ? chosen_hold_policy(g) : config_accept_rules(g->config).hold;
+    return atomic_load(&rt->up) != 0 ? chosen_hold_policy(rt) : config_accept_rules(rt->config).hold;
 }
 
-static int record_settings(const struct gateway *g, struct pg *pg, struct err *e)
+static int record_settings(const struct runtime *rt, struct pg *pg, struct err *e)
 {
-    const struct config *c = g->config;
+    const struct config *c = rt->config;
     const struct accept_rules rules = config_accept_rules(c);
-    const enum hold_policy hold = chosen_hold_policy(g);
+    const enum hold_policy hold = chosen_hold_policy(rt);
     const struct settings s = {.rules = &rules,
                                .key_memory_ms = c->keys.key_memory_ms,
                                .lead_ms = c->delivery.lead_ms,
@@ -54,7 +54,7 @@ static int record_settings(const struct gateway *g, struct pg *pg, struct err *e
 }
 
 /* Said once, at the start: passwords and messages that others can read or change on their way. */
-static void warn_of_open_wires(const struct gateway *g, enum pg_wire wire)
+static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
 {
     struct inspect_target t;
     struct err ignored;
@@ -65,7 +65,7 @@ static void warn_of_open_wires(const struct gateway *g, enum pg_wire wire)
     if (wire == PG_WIRE_UNVERIFIED)
         log_warning("postgres.url: encrypted, but nobody checks who the server is (sslmode=verify-full, with "
                     "sslrootcert, does)");
-    if (inspect_target(g->config->amqp.url, &t, &ignored) == 0 && !t.tls && !t.local)
+    if (inspect_target(rt->config->amqp.url, &t, &ignored) == 0 && !t.tls && !t.local)
         log_warning("amqp.url: the password and messages cross the network unencrypted (amqps://, with "
                     "amqp.ca_file, encrypts them and checks who the server is)");
 }
@@ -81,14 +81,14 @@ static void warn_of_older(const char *queues)
 }
 
 /* One try of everything. */
-static int try_once(struct gateway *g, struct server_status **failed, enum pg_wire *wire, struct err *e)
+static int try_once(struct runtime *rt, struct server_status **failed, enum pg_wire *wire, struct err *e)
 {
-    const struct config *c = g->config;
+    const struct config *c = rt->config;
     char vhost[256];
     struct topology_found found = {.older = ""};
     struct broker *b = NULL;
     int missing = 0;
-    *failed = &g->postgres;
+    *failed = &rt->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
     if (rc == 0)
@@ -100,45 +100,45 @@ static int try_once(struct gateway *g, struct server_status **failed, enum pg_wi
     if (rc == 0 && missing > 0)
         log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
     if (rc == 0) {
-        atomic_store(&g->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
-        server_status_succeeded(&g->postgres);
-        *failed = &g->rabbitmq;
-        b = sessions_open_broker(g, "postdate startup", e);
+        atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
+        server_status_succeeded(&rt->postgres);
+        *failed = &rt->rabbitmq;
+        b = sessions_open_broker(rt, "postdate startup", e);
         rc = b ? 0 : -1;
     }
     if (rc == 0)
-        rc = startup_take_vhost(g, b, pg, e);
+        rc = startup_take_vhost(rt, b, pg, e);
     if (rc == 0)
         rc = startup_declare(b, c, &found, e);
     if (rc == 0)
-        rc = startup_choose_transport(g, e);
+        rc = startup_choose_transport(rt, e);
     if (rc == 0)
         warn_of_older(found.older);
     if (rc == 0) {
-        server_status_succeeded(&g->rabbitmq);
-        *failed = &g->postgres;
+        server_status_succeeded(&rt->rabbitmq);
+        *failed = &rt->postgres;
     }
     if (rc == 0)
-        rc = record_settings(g, pg, e);
+        rc = record_settings(rt, pg, e);
     pg_close(pg);
     broker_close(b);
     return rc;
 }
 
-int startup_run(struct gateway *g, struct err *e)
+int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
 {
     unsigned attempt = 0;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
+    while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct server_status *failed;
         enum pg_wire wire = PG_WIRE_LOCAL;
-        if (try_once(g, &failed, &wire, e) == 0) {
-            warn_of_open_wires(g, wire);
+        if (try_once(rt, &failed, &wire, e) == 0) {
+            warn_of_open_wires(rt, wire);
             return 0;
         }
         if (!err_is_transient(e))
             return -1;
         server_status_failed(failed, e);
-        notifier_wait(&g->intake_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+        notifier_wait(notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
     return err_set(e, ERR_STOPPING, "stopped before the servers were there");
 }

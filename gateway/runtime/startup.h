@@ -5,28 +5,28 @@
 
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
-#include "gateway/runtime/gateway.h"
+#include "gateway/runtime/runtime.h"
 #include "sql/connection/pg.h"
 
 /* Declares what the configuration asks for. */
 int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e);
 
 /* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
- * to nobody yet, sets g->identity. ERR_CONFIG: no. */
-int startup_take_vhost(struct gateway *g, struct broker *b, struct pg *pg, struct err *e);
+ * to nobody yet, sets rt->identity. ERR_CONFIG: no. */
+int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
 /* Is it still? Somebody may have made it anew, or given it away. */
-int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e);
+int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 
-/* startup_transport.c: sets g->transport and declares what it needs; says what `auto` decided. Errors as
+/* startup_transport.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
-int startup_choose_transport(struct gateway *g, struct err *e);
+int startup_choose_transport(struct runtime *rt, struct err *e);
 
 /* What the broker may wait with, and as long as nothing is known of the transport, what it may if the one
  * that is asked for is there. Any thread. */
-enum hold_policy startup_hold_policy(const struct gateway *g);
+enum hold_policy startup_hold_policy(const struct runtime *rt);
 
-/* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile; -1 otherwise: it can't work (exit
- * code by err_exit_code). */
-int startup_run(struct gateway *g, struct err *e);
+/* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile, which rings the notifier; -1
+ * otherwise: it can't work (exit code by err_exit_code). */
+int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e);
 
 #endif

@@ -3,27 +3,27 @@
 #include "gateway/runtime/startup.h"
 #include "sql/admin/migrate.h"
 
-static int refuse(const struct gateway *g, const struct owner *o, struct err *e)
+static int refuse(const struct runtime *rt, const struct owner *o, struct err *e)
 {
     char vhost[256];
-    if (broker_url_vhost(g->config->amqp.url, vhost, sizeof vhost, e) != 0)
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0)
         return -1;
     return err_set(
         e, ERR_CONFIG,
         "vhost '%.100s' belongs to another database of Postdate (%s; this one is %s): give this one a vhost "
         "of its own (rabbitmqctl add_vhost, amqp.url), or `postdate migrate --rebind` if the other is gone",
-        vhost, o->other[0] != '\0' ? o->other : "unknown", g->identity);
+        vhost, o->other[0] != '\0' ? o->other : "unknown", rt->identity);
 }
 
-static int claim(struct gateway *g, struct broker *b, struct err *e)
+static int claim(struct runtime *rt, struct broker *b, struct err *e)
 {
     struct owner o;
-    if (owner_claim(b, g->identity, &o, e) != 0)
+    if (owner_claim(b, rt->identity, &o, e) != 0)
         return -1;
     if (o.verdict == OWNER_OTHER)
-        return refuse(g, &o, e);
-    if (o.verdict == OWNER_UNKNOWN && !g->owner_refused) {
-        g->owner_refused = true;
+        return refuse(rt, &o, e);
+    if (o.verdict == OWNER_UNKNOWN && !rt->owner_refused) {
+        rt->owner_refused = true;
         log_warning("the vhost cannot remember which database it belongs to, so nobody notices a second one: "
                     "%s",
                     o.why);
@@ -31,22 +31,22 @@ static int claim(struct gateway *g, struct broker *b, struct err *e)
     return 0;
 }
 
-int startup_keep_vhost(struct gateway *g, struct broker *b, struct err *e)
+int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
 {
-    return claim(g, b, e);
+    return claim(rt, b, e);
 }
 
-int startup_take_vhost(struct gateway *g, struct broker *b, struct pg *pg, struct err *e)
+int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     struct owner o;
     char vhost[256];
-    if (broker_url_vhost(g->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
-        migrate_identity(pg, g->identity, e) != 0 || owner_look(b, g->identity, &o, e) != 0)
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
+        migrate_identity(pg, rt->identity, e) != 0 || owner_look(b, rt->identity, &o, e) != 0)
         return -1;
     if (o.verdict == OWNER_OTHER)
-        return refuse(g, &o, e);
+        return refuse(rt, &o, e);
     /* Nodes of one cluster may give themselves different names; the vhost knows better. */
     if (o.verdict == OWNER_OURS)
         return migrate_record(pg, broker_cluster_name(b), vhost, e);
-    return migrate_check(pg, broker_cluster_name(b), vhost, true, e) != 0 ? -1 : claim(g, b, e);
+    return migrate_check(pg, broker_cluster_name(b), vhost, true, e) != 0 ? -1 : claim(rt, b, e);
 }

@@ -13,13 +13,13 @@
 /* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node
  * of a cluster is away, its queues are not found, or RabbitMQ does not answer. The hand-over publisher says
  * so, and tries again. */
-static int try_transport(struct gateway *g, const struct transport *t, struct err *e)
+static int try_transport(struct runtime *rt, const struct transport *t, struct err *e)
 {
-    struct transport_options o = gateway_transport_options(g);
-    struct broker *b = sessions_open_broker(g, "postdate startup", e);
+    struct transport_options o = {.window_ms = config_declared_window_ms(rt->config)};
+    struct broker *b = sessions_open_broker(rt, "postdate startup", e);
     if (!b)
         return -1;
-    bool last_hop = g->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    bool last_hop = rt->config->handover.last_hop == LAST_HOP_RABBITMQ;
     int rc = (last_hop && last_hop_declare(b, e) != 0) || t->declare(b, &o, e) != 0 ? -1 : 0;
     broker_close(b);
     if (rc == 0 || (e->kind != ERR_NOT_FOUND && !err_is_transient(e)))
@@ -29,21 +29,21 @@ static int try_transport(struct gateway *g, const struct transport *t, struct er
     return 0;
 }
 
-static int choose_named(struct gateway *g, const struct transport *t, struct err *e)
+static int choose_named(struct runtime *rt, const struct transport *t, struct err *e)
 {
-    if (try_transport(g, t, e) != 0)
+    if (try_transport(rt, t, e) != 0)
         return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", t->name);
-    g->transport = t;
+    rt->transport = t;
     return 0;
 }
 
-static int choose_plugin(struct gateway *g, int has, struct err *e)
+static int choose_plugin(struct runtime *rt, int has, struct err *e)
 {
     if (has == 0)
         return err_set(e, ERR_CONFIG,
                        "handover.transport: plugin, but this RabbitMQ has no x-delayed-message exchanges "
                        "(allowed: auto, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
-    return has < 0 ? -1 : choose_named(g, &transport_plugin, e);
+    return has < 0 ? -1 : choose_named(rt, &transport_plugin, e);
 }
 
 /* The plugin may have been there and gone with what it held. */
@@ -57,14 +57,14 @@ static int note_lost_plugin(const struct broker_options *o, struct err *e)
     return used < 0 ? -1 : 0;
 }
 
-static int choose_auto(struct gateway *g, const struct broker_options *o, int has, struct err *e)
+static int choose_auto(struct runtime *rt, const struct broker_options *o, int has, struct err *e)
 {
     if (has < 0 && err_is_transient(e))
         return -1;
     if (has == 0 && note_lost_plugin(o, e) != 0 && err_is_transient(e))
         return -1;
     if (has != 0) {
-        if (has > 0 && choose_named(g, &transport_plugin, e) == 0) {
+        if (has > 0 && choose_named(rt, &transport_plugin, e) == 0) {
             log_info("handover.transport auto: RabbitMQ has the delayed-message plugin");
             return 0;
         }
@@ -72,7 +72,7 @@ static int choose_auto(struct gateway *g, const struct broker_options *o, int ha
             return -1;
         log_warning("handover.transport auto: not the delayed-message plugin: %s", e->text);
     }
-    if (choose_named(g, &transport_ttl, e) == 0) {
+    if (choose_named(rt, &transport_ttl, e) == 0) {
         log_info("handover.transport auto: RabbitMQ waits with TTL queues%s",
                  has == 0 ? ", for it has no delayed-message plugin" : "");
         return 0;
@@ -81,19 +81,19 @@ static int choose_auto(struct gateway *g, const struct broker_options *o, int ha
         return -1;
     log_warning("handover.transport auto: the gateway itself waits: %s", e->text);
     err_clear(e);
-    g->transport = NULL;
+    rt->transport = NULL;
     return 0;
 }
 
-int startup_choose_transport(struct gateway *g, struct err *e)
+int startup_choose_transport(struct runtime *rt, struct err *e)
 {
-    enum config_transport t = g->config->handover.transport;
-    struct broker_options o = sessions_broker_options(g, "postdate probe");
-    g->transport = NULL;
+    enum config_transport t = rt->config->handover.transport;
+    struct broker_options o = sessions_broker_options(rt, "postdate probe");
+    rt->transport = NULL;
     if (t == TRANSPORT_TIMER)
         return 0;
     if (t == TRANSPORT_TTL)
-        return choose_named(g, &transport_ttl, e);
+        return choose_named(rt, &transport_ttl, e);
     int has = transport_probe_plugin(&o, e);
-    return t == TRANSPORT_PLUGIN ? choose_plugin(g, has, e) : choose_auto(g, &o, has, e);
+    return t == TRANSPORT_PLUGIN ? choose_plugin(rt, has, e) : choose_auto(rt, &o, has, e);
 }

@@ -3,22 +3,28 @@
 
 #include "gateway/api/executor.h"
 #include "gateway/api/tokens.h"
+#include "gateway/claim/claimer.h"
 #include "gateway/config/config_load.h"
 #include "gateway/config/secrets.h"
 #include "gateway/control/control.h"
+#include "gateway/handover/handover_feeder.h"
+#include "gateway/handover/prober.h"
 #include "gateway/http/http.h"
+#include "gateway/instance/janitor.h"
+#include "gateway/instance/lease_keeper.h"
+#include "gateway/intake/intake.h"
 #include "gateway/publish/publisher.h"
+#include "gateway/relay/relay.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/once.h"
 #include "gateway/runtime/signals.h"
 #include "gateway/runtime/startup.h"
+#include "gateway/settle/settler.h"
 
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STUCK_MS 20000
 #define WATCH_NS INT64_C(100000000)
@@ -26,15 +32,33 @@
 #define THREADS_MAX 16
 
 struct supervisor {
-    struct gateway gateway;
-    struct supervisor_options options;
+    /* What the threads share: each sees of it what it needs. */
+    struct runtime runtime;
+    struct pipeline pipeline;
+    struct lease lease;
+    struct handover handover;
+    struct exchange_cache exchanges;
+    struct destination_cache destinations;
+    /* The threads' own. */
+    struct lease_keeper lease_keeper;
+    struct settler settler;
+    struct publisher fast, serial, patient, to_rabbitmq;
+    struct claimer claimer;
+    struct intake intake;
+    struct janitor janitor;
+    struct prober prober;
+    struct relay relay;
+    struct handover_feeder handover_feeder;
     struct once once;
-    struct publisher fast, serial, patient, handover;
+    struct signals signals;
+    /* Main's. */
+    struct supervisor_options options;
     struct notifier notifier; /* rung by the signals' thread */
+    struct notifier control_notifier;
+    struct tokens *tokens; /* NULL: http.tokens is off */
     struct executor *executor;
     struct http *http; /* NULL: no HTTP */
     struct control *control;
-    struct signals signals;
     pthread_t threads[THREADS_MAX]; /* as the table has them */
 };
 
@@ -43,10 +67,11 @@ struct supervisor {
 /* A thread of the gateway. */
 struct thread {
     void *(*run)(void *);
-    size_t arg;                /* of run, in struct supervisor */
-    size_t notifier;           /* wakes it */
-    enum stop_stage ends_with; /* it ends when the stop comes so far */
-    int up;                    /* enum up_bit: sets it after its first connect; 0: nobody waits for it */
+    size_t arg;                                /* of run, in struct supervisor */
+    size_t runtime, pipeline, lease, handover; /* where arg points to these; 0: it does not see it */
+    size_t notifier;                           /* wakes it; 0: nothing does */
+    enum stop_stage ends_with;                 /* it ends when the stop comes so far */
+    int up; /* enum up_bit: sets it after its first connect; 0: nobody waits for it */
     bool needs_transport;
     bool is_publisher; /* arg is a struct publisher, which may be stuck in a blocked broker */
 };
@@ -55,32 +80,35 @@ struct thread {
  * that were handed over under other settings. HTTP's threads and the control queue's are the executor's to
  * end. */
 /* clang-format off */
+#define SEES_RUNTIME(of) .runtime = AT(of.runtime)
+#define SEES_CLAIMED(of) SEES_RUNTIME(of), .pipeline = AT(of.pipeline), .lease = AT(of.lease)
+#define SEES_ALL(of)     SEES_CLAIMED(of), .handover = AT(of.handover)
+#define PUBLISHER(of)    .run = publisher_thread, .arg = AT(of), SEES_ALL(of), .ends_with = STOP_PUBLISHERS, .is_publisher = true
 static const struct thread threads[] = {
-    {.run = lease_keeper_thread,     .arg = AT(gateway), .ends_with = STOP_LEASE_KEEPER,   .up = UP_LEASE_KEEPER,
-     .notifier = AT(gateway.lease_keeper_notifier)},
-    {.run = settler_thread,          .arg = AT(gateway), .ends_with = STOP_SETTLER},
-    {.run = publisher_thread,        .arg = AT(fast),    .ends_with = STOP_PUBLISHERS,     .up = UP_FAST,
-     .notifier = AT(gateway.fast.notifier), .is_publisher = true},
-    {.run = publisher_thread,        .arg = AT(serial),  .ends_with = STOP_PUBLISHERS,     .up = UP_SERIAL,
-     .notifier = AT(gateway.serial.notifier), .is_publisher = true},
-    {.run = publisher_thread,        .arg = AT(patient), .ends_with = STOP_PUBLISHERS,     .up = UP_PATIENT,
-     .notifier = AT(gateway.patient.notifier), .is_publisher = true},
-    {.run = claimer_thread,          .arg = AT(gateway), .ends_with = STOP_INTAKE,         .up = UP_CLAIMER,
-     .notifier = AT(gateway.claimer_notifier)},
-    {.run = intake_thread,           .arg = AT(gateway), .ends_with = STOP_INTAKE,         .up = UP_INTAKE,
-     .notifier = AT(gateway.intake_notifier)},
-    {.run = janitor_thread,          .arg = AT(gateway), .ends_with = STOP_INTAKE,
-     .notifier = AT(gateway.janitor_notifier)},
-    {.run = prober_thread,           .arg = AT(gateway), .ends_with = STOP_INTAKE,         .up = UP_PROBER,
-     .notifier = AT(gateway.prober_notifier)},
-    {.run = relay_thread,            .arg = AT(gateway), .ends_with = STOP_RELAY,          .up = UP_RELAY,
-     .notifier = AT(gateway.relay.notifier)},
-    {.run = relay_lookup_thread,     .arg = AT(gateway), .ends_with = STOP_INTAKE,
-     .notifier = AT(gateway.relay.lookup_notifier)},
-    {.run = publisher_thread,        .arg = AT(handover), .ends_with = STOP_PUBLISHERS,     .up = UP_HANDOVER,
-     .notifier = AT(gateway.handover.notifier), .needs_transport = true, .is_publisher = true},
-    {.run = handover_feeder_thread,  .arg = AT(gateway), .ends_with = STOP_INTAKE,         .up = UP_HANDOVER_FEEDER,
-     .notifier = AT(gateway.handover_feeder_notifier), .needs_transport = true},
+    {.run = lease_keeper_thread,    .arg = AT(lease_keeper),    SEES_CLAIMED(lease_keeper),
+     .ends_with = STOP_LEASE_KEEPER, .up = UP_LEASE_KEEPER,     .notifier = AT(lease.notifier)},
+    {.run = settler_thread,         .arg = AT(settler),         SEES_CLAIMED(settler),
+     .ends_with = STOP_SETTLER},
+    {PUBLISHER(fast),               .up = UP_FAST,              .notifier = AT(pipeline.fast.notifier)},
+    {PUBLISHER(serial),             .up = UP_SERIAL,            .notifier = AT(pipeline.serial.notifier)},
+    {PUBLISHER(patient),            .up = UP_PATIENT,           .notifier = AT(pipeline.patient.notifier)},
+    {.run = claimer_thread,         .arg = AT(claimer),         SEES_ALL(claimer.loop),
+     .ends_with = STOP_INTAKE,      .up = UP_CLAIMER,           .notifier = AT(runtime.claimer_notifier)},
+    {.run = intake_thread,          .arg = AT(intake),          SEES_RUNTIME(intake),
+     .ends_with = STOP_INTAKE,      .up = UP_INTAKE,            .notifier = AT(intake.notifier)},
+    {.run = janitor_thread,         .arg = AT(janitor),         SEES_RUNTIME(janitor),
+     .ends_with = STOP_INTAKE,      .notifier = AT(janitor.notifier)},
+    {.run = prober_thread,          .arg = AT(prober),          SEES_RUNTIME(prober), .handover = AT(prober.handover),
+     .ends_with = STOP_INTAKE,      .up = UP_PROBER,            .notifier = AT(prober.notifier)},
+    {.run = relay_thread,           .arg = AT(relay),           SEES_ALL(relay),
+     .ends_with = STOP_RELAY,       .up = UP_RELAY,             .notifier = AT(pipeline.relay_notifier)},
+    {.run = relay_lookup_thread,    .arg = AT(relay),           SEES_ALL(relay),
+     .ends_with = STOP_INTAKE,      .notifier = AT(pipeline.lookup_notifier)},
+    {PUBLISHER(to_rabbitmq),        .up = UP_HANDOVER,          .notifier = AT(pipeline.handover.notifier),
+     .needs_transport = true},
+    {.run = handover_feeder_thread, .arg = AT(handover_feeder), SEES_ALL(handover_feeder.loop),
+     .ends_with = STOP_INTAKE,      .up = UP_HANDOVER_FEEDER,   .notifier = AT(runtime.handover_feeder_notifier),
+     .needs_transport = true},
 };
 /* clang-format on */
 #define THREADS (sizeof threads / sizeof threads[0])
@@ -93,16 +121,16 @@ static void *member_at(struct supervisor *s, size_t offset)
 
 static bool is_wanted(struct supervisor *s, const struct thread *t)
 {
-    return !t->needs_transport || s->gateway.transport;
+    return !t->needs_transport || s->runtime.transport;
 }
 
 static void raise_stage(struct supervisor *s, enum stop_stage stage)
 {
-    atomic_store(&s->gateway.stop_stage, (int)stage);
+    atomic_store(&s->runtime.stop_stage, (int)stage);
     for (size_t i = 0; i < THREADS; i++)
         if (threads[i].notifier)
             notifier_notify(member_at(s, threads[i].notifier));
-    notifier_notify(&s->gateway.control_notifier);
+    notifier_notify(&s->control_notifier);
 }
 
 /* What the program ends with, where it would be `code`. */
@@ -116,7 +144,7 @@ static void stop_on_signal(void *ctx, int sig)
 {
     struct supervisor *s = ctx;
     log_info("%s: stopping", atomic_load(&s->once.over) ? "--once" : sig == SIGTERM ? "SIGTERM" : "SIGINT");
-    if (!gateway_stopping(&s->gateway, STOP_INTAKE))
+    if (!runtime_stopping(&s->runtime, STOP_INTAKE))
         raise_stage(s, STOP_INTAKE);
     notifier_notify(&s->notifier);
 }
@@ -141,78 +169,73 @@ static int stuck_code(void *ctx)
     return exit_code(ctx, 1);
 }
 
-/* Those that belong to nothing that opens them itself. */
-static const size_t notifiers[] = {
-    AT(notifier),
-    AT(gateway.handover_feeder_notifier),
-    AT(gateway.control_notifier),
-    AT(gateway.prober_notifier),
-    AT(gateway.claimer_notifier),
-    AT(gateway.intake_notifier),
-    AT(gateway.lease_keeper_notifier),
-    AT(gateway.janitor_notifier),
-};
-#define NOTIFIERS (sizeof notifiers / sizeof notifiers[0])
+/* Tells each thread where what it shares with others is. */
+static void share_parts(struct supervisor *s, const struct thread *t)
+{
+    if (t->runtime)
+        *(struct runtime **)member_at(s, t->runtime) = &s->runtime;
+    if (t->pipeline)
+        *(struct pipeline **)member_at(s, t->pipeline) = &s->pipeline;
+    if (t->lease)
+        *(struct lease **)member_at(s, t->lease) = &s->lease;
+    if (t->handover)
+        *(struct handover **)member_at(s, t->handover) = &s->handover;
+}
+
+/* A publisher's is that of its due queue, which opens it. */
+static bool has_own_notifier(const struct thread *t)
+{
+    return t->notifier && !t->is_publisher;
+}
 
 static int open_notifiers(struct supervisor *s, struct err *e)
 {
-    for (size_t i = 0; i < NOTIFIERS; i++)
-        if (notifier_open(member_at(s, notifiers[i]), e) != 0)
+    for (size_t i = 0; i < THREADS; i++)
+        if (has_own_notifier(&threads[i]) && notifier_open(member_at(s, threads[i].notifier), e) != 0)
             return -1;
-    return 0;
+    return notifier_open(&s->notifier, e) != 0 ? -1 : notifier_open(&s->control_notifier, e);
 }
 
-static int open_gateway(struct supervisor *s, struct err *e)
+static void close_notifiers(struct supervisor *s)
 {
-    struct gateway *g = &s->gateway;
-    char host[40] = "localhost";
-    gethostname(host, sizeof host - 1);
-    g->config = s->options.config;
-    snprintf(g->name, sizeof g->name, "%s:%d", host, (int)getpid());
-    pthread_mutex_init(&g->clock_lock, NULL);
-    pthread_mutex_init(&g->locked_lock, NULL);
-    db_clock_reset(&g->clock);
-    metrics_open(&g->metrics);
-    lease_open(&g->lease);
-    result_queue_open(&g->results);
-    server_status_open(&g->postgres, "Postgres");
-    server_status_open(&g->rabbitmq, "RabbitMQ");
-    if (exchange_cache_open(&g->exchanges) != 0 || destination_cache_open(&g->destinations) != 0 ||
-        (g->hosts = broker_hosts_new()) == NULL)
-        return err_set(e, ERR_BUG, "out of memory");
-    if (due_queue_open(&g->fast, e) != 0 || due_queue_open(&g->serial, e) != 0 ||
-        due_queue_open(&g->patient, e) != 0 || due_queue_open(&g->handover, e) != 0 ||
-        relay_open(&g->relay, g->config->handover.grace_ms, e) != 0 || open_notifiers(s, e) != 0)
+    for (size_t i = 0; i < THREADS; i++)
+        if (has_own_notifier(&threads[i]))
+            notifier_close(member_at(s, threads[i].notifier));
+    notifier_close(&s->notifier);
+    notifier_close(&s->control_notifier);
+}
+
+static int open_parts(struct supervisor *s, struct err *e)
+{
+    const struct config *c = s->options.config;
+    if (runtime_open(&s->runtime, c, e) != 0 || pipeline_open(&s->pipeline, &s->runtime, e) != 0)
         return -1;
-    publisher_open(&s->fast, g, &publisher_fast);
-    publisher_open(&s->serial, g, &publisher_serial);
-    publisher_open(&s->patient, g, &publisher_patient);
-    publisher_open(&s->handover, g, &publisher_handover);
-    return 0;
+    if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    lease_open(&s->lease);
+    handover_open(&s->handover, &s->runtime);
+    for (size_t i = 0; i < THREADS; i++)
+        share_parts(s, &threads[i]);
+    s->janitor.unacknowledged_max = intake_unacknowledged_max(c);
+    publisher_open(&s->fast, &publisher_fast, &s->exchanges, &s->destinations);
+    publisher_open(&s->serial, &publisher_serial, &s->exchanges, &s->destinations);
+    publisher_open(&s->patient, &publisher_patient, &s->exchanges, &s->destinations);
+    publisher_open(&s->to_rabbitmq, &publisher_handover, &s->exchanges, &s->destinations);
+    return open_notifiers(s, e);
 }
 
-static void close_gateway(struct supervisor *s)
+static void close_parts(struct supervisor *s)
 {
-    struct gateway *g = &s->gateway;
     publisher_close(&s->fast);
     publisher_close(&s->serial);
     publisher_close(&s->patient);
-    publisher_close(&s->handover);
-    due_queue_close(&g->fast);
-    due_queue_close(&g->serial);
-    due_queue_close(&g->patient);
-    due_queue_close(&g->handover);
-    result_queue_close(&g->results);
-    relay_close(&g->relay);
-    exchange_cache_close(&g->exchanges);
-    destination_cache_close(&g->destinations);
-    for (size_t i = 0; i < NOTIFIERS; i++)
-        notifier_close(member_at(s, notifiers[i]));
-    server_status_close(&g->postgres);
-    server_status_close(&g->rabbitmq);
-    broker_hosts_free(g->hosts);
-    lease_close(&g->lease);
-    pthread_mutex_destroy(&g->clock_lock);
+    publisher_close(&s->to_rabbitmq);
+    pipeline_close(&s->pipeline);
+    exchange_cache_close(&s->exchanges);
+    destination_cache_close(&s->destinations);
+    close_notifiers(s);
+    lease_close(&s->lease);
+    runtime_close(&s->runtime);
 }
 
 static void start_thread(pthread_t *t, void *(*run)(void *), void *arg)
@@ -225,16 +248,16 @@ static void start_thread(pthread_t *t, void *(*run)(void *), void *arg)
 
 static void start_threads(struct supervisor *s)
 {
-    struct gateway *g = &s->gateway;
     struct err e = {0};
-    g->up_wanted = UP_CONTROL;
+    s->runtime.up_wanted = UP_CONTROL;
     for (size_t i = 0; i < THREADS; i++)
         if (is_wanted(s, &threads[i]))
-            g->up_wanted |= threads[i].up;
+            s->runtime.up_wanted |= threads[i].up;
     for (size_t i = 0; i < THREADS; i++)
         if (is_wanted(s, &threads[i]))
             start_thread(&s->threads[i], threads[i].run, member_at(s, threads[i].arg));
-    if ((s->control = control_open(g, s->executor, &e)) == NULL) {
+    s->control = control_open(&s->runtime, s->executor, s->tokens, &s->control_notifier, &e);
+    if (s->control == NULL) {
         log_error("%s", e.text);
         exit(1);
     }
@@ -243,14 +266,15 @@ static void start_threads(struct supervisor *s)
 /* First of all, so that /livez answers while a server is waited for. */
 static int open_http(struct supervisor *s, struct err *e)
 {
-    if (s->gateway.config->http.tokens && (s->gateway.tokens = tokens_open(&s->gateway, e)) == NULL)
+    const struct config *c = s->options.config;
+    if (c->http.tokens && (s->tokens = tokens_open(&s->runtime, e)) == NULL)
         return -1;
-    s->executor = executor_open(&s->gateway, e);
+    s->executor = executor_open(&s->runtime, e);
     if (!s->executor)
         return -1;
-    if (s->once.on || !s->gateway.config->http.listen || strcmp(s->gateway.config->http.listen, "off") == 0)
+    if (s->once.on || !c->http.listen || strcmp(c->http.listen, "off") == 0)
         return 0;
-    s->http = http_open(&s->gateway, s->executor, e);
+    s->http = http_open(&s->runtime, s->executor, s->tokens, e);
     if (s->http)
         log_info("HTTP: listening on http://%s", http_address(s->http));
     return s->http ? 0 : -1;
@@ -264,11 +288,11 @@ static void close_http(struct supervisor *s)
     http_close(s->http);
     control_close(s->control);
     executor_close(s->executor);
-    tokens_close(s->gateway.tokens);
+    tokens_close(s->tokens);
     s->http = NULL;
     s->control = NULL;
     s->executor = NULL;
-    s->gateway.tokens = NULL;
+    s->tokens = NULL;
 }
 
 static void join_publisher(struct supervisor *s, pthread_t thread, struct publisher *p)
@@ -316,15 +340,15 @@ static bool unstick_publishers(struct supervisor *s)
 
 static void watch_over(struct supervisor *s)
 {
-    struct gateway *g = &s->gateway;
+    struct runtime *rt = &s->runtime;
+    const struct config *c = rt->config;
     bool said_ready = false;
-    while (!gateway_stopping(g, STOP_INTAKE)) {
-        if (!said_ready && (atomic_load(&g->up) & g->up_wanted) == g->up_wanted) {
+    while (!runtime_stopping(rt, STOP_INTAKE)) {
+        if (!said_ready && (atomic_load(&rt->up) & rt->up_wanted) == rt->up_wanted) {
             said_ready = true;
             log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
-                     s->gateway.config->intake.exchange, s->gateway.config->delivery.exchange,
-                     gateway_transport_name(g));
-            if (g->transport && s->gateway.config->handover.last_hop == LAST_HOP_RABBITMQ)
+                     c->intake.exchange, c->delivery.exchange, runtime_transport_name(rt));
+            if (rt->transport && c->handover.last_hop == LAST_HOP_RABBITMQ)
                 log_warning(
                     "handover.last_hop is broker: RabbitMQ delivers what it waited with, unconfirmed by "
                     "its target: what finds no queue is lost, and 32 messages that are refused hold up "
@@ -343,21 +367,24 @@ int supervisor_run(const struct supervisor_options *o)
     struct err e = {0};
     s->options = *o;
     s->once.on = o->once;
+    s->once.runtime = &s->runtime;
+    s->once.pipeline = &s->pipeline;
+    s->once.lease = &s->lease;
+    s->once.handover = &s->handover;
     s->signals = (struct signals){
         .stop = stop_on_signal, .reload = reload_log_settings, .stuck_code = stuck_code, .ctx = s};
-    struct gateway *g = &s->gateway;
-    if (open_gateway(s, &e) != 0) {
+    if (open_parts(s, &e) != 0) {
         log_error("%s", e.text);
         return err_exit_code(&e);
     }
     int code = 0;
-    if (signals_start(&s->signals) != 0 || once_start(&s->once, g) != 0) {
+    if (signals_start(&s->signals) != 0 || once_start(&s->once) != 0) {
         log_error("cannot start a thread: is the limit of processes reached?");
         exit(1);
     }
-    if (open_http(s, &e) == 0 && startup_run(g, &e) == 0) {
-        exchange_cache_good(&g->exchanges, bytes_of_str(s->gateway.config->delivery.exchange));
-        exchange_cache_good(&g->exchanges, bytes_of("", 0));
+    if (open_http(s, &e) == 0 && startup_run(&s->runtime, &s->notifier, &e) == 0) {
+        exchange_cache_good(&s->exchanges, bytes_of_str(o->config->delivery.exchange));
+        exchange_cache_good(&s->exchanges, bytes_of("", 0));
         start_threads(s);
         watch_over(s);
         stop_threads(s);
@@ -366,11 +393,11 @@ int supervisor_run(const struct supervisor_options *o)
         code = err_exit_code(&e);
     }
     close_http(s);
-    if (!gateway_stopping(g, STOP_INTAKE))
+    if (!runtime_stopping(&s->runtime, STOP_INTAKE))
         raise_stage(s, STOP_INTAKE);
     once_join(&s->once);
     signals_end(&s->signals);
-    close_gateway(s);
+    close_parts(s);
     code = exit_code(s, code);
     if (code == 0)
         log_info("stopped");

@@ -1,5 +1,5 @@
 /* Starts the gateway's threads, watches over them, and stops them in order. supervisor.c has the table of
- * them. Only the supervisor sees everything; each thread sees struct gateway. */
+ * them. Only the supervisor sees everything; the table says what each thread sees. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 #define POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 

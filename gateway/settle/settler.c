@@ -5,33 +5,15 @@
  * row that somebody's open transaction has locked does not hold up the others: it is left out and tried again
  * later.
  */
+#include "gateway/settle/settler.h"
 #include "core/base/clock.h"
-#include "gateway/runtime/gateway.h"
 #include "gateway/runtime/log.h"
-#include "gateway/settle/settle_replay.h"
 #include "sql/pipeline/relay.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#define BATCH_MAX 2000
 #define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
 #define SMALL 200
 #define LATER_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
-
-struct settler {
-    struct gateway *gateway;
-    struct pg *pg;
-    struct inflight *batch[BATCH_MAX];
-    struct settle_item items[BATCH_MAX];
-    size_t count;
-    struct inflight *backlog; /* taken from the queue, not yet in a batch */
-    struct inflight
-        *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
-    int64_t later_ms;
-    struct settle_replay replay;
-};
 
 static bool same_owner(const struct inflight *a, const struct inflight *b)
 {
@@ -42,14 +24,14 @@ static bool same_owner(const struct inflight *a, const struct inflight *b)
 static struct settle_owner owner_of(const struct settler *s, size_t i)
 {
     const struct inflight *h = s->batch[i];
-    int32_t instance = h->relayed ? lease_instance(&s->gateway->lease) : h->instance;
+    int32_t instance = h->relayed ? lease_instance(s->lease) : h->instance;
     return (struct settle_owner){.instance = instance, .relayed = h->relayed};
 }
 
 static void fill_batch(struct settler *s)
 {
     s->count = 0;
-    while (s->backlog && s->count < BATCH_MAX && (!s->count || same_owner(s->batch[0], s->backlog))) {
+    while (s->backlog && s->count < SETTLER_BATCH_MAX && (!s->count || same_owner(s->batch[0], s->backlog))) {
         struct inflight *h = s->backlog;
         s->backlog = h->next;
         s->items[s->count] = (struct settle_item){.id = h->message.id,
@@ -65,34 +47,34 @@ static void fill_batch(struct settler *s)
 /* Tried again after LATER_MS. */
 static void keep_for_later(struct settler *s, size_t i)
 {
-    result_queue_defer(&s->gateway->results, s->batch[i]);
+    result_queue_defer(&s->pipeline->results, s->batch[i]);
     s->batch[i]->next = s->later;
     s->later = s->batch[i];
     s->batch[i] = NULL;
     s->later_ms = clock_monotonic_ms() + LATER_MS;
 }
 
-static void done_with(struct settler *s, size_t i)
+static void finish_message(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
     if (o.relayed)
-        relay_book_done(&s->gateway->relay.book, s->batch[i]->message.id);
+        relay_book_done(&s->pipeline->book, s->batch[i]->message.id);
     else
         settle_replay_add(&s->replay, &s->items[i], o.instance, clock_monotonic_ms());
-    result_queue_free(&s->gateway->results, s->batch[i]);
+    result_queue_free(&s->pipeline->results, s->batch[i]);
     s->batch[i] = NULL;
 }
 
 /* Somebody's open transaction holds rows of this batch: settles the others without waiting. */
 static int settle_around_locks(struct settler *s, struct err *e)
 {
-    bool done[BATCH_MAX];
+    bool done[SETTLER_BATCH_MAX];
     const struct settle_owner o = owner_of(s, 0);
     if (settle_free(s->pg, &o, s->items, s->count, done, e) != 0)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         if (done[i])
-            done_with(s, i);
+            finish_message(s, i);
         else
             keep_for_later(s, i);
     }
@@ -106,7 +88,7 @@ static int settle_singly(struct settler *s, struct err *e)
     for (size_t i = 0; i < s->count; i++) {
         const struct settle_owner o = owner_of(s, i);
         if (settle(s->pg, &o, &s->items[i], 1, e) >= 0) {
-            done_with(s, i);
+            finish_message(s, i);
             continue;
         }
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
@@ -120,10 +102,10 @@ static int settle_singly(struct settler *s, struct err *e)
 
 /* Some of what was relayed was not as it should be: settled by somebody else, most likely, but the gateway
  * that handed it over may not have written that down yet. -1: nothing is known. */
-static int done_with_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
+static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
-    struct message_id ids[BATCH_MAX];
-    bool pending[BATCH_MAX];
+    struct message_id ids[SETTLER_BATCH_MAX];
+    bool pending[SETTLER_BATCH_MAX];
     for (size_t i = 0; i < s->count; i++)
         ids[i] = s->items[i].id;
     if (relay_pending(s->pg, o->instance, ids, s->count, pending, e) != 0)
@@ -132,7 +114,7 @@ static int done_with_relayed(struct settler *s, const struct settle_owner *o, st
         if (pending[i])
             keep_for_later(s, i);
         else
-            done_with(s, i);
+            finish_message(s, i);
     }
     return 0;
 }
@@ -142,10 +124,10 @@ static int settle_batch(struct settler *s, struct err *e)
     const struct settle_owner o = owner_of(s, 0);
     int64_t changed = settle(s->pg, &o, s->items, s->count, e);
     if (o.relayed && changed >= 0 && changed < (int64_t)s->count)
-        return done_with_relayed(s, &o, e);
+        return finish_relayed(s, &o, e);
     if (changed >= 0) {
         for (size_t i = 0; i < s->count; i++)
-            done_with(s, i);
+            finish_message(s, i);
         return 0;
     }
     if (pg_is_broken(s->pg) || e->kind == ERR_AWAY) /* libpq without memory: the answer is lost, too */
@@ -170,39 +152,38 @@ static void on_unclear(struct settler *s)
             s->backlog = h;
             continue;
         }
-        result_queue_free(&s->gateway->results, h);
-        gateway_end_instance(s->gateway);
+        result_queue_free(&s->pipeline->results, h);
+        lease_end_instance(s->lease);
     }
 }
 
-static int connect(struct settler *s, struct err *e)
+static int open_session(struct settler *s, struct err *e)
 {
-    struct gateway *g = s->gateway;
-    s->pg = pg_open(g->config->postgres.url, "postdate settler", e);
+    s->pg = pg_open(s->runtime->config->postgres.url, "postdate settler", e);
     if (s->pg && settle_setup(s->pg, e) == 0) {
-        server_status_succeeded(&g->postgres);
+        server_status_succeeded(&s->runtime->postgres);
         return 0;
     }
     pg_close(s->pg);
     s->pg = NULL;
-    server_status_failed(&g->postgres, e);
+    server_status_failed(&s->runtime->postgres, e);
     return -1;
 }
 
-static void append(struct inflight **list, struct inflight *more)
+static void append_list(struct inflight **list, struct inflight *more)
 {
     while (*list)
         list = &(*list)->next;
     *list = more;
 }
 
-static void gather(struct settler *s)
+static void gather_results(struct settler *s)
 {
     if (s->later && clock_monotonic_ms() >= s->later_ms) {
-        append(&s->backlog, s->later);
+        append_list(&s->backlog, s->later);
         s->later = NULL;
     }
-    append(&s->backlog, result_queue_take_all(&s->gateway->results, s->backlog ? 0 : 100));
+    append_list(&s->backlog, result_queue_take_all(&s->pipeline->results, s->backlog ? 0 : 100));
 }
 
 static void free_list(struct inflight *h)
@@ -215,28 +196,29 @@ static void free_list(struct inflight *h)
 
 /* The database may have forgotten what it was told last. Rows that somebody has locked are left out: it is as
  * if they had been forgotten, then. -1: the connection is gone. */
-static int say_again(struct settler *s, struct err *e)
+static int repeat_outcomes(struct settler *s, struct err *e)
 {
-    bool done[BATCH_MAX];
+    bool done[SETTLER_BATCH_MAX];
     struct settle_owner owner = {0};
     uint64_t at = 0;
-    for (size_t n; (n = settle_replay_next(&s->replay, &at, s->items, BATCH_MAX, &owner.instance)) > 0;)
+    for (size_t n;
+         (n = settle_replay_next(&s->replay, &at, s->items, SETTLER_BATCH_MAX, &owner.instance)) > 0;)
         if (settle_free(s->pg, &owner, s->items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;
             log_debug("settler: %s", e->text);
             err_clear(e);
         }
-    atomic_store(&s->gateway->forgotten, false);
+    atomic_store(&s->lease->forgotten, false);
     return 0;
 }
 
 /* Settles what there is. -1: the connection is gone. */
-static int run_once(struct settler *s, struct err *e)
+static int settle_once(struct settler *s, struct err *e)
 {
-    if (atomic_load(&s->gateway->forgotten) && say_again(s, e) != 0)
+    if (atomic_load(&s->lease->forgotten) && repeat_outcomes(s, e) != 0)
         return -1;
-    gather(s);
+    gather_results(s);
     fill_batch(s);
     if (s->count == 0)
         return 0;
@@ -246,42 +228,36 @@ static int run_once(struct settler *s, struct err *e)
         return -1;
     }
     if (relayed)
-        notifier_notify(&s->gateway->relay.notifier); /* once for all that it may acknowledge now */
-    if (s->count < SMALL && !gateway_stopping(s->gateway, STOP_PUBLISHERS))
+        notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
+    if (s->count < SMALL && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
         clock_nap_ms(GATHER_MS);
     return 0;
 }
 
 void *settler_thread(void *arg)
 {
-    struct settler *s = calloc(1, sizeof *s);
-    struct gateway *g = arg;
+    struct settler *s = arg;
     struct err e = {0};
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
-    if (!s) {
-        log_error("there is no memory for the gateway's threads");
-        _exit(1); /* as a crash: nothing accepted is lost */
-    }
-    s->gateway = g;
     for (;;) {
-        if (gateway_stopping(g, STOP_SETTLER)) {
+        if (runtime_stopping(s->runtime, STOP_SETTLER)) {
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
-            gather(s);
+            gather_results(s);
             if ((!s->backlog && !s->later) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (!s->pg && connect(s, &e) != 0) {
+        if (!s->pg && open_session(s, &e) != 0) {
             clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
             continue;
         }
-        if (run_once(s, &e) == 0) {
+        if (settle_once(s, &e) == 0) {
             attempt = 0;
             continue;
         }
         log_debug("settler: %s", e.text);
-        atomic_store(&g->forgotten, true);
+        atomic_store(&s->lease->forgotten, true);
         clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
         pg_close(s->pg);
         s->pg = NULL;
@@ -289,6 +265,5 @@ void *settler_thread(void *arg)
     free_list(s->backlog);
     free_list(s->later);
     pg_close(s->pg);
-    free(s);
     return NULL;
 }

@@ -1,4 +1,4 @@
-#include "gateway/relay/relay_book.h"
+#include "gateway/pipeline/relay_book.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

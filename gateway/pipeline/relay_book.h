@@ -10,8 +10,8 @@
  * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
  *
  * Thread-safe. */
-#ifndef POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
-#define POSTDATE_GATEWAY_RELAY_RELAY_BOOK_H
+#ifndef POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
+#define POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
 
 #include "core/message/message_id.h"
 #include <pthread.h>
@@ -33,11 +33,11 @@ struct relay_book {
     int64_t grace_ms;
 };
 
-int relay_book_open(struct relay_book *b, int64_t grace_ms); /* -1: out of memory */
-void relay_book_close(struct relay_book *b);
+int relay_book_open(struct relay_book *book, int64_t grace_ms); /* -1: out of memory */
+void relay_book_close(struct relay_book *book);
 
 /* There is a new connection: the tags of the one before are void. */
-void relay_book_connected(struct relay_book *b);
+void relay_book_connected(struct relay_book *book);
 
 enum relay_taken {
     RELAY_FRESH,    /* publish it when it is due */
@@ -46,7 +46,7 @@ enum relay_taken {
     RELAY_COPY,     /* another copy of one that is here: acknowledge this one */
     RELAY_NO_ROOM,  /* no memory */
 };
-enum relay_taken relay_book_take(struct relay_book *b, struct message_id id, uint64_t tag, bool look_up);
+enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag, bool look_up);
 
 enum relay_verdict {
     RELAY_PUBLISH,
@@ -54,12 +54,12 @@ enum relay_verdict {
     RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled: back to the database */
 };
 /* May it be published now? now_ms: database time, as late as it may be. */
-enum relay_verdict relay_book_ask(struct relay_book *b, struct message_id id, int64_t now_ms);
-void relay_book_sent(struct relay_book *b, struct message_id id);
+enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms);
+void relay_book_sent(struct relay_book *book, struct message_id id);
 /* What became of it is known and on its way to the database. */
-void relay_book_settling(struct relay_book *b, struct message_id id);
+void relay_book_settling(struct relay_book *book, struct message_id id);
 /* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
-void relay_book_done(struct relay_book *b, struct message_id id);
+void relay_book_done(struct relay_book *book, struct message_id id);
 
 /* A question to the database: may this gateway have that row? */
 struct relay_question {
@@ -68,16 +68,16 @@ struct relay_question {
 };
 /* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by relay_book_done,
  * or by relay_book_again. */
-size_t relay_book_questions(struct relay_book *b, int64_t now_ms, int64_t clock_ms,
+size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
                             struct relay_question *out, size_t max);
 /* There was no answer: from at_ms (monotonic) on it is asked again. */
-void relay_book_again(struct relay_book *b, const struct relay_question *q, int64_t at_ms);
+void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
-int64_t relay_book_low_ms(struct relay_book *b);
+int64_t relay_book_low_ms(struct relay_book *book);
 /* How many are here, and how many of these only wait for the database. */
-size_t relay_book_count(struct relay_book *b, size_t *settling);
+size_t relay_book_count(struct relay_book *book, size_t *settling);
 /* Tags of this connection that may be acknowledged now. Returns how many. */
-size_t relay_book_take_done(struct relay_book *b, uint64_t *out, size_t max);
+size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max);
 
 #endif

@@ -1,0 +1,27 @@
+/* Claims what is due within the lead; claimer.c says how. */
+#ifndef POSTDATE_GATEWAY_CLAIM_CLAIMER_H
+#define POSTDATE_GATEWAY_CLAIM_CLAIMER_H
+
+#include "gateway/pipeline/claim_loop.h"
+
+/* One passage over all days. */
+struct sweep {
+    bool running;
+    struct due_range left; /* still to be looked at */
+    int64_t floor_ms;      /* of next_at: what this piece has passed */
+    int64_t at_ms, began_ms,
+        took_ms; /* monotonic: the next one; this one's beginning, and what its looks took */
+};
+
+struct claimer {
+    struct claim_loop loop; /* the supervisor sets its first members */
+    int64_t
+        reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
+    int64_t sampled_ms; /* monotonic: the last sample */
+    struct sweep sweep;
+    bool more; /* the last hot look left something */
+};
+
+void *claimer_thread(void *claimer);
+
+#endif

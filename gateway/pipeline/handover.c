@@ -1,0 +1,49 @@
+#include "gateway/pipeline/handover.h"
+
+#define MARK_VALID_MS 10000 /* what the marks in the database say, only who has asked lately knows */
+
+void handover_open(struct handover *handover, struct runtime *rt)
+{
+    handover->runtime = rt;
+    atomic_init(&handover->last_hop_queue, -1);
+}
+
+bool handover_set_policy(struct handover *handover, enum policy_state state)
+{
+    atomic_store(&handover->runtime->metrics.policy_in_the_way, state == POLICY_IN_THE_WAY);
+    return atomic_exchange(&handover->policy, (int)state) != (int)state;
+}
+
+void handover_set_handing(struct handover *handover, bool handing)
+{
+    atomic_store(&handover->handing, handing);
+    notifier_notify(&handover->runtime->handover_feeder_notifier);
+}
+
+static bool is_fresh(int64_t known_ms)
+{
+    return clock_monotonic_ms() - known_ms <= MARK_VALID_MS;
+}
+
+struct transport_options handover_transport_options(struct handover *handover)
+{
+    int queue = atomic_load(&handover->last_hop_queue);
+    if (!is_fresh(atomic_load(&handover->noted_ms)))
+        queue = 0;
+    return (struct transport_options){.window_ms = config_declared_window_ms(handover->runtime->config),
+                                      .last_hop_queue = queue > 0 ? queue : 0};
+}
+
+int64_t handover_rescue_before_ms(struct handover *handover)
+{
+    int64_t known_ms = atomic_load(&handover->rescue_known_ms);
+    if (known_ms == 0 || !is_fresh(known_ms))
+        return 0;
+    return atomic_load(&handover->rescue_before_ms) - handover->runtime->config->handover.grace_ms;
+}
+
+void handover_set_rescue_before(struct handover *handover, int64_t before_ms, int64_t clock_ms)
+{
+    atomic_store(&handover->rescue_before_ms, before_ms);
+    atomic_store(&handover->rescue_known_ms, clock_ms);
+}

@@ -1,0 +1,41 @@
+/* What is known of RabbitMQ's waiting: whether messages may be handed over, what it needs for that, and what
+ * of it is lost. Told by prober, hand-over publisher and relay. Each member is atomic; times are monotonic
+ * where nothing else is said. */
+#ifndef POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
+#define POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
+
+#include "gateway/runtime/runtime.h"
+#include <stdatomic.h>
+
+/* Does a policy of the broker's change its waiting (prober.c)? */
+enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
+
+struct handover {
+    struct runtime *runtime;
+    /* The way there. */
+    atomic_int policy;         /* enum policy_state; handing over needs POLICY_NONE */
+    atomic_bool handing;       /* the hand-over publisher is connected and not blocked */
+    atomic_int topology_epoch; /* counts how often something of the delay topology may have got lost */
+    atomic_bool rescued;       /* the broker lost something: perhaps a part of the delay topology */
+    /* RabbitMQ's last hop. */
+    atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
+    atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
+    /* The way back. */
+    atomic_int consumers;         /* of this gateway, at the exit queue */
+    atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
+    atomic_int_fast64_t noted_ms; /* when this gateway last told the database what it took */
+    atomic_int_fast64_t rescue_before_ms; /* database time: what was due before and did not come is lost */
+    atomic_int_fast64_t rescue_known_ms;  /* when that was found out; 0: unknown */
+};
+
+void handover_open(struct handover *handover, struct runtime *rt);
+/* Is the state another one than before? */
+bool handover_set_policy(struct handover *handover, enum policy_state state);
+void handover_set_handing(struct handover *handover, bool handing);
+/* How the transport is used. */
+struct transport_options handover_transport_options(struct handover *handover);
+/* What the broker holds and was due before this (database ms) is lost; 0: perhaps it is only late. */
+int64_t handover_rescue_before_ms(struct handover *handover);
+void handover_set_rescue_before(struct handover *handover, int64_t before_ms, int64_t clock_ms);
+
+#endif

@@ -1,0 +1,70 @@
+#include "gateway/pipeline/lease.h"
+
+#include "core/base/clock.h"
+#include "gateway/runtime/log.h"
+#include <inttypes.h>
+
+#define SAID_JUMP_NS INT64_C(1000000000)
+
+void lease_open(struct lease *lease)
+{
+    *lease = (struct lease){0};
+    pthread_mutex_init(&lease->lock, NULL);
+}
+
+void lease_close(struct lease *lease)
+{
+    pthread_mutex_destroy(&lease->lock);
+}
+
+void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms)
+{
+    pthread_mutex_lock(&lease->lock);
+    lease->instance = instance;
+    lease->deadline_ms = deadline_ms;
+    pthread_mutex_unlock(&lease->lock);
+}
+
+void lease_end(struct lease *lease)
+{
+    lease_renew(lease, 0, 0);
+}
+
+void lease_shorten(struct lease *lease, int64_t ms)
+{
+    pthread_mutex_lock(&lease->lock);
+    lease->deadline_ms = ms < lease->deadline_ms ? lease->deadline_ms - ms : 0;
+    pthread_mutex_unlock(&lease->lock);
+}
+
+int32_t lease_instance(struct lease *lease)
+{
+    pthread_mutex_lock(&lease->lock);
+    int32_t instance = clock_boottime_ms() < lease->deadline_ms ? lease->instance : 0;
+    pthread_mutex_unlock(&lease->lock);
+    return instance;
+}
+
+void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_clock_answer *a,
+                      enum clock_answer kind)
+{
+    int64_t jump_ns = runtime_hear_clock(rt, a, kind);
+    if (jump_ns > 0) /* perhaps it was us who stood still: then the lease ran on without us */
+        lease_shorten(lease, jump_ns / 1000000 + 1);
+    if (jump_ns > 0 && lease_instance(lease) == 0)
+        notifier_notify(&lease->notifier);
+    if (jump_ns >= SAID_JUMP_NS)
+        log_warning(
+            "the database's clock is %" PRId64
+            " ms further on than this machine's since they were compared last: it was set forward, or "
+            "this machine stood still",
+            jump_ns / 1000000);
+    else if (jump_ns <= -SAID_JUMP_NS)
+        log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
+}
+
+void lease_end_instance(struct lease *lease)
+{
+    atomic_store(&lease->unclear, true);
+    notifier_notify(&lease->notifier);
+}

@@ -1,0 +1,105 @@
+#include "gateway/pipeline/pipeline.h"
+
+int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
+{
+    p->runtime = rt;
+    rt->metrics.held_messages = &p->claimed.count;
+    rt->metrics.held_bytes = &p->claimed.bytes;
+    result_queue_open(&p->results);
+    if (relay_book_open(&p->book, rt->config->handover.grace_ms) != 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
+        due_queue_open(&p->patient, e) != 0)
+        return -1;
+    return due_queue_open(&p->handover, e);
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    due_queue_close(&p->fast);
+    due_queue_close(&p->serial);
+    due_queue_close(&p->patient);
+    due_queue_close(&p->handover);
+    result_queue_close(&p->results);
+    relay_book_close(&p->book);
+}
+
+/* What was relayed and is not published needs no database to be tried again: not until it is so late that it
+ * is looked up. */
+static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+{
+    struct runtime *rt = p->runtime;
+    bool again = outcome == SETTLE_RELEASE || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
+    bool late = runtime_latest_ms(rt) > h->message.due_ms + rt->config->handover.grace_ms / 2;
+    if (!h->relayed || !again || late || runtime_stopping(rt, STOP_PUBLISHERS))
+        return false;
+    int64_t at_ms = h->at_ms;
+    if (outcome != SETTLE_RELEASE)
+        h->at_ms = h->next_at_ms;
+    if (due_queue_push(&p->fast, h) != 0) {
+        h->at_ms = at_ms;
+        return false;
+    }
+    return true;
+}
+
+/* The row's next attempt is when it would be rescued. And what is delivered may wait long for the database,
+ * without its content. */
+static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
+{
+    relay_book_settling(&p->book, h->message.id);
+    if (h->outcome == SETTLE_RELEASE) {
+        h->outcome = SETTLE_WAIT;
+        h->next_at_ms = h->at_ms;
+    }
+    return h->outcome == SETTLE_DELIVERED ? inflight_without_content(h) : h;
+}
+
+void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+{
+    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
+        h->in_doubt = true;
+        h->attempts++;
+    }
+    if (!keep_relayed(p, h, outcome))
+        pipeline_settle_now(p, h, outcome);
+    else if (outcome == SETTLE_IN_DOUBT)
+        metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
+}
+
+void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+{
+    static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
+                                  [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
+                                  [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HOLD] = METRIC_COUNT,
+                                  [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_RELEASE] = METRIC_COUNT};
+    struct metrics *m = &p->runtime->metrics;
+    if (counted[outcome] != METRIC_COUNT)
+        metrics_add(m, (enum metric)counted[outcome], 1);
+    if (outcome == SETTLE_DELIVERED && !h->receipt)
+        metrics_lateness(m, runtime_now_us(p->runtime) - h->message.due_ms * 1000);
+    h->outcome = outcome;
+    if (h->relayed)
+        h = settle_relayed(p, h);
+    result_queue_put(&p->results, h);
+}
+
+bool pipeline_is_in_touch(const struct pipeline *p)
+{
+    return clock_boottime_ms() - atomic_load(&p->heard_ms) < atomic_load(&p->in_touch_ms);
+}
+
+bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
+{
+    int64_t now_ms = pipeline_is_in_touch(p) ? runtime_latest_ms(p->runtime) : INT64_MAX;
+    enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms);
+    if (v == RELAY_PUBLISH)
+        return true;
+    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
+        pipeline_settle_now(p, h, SETTLE_RELEASE);
+        return false;
+    }
+    inflight_free(h);
+    notifier_notify(&p->lookup_notifier);
+    return false;
+}

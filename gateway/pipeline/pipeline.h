@@ -1,0 +1,52 @@
+/* What a message passes on its way from its claim to its outcome.
+ *
+ *   intake ──▶ Postgres ──▶ claimer ──▶ fast queue ───▶ publisher ──▶ results ───▶ settler ──▶ Postgres
+ *                              │            ▲ │                          ▲
+ *                              │            │ ▼                          │
+ *                              │        serial queue ─▶ publisher ───────┤
+ *                              │        patient queue ▶ publisher ───────┘
+ *   exit queue ──▶ relay ──▶ fast queue
+ *
+ * Each member says how it is guarded. */
+#ifndef POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
+#define POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
+
+#include "gateway/pipeline/due_queue.h"
+#include "gateway/pipeline/inflight.h"
+#include "gateway/pipeline/relay_book.h"
+#include "gateway/pipeline/result_queue.h"
+#include "gateway/runtime/runtime.h"
+
+#define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
+#define INFLIGHT_COUNT_MAX 50000
+
+struct pipeline {
+    struct runtime *runtime;
+    struct inflight_budget claimed, relayed; /* atomic: what is in memory, by where it came from */
+    /* Guard themselves. */
+    struct due_queue fast, serial, patient, handover;
+    struct result_queue results;
+    struct relay_book book;          /* of what was relayed */
+    struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
+    struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
+    atomic_int_fast64_t heard_ms;    /* boottime: when the relay read last what RabbitMQ had to say */
+    atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
+};
+
+/* The relay's notifiers are the supervisor's to open. */
+int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e);
+void pipeline_close(struct pipeline *p); /* frees what is still in it */
+
+/* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
+ * stays. */
+void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
+/* The same for a relayed one that has to go back to the database now. */
+void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
+/* May h, a relayed message, be published now? False: it has been dealt with. */
+bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
+/* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
+ * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
+ * not lost them. */
+bool pipeline_is_in_touch(const struct pipeline *p);
+
+#endif

@@ -1,0 +1,292 @@
+#include "gateway/pipeline/relay_book.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NOWHERE UINT32_MAX
+#define FIRST_CAPACITY 1024u
+#define SCAN_MS 500 /* between two looks for what has become late */
+
+enum state { WAITS, SENT, SETTLING, LOOK_UP };
+
+struct relay_entry {
+    struct message_id id;
+    uint64_t tag;
+    int64_t again_ms; /* monotonic: not asked before */
+    uint32_t session; /* of the tag */
+    uint32_t next;    /* in its bucket, or among the free ones */
+    uint8_t state;
+    bool asked;
+    bool used;
+};
+
+int relay_book_open(struct relay_book *book, int64_t grace_ms)
+{
+    *book = (struct relay_book){.free = NOWHERE, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
+    pthread_mutex_init(&book->lock, NULL);
+    return 0;
+}
+
+void relay_book_close(struct relay_book *book)
+{
+    free(book->entries);
+    free(book->buckets);
+    free(book->done);
+    pthread_mutex_destroy(&book->lock);
+}
+
+/* The end of an id is random. */
+static uint32_t *bucket_of(const struct relay_book *book, struct message_id id)
+{
+    uint32_t hash;
+    memcpy(&hash, id.b + sizeof id.b - sizeof hash, sizeof hash);
+    return &book->buckets[hash & (book->capacity - 1)];
+}
+
+static void put_into_bucket(struct relay_book *book, uint32_t i)
+{
+    uint32_t *bucket = bucket_of(book, book->entries[i].id);
+    book->entries[i].next = *bucket;
+    *bucket = i;
+}
+
+/* Room for at least one more. */
+static bool grow_table(struct relay_book *book)
+{
+    if (book->free != NOWHERE)
+        return true;
+    uint32_t capacity = book->capacity ? book->capacity * 2 : FIRST_CAPACITY;
+    struct relay_entry *entries =
+        capacity > book->capacity ? realloc(book->entries, capacity * sizeof *entries) : NULL;
+    if (!entries)
+        return false;
+    book->entries = entries;
+    uint32_t *buckets = realloc(book->buckets, capacity * sizeof *buckets);
+    if (!buckets)
+        return false;
+    book->buckets = buckets;
+    for (uint32_t i = book->capacity; i < capacity; i++)
+        book->entries[i] = (struct relay_entry){.next = i + 1 < capacity ? i + 1 : NOWHERE};
+    book->free = book->capacity;
+    book->capacity = capacity;
+    memset(book->buckets, 0xff, capacity * sizeof *buckets);
+    for (uint32_t i = 0; i < book->free; i++)
+        if (book->entries[i].used)
+            put_into_bucket(book, i);
+    return true;
+}
+
+static struct relay_entry *find_entry(const struct relay_book *book, struct message_id id)
+{
+    if (book->count == 0)
+        return NULL;
+    for (uint32_t i = *bucket_of(book, id); i != NOWHERE; i = book->entries[i].next)
+        if (message_id_equal(book->entries[i].id, id))
+            return &book->entries[i];
+    return NULL;
+}
+
+static struct relay_entry *add_entry(struct relay_book *book, struct message_id id)
+{
+    if (!grow_table(book))
+        return NULL;
+    uint32_t i = book->free;
+    book->free = book->entries[i].next;
+    book->entries[i] = (struct relay_entry){.id = id, .used = true};
+    put_into_bucket(book, i);
+    book->count++;
+    return &book->entries[i];
+}
+
+static void set_state(struct relay_book *book, struct relay_entry *entry, enum state state)
+{
+    book->settling += state == SETTLING;
+    book->settling -= entry->state == SETTLING;
+    book->look_ups += state == LOOK_UP;
+    book->look_ups -= entry->state == LOOK_UP;
+    entry->state = (uint8_t)state;
+}
+
+static void drop_entry(struct relay_book *book, struct relay_entry *entry)
+{
+    uint32_t i = (uint32_t)(entry - book->entries);
+    uint32_t *at = bucket_of(book, entry->id);
+    while (*at != i)
+        at = &book->entries[*at].next;
+    *at = entry->next;
+    set_state(book, entry, WAITS);
+    *entry = (struct relay_entry){.next = book->free};
+    book->free = i;
+    book->count--;
+}
+
+/* Without memory for it the tag is not acknowledged: the message comes again when the connection ends. */
+static void note_done(struct relay_book *book, uint64_t tag)
+{
+    if (book->done_count == book->done_capacity) {
+        size_t capacity = book->done_capacity ? book->done_capacity * 2 : FIRST_CAPACITY;
+        uint64_t *done = realloc(book->done, capacity * sizeof *done);
+        if (!done)
+            return;
+        book->done = done;
+        book->done_capacity = capacity;
+    }
+    book->done[book->done_count++] = tag;
+}
+
+void relay_book_connected(struct relay_book *book)
+{
+    pthread_mutex_lock(&book->lock);
+    book->session++;
+    book->done_count = 0;
+    pthread_mutex_unlock(&book->lock);
+}
+
+/* It is here already. */
+static enum relay_taken take_again(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
+{
+    if (entry->session == book->session)
+        return RELAY_COPY;
+    entry->session = book->session;
+    entry->tag = tag;
+    if (entry->state == WAITS)
+        set_state(book, entry, LOOK_UP);
+    return RELAY_KNOWN;
+}
+
+enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag, bool look_up)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    enum relay_taken taken = RELAY_NO_ROOM;
+    if (entry) {
+        taken = take_again(book, entry, tag);
+    } else if ((entry = add_entry(book, id)) != NULL) {
+        entry->tag = tag;
+        entry->session = book->session;
+        set_state(book, entry, look_up ? LOOK_UP : WAITS);
+        taken = look_up ? RELAY_LOOKS_UP : RELAY_FRESH;
+    }
+    pthread_mutex_unlock(&book->lock);
+    return taken;
+}
+
+static bool is_late(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
+{
+    return now_ms > message_id_due_ms(entry->id) + book->grace_ms / 2;
+}
+
+enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms)
+{
+    enum relay_verdict v = RELAY_FORGET;
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    if (entry && entry->state == WAITS && (entry->session != book->session || is_late(book, entry, now_ms)))
+        set_state(book, entry, LOOK_UP);
+    else if (entry && entry->state == WAITS)
+        v = RELAY_PUBLISH;
+    else if (entry && entry->state == SENT)
+        v = entry->asked || is_late(book, entry, now_ms) ? RELAY_RETURN : RELAY_PUBLISH;
+    pthread_mutex_unlock(&book->lock);
+    return v;
+}
+
+static void move_entry(struct relay_book *book, struct message_id id, enum state state)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    if (entry)
+        set_state(book, entry, state);
+    pthread_mutex_unlock(&book->lock);
+}
+
+void relay_book_sent(struct relay_book *book, struct message_id id)
+{
+    move_entry(book, id, SENT);
+}
+
+void relay_book_settling(struct relay_book *book, struct message_id id)
+{
+    move_entry(book, id, SETTLING);
+}
+
+void relay_book_done(struct relay_book *book, struct message_id id)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    if (entry && entry->session == book->session)
+        note_done(book, entry->tag);
+    if (entry)
+        drop_entry(book, entry);
+    pthread_mutex_unlock(&book->lock);
+}
+
+size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
+                            struct relay_question *out, size_t max)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&book->lock);
+    bool scan =
+        book->look_ups > 0 || (book->count > book->settling && clock_ms - book->scanned_ms >= SCAN_MS);
+    if (scan)
+        book->scanned_ms = clock_ms;
+    for (uint32_t i = 0; scan && i < book->capacity && n < max; i++) {
+        struct relay_entry *entry = &book->entries[i];
+        if (!entry->used || entry->asked || entry->state == SETTLING || entry->again_ms > clock_ms)
+            continue;
+        if (entry->state != LOOK_UP && !is_late(book, entry, now_ms))
+            continue;
+        if (entry->state == WAITS)
+            set_state(book, entry, LOOK_UP);
+        entry->asked = true;
+        out[n++] = (struct relay_question){.id = entry->id, .sent = entry->state == SENT};
+    }
+    pthread_mutex_unlock(&book->lock);
+    return n;
+}
+
+void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, q->id);
+    if (entry) {
+        entry->asked = false;
+        entry->again_ms = at_ms;
+    }
+    pthread_mutex_unlock(&book->lock);
+}
+
+int64_t relay_book_low_ms(struct relay_book *book)
+{
+    int64_t low_ms = INT64_MAX;
+    pthread_mutex_lock(&book->lock);
+    for (uint32_t i = 0; i < book->capacity && book->count > 0; i++) {
+        int64_t due_ms = message_id_due_ms(book->entries[i].id);
+        if (book->entries[i].used && due_ms < low_ms)
+            low_ms = due_ms;
+    }
+    pthread_mutex_unlock(&book->lock);
+    return low_ms;
+}
+
+size_t relay_book_count(struct relay_book *book, size_t *settling)
+{
+    pthread_mutex_lock(&book->lock);
+    size_t count = book->count;
+    *settling = book->settling;
+    pthread_mutex_unlock(&book->lock);
+    return count;
+}
+
+size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max)
+{
+    pthread_mutex_lock(&book->lock);
+    size_t n = book->done_count < max ? book->done_count : max;
+    if (n > 0) {
+        memcpy(out, book->done, n * sizeof *out);
+        memmove(book->done, book->done + n, (book->done_count - n) * sizeof *out);
+    }
+    book->done_count -= n;
+    pthread_mutex_unlock(&book->lock);
+    return n;
+}

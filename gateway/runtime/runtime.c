@@ -1,0 +1,98 @@
+#include "gateway/runtime/runtime.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
+{
+    char host[40] = "localhost";
+    gethostname(host, sizeof host - 1);
+    rt->config = c;
+    snprintf(rt->name, sizeof rt->name, "%s:%d", host, (int)getpid());
+    pthread_mutex_init(&rt->clock_lock, NULL);
+    pthread_mutex_init(&rt->locked_lock, NULL);
+    db_clock_reset(&rt->clock);
+    metrics_open(&rt->metrics);
+    server_status_open(&rt->postgres, "Postgres");
+    server_status_open(&rt->rabbitmq, "RabbitMQ");
+    rt->hosts = broker_hosts_new();
+    return rt->hosts ? 0 : err_set(e, ERR_BUG, "out of memory");
+}
+
+void runtime_close(struct runtime *rt)
+{
+    server_status_close(&rt->postgres);
+    server_status_close(&rt->rabbitmq);
+    broker_hosts_free(rt->hosts);
+    pthread_mutex_destroy(&rt->clock_lock);
+    pthread_mutex_destroy(&rt->locked_lock);
+}
+
+bool runtime_stopping(struct runtime *rt, enum stop_stage stage)
+{
+    return atomic_load(&rt->stop_stage) >= (int)stage;
+}
+
+void runtime_set_up(struct runtime *rt, enum up_bit bit)
+{
+    atomic_fetch_or(&rt->up, (int)bit);
+}
+
+const char *runtime_transport_name(const struct runtime *rt)
+{
+    const struct transport *t = rt->transport;
+    return t ? t->name : "timer";
+}
+
+bool runtime_now_ms(struct runtime *rt, int64_t *out_ms)
+{
+    pthread_mutex_lock(&rt->clock_lock);
+    bool ready = db_clock_ready(&rt->clock);
+    if (ready)
+        *out_ms = db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000000;
+    pthread_mutex_unlock(&rt->clock_lock);
+    return ready;
+}
+
+int64_t runtime_now_us(struct runtime *rt)
+{
+    pthread_mutex_lock(&rt->clock_lock);
+    int64_t now_us = db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000;
+    pthread_mutex_unlock(&rt->clock_lock);
+    return now_us;
+}
+
+/* How long this machine has been suspended, ever. */
+static int64_t suspended_ms(void)
+{
+    return clock_boottime_ms() - clock_monotonic_ms();
+}
+
+int64_t runtime_latest_ms(struct runtime *rt)
+{
+    int64_t now_ms = INT64_MAX;
+    pthread_mutex_lock(&rt->clock_lock);
+    if (db_clock_ready(&rt->clock))
+        now_ms =
+            db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000000 + suspended_ms() - rt->suspended_ms;
+    pthread_mutex_unlock(&rt->clock_lock);
+    return now_ms;
+}
+
+int64_t runtime_ns_until(struct runtime *rt, int64_t at_ms)
+{
+    pthread_mutex_lock(&rt->clock_lock);
+    int64_t ns = db_clock_mono_ns(&rt->clock, at_ms) - clock_monotonic_ns();
+    pthread_mutex_unlock(&rt->clock_lock);
+    return ns;
+}
+
+int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, enum clock_answer kind)
+{
+    pthread_mutex_lock(&rt->clock_lock);
+    int64_t jump_ns = kind == CLOCK_ASKED ? db_clock_sample(&rt->clock, a) : db_clock_check(&rt->clock, a);
+    if (kind == CLOCK_ASKED)
+        rt->suspended_ms = suspended_ms();
+    pthread_mutex_unlock(&rt->clock_lock);
+    return jump_ns;
+}

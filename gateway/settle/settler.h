@@ -1,0 +1,29 @@
+/* Writes outcomes into the database; settler.c says how. */
+#ifndef POSTDATE_GATEWAY_SETTLE_SETTLER_H
+#define POSTDATE_GATEWAY_SETTLE_SETTLER_H
+
+#include "gateway/pipeline/lease.h"
+#include "gateway/pipeline/pipeline.h"
+#include "gateway/settle/settle_replay.h"
+
+#define SETTLER_BATCH_MAX 2000
+
+struct settler {
+    struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    /* The thread's own. */
+    struct pg *pg;
+    struct inflight *batch[SETTLER_BATCH_MAX];
+    struct settle_item items[SETTLER_BATCH_MAX];
+    size_t count;
+    struct inflight *backlog; /* taken from the queue, not yet in a batch */
+    struct inflight
+        *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
+    int64_t later_ms;
+    struct settle_replay replay;
+};
+
+void *settler_thread(void *settler);
+
+#endif
