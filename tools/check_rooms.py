@@ -40,6 +40,7 @@ MAY_INCLUDE = {
     'gateway/handover': STAGE,
     'gateway/relay': STAGE,
     'gateway/instance': STAGE,
+    'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',

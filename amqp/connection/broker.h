@@ -89,6 +89,7 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
 struct broker_exchange {
     const char *name, *type;
     bool transient;                /* neither it nor its bindings survive a restart of RabbitMQ */
+    bool internal;                 /* clients cannot publish to it */
     bool auto_delete;              /* deleted with the last of its bindings, if it had one */
     const struct broker_arg *args; /* such as x-delayed-type, alternate-exchange */
     size_t arg_count;

@@ -82,6 +82,7 @@ int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x
                                  .type = amqp_cstring_bytes(x->type),
                                  .durable = !x->transient,
                                  .auto_delete = x->auto_delete,
+                                 .internal = x->internal,
                                  .arguments = table};
     return request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, e);
 }

@@ -239,3 +239,25 @@ struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uin
     id.b[8] = (uint8_t)((id.b[8] & 0x3f) | 0x80);
     return id;
 }
+
+static bool read_return(struct bytes properties, struct bytes *id, struct bytes *queue)
+{
+    struct wire_properties p;
+    return wire_properties_read(properties, &p, NULL) == 0 && string_in(p.headers, HEADER_ID, id) &&
+           string_in(p.headers, RETURN_HEADER_QUEUE, queue);
+}
+
+struct bytes dead_letter_return_queue(const struct message *m)
+{
+    struct bytes id, queue;
+    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &id, &queue))
+        return (struct bytes){0};
+    return queue;
+}
+
+bool dead_letter_is_same_return(struct bytes a, struct bytes b)
+{
+    struct bytes id_a, id_b, queue_a, queue_b;
+    return read_return(a, &id_a, &queue_a) && read_return(b, &id_b, &queue_b) && bytes_equal(id_a, id_b) &&
+           bytes_equal(queue_a, queue_b);
+}

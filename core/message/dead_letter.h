@@ -47,6 +47,11 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
 int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,
                        struct arena *arena, struct bytes *out, struct err *e);
 
+/* The queue to which m goes back; an empty view: it is no return. */
+struct bytes dead_letter_return_queue(const struct message *m);
+/* Are these the properties of the same return? Of a returned message AMQP tells no tag. */
+bool dead_letter_is_same_return(struct bytes a, struct bytes b);
+
 /* A lineage for one that has none: the same each time for a message with a message-id, so that a redelivery
  * is recognised; else from random (16 bytes). */
 struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16]);
