@@ -39,6 +39,24 @@ create table postdate.lineage (
 );
 create index lineage_dead on postdate.lineage (queue, died_at, id) where died_at is not null;
 create index lineage_expires on postdate.lineage (expires_at);
+create index lineage_message on postdate.lineage (message) where message is not null;
+
+-- The policy of a queue, as core/message/retry_policy.c finds it; null: the built-in default.
+create function postdate.retry_policy_of(queue text) returns postdate.retry_policy language sql stable set search_path = pg_catalog, pg_temp as $$
+    select p from postdate.retry_policy p
+     where retry_policy_of.queue like replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+     order by octet_length(p.pattern) desc, p.pattern collate "C" limit 1
+$$;
+
+-- The properties of a return as those of a first attempt: the header is the number's name, type and 32 bits (core/message/dead_letter.c).
+create function postdate.return_anew(properties bytea) returns bytea language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+    header bytea := decode('12', 'hex') || convert_to('x-postdate-attemptI', 'UTF8');
+    at integer := position(header in properties);
+begin
+    return case when at = 0 then properties
+                else overlay(properties placing decode('00000001', 'hex') from at + octet_length(header) for 4) end;
+end $$;
 
 create function postdate.retry_policy_set(pattern text, attempts integer default 10, first interval default '1 s', factor double precision default 2,
     max interval default '1 h', jitter integer default 10, reasons text[] default '{rejected,delivery_limit}', keep_dead interval default '30 d')
