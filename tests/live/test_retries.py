@@ -152,3 +152,60 @@ class Retries(LiveTest):
         with self.assertRaises(pika.exceptions.ChannelClosedByBroker):
             c.publish('k', b'x', exchange='postdate.retry')
             c.connection.process_data_events(1)
+
+    def test_expired_ones_are_dead_unless_the_policy_says_so(self):
+        p, c = self.start()
+        for queue in ('short', 'again'):
+            c.queue(queue, arguments={**RETRY, 'x-message-ttl': 300})
+        self.policy(p, 'again', attempts=3, first='100 ms', reasons="'{expired}'")
+        c.publish('short', b's', exchange='')
+        c.publish('again', b'a', exchange='')
+        dead = "select queue, reason, failed from postdate.lineage where died_at is not null order by queue"
+        wait_until(lambda: p.psql(dead) == [['again', 'expired', '3'], ['short', 'expired', '1']], 15, 'both to be dead')
+
+    def test_what_a_consumer_publishes_again_with_its_headers_is_not_lost(self):
+        """Two messages under one id and attempt: the second is another one by its content."""
+        p, c = self.start()
+        c.queue('split', arguments=RETRY)
+        self.policy(p, '*', first='100 ms')
+        r = self.refuser(p, 'split', lambda m: m.headers.get('x-postdate-attempt', 1) >= 2 and m.body != b'whole')
+        c.publish('split', b'whole', exchange='')
+        received = r.wait(2)[1]
+        for part in (b'left', b'right'):
+            c.publish('split', part, {**received.headers, 'x-postdate-attempt': 1}, exchange='')
+        wait_until(lambda: {b'left', b'right'} <= {m.body for m in r.messages if m.headers.get('x-postdate-attempt', 1) > 1}, 20,
+                   'both parts to come back')
+
+    def test_gateways_die_meanwhile(self):
+        p, c = self.start()
+        c.queue('work', arguments=QUORUM)
+        self.policy(p, '*', first='300 ms', factor=1)
+        accepted = []
+
+        def accept(m):
+            good = m.headers.get('x-postdate-attempt', 1) >= 3
+            if good:
+                accepted.append(m.body)
+            return good
+        self.refuser(p, 'work', accept)
+        bodies = [b'%d' % i for i in range(400)]
+        p.gateway()
+        c.publish_burst('work', bodies, exchange='')
+        for _ in range(4):
+            time.sleep(0.4)
+            p.gateways[-1].kill9()
+            p.gateway()
+        wait_until(lambda: len(set(accepted)) == len(bodies), 60, 'all to be accepted')
+        print(f'note retries, gateways killed: {len(bodies)} refused twice, {len(accepted) - len(bodies)} accepted twice', flush=True)
+        wait_until(lambda: p.value("select count(*) from postdate.message where state <> 'delivered'") == '0', 20, 'all to be settled')
+        self.assertEqual(p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
+
+    def test_a_burst_of_refusals_is_counted_once_each(self):
+        p, c = self.start()
+        c.queue('burst', arguments=RETRY)
+        self.policy(p, '*', attempts=3, first='100 ms')
+        r = self.refuser(p, 'burst')
+        c.publish_burst('burst', [b'%d' % i for i in range(1000)], exchange='')
+        wait_until(lambda: p.value('select count(*) from postdate.lineage where died_at is not null') == '1000', 60, 'all to be dead')
+        self.assertEqual(p.psql('select distinct failed from postdate.lineage'), [['3']])
+        self.assertEqual(len(r.messages), 3000)
