@@ -48,5 +48,7 @@ int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, stru
     /* Nodes of one cluster may give themselves different names; the vhost knows better. */
     if (o.verdict == OWNER_OURS)
         return migrate_record(pg, broker_cluster_name(b), vhost, e);
-    return migrate_check(pg, broker_cluster_name(b), vhost, true, e) != 0 ? -1 : claim(rt, b, e);
+    /* Where it does not say, the name would tell only which node this is. */
+    const char *cluster = o.verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
+    return migrate_check(pg, cluster, vhost, true, e) != 0 ? -1 : claim(rt, b, e);
 }

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
 from moved_clocks import MovedClocks  # noqa: E402
 
 DIE = ['setpriv', '--pdeathsig', 'KILL']
+ANSWER = 'answer: '  # begins each line that answers one of ours
 
 
 def wait_until(condition, deadline_s, what, interval_s=0.03):
@@ -276,7 +277,7 @@ class Rabbit:
         loop = ('F = fun F() -> case io:get_line("") of eof -> halt(); Line -> [W, L] = string:split(Line, " "), '
                 'N = list_to_atom(W), {ok, T, _} = erl_scan:string(L), {ok, E} = erl_parse:parse_exprs(T), '
                 'R = rpc:call(N, erl_eval, exprs, [E, []], 60000), '
-                'io:format("~0p~n", [case R of {value, V, _} -> V; X -> {failed, X} end]), F() end end, F().')
+                f'io:format("{ANSWER}~0p~n", [case R of {{value, V, _}} -> V; X -> {{failed, X}} end]), F() end end, F().')
         self.shell = LAUNCHER.start(
             [*DIE, 'erl', '-noshell', '-hidden', '-start_epmd', 'false', '-sname', f'chaos{os.getpid()}@localhost',
              '-setcookie', cookie, '-kernel', 'inet_dist_use_interface', '{127,0,0,1}', *self.ticks, '-eval', loop],
@@ -291,10 +292,17 @@ class Rabbit:
                 self._open_shell()
             self.shell.stdin.write(f'{self.nodes[node]} {" ".join(expression.split())}\n')
             self.shell.stdin.flush()
-            answer = self.shell.stdout.readline().strip()
+            answer = self._read_answer()
         if answer.startswith('{failed,') or not answer:
             raise RuntimeError(f'Erlang: {expression}: {answer}')
         return answer
+
+    def _read_answer(self):
+        """'' where the shell has ended. What Erlang itself has to say meanwhile is left out: that a node was refused, say."""
+        for line in self.shell.stdout:
+            if line.startswith(ANSWER):
+                return line[len(ANSWER):].strip()
+        return ''
 
     def make_vhost(self, vhost, users):
         self.erlang(f'case rabbit_vhost:exists(<<"{vhost}">>) of true -> ok; _ -> rabbit_vhost:add(<<"{vhost}">>, '

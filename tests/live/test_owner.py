@@ -1,6 +1,7 @@
 """A vhost belongs to one database and remembers it; a database belongs to one broker."""
 import json
 import re
+import urllib.parse
 
 from harness import LiveTest, Place, now_ms, wait_until
 
@@ -89,6 +90,16 @@ class Owner(LiveTest):
         self.assertEqual(self.finding(p, 'broker.owner')[0]['status'], 'ok')
         p.gateway()
         self.assertEqual(p.value('select broker from postdate.meta'), name)
+
+    def test_a_vhost_that_cannot_remember_and_nodes_of_different_names(self):
+        """A gateway without the right to the exchange that remembers: the node's name must not keep it from starting."""
+        p = self.place(copied=False)
+        self.assertEqual(p.gateway().term(), 0)
+        p.psql("update postdate.meta set broker = 'rabbit@another-node'")
+        user, others = urllib.parse.urlsplit(p.amqp).username, r'^(?!postdate\.owner$)'
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, others, others, others)
+        g = p.gateway()
+        self.assertTrue(g.lines_with('cannot remember which database'), g.log())
 
     def test_the_first_migrate_on_one_node_and_all_else_on_others(self):
         """The gateway's start, and a migrate at each start as the systemd unit does, both on a node of another name."""
