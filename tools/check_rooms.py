@@ -62,6 +62,7 @@ INCLUDED_MAX = 3  # no header but core's is included by more than one file in th
 
 SHORT = set('''
     amqp/inspect/policy_overflow.c amqp/topology/transport_exit.c
+    amqp/topology/topology_retry.c core/base/glob.c gateway/intake/intake_reject.c gateway/retry/retry_store.c
     core/base/backoff.c core/base/random.c core/base/siphash.c
     core/message/hold_policy.c core/message/last_hop.c core/message/message.c core/message/stamp.c
     gateway/api/api_scope.c

@@ -208,7 +208,9 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
         p.expiration.len <= MESSAGE_NAME_MAX)
         p.flags |= WIRE_EXPIRATION;
     wire_properties_write(&p, &raw);
-    *out = headers.failed || raw.failed ? (struct bytes){0} : arena_copy(arena, buf_bytes(&raw));
+    *out = (struct bytes){0};
+    if (!headers.failed && !raw.failed)
+        *out = arena_copy(arena, buf_bytes(&raw));
     buf_free(&headers);
     buf_free(&raw);
     return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");

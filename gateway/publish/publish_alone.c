@@ -89,7 +89,7 @@ static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
     uint8_t name[256];
     if (!h->released)
-        exchange_cache_good(p->exchanges, publisher_may_be_missing(h, name));
+        exchange_cache_good(p->exchanges, exchange_cache_name(&h->message, name));
 }
 
 static void note_ack(struct publisher *p, struct inflight *h)
@@ -124,7 +124,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return -1;
     }
-    exchange_cache_refused(p->exchanges, publisher_may_be_missing(h, name), e->text);
+    exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
     publisher_refuse(p, h, e->text);
     return -1;
 }

@@ -81,9 +81,6 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
 /* --- publish_route.c */
 /* False: h was not ours any more, and has been dealt with. */
 bool publisher_keep_ours(struct publisher *p, struct inflight *h);
-/* What the exchange cache knows h's target by: its exchange; for one that goes back to a queue that queue,
- * which has to be bound first. May point into out. */
-struct bytes publisher_may_be_missing(const struct inflight *h, uint8_t out[256]);
 /* A role's route, for a delivery. */
 bool publisher_route(struct publisher *p, struct inflight *h);
 /* The publisher is to deal with h as v says. True: it publishes it itself. */

@@ -174,7 +174,7 @@ static void blame_message(struct publisher *p, struct inflight *h, const struct 
 {
     uint8_t name[256];
     if (e->kind != ERR_REJECT)
-        exchange_cache_refused(p->exchanges, publisher_may_be_missing(h, name), e->text);
+        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)

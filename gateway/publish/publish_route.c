@@ -1,9 +1,6 @@
 /* Which of the publishers a delivery is for, and what it is published with. */
-#include "core/message/dead_letter.h"
 #include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
-
-#include <string.h>
 
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 
@@ -53,17 +50,6 @@ bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination
     return send_by_verdict(p, h, v, &p->pipeline->fast, &p->pipeline->patient);
 }
 
-struct bytes publisher_may_be_missing(const struct inflight *h, uint8_t out[256])
-{
-    struct bytes queue = dead_letter_return_queue(&h->message);
-    if (queue.len == 0)
-        return h->message.exchange;
-    size_t len = queue.len < 255 ? queue.len : 255;
-    out[0] = 0; /* no name of an exchange has it */
-    memcpy(out + 1, queue.data, len);
-    return bytes_of(out, len + 1);
-}
-
 bool publisher_route(struct publisher *p, struct inflight *h)
 {
     char reason[200];
@@ -71,7 +57,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         return false;
     uint8_t name[256];
     enum exchange_verdict v =
-        exchange_cache_ask(p->exchanges, publisher_may_be_missing(h, name), reason, sizeof reason);
+        exchange_cache_ask(p->exchanges, exchange_cache_name(&h->message, name), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);
         return false;
