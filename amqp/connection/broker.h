@@ -86,14 +86,16 @@ int broker_declare_exclusive_queue_with(struct broker *b, const char *name, cons
                                         size_t arg_count, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
-/* The same with arguments: exchanges that take some (x-delayed-type), bindings of headers exchanges (x-match;
- * binding key ""). */
-int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
-                                 const struct broker_arg *args, size_t arg_count, struct err *e);
-/* One that a start of the broker does not survive, nor do its bindings.
- * auto_delete: it goes with the last of its bindings, if it had one. */
-int broker_declare_transient_exchange(struct broker *b, const char *name, const char *type, bool auto_delete,
-                                      const struct broker_arg *args, size_t arg_count, struct err *e);
+struct broker_exchange {
+    const char *name, *type;
+    bool transient;                /* neither it nor its bindings survive a restart of RabbitMQ */
+    bool internal;                 /* clients cannot publish to it */
+    bool auto_delete;              /* deleted with the last of its bindings, if it had one */
+    const struct broker_arg *args; /* such as x-delayed-type, alternate-exchange */
+    size_t arg_count;
+};
+int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e);
+/* Bindings of headers exchanges, with arguments (x-match) and the binding key "". */
 int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
                            const struct broker_arg *args, size_t arg_count, struct err *e);
 /* Takes such a binding away. Missing: fine. */
@@ -147,13 +149,17 @@ int broker_flush(struct broker *b, struct err *e);
  * either at the first publish that the channel sends to it, or once 32 are unconfirmed (credit flow). */
 int broker_ping(struct broker *b, struct err *e);
 
-/* Publishes; properties are raw AMQP bytes (core/message/wire.h), checked and measured before the first byte
- * is sent, so that an unencodable message can't desynchronise the connection: then -1 with ERR_REJECT and the
- * connection stays usable. May block while the broker does not read (watch it from outside and
- * broker_shutdown). *seq receives the delivery tag its confirm will carry (counted from 1 after
- * broker_confirm_select). */
-int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
-                   struct bytes body, bool mandatory, uint64_t *seq, struct err *e);
+struct broker_message {
+    struct bytes exchange, routing_key;
+    struct bytes properties; /* raw AMQP bytes (core/message/wire.h) */
+    struct bytes body;
+    bool mandatory;
+};
+/* Publishes. The properties are checked and measured before the first byte is sent, so that an unencodable
+ * message can't desynchronise the connection: then -1 with ERR_REJECT and the connection stays usable. May
+ * block while the broker does not read (watch it from outside and broker_shutdown). *seq (may be NULL)
+ * receives the delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
+int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e);
 
 /* --- events */
 enum broker_event_kind {

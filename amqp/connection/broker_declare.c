@@ -64,39 +64,27 @@ static int put_args(const struct broker_arg *args, size_t arg_count, amqp_table_
 
 int broker_declare_exchange(struct broker *b, const char *name, const char *type, struct err *e)
 {
-    return broker_declare_exchange_with(b, name, type, NULL, 0, e);
+    return broker_declare_exchange_as(b, &(struct broker_exchange){.name = name, .type = type}, e);
 }
 
-static int declare_exchange(struct broker *b, const char *name, const char *type, bool durable,
-                            bool auto_delete, const struct broker_arg *args, size_t arg_count, struct err *e)
+int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e)
 {
     char what[WHAT_MAX];
     amqp_table_entry_t entries[ARGS_MAX];
     amqp_table_t table = {0};
 
-    snprintf(what, sizeof(what), "declare exchange '%s'", name);
-    if (check_name("exchange", name, e) || put_args(args, arg_count, entries, &table, what, e) ||
+    snprintf(what, sizeof(what), "declare exchange '%s'", x->name);
+    if (check_name("exchange", x->name, e) || put_args(x->args, x->arg_count, entries, &table, what, e) ||
         broker_begin(b, e)) {
         return -1;
     }
-    amqp_exchange_declare_t m = {.exchange = amqp_cstring_bytes(name),
-                                 .type = amqp_cstring_bytes(type),
-                                 .durable = durable,
-                                 .auto_delete = auto_delete,
+    amqp_exchange_declare_t m = {.exchange = amqp_cstring_bytes(x->name),
+                                 .type = amqp_cstring_bytes(x->type),
+                                 .durable = !x->transient,
+                                 .auto_delete = x->auto_delete,
+                                 .internal = x->internal,
                                  .arguments = table};
     return request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, e);
-}
-
-int broker_declare_exchange_with(struct broker *b, const char *name, const char *type,
-                                 const struct broker_arg *args, size_t arg_count, struct err *e)
-{
-    return declare_exchange(b, name, type, true, false, args, arg_count, e);
-}
-
-int broker_declare_transient_exchange(struct broker *b, const char *name, const char *type, bool auto_delete,
-                                      const struct broker_arg *args, size_t arg_count, struct err *e)
-{
-    return declare_exchange(b, name, type, false, auto_delete, args, arg_count, e);
 }
 
 int broker_has_exchange(struct broker *b, const char *name, struct err *e)

@@ -32,15 +32,15 @@ int broker_ping(struct broker *b, struct err *e)
 }
 
 /* What would make the server or the library give up the connection is refused here, before the first byte. */
-static int check_message(const struct broker *b, struct bytes exchange, struct bytes routing_key,
-                         struct bytes properties, struct err *e)
+static int check_message(const struct broker *b, const struct broker_message *m, struct err *e)
 {
+    const struct bytes properties = m->properties;
     struct wire_properties ignored;
 
-    if (exchange.len > BROKER_NAME_MAX || routing_key.len > BROKER_NAME_MAX) {
+    if (m->exchange.len > BROKER_NAME_MAX || m->routing_key.len > BROKER_NAME_MAX) {
         return err_set(e, ERR_REJECT,
                        "exchange (%zu bytes) and routing key (%zu bytes) may have at most %d bytes",
-                       exchange.len, routing_key.len, BROKER_NAME_MAX);
+                       m->exchange.len, m->routing_key.len, BROKER_NAME_MAX);
     }
     if (properties.len > 0 && wire_properties_read(properties, &ignored, e)) {
         return -1;
@@ -70,39 +70,37 @@ static void put_short_string(struct buf *out, struct bytes v)
 }
 
 /* Method and content header. */
-static void put_message_start(struct buf *out, struct bytes exchange, struct bytes routing_key,
-                              struct bytes properties, size_t body_len, bool mandatory)
+static void put_message_start(struct buf *out, const struct broker_message *m)
 {
-    put_frame_start(out, AMQP_FRAME_METHOD, 4 + 2 + 1 + exchange.len + 1 + routing_key.len + 1);
+    put_frame_start(out, AMQP_FRAME_METHOD, 4 + 2 + 1 + m->exchange.len + 1 + m->routing_key.len + 1);
     buf_put_u32(out, AMQP_BASIC_PUBLISH_METHOD);
     buf_put_u16(out, 0); /* reserved */
-    put_short_string(out, exchange);
-    put_short_string(out, routing_key);
-    buf_put_u8(out, mandatory ? 1 : 0);
+    put_short_string(out, m->exchange);
+    put_short_string(out, m->routing_key);
+    buf_put_u8(out, m->mandatory ? 1 : 0);
     buf_put_u8(out, AMQP_FRAME_END);
 
-    put_frame_start(out, AMQP_FRAME_HEADER, HEADER_FIXED + (properties.len ? properties.len : 2));
+    put_frame_start(out, AMQP_FRAME_HEADER, HEADER_FIXED + (m->properties.len ? m->properties.len : 2));
     buf_put_u16(out, AMQP_BASIC_CLASS);
     buf_put_u16(out, 0); /* weight */
-    buf_put_u64(out, body_len);
-    if (properties.len) {
-        buf_put_bytes(out, properties);
+    buf_put_u64(out, m->body.len);
+    if (m->properties.len) {
+        buf_put_bytes(out, m->properties);
     } else {
         buf_put_u16(out, 0);
     }
     buf_put_u8(out, AMQP_FRAME_END);
 }
 
-static int put_message(struct broker *b, struct bytes exchange, struct bytes routing_key,
-                       struct bytes properties, struct bytes body, bool mandatory, struct err *e)
+static int put_message(struct broker *b, const struct broker_message *m, struct err *e)
 {
     size_t chunk_max = b->frame_max - BROKER_FRAME_OVERHEAD;
 
-    put_message_start(&b->out, exchange, routing_key, properties, body.len, mandatory);
-    for (size_t done = 0; done < body.len && !b->out.failed;) {
-        size_t chunk = body.len - done < chunk_max ? body.len - done : chunk_max;
+    put_message_start(&b->out, m);
+    for (size_t done = 0; done < m->body.len && !b->out.failed;) {
+        size_t chunk = m->body.len - done < chunk_max ? m->body.len - done : chunk_max;
         put_frame_start(&b->out, AMQP_FRAME_BODY, chunk);
-        buf_put(&b->out, body.data + done, chunk);
+        buf_put(&b->out, m->body.data + done, chunk);
         buf_put_u8(&b->out, AMQP_FRAME_END);
         done += chunk;
         if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_flush_until(b, "send", INT64_MAX, e)) {
@@ -115,16 +113,15 @@ static int put_message(struct broker *b, struct bytes exchange, struct bytes rou
     return b->out.len >= FLUSH_BYTES ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
 }
 
-int broker_publish(struct broker *b, struct bytes exchange, struct bytes routing_key, struct bytes properties,
-                   struct bytes body, bool mandatory, uint64_t *seq, struct err *e)
+int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e)
 {
     if (b->dead) {
         return broker_begin(b, e);
     }
-    if (check_message(b, exchange, routing_key, properties, e)) {
+    if (check_message(b, m, e)) {
         return -1;
     }
-    int rc = put_message(b, exchange, routing_key, properties, body, mandatory, e);
+    int rc = put_message(b, m, e);
     if (rc == 0) {
         if (seq) {
             *seq = b->next_seq;

@@ -189,33 +189,41 @@ static int declare_own_queue(struct broker *b, char *name, size_t name_size, str
 static int publish_empty(struct broker *b, const char *queue, struct err *e)
 {
     struct buf raw;
-    uint64_t seq;
     const struct wire_properties p = {.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1};
 
     buf_init(&raw, 64);
     wire_properties_write(&p, &raw);
-    int rc = broker_publish(b, bytes_of("", 0), bytes_of_str(queue), buf_bytes(&raw), bytes_of("", 0), false,
-                            &seq, e);
+    int rc = broker_publish(
+        b, &(struct broker_message){.routing_key = bytes_of_str(queue), .properties = buf_bytes(&raw)}, NULL,
+        e);
     buf_free(&raw);
     return rc ? -1 : broker_flush(b, e);
 }
 
+/* A message on its way to RabbitMQ and back. */
+struct echo {
+    struct broker *broker;
+    int timeout_ms; /* for each event */
+    struct arena arena;
+    struct broker_event event; /* the last one, in the arena */
+};
+
 /* Until an event of that kind comes. 1 it came, 0 it did not in time (or the broker is blocked). */
-static int wait_event(struct broker *b, enum broker_event_kind kind, int timeout_ms, struct arena *arena,
-                      struct inspect_echo *out, struct broker_event *event, struct err *e)
+static int wait_event(struct echo *echo, enum broker_event_kind kind, struct inspect_echo *out, struct err *e)
 {
-    int64_t end_ns = clock_monotonic_ns() + timeout_ms * INT64_C(1000000), now_ns;
+    int64_t end_ns = clock_monotonic_ns() + echo->timeout_ms * INT64_C(1000000), now_ns;
 
     while ((now_ns = clock_monotonic_ns()) < end_ns) {
-        if (broker_next_event(b, arena, 0, (int)((end_ns - now_ns) / 1000000) + 1, event, e)) {
+        int left_ms = (int)((end_ns - now_ns) / 1000000) + 1;
+        if (broker_next_event(echo->broker, &echo->arena, 0, left_ms, &echo->event, e)) {
             return -1;
         }
-        if (event->kind == kind) {
+        if (echo->event.kind == kind) {
             return 1;
         }
-        if (event->kind == BROKER_EVENT_BLOCKED) {
+        if (echo->event.kind == BROKER_EVENT_BLOCKED) {
             out->blocked = true;
-            bytes_printable(event->text, out->reason, sizeof(out->reason));
+            bytes_printable(echo->event.text, out->reason, sizeof(out->reason));
             return 0;
         }
     }
@@ -237,26 +245,25 @@ static void read_stamp(struct bytes raw, struct inspect_echo *out)
 int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, struct err *e)
 {
     char queue[48];
-    struct arena arena;
-    struct broker_event event;
+    struct echo echo = {.broker = b, .timeout_ms = timeout_ms};
 
     *out = (struct inspect_echo){.stamped_ms = -1};
-    arena_init(&arena, ECHO_ARENA);
+    arena_init(&echo.arena, ECHO_ARENA);
     int rc = declare_own_queue(b, queue, sizeof(queue), e) || broker_confirm_select(b, e) ||
                      publish_empty(b, queue, e)
                  ? -1
-                 : wait_event(b, BROKER_EVENT_ACK, timeout_ms, &arena, out, &event, e);
+                 : wait_event(&echo, BROKER_EVENT_ACK, out, e);
     if (rc == 1) {
         rc = broker_consume(b, queue, "postdate doctor", 1, e)
                  ? -1
-                 : wait_event(b, BROKER_EVENT_DELIVERY, timeout_ms, &arena, out, &event, e);
+                 : wait_event(&echo, BROKER_EVENT_DELIVERY, out, e);
     }
     if (rc == 1) {
-        read_stamp(event.properties, out);
+        read_stamp(echo.event.properties, out);
     } else if (rc == 0 && !out->blocked) {
         rc = err_set(e, ERR_BUSY, "RabbitMQ at %s did not take and return a message within %d s", b->address,
                      timeout_ms / 1000);
     }
-    arena_free(&arena);
+    arena_free(&echo.arena);
     return rc < 0 ? -1 : 0;
 }

@@ -18,8 +18,11 @@ static int offer(struct broker *b, const char *queue, struct arena *arena, struc
     int64_t end_ms = clock_monotonic_ms() + CONFIRM_MS;
     buf_init(&raw, 64);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1}, &raw);
-    int rc = broker_publish(b, bytes_of_str(""), bytes_of_str(queue), buf_bytes(&raw), bytes_of_str("x"),
-                            false, NULL, e);
+    int rc = broker_publish(b,
+                            &(struct broker_message){.routing_key = bytes_of_str(queue),
+                                                     .properties = buf_bytes(&raw),
+                                                     .body = bytes_of_str("x")},
+                            NULL, e);
     buf_free(&raw);
     while (rc == 0 && ev.kind != BROKER_EVENT_ACK && ev.kind != BROKER_EVENT_NACK) {
         if (clock_monotonic_ms() > end_ms)

@@ -48,22 +48,30 @@ static int declare_like_rung(struct policy_probe *p, const char *queue, struct e
     return broker_declare_exclusive_queue_with(p->broker, queue, args, COUNT_OF(args), e);
 }
 
-static int publish(struct policy_probe *p, const char *queue, const char *type, const char *expiration,
-                   size_t size, uint64_t *tag, struct err *e)
+struct probe_message {
+    const char *queue, *type;
+    const char *expiration; /* ms, or NULL: none */
+    size_t size;
+};
+
+static int publish_probe(struct policy_probe *p, const struct probe_message *m, uint64_t *tag, struct err *e)
 {
     static const uint8_t filling[POLICY_ROUND_BYTES];
     struct buf raw;
     struct wire_properties w = {
-        .flags = WIRE_DELIVERY_MODE | WIRE_TYPE, .delivery_mode = 1, .type = bytes_of_str(type)};
-    if (expiration) {
+        .flags = WIRE_DELIVERY_MODE | WIRE_TYPE, .delivery_mode = 1, .type = bytes_of_str(m->type)};
+    if (m->expiration) {
         w.flags |= WIRE_EXPIRATION;
-        w.expiration = bytes_of_str(expiration);
+        w.expiration = bytes_of_str(m->expiration);
     }
     buf_init(&raw, 256);
     wire_properties_write(&w, &raw);
     int rc = raw.failed ? err_set(e, ERR_BUG, "out of memory")
-                        : broker_publish(p->broker, bytes_of_str(""), bytes_of_str(queue), buf_bytes(&raw),
-                                         bytes_of(filling, size), false, tag, e);
+                        : broker_publish(p->broker,
+                                         &(struct broker_message){.routing_key = bytes_of_str(m->queue),
+                                                                  .properties = buf_bytes(&raw),
+                                                                  .body = bytes_of(filling, m->size)},
+                                         tag, e);
     buf_free(&raw);
     return rc;
 }
@@ -73,14 +81,14 @@ static int publish(struct policy_probe *p, const char *queue, const char *type, 
 static int place(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
 {
     char type[16];
-    uint64_t tag;
     if (s->queue[0] != '\0' && broker_delete_queue(p->broker, s->queue, e))
         return -1;
     name_queue(s->queue, "long");
     s->serial = ++p->serial;
     s->placed_ms = clock_monotonic_ms();
     snprintf(type, sizeof type, "s%" PRIu32, s->serial);
-    return declare_like_rung(p, s->queue, e) || publish(p, s->queue, type, NULL, 1, &tag, e) ? -1 : 0;
+    const struct probe_message m = {.queue = s->queue, .type = type, .size = 1};
+    return declare_like_rung(p, s->queue, e) || publish_probe(p, &m, NULL, e) ? -1 : 0;
 }
 
 /* One lived longer than what was found before. */
@@ -140,9 +148,11 @@ static int begin_round(struct policy_probe *p, struct err *e)
     p->open_round = true;
     p->round = ++p->serial;
     snprintf(type, sizeof type, "r%" PRIu32, p->round);
+    const struct probe_message m = {
+        .queue = p->quick, .type = type, .expiration = ROUND_TTL, .size = POLICY_ROUND_BYTES};
     for (int i = 0; i < POLICY_ROUND_COUNT; i++) {
         uint64_t tag;
-        if (publish(p, p->quick, type, ROUND_TTL, POLICY_ROUND_BYTES, &tag, e))
+        if (publish_probe(p, &m, &tag, e))
             return -1;
         if (i == 0)
             p->first_tag = tag;
@@ -219,8 +229,9 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     name_queue(p->sink, "back");
     name_queue(p->quick, "short");
     snprintf(p->reply, sizeof p->reply, "%s", p->sink);
-    return broker_declare_transient_exchange(b, p->sink, "fanout", true, NULL, 0, e) ||
-                   broker_declare_exclusive_queue(b, p->reply, e) ||
+    const struct broker_exchange sink = {
+        .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
+    return broker_declare_exchange_as(b, &sink, e) || broker_declare_exclusive_queue(b, p->reply, e) ||
                    broker_bind_queue(b, p->reply, p->sink, "", e) || declare_like_rung(p, p->quick, e) ||
                    broker_confirm_select(b, e) ||
                    broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)

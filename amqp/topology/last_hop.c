@@ -43,14 +43,15 @@ static int declare_receipts(struct broker *b, struct err *e)
 int last_hop_declare(struct broker *b, struct err *e)
 {
     static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = LAST_HOP_UNROUTED}};
+    static const struct broker_exchange receipts = {
+        .name = LAST_HOP_EXCHANGE, .type = "headers", .args = unrouted, .arg_count = COUNT_OF(unrouted)};
     static const struct broker_arg ping[] = {{.name = "x-match", .text = "all-with-x"},
                                              {.name = LAST_HOP_PING_HEADER, .present = true}};
 
     /* From the end on: nothing that comes out ever finds its next step missing. */
     if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
         broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
-        broker_declare_exchange_with(b, LAST_HOP_EXCHANGE, "headers", unrouted, COUNT_OF(unrouted), e) ||
-        declare_receipts(b, e) ||
+        broker_declare_exchange_as(b, &receipts, e) || declare_receipts(b, e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, by_broker, COUNT_OF(by_broker), e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
         return -1;

@@ -24,10 +24,12 @@ static int declare(struct broker *b, const char *identity, struct owner *out, st
 {
     char name[sizeof(NAME_PREFIX) + OWNER_ID_SIZE];
     const struct broker_arg args[] = {{.name = "alternate-exchange", .text = name}};
+    const struct broker_exchange exchange = {
+        .name = OWNER_EXCHANGE, .type = "fanout", .args = args, .arg_count = 1};
     struct err why = {0};
 
     snprintf(name, sizeof(name), NAME_PREFIX "%s", identity);
-    if (broker_declare_exchange_with(b, OWNER_EXCHANGE, "fanout", args, 1, &why) == 0) {
+    if (broker_declare_exchange_as(b, &exchange, &why) == 0) {
         out->verdict = OWNER_OURS;
         return 0;
     }

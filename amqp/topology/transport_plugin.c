@@ -11,11 +11,20 @@
  * once, for both declaring and deleting twice is fine. */
 #define PROBE_EXCHANGE "postdate.probe"
 
+static int declare_delayed_exchange(struct broker *b, const char *name, struct err *e)
+{
+    static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
+
+    return broker_declare_exchange_as(
+        b,
+        &(struct broker_exchange){.name = name, .type = TRANSPORT_PLUGIN_TYPE, .args = args, .arg_count = 1},
+        e);
+}
+
 /* Whether the broker knows the delayed-message plugin's exchange type. A passive declare would not tell: it
  * looks at the name only. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e)
 {
-    static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
     struct err why;
     struct broker *b = broker_open(o, e);
     int found = 1;
@@ -23,7 +32,7 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
     if (!b) {
         return -1;
     }
-    if (broker_declare_exchange_with(b, PROBE_EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, &why)) {
+    if (declare_delayed_exchange(b, PROBE_EXCHANGE, &why)) {
         /* "unknown exchange type 'x-delayed-message'", or "invalid" where the plugin was once enabled: 503 on
          * the connection before 3.13, 406 on the channel since. */
         if (why.kind == ERR_CONFIG && strstr(why.text, "exchange type '" TRANSPORT_PLUGIN_TYPE)) {
@@ -49,10 +58,7 @@ int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
 
 static int plugin_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
-
-    return transport_check_window(&transport_plugin, o, e) ||
-                   broker_declare_exchange_with(b, EXCHANGE, TRANSPORT_PLUGIN_TYPE, args, 1, e) ||
+    return transport_check_window(&transport_plugin, o, e) || declare_delayed_exchange(b, EXCHANGE, e) ||
                    transport_bind_exit(b, EXCHANGE, o, e)
                ? -1
                : 0;

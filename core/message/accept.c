@@ -88,19 +88,10 @@ static struct bytes delivery_exchange(const struct accept_rules *rules, const st
     return bytes_of_str(rules->delivery_exchange);
 }
 
-/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
- * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
- * next delivery of the same one has others. */
-static bool is_of_delivery(struct bytes name)
-{
-    return bytes_equal_str(name, "x-delivery-count") || bytes_equal_str(name, "x-acquired-count") ||
-           bytes_start_with_str(name, "x-opt-rabbitmq-");
-}
-
 static bool is_removed(const struct draft *d, struct bytes name)
 {
     return bytes_start_with_str(name, "x-opt-delivery-") || bytes_start_with_str(name, "x-postdate-") ||
-           is_of_delivery(name) || x_death_drops(&d->death, name);
+           request_headers_is_of_delivery(name) || x_death_drops(&d->death, name);
 }
 
 static void put_headers(const struct draft *d, struct buf *out)

@@ -1,4 +1,5 @@
 #include "core/message/publish_headers.h"
+#include "core/message/dead_letter.h"
 #include "core/message/wire.h"
 
 #define HEADER_ID "x-postdate-id"
@@ -36,6 +37,10 @@ static void put_headers(struct buf *out, struct bytes stored, struct bytes extra
 
 int publish_headers_build(const struct message *m, struct buf *out, struct err *e)
 {
+    if (bytes_equal_str(m->exchange, RETURN_EXCHANGE)) { /* dead_letter_return made them */
+        buf_put_bytes(out, m->properties);
+        return out->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+    }
     return publish_headers_build_with(m, bytes_of("", 0), out, e);
 }
 

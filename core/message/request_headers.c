@@ -1,4 +1,5 @@
 #include "core/message/request_headers.h"
+#include "core/base/glob.h"
 #include "core/message/accept.h"
 #include "core/message/wire.h"
 #include <string.h>
@@ -10,34 +11,10 @@
 
 enum { VALUE_TEXT_SIZE = 120 };
 
-/* '*' matches any run of bytes. Goes back to the last star only: never more steps than pattern times name. */
-static bool matches(const char *pattern, struct bytes name)
-{
-    size_t plen = strlen(pattern), p = 0, n = 0;
-    size_t star = SIZE_MAX, resume = 0;
-    while (n < name.len) {
-        if (p < plen && pattern[p] == '*') {
-            star = p++;
-            resume = n;
-        } else if (p < plen && (uint8_t)pattern[p] == name.data[n]) {
-            p++;
-            n++;
-        } else if (star != SIZE_MAX) {
-            p = star + 1;
-            n = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (p < plen && pattern[p] == '*')
-        p++;
-    return p == plen;
-}
-
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange)
 {
     for (size_t i = 0; i < rules->allow_count; i++) {
-        if (matches(rules->allow[i], exchange))
+        if (glob_matches(bytes_of_str(rules->allow[i]), exchange))
             return true;
     }
     return false;
@@ -158,4 +135,10 @@ int request_headers_read(struct bytes headers, const struct accept_rules *rules,
         read_on_conflict(headers, out, e) != 0 || read_hold(headers, out, e) != 0)
         return -1;
     return 0;
+}
+
+bool request_headers_is_of_delivery(struct bytes name)
+{
+    return bytes_equal_str(name, "x-delivery-count") || bytes_equal_str(name, "x-acquired-count") ||
+           bytes_start_with_str(name, "x-opt-rabbitmq-");
 }

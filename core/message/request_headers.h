@@ -25,4 +25,9 @@ struct request_headers {
 int request_headers_read(struct bytes headers, const struct accept_rules *rules, struct request_headers *out,
                          struct err *e);
 
+/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
+ * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
+ * next delivery of the same one has others. */
+bool request_headers_is_of_delivery(struct bytes name);
+
 #endif

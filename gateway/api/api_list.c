@@ -233,7 +233,9 @@ int api_list(struct api_context *c, struct api_request *r, struct err *e)
     page.limit++;
     buf_reset(l.out);
     buf_put_str(l.out, "{\"messages\":[");
-    if (operate_list(c->pg, api_operate_scope(r), &filter, &page, on_record, &l, e) != 0)
+    if (operate_list(c->pg, api_operate_scope(r),
+                     &(struct operate_list){.filter = &filter, .page = &page, .each = on_record, .ctx = &l},
+                     e) != 0)
         return -1;
     buf_put_str(l.out, "],\"next_page_token\":");
     if (l.more) {

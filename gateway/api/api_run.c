@@ -87,15 +87,15 @@ int api_run_show(struct api_context *c, struct api_request *r, struct err *e)
     return answer_record(c, r, id, bytes_equal_str(view, "full"), e);
 }
 
-/* What an operation said; DONE shows the message. */
-static int answer_operated(struct api_context *c, struct api_request *r, enum operate_answer said,
-                           struct message_id now, struct err *e)
+/* DONE shows the message. */
+static int answer_operated(struct api_context *c, struct api_request *r, const struct operate_result *result,
+                           struct err *e)
 {
     char id[MESSAGE_ID_TEXT_SIZE];
-    message_id_format(now, id);
-    switch (said) {
+    message_id_format(result->id, id);
+    switch (result->answer) {
     case OPERATE_DONE:
-        return answer_record(c, r, now, false, e);
+        return answer_record(c, r, result->id, false, e);
     case OPERATE_TOO_LATE:
         api_fail(&r->answer, API_TOO_LATE, "message %s is being delivered, or was settled already", id);
         return 0;
@@ -117,19 +117,19 @@ static int answer_operated(struct api_context *c, struct api_request *r, enum op
 
 int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct message_id id, now = {{0}};
+    struct operate_request q = {.kind = OPERATE_CANCEL};
+    struct operate_result result;
     struct bytes exchange, key;
-    enum operate_answer said;
     bool by_key = r->id.len == 0;
     if (api_params_check(r, by_key ? (const char *const[]){"key", "exchange", NULL}
                                    : (const char *const[]){NULL}) != 0)
         return 0;
-    if (by_key ? !take_key(c, r, &exchange, &key) : !take_id(r, &id))
+    if (by_key ? !take_key(c, r, &exchange, &key) : !take_id(r, &q.id))
         return 0;
     const struct operate_scope *scope = api_operate_scope(r);
-    int rc = by_key ? operate_cancel_key(c->pg, scope, exchange, key, &said, &now, e)
-                    : operate_cancel(c->pg, scope, id, &said, &now, e);
-    return rc != 0 ? -1 : answer_operated(c, r, said, now, e);
+    int rc = by_key ? operate_cancel_key(c->pg, scope, exchange, key, &result, e)
+                    : operate_message(c->pg, scope, &q, &result, e);
+    return rc != 0 ? -1 : answer_operated(c, r, &result, e);
 }
 
 /* {"due_at"} or {"delay_ms"} or {"delay"}. False: answered. */
@@ -169,42 +169,41 @@ static bool read_due(struct api_request *r, const json_t *o, struct operate_due 
 
 int api_run_reschedule(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct message_id id, now = {{0}};
-    struct operate_due due = {0};
-    enum operate_answer said;
+    struct operate_request q = {.kind = OPERATE_RESCHEDULE};
+    struct operate_result result;
     int64_t clock_us;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &id))
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id))
         return 0;
     json_t *root = api_parse_body(r->body, &r->answer);
-    bool fine = root != NULL && read_due(r, root, &due);
+    bool fine = root != NULL && read_due(r, root, &q.due);
     json_decref(root);
     if (!fine)
         return 0;
     /* A connection that died while idle is noticed here, where trying again is safe. */
     if (store_clock(c->pg, &clock_us, e) != 0)
         return -1;
-    int rc = operate_reschedule(c->pg, api_operate_scope(r), id, &due, &said, &now, e);
+    int rc = operate_message(c->pg, api_operate_scope(r), &q, &result, e);
     if (rc != 0 && e->kind == ERR_REJECT) {
         api_fail(&r->answer, API_INVALID_MESSAGE, "%s", e->text);
         return 0;
     }
-    c->wrote = rc != 0 && e->kind == ERR_AWAY && due.is_delay;
+    c->wrote = rc != 0 && e->kind == ERR_AWAY && q.due.is_delay;
     if (rc != 0)
         return -1;
-    c->wake = (due.is_delay ? due.ms : due.ms - c->now_ms) <= c->lead_ms;
-    return answer_operated(c, r, said, now, e);
+    c->wake = (q.due.is_delay ? q.due.ms : q.due.ms - c->now_ms) <= c->lead_ms;
+    return answer_operated(c, r, &result, e);
 }
 
 int api_run_retry(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct message_id id, now = {{0}};
-    enum operate_answer said;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &id))
+    struct operate_request q = {.kind = OPERATE_RETRY};
+    struct operate_result result;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id))
         return 0;
-    if (operate_retry(c->pg, api_operate_scope(r), id, &said, &now, e) != 0)
+    if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;
-    c->wake = said == OPERATE_DONE;
-    return answer_operated(c, r, said, now, e);
+    c->wake = result.answer == OPERATE_DONE;
+    return answer_operated(c, r, &result, e);
 }
 
 /* A body there must be: what has none, a browser sends to any address for any page. */
@@ -220,11 +219,11 @@ static bool is_empty_object(struct api_request *r)
 
 int api_run_fail(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct message_id id, now = {{0}};
-    enum operate_answer said;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &id) || !is_empty_object(r))
+    struct operate_request q = {.kind = OPERATE_FAIL};
+    struct operate_result result;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id) || !is_empty_object(r))
         return 0;
-    if (operate_fail(c->pg, api_operate_scope(r), id, &said, &now, e) != 0)
+    if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;
-    return answer_operated(c, r, said, now, e);
+    return answer_operated(c, r, &result, e);
 }

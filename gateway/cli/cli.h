@@ -21,12 +21,15 @@ struct cli {
     struct pg *pg; /* open after cli_open */
 };
 
+struct cli_operation;
 struct command {
     const char *name;
     const char *synopsis;                               /* behind "postdate NAME " */
     const char *summary;                                /* one line */
     const char *help;                                   /* the options, lines indented by two */
     int (*run)(struct cli *cli, int argc, char **argv); /* exit code; argv[0] is the command's name */
+    const struct cli_operation *operation; /* of the commands that work on named or filtered messages
+                                              (gateway/cli/filter.h), else NULL */
 };
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,

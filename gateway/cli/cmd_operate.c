@@ -1,7 +1,7 @@
 /* The commands that end, or begin anew, messages that are named or filtered. */
 #include "gateway/cli/filter.h"
 
-static int run_operation(struct cli *cli, const struct cli_operation *op, int argc, char **argv)
+static int run_operation(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {CLI_FILTER_LONG, CLI_DRY_RUN_LONG, CLI_LONG};
     struct cli_filter f = CLI_FILTER_INIT;
@@ -14,13 +14,7 @@ static int run_operation(struct cli *cli, const struct cli_operation *op, int ar
         if (code >= 0)
             return code;
     }
-    return cli_operate(cli, op, &f, argc - optind, argv + optind);
-}
-
-static int run_cancel(struct cli *cli, int argc, char **argv)
-{
-    static const struct cli_operation op = {.kind = OPERATE_CANCEL, .done = "cancelled"};
-    return run_operation(cli, &op, argc, argv);
+    return cli_operate(cli, cli->command->operation, &f, argc - optind, argv + optind);
 }
 
 const struct command command_cancel = {
@@ -30,14 +24,14 @@ const struct command command_cancel = {
     .help =
         "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
         "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
-    .run = run_cancel,
+    .run = run_operation,
+    .operation =
+        &(const struct cli_operation){
+            .kind = OPERATE_CANCEL,
+            .done = "cancelled",
+            .left_out = "claimed or locked meanwhile",
+        },
 };
-
-static int run_retry(struct cli *cli, int argc, char **argv)
-{
-    static const struct cli_operation op = {.kind = OPERATE_RETRY, .done = "retried"};
-    return run_operation(cli, &op, argc, argv);
-}
 
 const struct command command_retry = {
     .name = "retry",
@@ -46,14 +40,14 @@ const struct command command_retry = {
     .help =
         "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
         "Filters, for all failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
-    .run = run_retry,
+    .run = run_operation,
+    .operation =
+        &(const struct cli_operation){
+            .kind = OPERATE_RETRY,
+            .done = "retried",
+            .left_out = "locked meanwhile, or the key names another message by now",
+        },
 };
-
-static int run_fail(struct cli *cli, int argc, char **argv)
-{
-    static const struct cli_operation op = {.kind = OPERATE_FAIL, .done = "failed"};
-    return run_operation(cli, &op, argc, argv);
-}
 
 const struct command command_fail = {
     .name = "fail",
@@ -65,5 +59,11 @@ const struct command command_fail = {
         "have been delivered; `postdate retry` tries it again.\n\n"
         "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
         "Filters, for all messages in doubt that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
-    .run = run_fail,
+    .run = run_operation,
+    .operation =
+        &(const struct cli_operation){
+            .kind = OPERATE_FAIL,
+            .done = "failed",
+            .left_out = "claimed or locked meanwhile",
+        },
 };

@@ -2,7 +2,6 @@
 #include "gateway/cli/filter.h"
 
 struct wanted {
-    struct operate_due due;
     bool has_due;
     struct cli_operation op;
 };
@@ -28,10 +27,10 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
         if (w->has_due)
             return cli_usage(cli, "give either --delay or --at");
         w->has_due = true;
-        w->due.is_delay = option == 'd';
+        w->op.due.is_delay = option == 'd';
         if (option == 'd')
-            return take_duration(cli, "--delay", optarg, false, &w->due.ms);
-        int code = cli_parse_time(cli, "--at", optarg, &w->due.ms);
+            return take_duration(cli, "--delay", optarg, false, &w->op.due.ms);
+        int code = cli_parse_time(cli, "--at", optarg, &w->op.due.ms);
         return code != 0 ? code : -1;
     }
     if (option == 'S') {
@@ -42,7 +41,7 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
     return taken ? code : cli_common_option(cli, option, argv);
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_reschedule(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"delay", required_argument, NULL, 'd'},
                                             {"at", required_argument, NULL, 't'},
@@ -50,7 +49,7 @@ static int run(struct cli *cli, int argc, char **argv)
                                             CLI_FILTER_LONG,
                                             CLI_DRY_RUN_LONG,
                                             CLI_LONG};
-    struct wanted w = {.op = {.kind = OPERATE_RESCHEDULE, .done = "rescheduled"}};
+    struct wanted w = {.op = *cli->command->operation};
     struct cli_filter f = CLI_FILTER_INIT;
     int option, code;
     while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1)
@@ -58,7 +57,6 @@ static int run(struct cli *cli, int argc, char **argv)
             return code;
     if (w.has_due == w.op.has_shift)
         return cli_usage(cli, "give one of --delay, --at and (with filters) --shift");
-    w.op.due = &w.due;
     return cli_operate(cli, &w.op, &f, argc - optind, argv + optind);
 }
 
@@ -73,5 +71,13 @@ const struct command command_reschedule = {
         "      --shift D       with filters: that much later, or earlier (--shift=-15m)\n"
         "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
         "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
-    .run = run,
+    .run = run_reschedule,
+    .operation =
+        &(const struct cli_operation){
+            .kind = OPERATE_RESCHEDULE,
+            .done = "rescheduled",
+            .left_out = "claimed or locked meanwhile, the key names another message by now, "
+                        "or the new time would be beyond delivery.max_delay",
+            .moves = true,
+        },
 };

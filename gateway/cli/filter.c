@@ -59,25 +59,20 @@ static int operate_id(struct cli *cli, const struct cli_operation *op, struct me
                                         "not found", "not failed",
                                         "key taken", "busy: a gateway is publishing it, try again"};
     char text[MESSAGE_ID_TEXT_SIZE], now[MESSAGE_ID_TEXT_SIZE];
-    enum operate_answer answer;
-    struct message_id latest;
+    const struct operate_request q = {.kind = op->kind, .id = id, .due = op->due};
+    struct operate_result result;
     struct err e;
-    int rc = op->kind == OPERATE_CANCEL  ? operate_cancel(cli->pg, NULL, id, &answer, &latest, &e)
-             : op->kind == OPERATE_RETRY ? operate_retry(cli->pg, NULL, id, &answer, &latest, &e)
-             : op->kind == OPERATE_FAIL
-                 ? operate_fail(cli->pg, NULL, id, &answer, &latest, &e)
-                 : operate_reschedule(cli->pg, NULL, id, op->due, &answer, &latest, &e);
-    if (rc != 0)
+    if (operate_message(cli->pg, NULL, &q, &result, &e) != 0)
         return cli_fail(&e);
-    const char *word = answer == OPERATE_DONE ? op->done : words[answer];
-    if (op->kind == OPERATE_RESCHEDULE && answer == OPERATE_DONE)
-        printf("%s %s %s\n", message_id_format(id, text), word, message_id_format(latest, now));
+    const char *word = result.answer == OPERATE_DONE ? op->done : words[result.answer];
+    if (op->moves && result.answer == OPERATE_DONE)
+        printf("%s %s %s\n", message_id_format(id, text), word, message_id_format(result.id, now));
     else
         printf("%s %s\n", message_id_format(id, text), word);
-    tally->done += answer == OPERATE_DONE;
-    tally->busy += answer == OPERATE_BUSY;
-    tally->not_found += answer == OPERATE_NOT_FOUND;
-    tally->refused += answer != OPERATE_DONE && answer != OPERATE_NOT_FOUND;
+    tally->done += result.answer == OPERATE_DONE;
+    tally->busy += result.answer == OPERATE_BUSY;
+    tally->not_found += result.answer == OPERATE_NOT_FOUND;
+    tally->refused += result.answer != OPERATE_DONE && result.answer != OPERATE_NOT_FOUND;
     return 0;
 }
 
@@ -128,12 +123,7 @@ static int operate_key(struct cli *cli, const struct cli_operation *op, const st
 static void explain_rest(const struct cli_operation *op, int64_t left)
 {
     if (left > 0)
-        fprintf(stderr, "postdate: left out %lld: %s\n", (long long)left,
-                op->kind == OPERATE_RESCHEDULE
-                    ? "claimed or locked meanwhile, the key names another message by "
-                      "now, or the new time would be beyond delivery.max_delay"
-                : op->kind == OPERATE_RETRY ? "locked meanwhile, or the key names another message by now"
-                                            : "claimed or locked meanwhile");
+        fprintf(stderr, "postdate: left out %lld: %s\n", (long long)left, op->left_out);
 }
 
 static int operate_filters(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
@@ -167,7 +157,7 @@ int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cl
         return cli_usage(cli, "give message ids, or --key KEY, or filters");
     if (f->dry_run && !filters)
         return cli_usage(cli, "--dry-run belongs to filters");
-    if (op->kind == OPERATE_RESCHEDULE && filters != op->has_shift)
+    if (op->moves && filters != op->has_shift)
         return cli_usage(cli, "%s", filters ? "with filters, give --shift" : "give either --delay or --at");
     if (filters)
         return operate_filters(cli, op, f);

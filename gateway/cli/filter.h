@@ -43,9 +43,11 @@ int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *t
 /* What is asked for by ids, by --key, or by filters: each answer is a line, or a count at the end. */
 struct cli_operation {
     enum operate_kind kind;
-    const char *done;              /* "cancelled" */
-    const struct operate_due *due; /* RESCHEDULE of ids and keys */
-    int64_t shift_ms;              /* RESCHEDULE by filters, or of ids with has_shift */
+    const char *done;       /* "cancelled" */
+    const char *left_out;   /* why fewer may be done than the filters matched */
+    bool moves;             /* needs a due time, or with filters a shift; shows the new id */
+    struct operate_due due; /* moves: of ids and keys */
+    int64_t shift_ms;       /* moves: by filters */
     bool has_shift;
 };
 /* Opens the database and does it; the exit code. ids are checked before anything is done. */

@@ -67,8 +67,11 @@ static int finish(struct control *c, struct control_request *o, struct err *e)
         rc = broker_ack(c->broker, o->tag, false, e);
         if (rc == 0 &&
             control_request_answer(o, c->runtime->config->intake.queue, &c->properties, &c->body)) {
-            rc = broker_publish(c->broker, bytes_of("", 0), o->reply_to, buf_bytes(&c->properties),
-                                buf_bytes(&c->body), false, NULL, e);
+            rc = broker_publish(c->broker,
+                                &(struct broker_message){.routing_key = o->reply_to,
+                                                         .properties = buf_bytes(&c->properties),
+                                                         .body = buf_bytes(&c->body)},
+                                NULL, e);
             if (rc != 0 && e->kind == ERR_REJECT)
                 rc = 0; /* no name of a queue: so nobody gets it */
         }

@@ -51,6 +51,16 @@ static int forget_requests(struct janitor *j, struct err *e)
     return idempotency_prune(j->pg, e);
 }
 
+static int bury_lost_returns(struct janitor *j, struct err *e)
+{
+    return prune_lost_returns(j->pg, e);
+}
+
+static int forget_lineages(struct janitor *j, struct err *e)
+{
+    return prune_lineage(j->pg, e);
+}
+
 struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e);
@@ -89,6 +99,8 @@ void *janitor_thread(void *arg)
 {
     struct duty duties[] = {
         {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
+        {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
+        {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},

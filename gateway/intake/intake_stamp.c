@@ -44,9 +44,12 @@ static int exchange_probe(struct intake *in, struct broker *b, const char *queue
     buf_init(&properties, 256);
     arena_init(&arena, PROBE_ARENA);
     stamp_put_probe(&properties);
-    int rc = properties.failed ? err_set(e, ERR_BUG, "out of memory")
-                               : broker_publish(b, bytes_of_str(""), bytes_of_str(queue),
-                                                buf_bytes(&properties), bytes_of_str(""), false, NULL, e);
+    int rc = properties.failed
+                 ? err_set(e, ERR_BUG, "out of memory")
+                 : broker_publish(b,
+                                  &(struct broker_message){.routing_key = bytes_of_str(queue),
+                                                           .properties = buf_bytes(&properties)},
+                                  NULL, e);
     buf_free(&properties);
     while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && clock_monotonic_ms() < give_up_ms) {
         arena_reset(&arena);

@@ -1,6 +1,7 @@
 #include "gateway/publish/exchange_cache.h"
 
 #include "core/base/clock.h"
+#include "core/message/dead_letter.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,17 @@ static struct exchange_entry *find_or_add_entry(struct exchange_cache *cache, st
     if (name.len)
         memcpy(entry->name, name.data, name.len);
     return entry;
+}
+
+struct bytes exchange_cache_name(const struct message *m, uint8_t out[256])
+{
+    struct bytes queue = dead_letter_return_queue(m);
+    if (queue.len == 0)
+        return m->exchange;
+    size_t len = queue.len < 255 ? queue.len : 255;
+    out[0] = 0; /* no name of an exchange has it */
+    memcpy(out + 1, queue.data, len);
+    return bytes_of(out, len + 1);
 }
 
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,

@@ -5,6 +5,7 @@
 #define POSTDATE_GATEWAY_PUBLISH_EXCHANGE_CACHE_H
 
 #include "core/base/bytes.h"
+#include "core/message/message.h"
 #include <pthread.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ struct exchange_cache {
 
 int exchange_cache_open(struct exchange_cache *cache);
 void exchange_cache_close(struct exchange_cache *cache);
+/* What m may find missing: its exchange; or the queue that it goes back to, which has to be bound first. May
+ * point into out. */
+struct bytes exchange_cache_name(const struct message *m, uint8_t out[256]);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED. */
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
                                          size_t reason_size);

@@ -2,6 +2,8 @@
  * has one culprit. The serial one tries exchanges that nobody has published to, and messages that were in
  * flight when a channel was closed. The patient one tries destinations that stand still, and may be held up
  * itself. */
+#include "amqp/topology/topology_retry.h"
+#include "core/message/dead_letter.h"
 #include "gateway/publish/publish_internal.h"
 
 #include <stddef.h>
@@ -85,8 +87,9 @@ static void note_release(struct publisher *p, struct inflight *h)
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
+    uint8_t name[256];
     if (!h->released)
-        exchange_cache_good(p->exchanges, h->message.exchange);
+        exchange_cache_good(p->exchanges, exchange_cache_name(&h->message, name));
 }
 
 static void note_ack(struct publisher *p, struct inflight *h)
@@ -103,6 +106,29 @@ static void note_pong(struct publisher *p)
         trust_exchange(p, newest);
 }
 
+/* The first message that goes back to a queue finds no binding there: neither does the first one after the
+ * queue was deleted and declared anew. */
+static int compose_serial(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
+{
+    uint8_t name[256];
+    struct bytes queue = dead_letter_return_queue(&h->message);
+    int composed = publisher_compose(p, h, to, e);
+    if (composed <= 0 || queue.len == 0)
+        return composed;
+    publisher_set_busy(p, true);
+    int rc = topology_bind_return(p->broker, queue, e);
+    publisher_set_busy(p, false);
+    if (rc == 0)
+        return 1;
+    if (err_is_transient(e)) {
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        return -1;
+    }
+    exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    publisher_refuse(p, h, e->text);
+    return -1;
+}
+
 const struct publisher_role publisher_serial = {
     .name = "postdate publisher (serial)",
     .up = UP_SERIAL,
@@ -117,7 +143,7 @@ const struct publisher_role publisher_serial = {
     .has_room = has_room,
     .route = publisher_route,
     .ask = ask_serial,
-    .compose = publisher_compose,
+    .compose = compose_serial,
     .reject = publisher_refuse,
     .on_ack = note_ack,
     .on_nack = publisher_nacked,

@@ -2,10 +2,13 @@
  */
 #include "core/base/backoff.h"
 #include "core/base/random.h"
+#include "core/message/dead_letter.h"
 #include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
 
 #include <stdio.h>
+
+#define RETURN_ATTEMPTS 3
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
@@ -54,26 +57,57 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
     pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
+/* Its queue is not bound any more: the serial publisher binds it, if it is there. */
+static bool send_to_be_bound(struct publisher *p, struct inflight *h)
+{
+    if (p->role->judges_exchanges || !h->returned || dead_letter_return_queue(&h->message).len == 0)
+        return false;
+    h->returned = false;
+    h->isolate = true;
+    return due_queue_push(&p->pipeline->serial, h) == 0;
+}
+
+/* A queue that is gone seldom comes back, and a dead letter can be sent back by hand. */
+static int64_t attempts_allowed(const struct publisher *p, const struct inflight *h)
+{
+    return dead_letter_return_queue(&h->message).len > 0 ? RETURN_ATTEMPTS
+                                                         : p->runtime->config->retry.attempts;
+}
+
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
+    if (send_to_be_bound(p, h))
+        return;
     h->next_at_ms = next_try_ms(p, h);
     inflight_set_error(h, h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED, reason);
     if (h->in_doubt)
         pipeline_settle(p->pipeline, h,
                         SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
-    else if (h->attempts + 1 >= p->runtime->config->retry.attempts)
+    else if (h->attempts + 1 >= attempts_allowed(p, h))
         pipeline_settle(p->pipeline, h, SETTLE_FAILED);
     else
         pipeline_settle(p->pipeline, h, SETTLE_RETRY);
+}
+
+/* Of what goes back to a queue, whose x-postdate-id is not the row's. */
+static struct inflight *find_return(struct confirms *c, struct bytes properties)
+{
+    struct inflight *h = c->oldest;
+    while (h && (!bytes_equal_str(h->message.exchange, RETURN_EXCHANGE) ||
+                 !dead_letter_is_same_return(h->message.properties, properties)))
+        h = h->next;
+    return h;
 }
 
 static void note_return(struct confirms *c, const struct broker_event *ev)
 {
     struct message_id id;
     char text[200], printable[160];
-    if (!publish_headers_id(ev->properties, &id))
-        return;
-    struct inflight *h = confirms_find(c, id);
+    struct inflight *h = NULL;
+    if (bytes_equal_str(ev->exchange, RETURN_EXCHANGE))
+        h = find_return(c, ev->properties);
+    else if (publish_headers_id(ev->properties, &id))
+        h = confirms_find(c, id);
     if (!h)
         return;
     h->returned = true;
@@ -138,8 +172,9 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
 static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
 {
+    uint8_t name[256];
     if (e->kind != ERR_REJECT)
-        exchange_cache_refused(p->exchanges, h->message.exchange, e->text);
+        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)

@@ -55,7 +55,9 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     char reason[200];
     if (!publisher_keep_ours(p, h))
         return false;
-    enum exchange_verdict v = exchange_cache_ask(p->exchanges, h->message.exchange, reason, sizeof reason);
+    uint8_t name[256];
+    enum exchange_verdict v =
+        exchange_cache_ask(p->exchanges, exchange_cache_name(&h->message, name), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED) {
         publisher_refuse(p, h, reason);
         return false;

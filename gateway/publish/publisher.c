@@ -2,6 +2,7 @@
  * publisher does unlike the others is in its role. */
 #include "gateway/publish/publish_internal.h"
 
+#include "core/message/dead_letter.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
 
@@ -125,8 +126,9 @@ static int compose_message(struct publisher *p, struct inflight *h, struct publi
 {
     const struct accept_rules rules = config_accept_rules(p->runtime->config);
     buf_reset(&p->properties);
-    /* What came by SQL was not looked at before, or not so closely. */
-    if (reserved_check(&h->message, &rules, e) == 0)
+    /* What came by SQL was not looked at before, or not so closely. Nobody can name the exchange of a return.
+     */
+    if (dead_letter_return_queue(&h->message).len > 0 || reserved_check(&h->message, &rules, e) == 0)
         return p->role->compose(p, h, to, e);
     p->role->reject(p, h, e->text);
     return 0;
@@ -138,11 +140,17 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     const struct message *m = &h->message;
     struct publish_to to = {.exchange = m->exchange, .routing_key = m->routing_key};
     uint64_t tag;
-    if (!compose_message(p, h, &to, e))
-        return 0;
+    int composed = compose_message(p, h, &to, e);
+    if (composed <= 0)
+        return composed;
     publisher_set_busy(p, true);
-    int rc = broker_publish(p->broker, to.exchange, to.routing_key, buf_bytes(&p->properties), m->body,
-                            p->role->mandatory, &tag, e);
+    int rc = broker_publish(p->broker,
+                            &(struct broker_message){.exchange = to.exchange,
+                                                     .routing_key = to.routing_key,
+                                                     .properties = buf_bytes(&p->properties),
+                                                     .body = m->body,
+                                                     .mandatory = p->role->mandatory},
+                            &tag, e);
     publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         p->role->reject(p, h, e->text);

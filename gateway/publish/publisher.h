@@ -59,7 +59,7 @@ struct publisher_role {
     bool (*route)(struct publisher *p, struct inflight *h); /* true: publish it here; else it is dealt with */
     enum destination_verdict (*ask)(struct publisher *p, struct inflight *h);
     /* Fills p->properties, and where to publish to where that is not the message's own. 0: it has been dealt
-     * with. */
+     * with; -1: and the channel was closed over it, or the connection is lost. */
     int (*compose)(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
     void (*reject)(struct publisher *p, struct inflight *h, const char *reason); /* it can't be published */
     void (*note_release)(struct publisher *p, struct inflight *h); /* it goes back, and not a byte was sent */

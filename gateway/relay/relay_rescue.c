@@ -84,7 +84,6 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
     const char *queue = number ? last_hop_queue(number) : TOPOLOGY_EXIT_QUEUE;
     struct buf headers, properties;
     struct err e = {0};
-    uint64_t tag;
     buf_init(&headers, 100);
     buf_init(&properties, 200);
     wire_put_int64(&headers, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
@@ -93,8 +92,11 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
     wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
                           &properties);
     bool sent = open_broker(rescue, &e) == 0 &&
-                broker_publish(rescue->broker, bytes_of("", 0), bytes_of_str(queue), buf_bytes(&properties),
-                               bytes_of("", 0), true, &tag, &e) == 0 &&
+                broker_publish(rescue->broker,
+                               &(struct broker_message){.routing_key = bytes_of_str(queue),
+                                                        .properties = buf_bytes(&properties),
+                                                        .mandatory = true},
+                               NULL, &e) == 0 &&
                 broker_flush(rescue->broker, &e) == 0;
     if (!sent)
         check_broker(rescue, &e);

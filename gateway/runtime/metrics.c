@@ -97,13 +97,18 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
                                      "AMQP messages parked in postdate.rejected, by reason."},
         [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
+        [METRIC_SENT_BACK] =
+            {"postdate_dead_letters_total", "{to=\"queue\"}",
+             "Messages that consumers refused: sent back to their queues after a wait, or kept as dead."},
+        [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,  METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT,       METRIC_API_KEPT,
-        METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,           METRIC_DELIVERED,         METRIC_HANDED,
-        METRIC_RELAYED,          METRIC_RETRIES,           METRIC_IN_DOUBT,          METRIC_FAILED,
-        METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
+        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED, METRIC_INTAKE_KEPT,      METRIC_API_KEPT,
+        METRIC_INTAKE_DUPLICATE,  METRIC_COMMITS,      METRIC_DELIVERED,        METRIC_HANDED,
+        METRIC_RELAYED,           METRIC_RETRIES,      METRIC_IN_DOUBT,         METRIC_FAILED,
+        METRIC_SENT_BACK,         METRIC_DEAD,         METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
+        METRIC_REJECTED_DATABASE,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

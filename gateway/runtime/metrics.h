@@ -24,6 +24,8 @@ enum metric {
     METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
     METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
     METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
+    METRIC_SENT_BACK,         /* refused by a consumer: goes back to its queue */
+    METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
     METRIC_COUNT,
 };
 

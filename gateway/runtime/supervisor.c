@@ -15,6 +15,7 @@
 #include "gateway/intake/intake.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/relay/relay.h"
+#include "gateway/retry/retry.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/once.h"
 #include "gateway/runtime/signals.h"
@@ -48,6 +49,7 @@ struct supervisor {
     struct janitor janitor;
     struct prober prober;
     struct relay relay;
+    struct retry retry;
     struct handover_feeder handover_feeder;
     struct once once;
     struct signals signals;
@@ -98,6 +100,8 @@ static const struct thread threads[] = {
      .ends_with = STOP_INTAKE,      .up = UP_INTAKE,            .notifier = AT(intake.notifier)},
     {.run = janitor_thread,         .arg = AT(janitor),         SEES_RUNTIME(janitor),
      .ends_with = STOP_INTAKE,      .notifier = AT(janitor.notifier)},
+    {.run = retry_thread,           .arg = AT(retry),           SEES_RUNTIME(retry),
+     .ends_with = STOP_INTAKE,      .notifier = AT(retry.notifier)},
     {.run = prober_thread,          .arg = AT(prober),          SEES_RUNTIME(prober), .handover = AT(prober.handover),
      .ends_with = STOP_INTAKE,      .up = UP_PROBER,            .notifier = AT(prober.notifier)},
     {.run = relay_thread,           .arg = AT(relay),           SEES_ALL(relay),

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Advisory locks of class 1886352244 ('post'): object 0 guards migrations. Instances use their own positive
- * ids. */
-#define MIGRATION_LOCK "1886352244, 0"
+/* Advisory, of class 1886352244 ('post'), with a number that nobody else has: a migration excludes other
+ * migrations only. Gateways may run beside it, and their intakes go on. docs/internals/sql.md lists them all.
+ */
+#define MIGRATION_LOCK "1886352244, -2"
 
 struct meta {
     int version; /* 0: no schema */

@@ -82,16 +82,14 @@ int operate_scope_array(struct buf *out, const struct operate_scope *scope, stru
     return lookup_scope_array(out, &f, e);
 }
 
-static int read_answer(const PGresult *r, struct message_id wanted, enum operate_answer *out,
-                       struct message_id *out_id, struct err *e)
+static int read_answer(const PGresult *r, struct message_id wanted, struct operate_result *out, struct err *e)
 {
     char result[16];
     pg_text(r, 0, 0, result, sizeof result);
-    if (out_id)
-        *out_id = pg_is_null(r, 0, 1) || strcmp(result, "not_found") == 0 ? wanted : pg_id(r, 0, 1);
+    out->id = pg_is_null(r, 0, 1) || strcmp(result, "not_found") == 0 ? wanted : pg_id(r, 0, 1);
     for (int i = 0; i < ANSWERS; i++)
         if (strcmp(result, answers[i]) == 0) {
-            *out = (enum operate_answer)i;
+            out->answer = (enum operate_answer)i;
             return 0;
         }
     if (strcmp(result, "too_far") == 0)
@@ -99,58 +97,47 @@ static int read_answer(const PGresult *r, struct message_id wanted, enum operate
     return err_set(e, ERR_BUG, "unexpected answer '%s'", result);
 }
 
-/* $1 id, $2 scope, then what `due` says, or who asks. */
-static int operate_one(struct pg *c, const struct operate_scope *scope, const char *query,
-                       struct message_id id, const struct operate_due *due, enum operate_answer *out,
-                       struct message_id *out_id, struct err *e)
+static void add_due(struct pg_params *p, const struct operate_due *due)
+{
+    /* What is far out of range stays so, and fits into Postgres' types. */
+    int64_t ms = due->ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : due->ms < 0 ? 0 : due->ms;
+    if (due->is_delay) {
+        pg_add_null(p);
+        pg_add_int8(p, ms);
+    } else {
+        pg_add_time(p, ms);
+        pg_add_null(p);
+    }
+}
+
+/* Each query takes $1 id, $2 scope; then the due time, or who asks. */
+static const struct {
+    const char *query;
+    bool takes_due, takes_who;
+} operations[] = {
+    [OPERATE_CANCEL] = {.query = sql_query_operate_cancel},
+    [OPERATE_RESCHEDULE] = {.query = sql_query_operate_reschedule, .takes_due = true},
+    [OPERATE_RETRY] = {.query = sql_query_operate_retry},
+    [OPERATE_FAIL] = {.query = sql_query_operate_fail, .takes_who = true},
+};
+
+int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
+                    struct operate_result *out, struct err *e)
 {
     struct pg_params p = {0};
     struct buf array;
     int rc = operate_scope_array(&array, scope, e);
-    pg_add_id(&p, &id);
+    pg_add_id(&p, &q->id);
     operate_add_array(&p, &array);
-    if (due && due->is_delay) {
-        pg_add_null(&p);
-        pg_add_int8(&p, due->ms);
-    } else if (due) {
-        pg_add_time(&p, due->ms);
-        pg_add_null(&p);
-    }
-    if (query == sql_query_operate_fail)
+    if (operations[q->kind].takes_due)
+        add_due(&p, &q->due);
+    if (operations[q->kind].takes_who)
         operate_add_who(&p, scope);
-    PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
-    rc = r ? read_answer(r, id, out, out_id, e) : -1;
+    PGresult *r = rc == 0 ? operate_query(c, operations[q->kind].query, &p, e) : NULL;
+    rc = r ? read_answer(r, q->id, out, e) : -1;
     PQclear(r);
     buf_free(&array);
     return rc;
-}
-
-int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                   enum operate_answer *out, struct message_id *out_id, struct err *e)
-{
-    return operate_one(c, scope, sql_query_operate_cancel, id, NULL, out, out_id, e);
-}
-
-int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                  enum operate_answer *out, struct message_id *out_id, struct err *e)
-{
-    return operate_one(c, scope, sql_query_operate_retry, id, NULL, out, out_id, e);
-}
-
-int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                 enum operate_answer *out, struct message_id *out_id, struct err *e)
-{
-    return operate_one(c, scope, sql_query_operate_fail, id, NULL, out, out_id, e);
-}
-
-int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                       const struct operate_due *due, enum operate_answer *out, struct message_id *out_id,
-                       struct err *e)
-{
-    struct operate_due d = *due;
-    /* What is far out of range stays so, and fits into Postgres' types. */
-    d.ms = d.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : d.ms < 0 ? 0 : d.ms;
-    return operate_one(c, scope, sql_query_operate_reschedule, id, &d, out, out_id, e);
 }
 
 /* What the query says of the message with this key: $1 exchange, $2 key, $3 scope. */
@@ -169,16 +156,14 @@ static PGresult *query_key(struct pg *c, const struct operate_scope *scope, cons
 }
 
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
-                       struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e)
+                       struct bytes key, struct operate_result *out, struct err *e)
 {
     const struct message_id none = {{0}};
     PGresult *r = query_key(c, scope, sql_query_operate_cancel_key, exchange, key, e);
     if (!r)
         return -1;
-    *out = OPERATE_NOT_FOUND;
-    if (out_id)
-        *out_id = none;
-    int rc = PQntuples(r) > 0 ? read_answer(r, none, out, out_id, e) : 0;
+    *out = (struct operate_result){.answer = OPERATE_NOT_FOUND, .id = none};
+    int rc = PQntuples(r) > 0 ? read_answer(r, none, out, e) : 0;
     PQclear(r);
     return rc;
 }
@@ -277,10 +262,8 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
     return 0;
 }
 
-int operate_list(struct pg *c, const struct operate_scope *scope, const struct lookup_filter *f,
-                 const struct lookup_page *page, bool (*fn)(void *ctx, const struct message_record *r),
-                 void *ctx, struct err *e)
+int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)
 {
-    const struct lookup_filter scoped = operate_filter(scope, f);
-    return lookup_list(c, &scoped, page, fn, ctx, e);
+    const struct lookup_filter scoped = operate_filter(scope, l->filter);
+    return lookup_list(c, &scoped, l->page, l->each, l->ctx, e);
 }

@@ -37,41 +37,39 @@ enum operate_answer {
  * "key_taken", "busy". */
 const char *operate_answer_name(enum operate_answer a);
 
-/* All take any id that the message ever had: ids from before a reschedule or a replace lead to the current
- * one. out_id (may be NULL) is the id the message has now, set also where the answer is TOO_LATE or
- * NOT_FAILED; the given one where it is NOT_FOUND. */
-int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                   enum operate_answer *out, struct message_id *out_id, struct err *e);
-/* The message that the key names in a delivery exchange; NOT_FOUND when it names none. */
-int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
-                       struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e);
-
+enum operate_kind {
+    OPERATE_CANCEL,
+    OPERATE_RESCHEDULE, /* the successor has a new id, all else moves along */
+    OPERATE_RETRY,      /* a failed message is tried again at once, with all attempts afresh */
+    OPERATE_FAIL,       /* ends a live message: it is failed, and its error says that it may have been
+                           delivered where that is so. For what is in doubt and cannot be delivered any more.
+                           DONE also when it had failed before */
+};
 /* A new due time: at (ms since 1970), or a delay (ms, counted from the database's clock). What lies in the
  * past is due now. */
 struct operate_due {
     bool is_delay;
     int64_t ms;
 };
-/* ERR_REJECT: beyond delivery.max_delay. The successor has a new id, all else moves along. */
-int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                       const struct operate_due *due, enum operate_answer *out, struct message_id *out_id,
-                       struct err *e);
-
-/* A failed message is tried again at once, with all attempts afresh. */
-int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                  enum operate_answer *out, struct message_id *out_id, struct err *e);
-
-/* Ends a live message: it is failed, and its error says that it may have been delivered where that is so. For
- * what is in doubt and has no way any more. DONE also when it had failed before. */
-int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                 enum operate_answer *out, struct message_id *out_id, struct err *e);
-
-enum operate_kind {
-    OPERATE_CANCEL,
-    OPERATE_RESCHEDULE,
-    OPERATE_RETRY,
-    OPERATE_FAIL,
+/* id is any id that the message ever had: ids from before a reschedule or a replace lead to the current one.
+ */
+struct operate_request {
+    enum operate_kind kind;
+    struct message_id id;
+    struct operate_due due; /* RESCHEDULE */
 };
+struct operate_result {
+    enum operate_answer answer;
+    struct message_id id; /* which the message has now, also where the answer is TOO_LATE or NOT_FAILED; the
+                             given one where it is NOT_FOUND */
+};
+/* ERR_REJECT: the new due time is beyond delivery.max_delay. */
+int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
+                    struct operate_result *out, struct err *e);
+/* Cancels the message that the key names in a delivery exchange; NOT_FOUND when it names none. */
+int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
+                       struct bytes key, struct operate_result *out, struct err *e);
+
 struct operate_bulk {
     enum operate_kind kind;
     const struct lookup_filter *filter; /* a filter without any condition is everything: ask twice */
@@ -102,8 +100,13 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
 int operate_find_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange, struct bytes key,
                      struct message_id *out, struct err *e);
 /* As lookup_list, within the scope. */
-int operate_list(struct pg *c, const struct operate_scope *scope, const struct lookup_filter *f,
-                 const struct lookup_page *page, bool (*fn)(void *ctx, const struct message_record *r),
-                 void *ctx, struct err *e);
+struct operate_list {
+    const struct lookup_filter *filter;
+    const struct lookup_page *page;
+    bool (*each)(void *ctx, const struct message_record *r);
+    void *ctx;
+};
+int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l,
+                 struct err *e);
 
 #endif

@@ -8,13 +8,13 @@
 
 #include <string.h>
 
-static int claim_some(struct pg *c, const struct relay_claim *q, const struct message_id *ids, size_t count,
-                      bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
+static int claim_ids(struct pg *c, const struct relay_claim *q,
+                     bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct id_set set;
     struct pg_params p = {0};
     PGresult *r = NULL;
-    if (id_set_fill(&set, ids, count, &p, e) == 0) {
+    if (id_set_fill(&set, q->ids, q->count, &p, e) == 0) {
         pg_add_int4(&p, q->instance);
         pg_add_int8(&p, q->bytes_max);
         pg_add_bool(&p, q->content);
@@ -27,8 +27,8 @@ static int claim_some(struct pg *c, const struct relay_claim *q, const struct me
 }
 
 /* Those that are due in the piece. Returns how many. */
-static size_t pick(const struct message_id *ids, size_t count, const struct due_range *piece,
-                   struct message_id *out)
+static size_t pick_due(const struct message_id *ids, size_t count, const struct due_range *piece,
+                       struct message_id *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
@@ -43,7 +43,7 @@ int relay_claim(struct pg *c, const struct relay_claim *q,
     struct locked_days locked;
     struct due_range left = {INT64_MAX, INT64_MIN}, piece;
     struct message_id some[RELAY_IDS_MAX];
-    int all = claim_some(c, q, q->ids, q->count, fn, ctx, e);
+    int all = claim_ids(c, q, fn, ctx, e);
     if (all >= 0 || !pg_is_locked_out(c))
         return all;
     if (locked_days_read(c, &locked, e) != 0)
@@ -52,8 +52,10 @@ int relay_claim(struct pg *c, const struct relay_claim *q,
     for (size_t i = 0; i < q->count; i++)
         due_range_add(&left, message_id_due_ms(q->ids[i]));
     for (all = 0; locked_days_piece(&locked, &left, &piece);) {
-        size_t count = pick(q->ids, q->count, &piece, some);
-        int n = count > 0 ? claim_some(c, q, some, count, fn, ctx, e) : 0;
+        struct relay_claim part = *q;
+        part.ids = some;
+        part.count = pick_due(q->ids, q->count, &piece, some);
+        int n = part.count > 0 ? claim_ids(c, &part, fn, ctx, e) : 0;
         if (n < 0 && !pg_is_locked_out(c))
             return -1;
         if (n < 0)

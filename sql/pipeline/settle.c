@@ -203,10 +203,19 @@ fail:
     return -1;
 }
 
+/* What is to be settled, and which of it is done. */
+struct settle_work {
+    const struct settle_item *items;
+    size_t count;
+    bool *done;
+};
+
 /* Those that are due in the piece. What is locked out there by now is left alone. */
-static int settle_piece(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
-                        size_t count, const struct due_range *piece, bool *done, struct err *e)
+static int settle_piece(struct pg *c, const struct settle_owner *o, const struct settle_work *w,
+                        const struct due_range *piece, struct err *e)
 {
+    const struct settle_item *items = w->items;
+    size_t count = w->count;
     struct settle_item *some = calloc(count, sizeof *some);
     bool *some_done = calloc(count, sizeof *some_done);
     size_t n = 0;
@@ -223,7 +232,7 @@ static int settle_piece(struct pg *c, const struct settle_owner *o, const struct
     n = 0;
     for (size_t i = 0; rc == 0 && i < count; i++)
         if (due_range_has(piece, message_id_due_ms(items[i].id)))
-            done[i] = some_done[n++];
+            w->done[i] = some_done[n++];
     free(some);
     free(some_done);
     return rc;
@@ -241,8 +250,9 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     err_clear(e);
     for (size_t i = 0; i < count; i++)
         due_range_add(&left, message_id_due_ms(items[i].id));
+    const struct settle_work w = {.items = items, .count = count, .done = done};
     while (locked_days_piece(&locked, &left, &piece))
-        if (settle_piece(c, o, items, count, &piece, done, e) != 0)
+        if (settle_piece(c, o, &w, &piece, e) != 0)
             return -1;
     return 0;
 }

@@ -93,57 +93,30 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
     return next_found(e);
 }
 
-static int answer(enum operate_answer *out, struct message_id *out_id, struct err *e)
+static int answer(struct operate_result *out, struct err *e)
 {
-    *out = (enum operate_answer)(fuzz_take_u8(&script) % 5);
-    if (out_id != NULL)
-        *out_id = some_id;
+    *out = (struct operate_result){.answer = (enum operate_answer)(fuzz_take_u8(&script) % 5), .id = some_id};
     return next_outcome(e);
 }
 
-int operate_cancel(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                   enum operate_answer *out, struct message_id *out_id, struct err *e)
+int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
+                    struct operate_result *out, struct err *e)
 {
-    (void)c, (void)id;
+    (void)c;
     check_scope(scope);
-    return answer(out, out_id, e);
+    FUZZ_HOLDS(q->due.ms >= 0);
+    return answer(out, e);
 }
 
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
-                       struct bytes key, enum operate_answer *out, struct message_id *out_id, struct err *e)
+                       struct bytes key, struct operate_result *out, struct err *e)
 {
     (void)c;
     check_scope(scope);
     check_text(exchange);
     check_text(key);
     FUZZ_HOLDS(key.len >= 1 && key.len <= 255);
-    return answer(out, out_id, e);
-}
-
-int operate_reschedule(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                       const struct operate_due *due, enum operate_answer *out, struct message_id *out_id,
-                       struct err *e)
-{
-    (void)c, (void)id;
-    check_scope(scope);
-    FUZZ_HOLDS(due->ms >= 0);
-    return answer(out, out_id, e);
-}
-
-int operate_retry(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                  enum operate_answer *out, struct message_id *out_id, struct err *e)
-{
-    (void)c, (void)id;
-    check_scope(scope);
-    return answer(out, out_id, e);
-}
-
-int operate_fail(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                 enum operate_answer *out, struct message_id *out_id, struct err *e)
-{
-    (void)c, (void)id;
-    check_scope(scope);
-    return answer(out, out_id, e);
+    return answer(out, e);
 }
 
 int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
@@ -164,19 +137,18 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
     return next_found(e);
 }
 
-int operate_list(struct pg *c, const struct operate_scope *scope, const struct lookup_filter *f,
-                 const struct lookup_page *page, bool (*fn)(void *ctx, const struct message_record *r),
-                 void *ctx, struct err *e)
+int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)
 {
+    const struct lookup_page *page = l->page;
     struct message_record record;
     (void)c;
     check_scope(scope);
-    check_filter(f);
+    check_filter(l->filter);
     FUZZ_HOLDS(page->limit >= 2 && page->limit <= 1001);
     FUZZ_HOLDS(!page->has_after || page->after_due_ms == FUZZ_NOW_MS); /* signed: only what we gave out */
     for (int64_t n = fuzz_take_u8(&script) % 4; n > 0; n--) {
         make_record(&record);
-        if (!fn(ctx, &record))
+        if (!l->each(l->ctx, &record))
             break;
     }
     return next_outcome(e);

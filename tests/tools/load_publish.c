@@ -146,9 +146,11 @@ static int publish_one(struct publisher *p)
     struct err e = {0};
     uint64_t tag = 0;
     fill_message(p, p->cursor);
-    if (broker_publish(p->b, bytes_of_str(p->o->exchange), bytes_of_str(p->o->routing_key),
-                       buf_bytes(&p->properties), bytes_of(p->body, (size_t)p->o->size), false, &tag,
-                       &e) != 0) {
+    const struct broker_message m = {.exchange = bytes_of_str(p->o->exchange),
+                                     .routing_key = bytes_of_str(p->o->routing_key),
+                                     .properties = buf_bytes(&p->properties),
+                                     .body = bytes_of(p->body, (size_t)p->o->size)};
+    if (broker_publish(p->b, &m, &tag, &e) != 0) {
         if (!p->o->retry)
             die("publish", &e);
         return -1;

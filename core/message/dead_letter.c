@@ -1,0 +1,265 @@
+#include "core/message/dead_letter.h"
+#include "core/base/sha256.h"
+#include "core/message/request_headers.h"
+
+#include <string.h>
+
+#define HEADER_ID "x-postdate-id"
+#define HEADER_ATTEMPT "x-postdate-attempt"
+#define HEADER_USER_ID "x-postdate-user-id"
+#define HEADER_RETRY_COUNT "retry_count"
+
+enum { ADDED_MAX = 1024 };
+
+static bool string_in(struct bytes table, const char *name, struct bytes *out)
+{
+    struct wire_field f;
+    if (!wire_find(table, name, &f) || f.kind != 'S')
+        return false;
+    *out = f.value;
+    return true;
+}
+
+/* The newest entry of x-death, a table; an empty view where there is none. */
+static struct bytes newest_death(struct bytes headers)
+{
+    struct wire_field f, death;
+    if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
+        return (struct bytes){0};
+    struct wire_cursor c = wire_array(f.value);
+    return wire_next(&c, &death) == 1 && death.kind == 'F' ? death.value : (struct bytes){0};
+}
+
+static int read_death(struct bytes death, struct dead_letter *out, struct err *e)
+{
+    struct bytes reason;
+    struct wire_field keys, key;
+    char shown[80];
+    if (!string_in(death, "queue", &out->queue) || !string_in(death, "reason", &reason) ||
+        !bytes_is_text(out->queue) || out->queue.len > MESSAGE_NAME_MAX)
+        return err_set(e, ERR_REJECT, "x-death: it does not tell which queue gave the message up, and why");
+    out->reason = death_reason_parse(reason);
+    if (out->reason == 0)
+        return err_set(e, ERR_REJECT,
+                       "x-death: the reason \"%s\" is unknown (allowed: rejected, delivery_limit, expired, "
+                       "maxlen)",
+                       bytes_printable(reason, shown, sizeof shown));
+    string_in(death, "exchange", &out->exchange);
+    if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
+        return 0;
+    /* A dead-letter routing key of the queue's has replaced the one of the delivery. */
+    struct wire_cursor c = wire_array(keys.value);
+    if (wire_next(&c, &key) == 1 && key.kind == 'S')
+        out->routing_key = key.value;
+    return 0;
+}
+
+/* What RabbitMQ or we add, which differs from one delivery of a message to the next. */
+static bool is_added(struct bytes name)
+{
+    return request_headers_is_of_delivery(name) || bytes_start_with_str(name, "x-death") ||
+           bytes_start_with_str(name, "x-first-death-") || bytes_start_with_str(name, "x-last-death-") ||
+           bytes_equal_str(name, HEADER_ID) || bytes_equal_str(name, HEADER_ATTEMPT) ||
+           bytes_equal_str(name, RETURN_HEADER_QUEUE) || bytes_equal_str(name, HEADER_USER_ID) ||
+           bytes_equal_str(name, HEADER_RETRY_COUNT);
+}
+
+static int hash_content(const struct accept_input *in, struct dead_letter *d, struct err *e)
+{
+    uint8_t sum[SHA256_SIZE];
+    struct wire_properties p = d->properties;
+    struct wire_cursor c = wire_table(p.headers);
+    struct wire_field f;
+    struct buf headers, all;
+    buf_init(&headers, p.headers.len + 1);
+    buf_init(&all, in->properties.len + d->routing_key.len + ADDED_MAX);
+    while (wire_next(&c, &f) == 1)
+        if (!is_added(f.name))
+            buf_put_bytes(&headers, f.entry);
+    p.headers = buf_bytes(&headers);
+    p.flags &= (uint16_t) ~(WIRE_HEADERS | WIRE_EXPIRATION | WIRE_USER_ID);
+    wire_properties_write(&p, &all);
+    buf_put_bytes(&all, p.headers);
+    buf_put_u8(&all, 0);
+    buf_put_bytes(&all, d->routing_key);
+    sha256(in->body, sum);
+    buf_put(&all, sum, sizeof sum);
+    bool failed = headers.failed || all.failed;
+    if (!failed) {
+        sha256(buf_bytes(&all), sum);
+        memcpy(d->hash, sum, sizeof d->hash);
+    }
+    buf_free(&headers);
+    buf_free(&all);
+    return failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+}
+
+static void read_lineage(struct dead_letter *d)
+{
+    struct bytes text, queue;
+    struct wire_field f;
+    int64_t attempt = 0;
+    d->has_lineage =
+        string_in(d->properties.headers, HEADER_ID, &text) && message_id_parse(text, &d->lineage);
+    d->attempt = 1;
+    /* Without our mark for this queue the message is new to it, whatever a publisher wrote. */
+    if (d->has_lineage && string_in(d->properties.headers, RETURN_HEADER_QUEUE, &queue) &&
+        bytes_equal(queue, d->queue) && wire_find(d->properties.headers, HEADER_ATTEMPT, &f) &&
+        wire_field_int(&f, &attempt) && attempt > 1 && attempt <= RETRY_ATTEMPTS_MAX)
+        d->attempt = (int)attempt;
+}
+
+int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e)
+{
+    *out = (struct dead_letter){.routing_key = in->routing_key};
+    if (!bytes_equal_str(in->exchange, DEAD_LETTER_EXCHANGE))
+        return err_set(
+            e, ERR_REJECT,
+            "published to the queue of dead letters (allowed: only what a queue dead-letters to the "
+            "exchange " DEAD_LETTER_EXCHANGE ")");
+    if (wire_properties_read(in->properties, &out->properties, e) != 0)
+        return -1;
+    struct bytes death = newest_death(out->properties.headers);
+    if (death.len == 0)
+        return err_set(e, ERR_REJECT, "x-death: there is none, so the queue that gave it up is unknown");
+    if (read_death(death, out, e) != 0)
+        return -1;
+    if (out->routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(out->routing_key))
+        return err_set(e, ERR_REJECT, "routing key: it can't be kept (allowed: at most 255 bytes of UTF-8)");
+    read_lineage(out);
+    return hash_content(in, out, e);
+}
+
+/* One entry, with its count set. */
+static void put_counted(struct buf *out, struct bytes death, int failed)
+{
+    struct wire_cursor c = wire_table(death);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1)
+        if (!bytes_equal_str(f.name, "count"))
+            buf_put_bytes(out, f.entry);
+    buf_put_u8(out, sizeof "count" - 1);
+    buf_put_str(out, "count");
+    buf_put_u8(out, 'l');
+    buf_put_u64(out, (uint64_t)failed);
+}
+
+/* x-death with the newest entry's count; failed 0: without it. */
+static void put_deaths(struct buf *out, const struct wire_field *x_death, int failed)
+{
+    struct wire_cursor c = wire_array(x_death->value);
+    struct wire_field death;
+    struct buf items, one;
+    buf_init(&items, x_death->value.len + ADDED_MAX);
+    buf_init(&one, x_death->value.len + ADDED_MAX);
+    for (bool newest = true; wire_next(&c, &death) == 1; newest = false) {
+        if (!newest) {
+            buf_put_bytes(&items, death.entry);
+        } else if (failed > 0) {
+            put_counted(&one, death.value, failed);
+            wire_put_item(&items, 'F', buf_bytes(&one));
+        }
+    }
+    if (items.len > 0)
+        wire_put_array(out, x_death->name, buf_bytes(&items));
+    out->failed = out->failed || items.failed || one.failed;
+    buf_free(&items);
+    buf_free(&one);
+}
+
+static void put_headers(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    struct wire_cursor c = wire_table(d->properties.headers);
+    struct wire_field f;
+    bool moves_user = d->properties.user_id.len > 0;
+    while (wire_next(&c, &f) == 1) {
+        if (request_headers_is_of_delivery(f.name) || bytes_equal_str(f.name, HEADER_ID) ||
+            bytes_equal_str(f.name, HEADER_ATTEMPT) || bytes_equal_str(f.name, RETURN_HEADER_QUEUE) ||
+            (moves_user && bytes_equal_str(f.name, HEADER_USER_ID)))
+            continue;
+        if (bytes_equal_str(f.name, "x-death") && f.kind == 'A')
+            put_deaths(out, &f, attempt - 1);
+        else if (bytes_equal_str(f.name, HEADER_RETRY_COUNT))
+            wire_put_int64(out, f.name, attempt - 1);
+        else
+            buf_put_bytes(out, f.entry);
+    }
+    if (moves_user)
+        wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
+    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(lineage, id)));
+    wire_put_int64(out, bytes_of_str(HEADER_ATTEMPT), attempt);
+    wire_put_string(out, bytes_of_str(RETURN_HEADER_QUEUE), d->queue);
+}
+
+int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,
+                       struct arena *arena, struct bytes *out, struct err *e)
+{
+    struct wire_properties p = d->properties;
+    struct buf headers, raw;
+    buf_init(&headers, p.headers.len + ADDED_MAX);
+    buf_init(&raw, p.headers.len + 16 * ADDED_MAX);
+    put_headers(&headers, d, lineage, attempt);
+    p.headers = buf_bytes(&headers);
+    p.flags |= WIRE_HEADERS;
+    p.flags &= (uint16_t)~WIRE_USER_ID;
+    if (!(p.flags & WIRE_EXPIRATION) &&
+        string_in(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
+        p.expiration.len <= MESSAGE_NAME_MAX)
+        p.flags |= WIRE_EXPIRATION;
+    wire_properties_write(&p, &raw);
+    *out = (struct bytes){0};
+    if (!headers.failed && !raw.failed)
+        *out = arena_copy(arena, buf_bytes(&raw));
+    buf_free(&headers);
+    buf_free(&raw);
+    return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");
+}
+
+struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16])
+{
+    struct message_id id;
+    struct bytes death = newest_death(d->properties.headers);
+    struct wire_field time;
+    memcpy(id.b, random, sizeof id.b);
+    if (d->properties.message_id.len > 0) {
+        uint8_t sum[SHA256_SIZE], text[DEAD_LETTER_HASH_SIZE + 2 * (MESSAGE_NAME_MAX + 1) + 8];
+        size_t len = 0;
+        memcpy(text, d->hash, sizeof d->hash); /* it covers the message-id */
+        len += sizeof d->hash;
+        memcpy(text + len, d->queue.data, d->queue.len);
+        len += d->queue.len;
+        if (wire_find(death, "time", &time) && time.value.len == 8) {
+            memcpy(text + len, time.value.data, 8);
+            len += 8;
+        }
+        sha256(bytes_of(text, len), sum);
+        memcpy(id.b, sum, sizeof id.b);
+    }
+    id.b[6] = (uint8_t)((id.b[6] & 0x0f) | 0x40); /* version 4, RFC 9562: not one of ours, which begin with a
+                                                     due time */
+    id.b[8] = (uint8_t)((id.b[8] & 0x3f) | 0x80);
+    return id;
+}
+
+static bool read_return(struct bytes properties, struct bytes *id, struct bytes *queue)
+{
+    struct wire_properties p;
+    return wire_properties_read(properties, &p, NULL) == 0 && string_in(p.headers, HEADER_ID, id) &&
+           string_in(p.headers, RETURN_HEADER_QUEUE, queue);
+}
+
+struct bytes dead_letter_return_queue(const struct message *m)
+{
+    struct bytes id, queue;
+    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &id, &queue))
+        return (struct bytes){0};
+    return queue;
+}
+
+bool dead_letter_is_same_return(struct bytes a, struct bytes b)
+{
+    struct bytes id_a, id_b, queue_a, queue_b;
+    return read_return(a, &id_a, &queue_a) && read_return(b, &id_b, &queue_b) && bytes_equal(id_a, id_b) &&
+           bytes_equal(queue_a, queue_b);
+}

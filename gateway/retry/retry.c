@@ -1,0 +1,147 @@
+#include "gateway/retry/retry.h"
+
+#include "amqp/topology/topology_retry.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/rejected.h"
+#include "gateway/runtime/sessions.h"
+
+#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
+#define AGAIN_MS 200
+#define PREFETCH 400
+
+static int connect_database(struct retry *r, struct err *e)
+{
+    struct runtime *rt = r->runtime;
+    if (r->pg && !pg_is_broken(r->pg))
+        return 0;
+    pg_close(r->pg);
+    r->pg = pg_open(rt->config->postgres.url, "postdate retry", e);
+    if (r->pg && store_prepare_session(r->pg, e) == 0) {
+        server_status_succeeded(&rt->postgres);
+        return 0;
+    }
+    pg_close(r->pg);
+    r->pg = NULL;
+    server_status_failed(&rt->postgres, e);
+    return -1;
+}
+
+static int connect_broker(struct retry *r, struct err *e)
+{
+    r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
+    if (r->broker && topology_declare_retry(r->broker, e) == 0 &&
+        broker_consume(r->broker, TOPOLOGY_RETRY_QUEUE, "postdate.retry", PREFETCH, e) == 0) {
+        server_status_succeeded(&r->runtime->rabbitmq);
+        return 0;
+    }
+    server_status_failed(&r->runtime->rabbitmq, e);
+    return -1;
+}
+
+/* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
+static int collect_batch(struct retry *r, struct err *e)
+{
+    arena_reset(&r->arena);
+    r->count = r->bytes = 0;
+    while (r->count < RETRY_BATCH_MAX && r->bytes < RETRY_BATCH_BYTES) {
+        struct broker_event ev;
+        if (broker_next_event(r->broker, &r->arena, RETRY_BODY_MAX, r->count ? 0 : WAIT_MS, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s (deleted or failed over)",
+                           TOPOLOGY_RETRY_QUEUE);
+        if (ev.kind == BROKER_EVENT_NONE)
+            return 0;
+        if (ev.kind != BROKER_EVENT_DELIVERY)
+            continue;
+        r->deliveries[r->count++] =
+            (struct retry_delivery){.input = {ev.exchange, ev.routing_key, ev.properties, ev.body},
+                                    .tag = ev.tag,
+                                    .redelivered = ev.redelivered};
+        r->bytes += ev.properties.len + (ev.body.data ? ev.body.len : 0);
+    }
+    return 0;
+}
+
+static void reject_batch(struct retry *r)
+{
+    struct err e = {0};
+    size_t n = 0;
+    struct rejected *list = arena_alloc(&r->arena, RETRY_BATCH_MAX * sizeof *list);
+    for (size_t i = 0; i < r->count && list; i++)
+        if (r->deliveries[i].verdict == RETRY_REFUSE)
+            list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
+    if (list && n == 0)
+        return;
+    int rc = list ? rejected_publish(r->runtime, list, n, &e) : err_set(&e, ERR_BUSY, "out of memory");
+    if (rc == 0)
+        log_warning("%zu dead letter%s refused to postdate.rejected, the first because: %.*s", n,
+                    n == 1 ? "" : "s", (int)list[0].reason.len,
+                    list[0].reason.data ? (const char *)list[0].reason.data : "");
+    else
+        log_debug("dead letters that are refused wait: %s", e.text);
+    n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->deliveries[i].verdict == RETRY_REFUSE)
+            r->deliveries[i].verdict = list && list[n++].done ? RETRY_DONE : RETRY_AGAIN;
+}
+
+static int acknowledge_batch(struct retry *r, struct err *e)
+{
+    bool again = false;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct retry_delivery *d = &r->deliveries[i];
+        bool done = d->verdict == RETRY_DONE;
+        again = again || !done;
+        if ((done ? broker_ack(r->broker, d->tag, false, e) : broker_reject(r->broker, d->tag, true, e)) != 0)
+            return -1;
+    }
+    if (again)
+        notifier_wait(&r->notifier, -1, AGAIN_MS * INT64_C(1000000));
+    return 0;
+}
+
+static void run_connected(struct retry *r, struct err *e)
+{
+    while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
+        if (collect_batch(r, e) != 0)
+            return;
+        if (r->count == 0)
+            continue;
+        if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
+            return;
+        reject_batch(r);
+        if (acknowledge_batch(r, e) != 0)
+            return;
+    }
+}
+
+void *retry_thread(void *arg)
+{
+    struct retry *r = arg;
+    struct err e = {0};
+    unsigned attempt = 0;
+    arena_init(&r->arena, 8 * RETRY_BATCH_BYTES + 2 * (size_t)RETRY_BODY_MAX);
+    while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
+        err_clear(&e);
+        if (connect_database(r, &e) == 0 && connect_broker(r, &e) == 0) {
+            attempt = 0;
+            run_connected(r, &e);
+            if (e.kind != ERR_NONE && e.kind != ERR_AWAY && e.kind != ERR_BUSY)
+                log_warning("retry: %s", e.text);
+            else if (e.kind != ERR_NONE)
+                log_debug("retry: %s", e.text);
+        }
+        bool stopping = runtime_stopping(r->runtime, STOP_INTAKE);
+        if (stopping)
+            broker_close(r->broker);
+        else
+            broker_drop(r->broker);
+        r->broker = NULL;
+        if (!stopping)
+            notifier_wait(&r->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    }
+    pg_close(r->pg);
+    arena_free(&r->arena);
+    return NULL;
+}

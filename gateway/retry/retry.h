@@ -1,0 +1,77 @@
+/* What consumers refused: from the queue postdate.retry into the database, to go back after a wait, or as a
+ * dead letter. One thread, one broker connection, one database connection.
+ *
+ * Each delivery is one refusal, known by its lineage (an id and a queue) and the number of the attempt. The
+ * lineages are read, each delivery is decided (retry_decide.c), and one transaction stores the messages that
+ * wait and counts the refusals: each at most once. So nothing has to be found out about a transaction whose
+ * commit got no answer: RabbitMQ delivers the batch again, and what has been counted is left out. */
+#ifndef POSTDATE_GATEWAY_RETRY_RETRY_H
+#define POSTDATE_GATEWAY_RETRY_RETRY_H
+
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
+#include "core/base/random.h"
+#include "core/message/dead_letter.h"
+#include "gateway/runtime/runtime.h"
+#include "sql/pipeline/lineage.h"
+#include "sql/pipeline/store.h"
+
+#define RETRY_BATCH_MAX 200
+#define RETRY_BATCH_BYTES (8u * 1024 * 1024)
+#define RETRY_BODY_MAX (128u * 1024 * 1024) /* the most that RabbitMQ lets through by default */
+
+enum retry_verdict {
+    RETRY_DECIDE, /* not decided yet */
+    RETRY_WAIT,   /* goes back to its queue: has an item in the batch */
+    RETRY_DEAD,   /* no attempt is left, or none is wanted */
+    RETRY_REFUSE, /* no dead letter that can be understood: to postdate.rejected */
+    RETRY_AGAIN,  /* offer it again later */
+    RETRY_DONE,   /* acknowledge it */
+};
+
+struct retry_delivery {
+    struct accept_input input; /* views into the batch's arena */
+    uint64_t tag;
+    bool redelivered;
+    enum retry_verdict verdict;
+    struct dead_letter letter;
+    struct message_id lineage;
+    size_t known;        /* its place among the lineages */
+    struct bytes reason; /* RETRY_REFUSE: why */
+    int64_t wait_ms;
+};
+
+/* A refusal that counts. */
+struct retry_failure {
+    struct lineage_failure failure;
+    const struct store_item *item; /* what waits for the next delivery; NULL: dead */
+    size_t delivery;
+};
+
+struct retry {
+    struct runtime *runtime;
+    struct notifier notifier;
+    /* The thread's own. */
+    struct pg *pg;
+    struct broker *broker;
+    struct store_locks locks;
+    struct random_pool random;
+    struct arena arena;
+    struct retry_delivery deliveries[RETRY_BATCH_MAX];
+    struct lineage lineages[RETRY_BATCH_MAX];
+    struct retry_failure failures[RETRY_BATCH_MAX];
+    struct store_item items[RETRY_BATCH_MAX];
+    size_t count, lineage_count, failure_count, item_count, bytes;
+};
+
+void *retry_thread(void *retry);
+
+/* retry_decide.c: gives each delivery its verdict, the items to those that wait, the failures to all that
+ * count. Reads the database only. */
+int retry_decide(struct retry *r, struct err *e);
+
+/* retry_store.c: stores items and failures; those stored become RETRY_DONE, or RETRY_AGAIN. -1: nothing is
+ * sure: drop the connection. */
+int retry_store(struct retry *r, struct err *e);
+
+#endif

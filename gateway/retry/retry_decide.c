@@ -1,0 +1,164 @@
+/* What becomes of each refusal. */
+#include "gateway/retry/retry.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LINEAGE_KEEP_MS (INT64_C(30) * 86400000) /* after it went back: its queue may be long */
+
+static void refuse(struct retry *r, struct retry_delivery *d, const char *reason)
+{
+    d->verdict = RETRY_REFUSE;
+    d->reason = arena_copy(&r->arena, bytes_of_str(reason));
+    metrics_add(&r->runtime->metrics, METRIC_REJECTED_INVALID, 1);
+}
+
+static int read_letter(struct retry *r, struct retry_delivery *d, struct err *e)
+{
+    uint8_t random[16];
+    char text[160];
+    if (!d->input.body.data && d->input.body.len > 0) {
+        snprintf(text, sizeof text, "body: %zu bytes could not be read", d->input.body.len);
+        refuse(r, d, text);
+        return 0;
+    }
+    if (d->input.body.len > r->runtime->config->intake.max_body) {
+        snprintf(text, sizeof text, "body: %zu bytes are too many (allowed: at most %zu, intake.max_body)",
+                 d->input.body.len, (size_t)r->runtime->config->intake.max_body);
+        refuse(r, d, text);
+        return 0;
+    }
+    if (dead_letter_read(&d->input, &d->letter, e) != 0) {
+        if (e->kind != ERR_REJECT)
+            return -1;
+        refuse(r, d, e->text);
+        err_clear(e);
+        return 0;
+    }
+    random_take(&r->random, random, sizeof random);
+    d->lineage = d->letter.has_lineage ? d->letter.lineage : dead_letter_new_lineage(&d->letter, random);
+    return 0;
+}
+
+static bool is_same_lineage(const struct retry_delivery *a, const struct retry_delivery *b)
+{
+    return message_id_equal(a->lineage, b->lineage) && bytes_equal(a->letter.queue, b->letter.queue);
+}
+
+/* Two refusals of one lineage in a batch are counted one after the other: the second is offered again. */
+static bool is_repeated(const struct retry *r, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (r->deliveries[j].verdict == RETRY_DECIDE && is_same_lineage(&r->deliveries[i], &r->deliveries[j]))
+            return true;
+    return false;
+}
+
+static int read_all(struct retry *r, struct err *e)
+{
+    r->lineage_count = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        struct retry_delivery *d = &r->deliveries[i];
+        d->verdict = RETRY_DECIDE;
+        if (read_letter(r, d, e) != 0)
+            return -1;
+        if (d->verdict == RETRY_DECIDE && is_repeated(r, i))
+            d->verdict = RETRY_AGAIN;
+        if (d->verdict != RETRY_DECIDE)
+            continue;
+        d->known = r->lineage_count++;
+        r->lineages[d->known] = (struct lineage){.id = d->lineage, .queue = d->letter.queue};
+    }
+    return r->lineage_count > 0 ? lineage_read(r->pg, r->lineages, r->lineage_count, e) : 0;
+}
+
+/* How many deliveries have failed with this one; 0: it has been counted before. */
+static int count_failures(struct retry *r, struct retry_delivery *d)
+{
+    const struct lineage *l = &r->lineages[d->known];
+    bool same = memcmp(l->hash, d->letter.hash, sizeof l->hash) == 0;
+    if (!l->found || d->letter.attempt > l->failed)
+        return d->letter.attempt;
+    if (same && (d->letter.has_lineage || d->redelivered))
+        return 0;
+    /* Another message under the same id: a consumer published what it had received, with its headers. */
+    random_take(&r->random, d->lineage.b, sizeof d->lineage.b);
+    d->lineage.b[6] = (uint8_t)((d->lineage.b[6] & 0x0f) | 0x40);
+    d->lineage.b[8] = (uint8_t)((d->lineage.b[8] & 0x3f) | 0x80);
+    return 1;
+}
+
+static int add_item(struct retry *r, size_t i, int failed, int64_t now_ms, struct err *e)
+{
+    struct retry_delivery *d = &r->deliveries[i];
+    struct store_item *item = &r->items[r->item_count];
+    struct message *m = &item->message;
+    uint8_t random[10];
+    *item = (struct store_item){.redelivered = d->redelivered};
+    *m = (struct message){.due_ms = now_ms + d->wait_ms,
+                          .counted_from_ms = now_ms,
+                          .exchange = bytes_of_str(RETURN_EXCHANGE),
+                          .routing_key = d->letter.routing_key,
+                          .body = d->input.body,
+                          .hold = HOLD_GATEWAY};
+    if (dead_letter_return(&d->letter, d->lineage, failed + 1, &r->arena, &m->properties, e) != 0)
+        return -1;
+    random_take(&r->random, random, sizeof random);
+    m->id = message_id_make(m->due_ms, random);
+    r->item_count++;
+    return 0;
+}
+
+static int add_failure(struct retry *r, size_t i, int failed, const struct retry_policy *p, struct err *e)
+{
+    struct retry_delivery *d = &r->deliveries[i];
+    bool dead = d->verdict == RETRY_DEAD;
+    struct retry_failure *f = &r->failures[r->failure_count++];
+    *f = (struct retry_failure){.delivery = i, .item = dead ? NULL : &r->items[r->item_count - 1]};
+    f->failure = (struct lineage_failure){.id = d->lineage,
+                                          .queue = d->letter.queue,
+                                          .exchange = d->letter.exchange,
+                                          .routing_key = d->letter.routing_key,
+                                          .failed = failed,
+                                          .reason = d->letter.reason,
+                                          .hash = d->letter.hash,
+                                          .dead = dead,
+                                          .message = dead ? NULL : &f->item->message.id,
+                                          .body = d->input.body,
+                                          .keep_ms = dead ? p->keep_dead_ms : d->wait_ms + LINEAGE_KEEP_MS};
+    return dead ? dead_letter_return(&d->letter, d->lineage, 1, &r->arena, &f->failure.properties, e) : 0;
+}
+
+static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64_t now_ms, struct err *e)
+{
+    struct retry_delivery *d = &r->deliveries[i];
+    int failed = count_failures(r, d);
+    if (failed == 0) {
+        d->verdict = RETRY_DONE;
+        return 0;
+    }
+    bool again = (p->on & d->letter.reason) != 0 && failed < p->attempts;
+    d->verdict = again ? RETRY_WAIT : RETRY_DEAD;
+    d->wait_ms = again ? retry_policy_wait_ms(p, failed, random_u32()) : 0;
+    if (again && add_item(r, i, failed, now_ms, e) != 0)
+        return -1;
+    return add_failure(r, i, failed, p, e);
+}
+
+int retry_decide(struct retry *r, struct err *e)
+{
+    struct retry_policy *policies;
+    size_t policy_count;
+    int64_t now_us;
+    r->item_count = r->failure_count = 0;
+    if (lineage_policies(r->pg, &r->arena, &policies, &policy_count, e) != 0 ||
+        store_clock(r->pg, &now_us, e) != 0 || read_all(r, e) != 0)
+        return -1;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct retry_delivery *d = &r->deliveries[i];
+        if (d->verdict == RETRY_DECIDE &&
+            decide(r, i, retry_policy_find(policies, policy_count, d->letter.queue), now_us / 1000, e) != 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,105 @@
+#include "gateway/runtime/rejected.h"
+
+#include "amqp/topology/topology.h"
+#include "gateway/runtime/sessions.h"
+
+#include <stdio.h>
+
+#define CONFIRM_MS 10000
+
+static struct broker *open_connection(const struct runtime *rt, struct err *e)
+{
+    struct broker *b = sessions_open_broker(rt, "postdate rejected", e);
+    if (b && broker_confirm_select(b, e) != 0) {
+        broker_drop(b);
+        b = NULL;
+    }
+    return b;
+}
+
+static int publish_with(struct broker *b, const struct accept_input *origin, struct bytes body,
+                        const char *reason, struct err *e)
+{
+    struct buf properties;
+    buf_init(&properties, 1 << 20);
+    reject_headers_build(origin, reason, &properties);
+    int rc =
+        properties.failed
+            ? err_set(e, ERR_BUSY, "out of memory for the headers of a refused message")
+            : broker_publish(b,
+                             &(struct broker_message){.routing_key = bytes_of_str(TOPOLOGY_REJECTED_QUEUE),
+                                                      .properties = buf_bytes(&properties),
+                                                      .body = body,
+                                                      .mandatory = true},
+                             NULL, e);
+    buf_free(&properties);
+    return rc;
+}
+
+static int publish_one(struct broker *b, const struct rejected *r, struct err *e)
+{
+    char reason[512];
+    struct bytes body = r->input.body.data ? r->input.body : bytes_of("", 0);
+    snprintf(reason, sizeof reason, "%.*s", (int)r->reason.len,
+             r->reason.data ? (const char *)r->reason.data : "");
+    int rc = publish_with(b, &r->input, body, reason, e);
+    if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(b)) {
+        /* The headers do not fit any more with ours: keep the reason, where it was published, and the body.
+         */
+        struct accept_input bare = {.exchange = r->input.exchange, .routing_key = r->input.routing_key};
+        rc = publish_with(b, &bare, body, reason, e);
+    }
+    return rc;
+}
+
+static size_t note_ack(struct rejected *list, size_t sent, const struct broker_event *ev)
+{
+    size_t confirmed = 0;
+    for (uint64_t tag = ev->multiple ? 1 : ev->tag; tag > 0 && tag <= ev->tag && tag <= sent; tag++) {
+        confirmed += !list[tag - 1].done;
+        list[tag - 1].done = true;
+    }
+    return confirmed;
+}
+
+static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + CONFIRM_MS;
+    size_t confirmed = 0;
+    struct arena arena;
+    int rc = 0;
+    arena_init(&arena, 1 << 20);
+    while (rc == 0 && confirmed < sent) {
+        struct broker_event ev;
+        arena_reset(&arena);
+        if (broker_next_event(b, &arena, 1024, 500, &ev, e) != 0)
+            rc = -1;
+        else if (ev.kind == BROKER_EVENT_RETURN) /* the acks that follow mean nothing */
+            rc = err_set(e, ERR_AWAY, "the queue " TOPOLOGY_REJECTED_QUEUE " is gone");
+        else if (ev.kind == BROKER_EVENT_NACK)
+            rc = err_set(e, ERR_BUSY, "the queue " TOPOLOGY_REJECTED_QUEUE " takes nothing (is it full?)");
+        else if (ev.kind == BROKER_EVENT_ACK)
+            confirmed += note_ack(list, sent, &ev);
+        if (rc == 0 && confirmed < sent && clock_monotonic_ms() > until_ms)
+            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within 10 s");
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e)
+{
+    struct broker *b = open_connection(rt, e);
+    int rc = b ? 0 : -1;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        list[i].done = false;
+        rc = publish_one(b, &list[i], e);
+    }
+    if (rc == 0)
+        rc = wait_confirms(b, list, count, e);
+    if (rc == 0)
+        broker_close(b);
+    else
+        broker_drop(b);
+    return rc;
+}

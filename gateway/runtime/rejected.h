@@ -1,0 +1,20 @@
+/* Bad input is rejected, not dropped: it goes to the queue postdate.rejected, with the reason in
+ * x-postdate-error. */
+#ifndef POSTDATE_GATEWAY_RUNTIME_REJECTED_H
+#define POSTDATE_GATEWAY_RUNTIME_REJECTED_H
+
+#include "core/message/accept.h"
+#include "gateway/runtime/runtime.h"
+
+struct rejected {
+    struct accept_input input; /* as it came; a body without data was not read, and is left out */
+    struct bytes reason;
+    bool done; /* out: it is in the queue */
+};
+
+/* Publishes them over a connection of its own, opened for this call, so that confirms do not mix with
+ * deliveries. -1: those that are not done are to be offered again. Blocks for ten seconds at most after the
+ * last byte. */
+int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e);
+
+#endif

@@ -1,0 +1,137 @@
+#include "sql/pipeline/lineage.h"
+
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <string.h>
+
+#define ARRAYS_MAX (256u * 1024 * 1024)
+
+int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf ids, queues;
+    buf_init(&ids, ARRAYS_MAX);
+    buf_init(&queues, ARRAYS_MAX);
+    pg_array_begin(&ids, PG_OID_UUID, count);
+    pg_array_begin(&queues, PG_OID_TEXT, count);
+    for (size_t i = 0; i < count; i++) {
+        items[i].found = false;
+        items[i].failed = 0;
+        pg_array_id(&ids, items[i].id);
+        pg_array_bytes(&queues, items[i].queue);
+    }
+    pg_add_bytes(&p, buf_bytes(&ids));
+    pg_add_bytes(&p, buf_bytes(&queues));
+    PGresult *r = NULL;
+    if (ids.failed || queues.failed)
+        err_set(e, ERR_BUG, "out of memory");
+    else
+        r = pg_query(c, sql_query_lineage_read, &p, e);
+    for (int row = 0; r && row < PQntuples(r); row++) {
+        struct lineage *l = &items[pg_int4(r, row, 0) - 1];
+        struct bytes hash = pg_bytes(r, row, 2);
+        l->found = true;
+        l->failed = pg_int4(r, row, 1);
+        memset(l->hash, 0, sizeof l->hash);
+        if (hash.len == sizeof l->hash)
+            memcpy(l->hash, hash.data, hash.len);
+    }
+    buf_free(&ids);
+    buf_free(&queues);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
+/* The columns of lineage_write.sql. */
+enum { ID, QUEUE, FAILED, MESSAGE, KEEP, EXCHANGE, ROUTING_KEY, REASON, HASH, PROPERTIES, BODY, COLUMNS };
+
+static const enum pg_oid types[COLUMNS] = {PG_OID_UUID,  PG_OID_TEXT,  PG_OID_INT4, PG_OID_UUID,
+                                           PG_OID_INT8,  PG_OID_TEXT,  PG_OID_TEXT, PG_OID_TEXT,
+                                           PG_OID_BYTEA, PG_OID_BYTEA, PG_OID_BYTEA};
+
+static void put_int8(struct buf *b, int64_t v)
+{
+    buf_put_u32(b, 8);
+    buf_put_u64(b, (uint64_t)v);
+}
+
+static void put_failure(struct buf a[COLUMNS], const struct lineage_failure *f)
+{
+    pg_array_id(&a[ID], f->id);
+    pg_array_bytes(&a[QUEUE], f->queue);
+    pg_array_int4(&a[FAILED], f->failed);
+    put_int8(&a[KEEP], f->keep_ms);
+    pg_array_bytes(&a[EXCHANGE], f->exchange);
+    pg_array_bytes(&a[ROUTING_KEY], f->routing_key);
+    pg_array_bytes(&a[REASON], bytes_of_str(death_reason_name(f->reason)));
+    pg_array_bytes(&a[HASH], bytes_of(f->hash, DEAD_LETTER_HASH_SIZE));
+    if (f->dead) {
+        pg_array_null(&a[MESSAGE]);
+        pg_array_bytes(&a[PROPERTIES], f->properties);
+        pg_array_bytes(&a[BODY], f->body);
+    } else {
+        pg_array_id(&a[MESSAGE], *f->message);
+        pg_array_null(&a[PROPERTIES]);
+        pg_array_null(&a[BODY]);
+    }
+}
+
+int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf a[COLUMNS];
+    bool failed = false;
+    if (count == 0)
+        return 0;
+    for (int i = 0; i < COLUMNS; i++) {
+        buf_init(&a[i], ARRAYS_MAX);
+        pg_array_begin(&a[i], types[i], count);
+    }
+    for (size_t i = 0; i < count; i++)
+        put_failure(a, &failures[i]);
+    for (int i = 0; i < COLUMNS; i++) {
+        failed = failed || a[i].failed;
+        pg_add_bytes(&p, buf_bytes(&a[i]));
+    }
+    int64_t rows = failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_lineage_write, &p, e);
+    for (int i = 0; i < COLUMNS; i++)
+        buf_free(&a[i]);
+    if (rows < 0)
+        return -1;
+    return (size_t)rows == count
+               ? 0
+               : err_set(e, ERR_BUSY, "another gateway has recorded the same refusal just now");
+}
+
+static void read_policy(const PGresult *r, int row, struct arena *arena, struct retry_policy *out)
+{
+    *out = (struct retry_policy){
+        .pattern = arena_copy(arena, pg_bytes(r, row, 0)),
+        .attempts = pg_int4(r, row, 1),
+        .first_ms = pg_int8(r, row, 2),
+        .max_ms = pg_int8(r, row, 3),
+        .factor = (double)pg_int8(r, row, 4) / 1000,
+        .jitter = pg_int4(r, row, 5),
+        .on = (pg_bool(r, row, 6) ? DEATH_REJECTED : 0u) | (pg_bool(r, row, 7) ? DEATH_DELIVERY_LIMIT : 0u) |
+              (pg_bool(r, row, 8) ? DEATH_EXPIRED : 0u) | (pg_bool(r, row, 9) ? DEATH_MAXLEN : 0u),
+        .keep_dead_ms = pg_int8(r, row, 10),
+    };
+}
+
+int lineage_policies(struct pg *c, struct arena *arena, struct retry_policy **out, size_t *out_count,
+                     struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_lineage_policies, NULL, e);
+    if (!r)
+        return -1;
+    size_t n = (size_t)PQntuples(r);
+    bool failed = (*out = arena_alloc(arena, (n + 1) * sizeof **out)) == NULL;
+    for (size_t i = 0; i < n && !failed; i++) {
+        read_policy(r, (int)i, arena, &(*out)[i]);
+        failed = !(*out)[i].pattern.data;
+    }
+    PQclear(r);
+    *out_count = n;
+    return failed ? err_set(e, ERR_BUG, "out of memory for retry policies") : 0;
+}

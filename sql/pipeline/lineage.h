@@ -1,0 +1,43 @@
+/* What is known of messages that consumers refused (table postdate.lineage), and the policies for them. The
+ * caller's thread; nothing is kept here. */
+#ifndef POSTDATE_SQL_PIPELINE_LINEAGE_H
+#define POSTDATE_SQL_PIPELINE_LINEAGE_H
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/message/dead_letter.h"
+#include "core/message/retry_policy.h"
+#include "sql/connection/pg.h"
+
+struct lineage {
+    struct message_id id;
+    struct bytes queue;
+    bool found;
+    int failed;                          /* deliveries that were refused; 0: none, or none since a requeue */
+    uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of its content */
+};
+
+/* Reads what is there of each; fills the members after queue. */
+int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e);
+
+struct lineage_failure {
+    struct message_id id;
+    struct bytes queue, exchange, routing_key;
+    int failed; /* with this one */
+    unsigned reason;
+    const uint8_t *hash;              /* DEAD_LETTER_HASH_SIZE bytes */
+    bool dead;                        /* no further delivery */
+    const struct message_id *message; /* else the row that waits for it */
+    struct bytes properties, body;    /* of a dead one */
+    int64_t keep_ms;                  /* a dead one is kept so long; of another the count */
+};
+
+/* Records them, in the caller's transaction. ERR_BUSY: another gateway has recorded one of them meanwhile, or
+ * it was tried before: read again. */
+int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e);
+
+/* All policies, in the arena. */
+int lineage_policies(struct pg *c, struct arena *arena, struct retry_policy **out, size_t *out_count,
+                     struct err *e);
+
+#endif

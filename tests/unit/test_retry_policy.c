@@ -1,0 +1,131 @@
+#include "core/base/glob.h"
+#include "core/message/retry_policy.h"
+#include "tests/unit/unit.h"
+#include <string.h>
+
+#define HALF (UINT32_MAX / 2) /* as if there was no jitter, to the ms */
+
+static struct retry_policy policy(const char *pattern)
+{
+    struct retry_policy p = retry_policy_default;
+    p.pattern = bytes_of_str(pattern);
+    return p;
+}
+
+static void test_patterns(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {{"*", "", true},
+                 {"*", "orders", true},
+                 {"orders", "orders", true},
+                 {"orders", "order", false},
+                 {"orders.*", "orders.eu", true},
+                 {"orders.*", "orders", false},
+                 {"*.eu", "orders.eu", true},
+                 {"*.eu", "orders.eu.x", false},
+                 {"a*b*c", "a1b2b3c", true},
+                 {"a*b*c", "acb", false},
+                 {"", "", true},
+                 {"", "x", false},
+                 {"**", "x", true},
+                 {"a?", "ab", false}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        assert_int_equal(glob_matches(bytes_of_str(cases[i].pattern), bytes_of_str(cases[i].name)),
+                         cases[i].matches);
+}
+
+static void test_the_longest_match_wins(void **state)
+{
+    (void)state;
+    const struct retry_policy list[] = {policy("*"), policy("orders.*"), policy("orders.e*"),
+                                        policy("orders.*u"), policy("nothing")};
+    assert_ptr_equal(retry_policy_find(list, 5, bytes_of_str("mails")), &list[0]);
+    assert_ptr_equal(retry_policy_find(list, 5, bytes_of_str("orders.de")), &list[1]);
+    assert_ptr_equal(retry_policy_find(list, 5, bytes_of_str("orders.eu")), &list[3]); /* '*' sorts first */
+    assert_ptr_equal(retry_policy_find(list + 4, 1, bytes_of_str("mails")), &retry_policy_default);
+    assert_ptr_equal(retry_policy_find(NULL, 0, bytes_of_str("")), &retry_policy_default);
+}
+
+static void test_waits_grow_up_to_the_longest(void **state)
+{
+    (void)state;
+    struct retry_policy p = policy("*");
+    static const int64_t waits[] = {1000, 2000, 4000, 8000};
+    p.jitter = 0;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(retry_policy_wait_ms(&p, i + 1, 0), waits[i]);
+    assert_int_equal(retry_policy_wait_ms(&p, 13, UINT32_MAX), 3600000);
+    assert_int_equal(retry_policy_wait_ms(&p, RETRY_ATTEMPTS_MAX, HALF), 3600000);
+    p.factor = RETRY_FACTOR_MAX;
+    p.max_ms = RETRY_WAIT_MAX_MS;
+    assert_int_equal(retry_policy_wait_ms(&p, RETRY_ATTEMPTS_MAX, HALF), RETRY_WAIT_MAX_MS);
+    p.first_ms = p.max_ms = 0;
+    assert_int_equal(retry_policy_wait_ms(&p, RETRY_ATTEMPTS_MAX, HALF), 0);
+    p.factor = 1;
+    p.first_ms = 7;
+    p.max_ms = 100;
+    assert_int_equal(retry_policy_wait_ms(&p, 50, 0), 7);
+}
+
+static void test_jitter_keeps_its_bounds(void **state)
+{
+    (void)state;
+    struct retry_policy p = policy("*");
+    p.jitter = 10;
+    assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 900);
+    assert_int_equal(retry_policy_wait_ms(&p, 1, UINT32_MAX), 1100);
+    assert_in_range(retry_policy_wait_ms(&p, 1, HALF), 999, 1000);
+    p.jitter = 100;
+    assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 0);
+}
+
+static void test_values_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct retry_policy p;
+    assert_int_equal(retry_policy_check(&retry_policy_default, &e), 0);
+#define REFUSED(change)                                                                                      \
+    p = policy("q");                                                                                         \
+    change;                                                                                                  \
+    assert_int_equal(retry_policy_check(&p, &e), -1);                                                        \
+    assert_int_equal(e.kind, ERR_REJECT);                                                                    \
+    assert_non_null(strstr(e.text, "allowed"))
+    REFUSED(p.pattern = bytes_of_str(""));
+    REFUSED(p.attempts = 0);
+    REFUSED(p.attempts = RETRY_ATTEMPTS_MAX + 1);
+    REFUSED(p.first_ms = -1);
+    REFUSED(p.max_ms = RETRY_WAIT_MAX_MS + 1);
+    REFUSED(p.first_ms = p.max_ms + 1);
+    REFUSED(p.factor = 0.5);
+    REFUSED(p.factor = RETRY_FACTOR_MAX + 1);
+    REFUSED(p.factor = 0.0 / 0.0);
+    REFUSED(p.jitter = 101);
+    REFUSED(p.on = 16);
+    REFUSED(p.keep_dead_ms = -1);
+}
+
+static void test_names_of_reasons(void **state)
+{
+    (void)state;
+    for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
+        assert_int_equal(death_reason_parse(bytes_of_str(death_reason_name(r))), r);
+    assert_null(death_reason_name(DEATH_REJECTED | DEATH_MAXLEN));
+    assert_int_equal(death_reason_parse(bytes_of_str("reject")), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_the_longest_match_wins),
+        cmocka_unit_test(test_waits_grow_up_to_the_longest),
+        cmocka_unit_test(test_jitter_keeps_its_bounds),
+        cmocka_unit_test(test_values_out_of_range_are_refused),
+        cmocka_unit_test(test_names_of_reasons),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
