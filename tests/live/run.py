@@ -319,7 +319,7 @@ def main(words):
         return 64
     count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
     run.vhosts = Vhosts(stack, run.jobs)
-    os.environ['POSTDATE_TEST_TEMPLATE'] = stack.make_template()
+    os.environ['POSTDATE_TEST_TEMPLATE'] = harness.make_template(stack)
     print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
     workers = [Worker() for _ in range(count)]
     try:

@@ -4,7 +4,6 @@ import socket
 
 import harness
 from bounds_kit import Size
-from handover_kit import handover
 from harness import LiveTest, now_ms, wait_until
 from web import Web
 

@@ -5,6 +5,8 @@ import random
 import signal
 import time
 
+import pika
+
 import harness
 from harness import LiveTest, now_ms, wait_until
 
@@ -132,7 +134,7 @@ class Rejected(LiveTest):
         for i in range(25):
             headers = {'x-delay': 'soon' if i % 5 == 0 else 300}
             channel.basic_publish('postdate', 'k', b'%d' % i,
-                                  harness.pika.BasicProperties(headers=headers, delivery_mode=2))
+                                  pika.BasicProperties(headers=headers, delivery_mode=2))
         inbox.wait(20)
         c.publish('k', b'marker', {'x-delay': 2500})  # parking is tried about ten times until then
         inbox.wait_body(b'marker')
@@ -153,7 +155,7 @@ class Rejected(LiveTest):
             try:
                 c.publish('postdate.rejected', b'filler', exchange='')
                 return False
-            except harness.pika.exceptions.NackError:
+            except pika.exceptions.NackError:
                 return True
         wait_until(is_full, 10, 'postdate.rejected to take nothing more')
         self.fill = c.depth('postdate.rejected')
@@ -214,7 +216,7 @@ class Refusals(LiveTest):
         channel = c.connection.channel()
         for i in range(1500):
             headers = {'x-postdate-exchange': f'missing-{i}'}
-            channel.basic_publish('postdate', 'k', b'', harness.pika.BasicProperties(headers=headers, delivery_mode=2))
+            channel.basic_publish('postdate', 'k', b'', pika.BasicProperties(headers=headers, delivery_mode=2))
         wait_until(lambda: count_of(p, "routing_key = 'k' and attempts > 0") > 1400, 60, 'most bad ones to be tried',
                    0.2)
         at = now_ms()

@@ -4,9 +4,8 @@ import json
 
 import harness
 from handover_kit import Checks, handover, metric, relayed
-from harness import LiveTest, SharedTest, now_ms, wait_until
+from harness import LiveTest, SharedTest, now_ms, psql_error, wait_until
 from test_control import Requester
-from test_sql import psql_error
 from web import Web
 
 HEADERS = {'n': 1, 'big': 2 ** 40, 'text': 'grün', 'yes': True, 'nothing': None, 'list': [1, 'two', [3, {}]],

@@ -9,7 +9,7 @@ import urllib.parse
 
 import harness
 from harness import LiveTest, SharedTest, now_ms, wait_until
-from web import Raw, Web
+from web import Web
 
 DUE = {'delay': '1h', 'body': 'x'}
 

@@ -2,7 +2,7 @@
 import time
 
 import harness
-from handover_kit import LOSE_DELAYED, RUNGS, Checks, handover, who_held
+from handover_kit import RUNGS, Checks, handover, who_held
 from harness import LiveTest, now_ms, wait_until
 
 EXITS = ('postdate.exit.broker', 'postdate.exit.broker.2')

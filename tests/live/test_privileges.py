@@ -10,11 +10,10 @@ import pika.exceptions
 
 import harness
 from handover_kit import handover, relayed
-from harness import LiveTest, now_ms, postgres_url, run_psql, wait_until
+from harness import LiveTest, now_ms, postgres_url, psql_error, run_psql, wait_until
 from test_auto import delete_user, url_of
 from test_control import Requester
 from test_faults2 import OwnPostgres
-from test_sql import psql_error
 from test_tokens import Caller, make_token
 from web import Web
 

@@ -9,7 +9,7 @@ import urllib.parse
 import harness
 from certificates import Certificates
 from harness import Stack, free_port, free_ports, now_ms, wait_until
-from test_doctor import Doctor
+from doctor_kit import Doctor
 
 REASONS = {
     'expired': 'expired',

@@ -23,10 +23,45 @@ static void test_time_that_no_clock_counted_is_taken_off_the_lease(void **state)
     lease_close(&t);
 }
 
+static void test_a_lease_ends_by_itself_or_when_told(void **state)
+{
+    (void)state;
+    struct lease t;
+    lease_open(&t);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_renew(&t, 7, clock_boottime_ms()); /* the deadline itself is too late */
+    assert_int_equal(lease_instance(&t), 0);
+    lease_renew(&t, 7, clock_boottime_ms() + LEASE_MS);
+    assert_int_equal(lease_instance(&t), 7);
+    lease_renew(&t, 8, clock_boottime_ms() + LEASE_MS); /* a new instance, without an end of the old one */
+    assert_int_equal(lease_instance(&t), 8);
+    lease_end(&t);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_shorten(&t, 1000);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_close(&t);
+}
+
+static void test_a_renewal_may_shorten(void **state)
+{
+    (void)state;
+    struct lease t;
+    lease_open(&t);
+    lease_renew(&t, 7, clock_boottime_ms() + LEASE_MS);
+    lease_renew(&t, 7, clock_boottime_ms() - 1);
+    assert_int_equal(lease_instance(&t), 0);
+    lease_renew(&t, 7, INT64_MAX);
+    lease_shorten(&t, LEASE_MS);
+    assert_int_equal(lease_instance(&t), 7);
+    lease_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_time_that_no_clock_counted_is_taken_off_the_lease),
+        cmocka_unit_test(test_a_lease_ends_by_itself_or_when_told),
+        cmocka_unit_test(test_a_renewal_may_shorten),
     };
     return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
 }

@@ -1,0 +1,159 @@
+"""A place of one's own: a database and a vhost, and everything that runs in them."""
+import os
+import subprocess
+
+from .clients import Client, Consumer
+from .postgres import Asker, Session, postgres_url, run_psql
+from .programs import Gateway, Load
+from .servers import with_path
+from .settings import BIN_DIR, DIE_WITH_PARENT, SLOWNESS, check_sanitizers
+
+MAX_DELAY = '3d'
+# What `postdate migrate` makes differently in each database.
+OWN_IDENTITY = ('update postdate.meta set identity = gen_random_uuid(); '
+                'update postdate.secret set bytes = uuid_send(gen_random_uuid())')
+
+
+class Place:
+    """A database and a vhost for one test or class, and everything that runs in it."""
+
+    def __init__(self, stack, max_delay=MAX_DELAY, migrate=True, transport=None, copied=True):
+        """transport: who waits; None leaves it to the default. copied=False: `postdate migrate` runs here and leaves its mark in
+        the vhost, and the database is no copy of one that was migrated."""
+        self.stack = stack
+        stack.counter += 1
+        self.vhost = stack.vhosts.pop(0) if stack.vhosts else 'none'
+        self.database = f't_{os.getpid()}_{stack.counter}'
+        self.amqp = with_path(stack.amqp, self.vhost)
+        self.postgres = postgres_url(stack.postgres, self.database)
+        self.max_delay = max_delay
+        self.transport = transport
+        self.gateways, self.clients, self.children = [], [], []
+        self.asker = Asker()
+        copied = copied and migrate and max_delay == MAX_DELAY and stack.template
+        stack.psql(f'create database {self.database} owner postdate template {copied or "template1"}')
+        if copied:
+            run_psql(self.postgres, OWN_IDENTITY)
+        elif migrate:
+            self.migrate()
+
+    def env(self, **overrides):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
+        env.update(POSTDATE_POSTGRES_URL=self.postgres, POSTDATE_AMQP_URL=self.amqp, POSTDATE_CONFIG='/dev/null',
+                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay,
+                   POSTDATE_HTTP_LISTEN='127.0.0.1:0',  # any free port: many gateways run at once
+                   RABBITMQCTL='/nowhere')  # the one in PATH is for another broker, and leaves an epmd running
+        if self.transport:
+            env['POSTDATE_HANDOVER_TRANSPORT'] = self.transport
+        env.setdefault('ASAN_OPTIONS', 'detect_leaks=1')
+        env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
+        env.update({k: str(v) for k, v in overrides.items() if v is not None})
+        return {k: v for k, v in env.items() if overrides.get(k, '') is not None}
+
+    def migrate(self):
+        rc, out, err = self.cli('migrate')
+        if rc != 0:
+            raise AssertionError(f'postdate migrate: exit {rc}: {out}{err}')
+
+    def cli(self, *args, stdin=b'', env=None, timeout=60):
+        """Runs `postdate`; returns (exit code, stdout, stderr)."""
+        done = self.start_cli(*args, env=env)
+        try:
+            out, err = done.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout * SLOWNESS)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            raise
+        out, err = out.decode(), err.decode()
+        check_sanitizers(f'postdate {args}', err)
+        return done.returncode, out, err
+
+    def start_cli(self, *args, env=None):
+        done = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, 'postdate'), *map(str, args)],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=self.env(**(env or {})))
+        self.children.append(done)
+        return done
+
+    def psql(self, query):
+        rows = self.asker.ask(self.postgres, query)
+        return run_psql(self.postgres, query) if rows is None else rows
+
+    def value(self, query):
+        rows = self.psql(query)
+        return rows[0][0] if rows else None
+
+    def session(self):
+        s = Session(self.postgres)
+        self.children.append(s.process)
+        return s
+
+    def gateway(self, wait=True, **env):
+        if env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'plugin':
+            self.stack.need_plugin()
+        g = Gateway(self, env)
+        self.gateways.append(g)
+        if wait:
+            try:
+                g.wait_ready()
+            except AssertionError as e:
+                raise AssertionError(f'{e}\n{self.sessions()}') from None
+        return g
+
+    def sessions(self):
+        """What the database does, for a test that waits in vain."""
+        try:
+            rows = run_psql(self.postgres, "select pid, application_name, state, wait_event, pg_blocking_pids(pid), left(query, 120) "
+                            "from pg_stat_activity where datname = current_database()")
+        except (AssertionError, subprocess.TimeoutExpired) as e:
+            return f'sessions: {e}'
+        return '\n'.join(['sessions:', *('  ' + ' | '.join(row) for row in rows)])
+
+    def client(self):
+        c = Client(self.amqp)
+        self.clients.append(c)
+        return c
+
+    def consumer(self, queue, **options):
+        c = Consumer(self.amqp, queue, **options)
+        self.clients.append(c)
+        return c
+
+    def load(self, *args):
+        """Starts tests/tools/load; .result() waits for it and returns its JSON."""
+        return Load(self, args)
+
+    def counts(self):
+        """Messages by state."""
+        return {state: int(n) for state, n in
+                self.psql('select state, count(*) from postdate.message group by 1')}
+
+    def close(self, drop=True):
+        problems = []
+        self.asker.close()
+        for item in self.clients:
+            item.close()
+        for g in self.gateways:
+            g.kill9()
+            problems.extend(g.sanitizer_reports())
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+        if drop:
+            self.stack.psql(f'drop database if exists {self.database} with (force)')
+        if problems:
+            raise AssertionError('\n'.join(problems))
+
+    def log_tail(self):
+        return '\n'.join(f'--- log of gateway {i + 1}, {g.condition()} ---\n' + '\n'.join(g.log().splitlines()[-40:])
+                         for i, g in enumerate(self.gateways))
+
+
+def make_template(stack):
+    """A migrated database; its name. Copying it takes a fraction of what a migration does, and hundreds of places begin with one."""
+    place = Place(stack)
+    stack.psql(f'alter database {place.database} allow_connections false')  # who is connected would hold up the copying
+    return place.database

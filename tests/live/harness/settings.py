@@ -1,0 +1,23 @@
+"""What this run is: which programs, with sanitizers or without, how patient."""
+import glob
+import os
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..'))
+BIN_DIR = os.path.abspath(os.environ.get('POSTDATE_BIN_DIR', os.path.join(ROOT, 'build')))
+SANITIZER_WORDS = ('ERROR: AddressSanitizer', 'runtime error:', 'LeakSanitizer', 'ThreadSanitizer')
+SAN = os.environ.get('POSTDATE_TEST_SET') == 'san'
+FULL = bool(os.environ.get('POSTDATE_TEST_FULL'))  # the thousands that tests lose and find again are more
+SLOWNESS = 3 if SAN else 1  # deadlines only: sanitizers cost time, and nothing waits longer than it must
+
+# The psql in PATH is a Perl program on Debian that finds the real one, and takes five times as long.
+os.environ['PATH'] = ':'.join(sorted(glob.glob('/usr/lib/postgresql/*/bin'), key=lambda x: float(x.split('/')[-2]))[-1:]
+                              + [os.environ['PATH']])
+
+# No program outlives its test, whatever happens to the test.
+DIE_WITH_PARENT = ['setpriv', '--pdeathsig', 'KILL']
+
+
+def check_sanitizers(what, text):
+    for word in SANITIZER_WORDS:
+        if word in text:
+            raise AssertionError(f'{what}: sanitizer report:\n{text[:6000]}')

@@ -1,0 +1,194 @@
+"""`postdate doctor` about RabbitMQ: rights, topology, what it holds; with and without rabbitmqctl."""
+import json
+import os
+import urllib.parse
+
+import pika
+
+import harness
+from doctor_kit import Doctor
+from harness import free_port, wait_until, with_path
+
+OWN_PATTERNS = ('^postdate', r'^(postdate.*|amq\.default)$', '^postdate')  # as in plugins-config
+
+
+class DoctorBroker(Doctor):
+    def url_of(self, p, user, password):
+        parts = urllib.parse.urlsplit(p.amqp)
+        return parts._replace(netloc=f'{user}:{password}@{parts.hostname}:{parts.port}').geturl()
+
+    def grant(self, p, user, configure, write, read):
+        quoted = [f'<<"{x}">>'.replace('\\', '\\\\') for x in (user, p.vhost, configure, write, read)]
+        p.stack.rabbitmqctl('eval', f'rabbit_auth_backend_internal:set_permissions({", ".join(quoted)}, <<"test">>).')
+
+    def test_away_refused_or_no_vhost(self):
+        p = self.place()
+        found = self.doctor(p, POSTDATE_AMQP_URL=f'amqp://u:s3cret@127.0.0.1:{free_port()}/%2f')
+        self.assert_finding(found, 'broker.connection', 'fail', 'refused', 'start RabbitMQ')
+        for check in ('broker.permissions', 'broker.topology', 'handover.transport', 'rabbitmqctl'):
+            self.assert_finding(found, check, 'skip', 'no connection')
+        self.assertNotIn('s3cret', self.said)
+        found = self.doctor(p, POSTDATE_AMQP_URL=self.url_of(p, 'nobody', 's3cret'))
+        self.assert_finding(found, 'broker.connection', 'fail', "'nobody'", 'set_permissions')
+        self.assertNotIn('s3cret', self.said)
+        found = self.doctor(p, POSTDATE_AMQP_URL=with_path(p.amqp, 'no such vhost'))
+        self.assert_finding(found, 'broker.connection', 'fail', 'no such vhost', 'add_vhost')
+
+    @harness.not_san
+    def test_permissions(self):
+        p = self.place()
+        user = 'u' + p.database
+        p.stack.rabbitmqctl('add_user', user, 's3cret')
+        self.addCleanup(p.stack.rabbitmqctl, 'delete_user', user)
+        url = self.url_of(p, user, 's3cret')
+        self.grant(p, user, '^none', '^none', '^none')
+        found = self.doctor(p, POSTDATE_AMQP_URL=url)
+        for right in ("configure exchange 'postdate'", "configure queue 'postdate.intake'", "read queue 'postdate.intake'",
+                      "configure queue 'postdate.control'", "read queue 'postdate.control'",
+                      "write exchange 'postdate.delivery'"):
+            self.assert_finding(found, 'broker.permissions', 'fail', right, 'set_permissions')
+        self.grant(p, user, '^postdate', '^postdate', '^postdate')
+        found = self.doctor(p, POSTDATE_AMQP_URL=url)
+        self.assert_ok(found, 'broker.permissions')
+        self.assert_finding(found, 'broker.publish', 'fail', 'amq.default', 'amq')
+        self.grant(p, user, *OWN_PATTERNS)
+        found = self.doctor(p, POSTDATE_AMQP_URL=url, POSTDATE_HANDOVER_TRANSPORT='ttl')
+        self.assert_ok(found, 'broker.permissions', 'broker.publish')
+        found = self.doctor(p, POSTDATE_AMQP_URL=url, POSTDATE_ROUTE='orders.later=orders')
+        self.assert_finding(found, 'broker.permissions', 'fail', "configure exchange 'orders.later'")
+        self.assert_finding(found, 'broker.permissions', 'fail', "write exchange 'orders'")
+        self.assertNotIn('s3cret', self.said)
+        c = p.client()
+        with self.assertRaises(pika.exceptions.ChannelClosedByBroker, msg='trying rights has declared something'):
+            c.channel.exchange_declare('postdate', passive=True)
+
+    def test_topology(self):
+        p = self.place()
+        self.assert_finding(self.doctor(p), 'broker.topology', 'warn', '6 of 6', 'start a gateway')
+        c = p.client()
+        c.channel.queue_declare('postdate.intake', durable=True)
+        c.channel.exchange_declare('postdate', 'direct', durable=True)
+        found = self.doctor(p)
+        self.assert_finding(found, 'broker.topology', 'fail', "'postdate.intake'", "rename 'postdate.intake'")
+        self.assert_finding(found, 'broker.topology', 'fail', "exchange 'postdate'")
+        c.channel.queue_delete('postdate.intake')
+        c.channel.exchange_delete('postdate')
+        p.gateway()
+        self.assert_ok(self.doctor(p), 'broker.topology')
+
+    def test_backlogs(self):
+        p = self.place()
+        g = p.gateway()
+        c = p.client()
+        c.publish('k', b'', {'x-delay': 'never'})
+        wait_until(lambda: c.depth('postdate.rejected') == 1, 10, 'it to be parked')
+        found = self.doctor(p)
+        self.assert_finding(found, 'broker.rejected', 'warn', '1 refused', 'x-postdate-error')
+        self.assert_ok(found, 'broker.intake')
+        self.assertEqual(g.term(), 0)
+        c.publish('k', b'', {'x-delay': 1000})
+        self.assert_finding(self.doctor(p), 'broker.intake', 'warn', 'nobody reads', 'start a gateway')
+
+    def test_another_broker(self):
+        p = self.place()
+        p.gateway().term()
+        p.psql("update postdate.meta set vhost = 'other'")
+        self.assert_finding(self.doctor(p), 'broker.owner', 'fail', "'other'", '--rebind')
+        p.psql("update postdate.meta set vhost = null, broker = null")
+        self.assert_ok(self.doctor(p), 'broker.owner')
+
+
+class DoctorHandover(Doctor):
+    who_waits = 'timer'
+    RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(3) for digit in range(1, 16)]
+
+    def test_what_the_ladder_lost(self):
+        p = self.place()
+        env = {'POSTDATE_HANDOVER_' + k: v for k, v in
+               dict(TRANSPORT='ttl', WINDOW='6m', MIN_AHEAD='300ms', GRACE='1s').items()}
+        g = p.gateway(**env)
+        c = p.client()
+        for i in range(150):  # the last is due soon
+            c.publish('k', b'', {'x-delay': 60_000 if i < 149 else 6000})
+        wait_until(lambda: p.counts() == {'handed': 150}, 15, '150 messages handed over')
+        found = self.doctor(p, **env)
+        self.assert_finding(found, 'handover.messages', 'ok', '150')
+        self.assertNotIn('handover.overdue', found)
+        self.assert_finding(found, 'broker.exit', 'ok')
+        self.assertEqual(g.term(), 0)
+        for name in self.RUNGS:
+            c.channel.queue_purge(name)
+        self.assert_finding(self.doctor(p, **env), 'handover.messages', 'warn', 'hold only 0', 'postdate.ttl')
+        wait_until(lambda: 'handover.overdue' in self.doctor(p, **env), 20, 'the first to be overdue')
+        self.assert_finding(self.doctor(p, **env), 'handover.overdue', 'warn', '1 handed', 'gateway publishes')
+
+    def test_transports_and_feeder(self):
+        p = self.place()
+        found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_FEEDER='cron')
+        self.assert_ok(found, 'handover.transport')
+        self.assert_finding(found, 'handover.feeder', 'warn', 'window has ended', 'postdate feed')
+        self.assertEqual(p.cli('feed', env={'POSTDATE_HANDOVER_TRANSPORT': 'ttl', 'POSTDATE_HANDOVER_FEEDER': 'cron'})[0], 0)
+        found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_FEEDER='cron')
+        self.assertNotIn('handover.feeder', found)
+        has_plugin = 'has the delayed' in self.doctor(p)['handover.transport'][0]['detail']
+        found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='plugin')
+        if has_plugin:
+            self.assert_finding(found, 'handover.transport', 'warn', 'archived', 'docs/migrate.md')
+        else:
+            self.assert_finding(found, 'handover.transport', 'fail', 'no x-delayed-message', 'ttl, or timer')
+
+
+@harness.not_san  # what it runs is no program of ours
+class DoctorAdmin(Doctor):
+    """With rabbitmqctl."""
+    weight = 15
+
+    def admin(self, p, **env):
+        return self.doctor(p, '--rabbitmqctl', os.path.join(p.stack.directory, 'rabbitmqctl'), **env)
+
+    def test_rabbitmqctl_that_cannot(self):
+        p = self.place()
+        self.assert_finding(self.doctor(p, '--rabbitmqctl', '/nowhere/rabbitmqctl'), 'rabbitmqctl', 'fail', '/nowhere',
+                            'rabbitmqctl eval')
+        self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/false'), 'rabbitmqctl', 'fail', 'no reason')
+        self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/true'), 'rabbitmqctl', 'fail', 'not understood')
+        self.assert_finding(self.doctor(p, RABBITMQCTL='/nowhere/rabbitmqctl'), 'rabbitmqctl', 'skip', 'cannot be run',
+                            'rabbitmqctl eval')
+
+    def test_messages_in_the_plugin(self):
+        p = self.place()
+        p.stack.need_plugin()
+        c = p.client()
+        c.channel.exchange_declare('old "é', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'topic'})
+        c.queue('orders.work', 'order.*', exchange='old "é')
+        found = self.admin(p)
+        mine = f"exchange 'old \"é' in vhost '{p.vhost}'"
+        self.assert_finding(found, 'plugin.messages', 'ok', mine + ': no messages wait; 1 binding: queue orders.work')
+        for _ in range(2):
+            c.publish('order.a', b'', {'x-delay': 600000}, exchange='old "é')
+        self.assert_finding(self.admin(p), 'plugin.messages', 'warn', mine + ': 2 messages wait', 'docs/migrate.md')
+        c.channel.exchange_delete('old "é')
+        self.assertNotIn(p.vhost, json.dumps(self.admin(p)['plugin.messages']))
+
+    def test_policies_and_bindings(self):
+        p = self.place()
+        p.gateway(POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_WINDOW='1s')
+        found = self.admin(p)
+        self.assert_ok(found, 'broker.policies')
+        self.assert_finding(found, 'broker.bindings', 'warn', "nothing is bound to 'postdate.delivery'")
+        c = p.client()
+        c.channel.queue_unbind('postdate.intake', 'postdate', '')
+        c.queue('q', 'k')
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'most', '^postdate.rejected$', '{"max-length":10}',
+                            '--apply-to', 'queues')
+        found = self.admin(p)
+        self.assert_finding(found, 'broker.policies', 'warn', "policy 'most' sets max-length on 'postdate.rejected'",
+                            'list_policies')
+        self.assert_finding(found, 'broker.bindings', 'warn', 'is not bound', 'restart a gateway')
+        p.stack.rabbitmqctl('set_operator_policy', '-p', p.vhost, 'short', '^postdate.ttl', '{"message-ttl":10}',
+                            '--apply-to', 'queues')
+        found = self.admin(p)
+        self.assert_finding(found, 'broker.policies', 'fail', "operator policy 'short' sets message-ttl", 'operator')
+        c.channel.queue_bind('postdate.intake', 'postdate', '')
+        self.assert_ok(found, 'broker.patterns')
+        self.assertEqual(len(self.admin(p)['broker.bindings']), 1)

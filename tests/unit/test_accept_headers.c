@@ -1,0 +1,171 @@
+/* The headers by which a publisher says when, where to and how. */
+#include "tests/unit/accept_fixture.h"
+#include <string.h>
+
+static void test_x_delay_is_negated_in_place(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *sent;
+        char kind;
+        int64_t kept;
+    } table[] = {
+        {"1500", 'I', -1500},
+        {"1500.9", 'I', -1500},
+        {"2147483648", 'I', INT32_MIN},
+        {"2147483649", 'l', INT64_C(-2147483649)},
+        {"63072000000", 'l', INT64_C(-63072000000)},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        struct wire_cursor c;
+        struct wire_field field;
+        int64_t v;
+        sample_put_text(&f->headers, "before", "1");
+        sample_put_text(&f->headers, "x-delay", table[i].sent);
+        sample_put_text(&f->headers, "after", "2");
+        assert_int_equal(try_accept(f), 0);
+        c = wire_table(f->stored.headers);
+        assert_int_equal(wire_next(&c, &field), 1);
+        assert_true(bytes_equal_str(field.name, "before"));
+        assert_int_equal(wire_next(&c, &field), 1);
+        assert_true(bytes_equal_str(field.name, "x-delay"));
+        assert_int_equal(field.kind, table[i].kind);
+        assert_true(wire_field_int(&field, &v) && v == table[i].kept);
+        assert_int_equal(wire_next(&c, &field), 1);
+        assert_true(bytes_equal_str(field.name, "after"));
+        assert_int_equal(wire_next(&c, &field), 0);
+    }
+}
+
+static void test_x_delay_is_left_alone(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const sent[] = {"0", "-1500", "0.7"};
+    for (size_t i = 0; i < COUNT_OF(sent); i++) {
+        sample_put_text(&f->headers, "x-delay", sent[i]);
+        assert_int_equal(try_accept(f), 0);
+        assert_true(f->message.due_ms == NOW);
+        assert_header_text(f, "x-delay", sent[i]);
+    }
+    sample_put_text(&f->headers, "x-delay", "soon");
+    sample_put_text(&f->headers, "x-opt-delivery-delay", "2000");
+    assert_int_equal(try_accept(f), 0);
+    assert_true(f->message.due_ms == NOW + 2000);
+    assert_header_text(f, "x-delay", "soon");
+}
+
+/* A consumer publishes what it received again: a new message that keeps its message-id and nothing of ours.
+ */
+static void test_published_again(void **state)
+{
+    struct fixture *f = *state;
+    struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_MESSAGE_ID, .message_id = bytes_of_str("m-1")};
+    sample_put_text(&f->headers, "x-postdate-id", "019a0000-0000-8000-8000-000000000000");
+    wire_put_int64(&f->headers, bytes_of_str("x-postdate-due"), NOW - 5000);
+    wire_put_int64(&f->headers, bytes_of_str("x-delay"), 3000);
+    wire_put_int64(&f->headers, bytes_of_str("x-delivery-count"), 2);
+    wire_put_int64(&f->headers, bytes_of_str("x-acquired-count"), 3);
+    wire_put_int64(&f->headers, bytes_of_str("x-opt-rabbitmq-sent-time"), NOW);
+    sample_put_text(&f->headers, "x-postdate-error", "old");
+    sample_put_text(&f->headers, "x-postdate-unheard-of", "?");
+    p.headers = buf_bytes(&f->headers);
+    wire_properties_write(&p, &f->properties);
+    assert_int_equal(try_raw(f, &rules, "postdate", "k"), 0);
+    assert_true(f->message.due_ms == NOW + 3000);
+    assert_true(bytes_equal_str(f->stored.message_id, "m-1"));
+    struct wire_cursor c = wire_table(f->stored.headers);
+    struct wire_field field;
+    assert_int_equal(wire_next(&c, &field), 1);
+    assert_true(bytes_equal_str(field.name, "x-delay"));
+    assert_int_equal(wire_next(&c, &field), 0);
+}
+
+static void test_controls(void **state)
+{
+    struct fixture *f = *state;
+    sample_put_text(&f->headers, "x-postdate-exchange", "");
+    sample_put_text(&f->headers, "x-postdate-key", "order-42");
+    sample_put_text(&f->headers, "x-postdate-on-conflict", "replace");
+    sample_put_text(&f->headers, "mine", "kept");
+    assert_int_equal(try_with(f, &rules, "orders.delayed", "k"), 0);
+    assert_int_equal(f->message.exchange.len, 0);
+    assert_true(bytes_equal_str(f->message.key, "order-42"));
+    assert_int_equal(f->message.on_conflict, ON_CONFLICT_REPLACE);
+    assert_int_equal(f->message.hold, HOLD_GATEWAY);
+    assert_header_text(f, "mine", "kept");
+    assert_false(has_header(f, "x-postdate-key"));
+
+    sample_put_text(&f->headers, "x-postdate-key", "k");
+    sample_put_text(&f->headers, "x-postdate-hold", "broker");
+    sample_put_text(&f->headers, "x-postdate-on-conflict", "reject");
+    assert_int_equal(try_with(f, &rules, "orders.delayed", "k"), 0);
+    assert_true(bytes_equal_str(f->message.exchange, "orders"));
+    assert_int_equal(f->message.hold, HOLD_BROKER);
+    assert_int_equal(f->message.on_conflict, ON_CONFLICT_REJECT);
+
+    sample_put_text(&f->headers, "x-postdate-hold", "gateway");
+    assert_int_equal(try_accept(f), 0);
+    assert_int_equal(f->message.hold, HOLD_GATEWAY);
+}
+
+static void test_controls_refused(void **state)
+{
+    struct fixture *f = *state;
+    static char long_name[257];
+    memset(long_name, 'n', 256);
+    static const struct {
+        const char *name, *value;
+    } table[] = {
+        {"x-postdate-exchange", long_name},
+        {"x-postdate-exchange", "\xff"},
+        {"x-postdate-key", ""},
+        {"x-postdate-key", long_name},
+        {"x-postdate-key", "\xc3"},
+        {"x-postdate-on-conflict", "Keep"},
+        {"x-postdate-on-conflict", ""},
+        {"x-postdate-hold", "both"},
+        {"x-delay", "soon"},
+        {"x-opt-delivery-delay", "9999999999999"},
+        {"x-opt-delivery-time", "never"},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        sample_put_text(&f->headers, table[i].name, table[i].value);
+        assert_int_equal(try_accept(f), -1);
+        assert_int_equal(f->e.kind, ERR_REJECT);
+        assert_memory_equal(f->e.text, table[i].name, strlen(table[i].name));
+        assert_non_null(strstr(f->e.text, "allowed: "));
+        assert_true(bytes_is_text(bytes_of_str(f->e.text)));
+        if (i >= 8)
+            continue;
+        wire_put_int64(&f->headers, bytes_of_str(table[i].name), 1); /* no string at all */
+        assert_int_equal(try_accept(f), -1);
+        assert_int_equal(f->e.kind, ERR_REJECT);
+    }
+}
+
+static void test_user_id_moves(void **state)
+{
+    struct fixture *f = *state;
+    struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_USER_ID | WIRE_APP_ID};
+    sample_put_text(&f->headers, "x-postdate-user-id", "forged");
+    p.headers = buf_bytes(&f->headers);
+    p.user_id = bytes_of_str("alice");
+    p.app_id = bytes_of_str("shop");
+    wire_properties_write(&p, &f->properties);
+    assert_int_equal(try_raw(f, &rules, "postdate", "k"), 0);
+    assert_int_equal(f->stored.flags, WIRE_HEADERS | WIRE_APP_ID);
+    assert_header_text(f, "x-postdate-user-id", "alice");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_x_delay_is_negated_in_place),
+        TEST(test_x_delay_is_left_alone),
+        TEST(test_published_again),
+        TEST(test_controls),
+        TEST(test_controls_refused),
+        TEST(test_user_id_moves),
+    };
+    return cmocka_run_group_tests_name("accept_headers", tests, NULL, NULL);
+}

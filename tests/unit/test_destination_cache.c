@@ -1,0 +1,366 @@
+#include "gateway/publish/destination_cache.h"
+#include "tests/unit/inflight_fixture.h"
+#include <stdio.h>
+#include <string.h>
+
+#define T0 INT64_C(1000000) /* monotonic; everything begins then */
+#define PLACES 8192         /* of the table */
+
+static struct destination_cache b;
+static struct inflight_budget budget;
+static char name[200];
+
+static int setup(void **state)
+{
+    (void)state;
+    return destination_cache_open(&b);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    destination_cache_close(&b);
+    assert_budget_is_free(&budget);
+    return 0;
+}
+
+static struct inflight *make(const char *routing_key)
+{
+    return make_inflight(&budget, 1, "e", routing_key);
+}
+
+/* A message is admitted with that verdict; it is the cache's when it is parked. */
+static struct inflight *admit(const char *routing_key, int64_t now_ms, enum destination_verdict expected)
+{
+    struct inflight *h = make(routing_key);
+    assert_int_equal(destination_cache_admit(&b, h, false, now_ms), expected);
+    return h;
+}
+
+static void leaves(struct inflight *h, bool confirmed, int64_t now_ms)
+{
+    destination_cache_left(&b, h, confirmed, now_ms);
+    inflight_free(h);
+}
+
+static enum destination_verdict ask(const char *routing_key, int64_t now_ms)
+{
+    struct inflight *h = make(routing_key);
+    enum destination_verdict v = destination_cache_ask(&b, h, now_ms);
+    inflight_free(h);
+    return v;
+}
+
+static void assert_unparks_none(int64_t now_ms)
+{
+    enum destination_verdict v;
+    assert_null(destination_cache_unpark(&b, false, now_ms, &v));
+}
+
+static int free_list(struct inflight *list)
+{
+    int n = 0;
+    for (struct inflight *next; list; list = next, n++) {
+        next = list->next;
+        inflight_free(list);
+    }
+    return n;
+}
+
+static void test_few_go_to_one_that_has_not_confirmed(void **state)
+{
+    (void)state;
+    struct inflight *sent[DESTINATION_UNPROVEN_MOST], *parked[6], *h;
+    for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+        sent[i] = admit("k", T0, DESTINATION_GOOD);
+    for (int i = 0; i < 6; i++)
+        parked[i] = admit("k", T0, DESTINATION_PARKED);
+    leaves(admit("other", T0, DESTINATION_GOOD), true, T0); /* nobody else waits for it */
+    assert_int_equal(b.unproven, DESTINATION_UNPROVEN_MOST);
+    assert_false(destination_cache_is_ready(&b));
+    assert_unparks_none(T0);
+
+    leaves(sent[0], true, T0 + 20); /* it lives: all may go, in order */
+    assert_true(destination_cache_is_ready(&b));
+    for (int i = 0; i < 6; i++) {
+        enum destination_verdict v = DESTINATION_PARKED;
+        h = destination_cache_unpark(&b, false, T0 + 20, &v);
+        assert_ptr_equal(h, parked[i]);
+        assert_int_equal(v, DESTINATION_GOOD);
+        assert_false(h->unproven);
+        leaves(h, true, T0 + 21);
+    }
+    assert_unparks_none(T0 + 21);
+    assert_false(destination_cache_is_ready(&b));
+    for (int i = 1; i < DESTINATION_UNPROVEN_MOST; i++)
+        leaves(sent[i], true, T0 + 22);
+    assert_int_equal(b.unproven, 0);
+    assert_int_equal(b.parked, 0);
+}
+
+static void test_without_a_confirm_as_many_follow_as_left(void **state)
+{
+    (void)state;
+    struct inflight *sent[DESTINATION_UNPROVEN_MOST];
+    enum destination_verdict v;
+    for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+        sent[i] = admit("k", T0, DESTINATION_GOOD);
+    for (int i = 0; i < 3; i++)
+        admit("k", T0, DESTINATION_PARKED);
+    leaves(sent[0], false, T0 + 1); /* refused, or never sent */
+    sent[0] = destination_cache_unpark(&b, false, T0 + 1, &v);
+    assert_non_null(sent[0]);
+    assert_int_equal(v, DESTINATION_GOOD);
+    assert_unparks_none(T0 + 1);
+    assert_int_equal(b.parked, 2);
+    for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+        leaves(sent[i], false, T0 + 2);
+    for (int i = 0; i < 2; i++) {
+        struct inflight *h = destination_cache_unpark(&b, false, T0 + 2, &v);
+        assert_non_null(h);
+        leaves(h, true, T0 + 2);
+    }
+}
+
+static void test_an_old_confirm_proves_nothing(void **state)
+{
+    (void)state;
+    leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
+    struct inflight *h = admit("k", T0 + 999, DESTINATION_GOOD);
+    assert_false(h->unproven);
+    leaves(h, false, T0 + 999);
+    h = admit("k", T0 + 1000, DESTINATION_GOOD);
+    assert_true(h->unproven);
+    leaves(h, true, T0 + 1000);
+}
+
+static void test_nothing_parked_is_lost(void **state)
+{
+    (void)state;
+    struct inflight *sent[50][DESTINATION_UNPROVEN_MOST];
+    char key[16];
+    for (int k = 0; k < 50; k++) {
+        snprintf(key, sizeof key, "k%d", k);
+        for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+            sent[k][i] = admit(key, T0, DESTINATION_GOOD);
+        for (int i = 0; i < 10; i++)
+            admit(key, T0, DESTINATION_PARKED);
+    }
+    assert_int_equal(b.parked, 500);
+    destination_cache_look_again(&b);
+    struct inflight *all = destination_cache_unpark_all(&b);
+    assert_int_equal(free_list(all), 500);
+    assert_int_equal(b.parked, 0);
+    assert_unparks_none(T0);
+    assert_null(destination_cache_unpark_all(&b));
+    destination_cache_landed(&b); /* their connection is gone */
+    assert_int_equal(b.unproven, 0);
+    for (int k = 0; k < 50; k++)
+        for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+            inflight_free(sent[k][i]);
+}
+
+/* Half a second without a confirm: it stands still, what waited is handed back, and one at a time finds out.
+ */
+static void test_one_that_stands_still_is_tried_one_at_a_time(void **state)
+{
+    (void)state;
+    struct inflight *sent[DESTINATION_UNPROVEN_MOST], *parked = NULL;
+    for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+        sent[i] = admit("k", T0, DESTINATION_GOOD);
+    for (int i = 0; i < 3; i++)
+        admit("k", T0, DESTINATION_PARKED);
+    assert_false(destination_cache_check(&b, sent[0], T0 + DESTINATION_STALLED_MS, &parked));
+    int64_t at = T0 + DESTINATION_STALLED_MS + 1;
+    assert_true(destination_cache_check(&b, sent[0], at, &parked));
+    assert_int_equal(free_list(parked), 3);
+    assert_false(destination_cache_check(&b, sent[1], at, &parked)); /* said once */
+    uint64_t destination = sent[0]->destination;
+    assert_true(destination_cache_stands_still(&b, destination));
+    assert_int_equal(ask("k", at), DESTINATION_STALLED); /* what is in flight to it tells already */
+    assert_int_equal(ask("other", at), DESTINATION_GOOD);
+
+    for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
+        leaves(sent[i], false, at);
+    assert_int_equal(ask("k", at), DESTINATION_TRY);
+    assert_int_equal(ask("k", at), DESTINATION_STALLED);
+    destination_cache_tried(&b, destination);
+    struct inflight *h = make("k");
+    destination_cache_ask(&b, h, at);
+    destination_cache_stalled(&b, h, at, 2000); /* it still does: again in two seconds */
+    destination_cache_try_ended(&b, destination, false, at);
+    assert_int_equal(ask("k", at + 1999), DESTINATION_STALLED);
+    assert_int_equal(ask("k", at + 2000), DESTINATION_TRY);
+    destination_cache_tried(&b, destination);
+    destination_cache_try_ended(&b, destination, true, at + 2001);
+    assert_false(destination_cache_stands_still(&b, destination));
+    assert_int_equal(ask("k", at + 2001), DESTINATION_GOOD);
+    inflight_free(h);
+}
+
+static void test_a_lost_try_is_repeated(void **state)
+{
+    (void)state;
+    struct inflight *h = make("k");
+    assert_int_equal(destination_cache_ask(&b, h, T0), DESTINATION_GOOD);
+    destination_cache_stalled(&b, h, T0, 0);
+    inflight_free(h);
+    assert_int_equal(ask("k", T0), DESTINATION_TRY);
+    assert_int_equal(ask("k", T0 + 59999), DESTINATION_STALLED);
+    assert_int_equal(ask("k", T0 + 60000), DESTINATION_TRY);
+}
+
+static void test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait(void **state)
+{
+    (void)state;
+    leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
+    struct inflight *alone = admit("k", T0, DESTINATION_GOOD);
+    uint64_t destination = alone->destination;
+    leaves(alone, true, T0);
+    assert_true(destination_cache_isolate(&b, destination));
+    assert_false(destination_cache_isolate(&b, destination));
+    alone = admit("k", T0, DESTINATION_ISOLATE);
+    struct inflight *next = admit("k", T0, DESTINATION_PARKED);
+    enum destination_verdict v;
+    destination_cache_tried(&b, destination);
+    destination_cache_try_ended(&b, destination, false,
+                                T0 + 5); /* it told nothing: the next is to find out */
+    assert_ptr_equal(destination_cache_unpark(&b, false, T0 + 5, &v), next);
+    assert_int_equal(v, DESTINATION_ISOLATE);
+    admit("k", T0 + 5, DESTINATION_PARKED);
+    destination_cache_tried(&b, destination);
+    destination_cache_try_ended(&b, destination, true, T0 + 9);
+    inflight_free(next);
+    next = destination_cache_unpark(&b, false, T0 + 9, &v);
+    assert_non_null(next);
+    assert_int_equal(v, DESTINATION_GOOD);
+    leaves(next, true, T0 + 10);
+    inflight_free(alone);
+}
+
+static void test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted(void **state)
+{
+    (void)state;
+    leaves(admit("before", T0, DESTINATION_GOOD), true, T0);
+    destination_cache_wary(&b, false, T0 + 1); /* nothing began */
+    assert_int_equal(ask("before", T0 + 1), DESTINATION_GOOD);
+    destination_cache_wary(&b, true, T0 + 1);
+    assert_int_equal(ask("before", T0 + 2), DESTINATION_ISOLATE);
+    assert_int_equal(ask("new", T0 + 2), DESTINATION_ISOLATE);
+    struct inflight *h = make("before");
+    destination_cache_ask(&b, h, T0 + 2);
+    destination_cache_tried(&b, h->destination);
+    destination_cache_try_ended(&b, h->destination, true, T0 + 3);
+    inflight_free(h);
+    assert_int_equal(ask("before", T0 + 3), DESTINATION_GOOD);
+    assert_int_equal(ask("new", T0 + 5000), DESTINATION_ISOLATE);
+    assert_int_equal(ask("new", T0 + 5001), DESTINATION_GOOD);
+}
+
+static void test_many_new_ones_at_once_while_something_lags(void **state)
+{
+    (void)state;
+    struct inflight *sent[DESTINATION_ALL_UNPROVEN_MOST];
+    char key[16];
+    for (int i = 0; i < DESTINATION_ALL_UNPROVEN_MOST; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        sent[i] = make(key);
+        assert_int_equal(destination_cache_admit(&b, sent[i], true, T0), DESTINATION_GOOD);
+    }
+    struct inflight *h = make("one more");
+    assert_int_equal(destination_cache_admit(&b, h, true, T0), DESTINATION_ISOLATE);
+    inflight_free(h);
+    leaves(admit("yet another", T0, DESTINATION_GOOD), true, T0); /* nothing lags */
+    for (int i = 0; i < DESTINATION_ALL_UNPROVEN_MOST; i++)
+        leaves(sent[i], true, T0 + 1);
+    h = make("and another");
+    assert_int_equal(destination_cache_admit(&b, h, true, T0 + 1), DESTINATION_GOOD);
+    leaves(h, true, T0 + 1);
+}
+
+/* The table is full with those in flight: further ones go unwatched, and none of the watched is forgotten. */
+static void test_it_is_bounded_and_forgets_nobody_in_flight(void **state)
+{
+    (void)state;
+    static struct inflight *sent[2 * PLACES];
+    char key[16];
+    int watched = 0;
+    for (int i = 0; i < 2 * PLACES; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        sent[i] = admit(key, T0, DESTINATION_GOOD);
+        watched += sent[i]->destination != 0;
+    }
+    assert_in_range(watched, PLACES / 2, PLACES);
+    for (int i = 0; i < 2 * PLACES; i++)
+        assert_int_equal(destination_cache_isolate(&b, sent[i]->destination), sent[i]->destination != 0);
+    for (int i = 0; i < 2 * PLACES; i++)
+        leaves(sent[i], true, T0 + 1);
+    assert_int_equal(b.unproven, 0);
+    leaves(admit("one more", T0 + 2, DESTINATION_GOOD), true, T0 + 2); /* there is room again */
+}
+
+static void test_names_are_not_mixed_up(void **state)
+{
+    (void)state;
+    struct inflight *one = make_inflight(&budget, 1, "ab", "c"), *two = make_inflight(&budget, 2, "a", "bc");
+    destination_cache_ask(&b, one, T0);
+    destination_cache_ask(&b, two, T0);
+    assert_true(one->destination != two->destination);
+    inflight_free(one);
+    inflight_free(two);
+}
+
+static void test_those_that_wait_are_spread(void **state)
+{
+    (void)state;
+    assert_int_equal(destination_cache_wait_ms(&b, T0), 1000);
+    assert_int_equal(destination_cache_wait_ms(&b, T0), 1002);
+    assert_int_equal(destination_cache_wait_ms(&b, T0 + 1), 1003);
+    for (int i = 0; i < 400000; i++)
+        assert_in_range(destination_cache_wait_ms(&b, T0), 1000, 600000);
+    assert_int_equal(destination_cache_wait_ms(&b, T0), 600000);
+}
+
+static void test_it_is_said_once_that_one_stands_still_and_once_that_none_does(void **state)
+{
+    (void)state;
+    struct inflight *h = make("a\nb"), *other = make("other");
+    destination_cache_ask(&b, h, T0);
+    destination_cache_ask(&b, other, T0);
+    destination_cache_stalled(&b, h, T0, 0);
+    destination_cache_stalled(&b, other, T0 + 1, 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 2000, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 2001, name, sizeof name), 1);
+    assert_non_null(strstr(name, "exchange 'e', routing key 'a"));
+    assert_null(strchr(name, '\n'));
+    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), 0);
+    destination_cache_try_ended(&b, h->destination, true, T0 + 9000);
+    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), 0);
+    destination_cache_try_ended(&b, other->destination, true, T0 + 9001);
+    assert_int_equal(destination_cache_news(&b, T0 + 9001, name, sizeof name), -1);
+    assert_int_equal(destination_cache_news(&b, T0 + 9002, name, sizeof name), 0);
+    inflight_free(h);
+    inflight_free(other);
+}
+
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_few_go_to_one_that_has_not_confirmed),
+        TEST(test_without_a_confirm_as_many_follow_as_left),
+        TEST(test_an_old_confirm_proves_nothing),
+        TEST(test_nothing_parked_is_lost),
+        TEST(test_one_that_stands_still_is_tried_one_at_a_time),
+        TEST(test_a_lost_try_is_repeated),
+        TEST(test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait),
+        TEST(test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted),
+        TEST(test_many_new_ones_at_once_while_something_lags),
+        TEST(test_it_is_bounded_and_forgets_nobody_in_flight),
+        TEST(test_names_are_not_mixed_up),
+        TEST(test_those_that_wait_are_spread),
+        TEST(test_it_is_said_once_that_one_stands_still_and_once_that_none_does),
+    };
+    return cmocka_run_group_tests_name("destination_cache", tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+#include "core/base/clock.h"
+#include "gateway/publish/exchange_cache.h"
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct exchange_cache b;
+static char reason[160];
+
+static int setup(void **state)
+{
+    (void)state;
+    return exchange_cache_open(&b);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    exchange_cache_close(&b);
+    return 0;
+}
+
+static enum exchange_verdict ask(const char *name)
+{
+    reason[0] = '\0';
+    return exchange_cache_ask(&b, bytes_of_str(name), reason, sizeof reason);
+}
+
+static struct bytes numbered(const char *prefix, int number)
+{
+    static char name[40];
+    snprintf(name, sizeof name, "%s%d", prefix, number);
+    return bytes_of_str(name);
+}
+
+static enum exchange_verdict ask_numbered(const char *prefix, int number)
+{
+    return exchange_cache_ask(&b, numbered(prefix, number), reason, sizeof reason);
+}
+
+static void test_what_is_known_of_one_says_nothing_of_others(void **state)
+{
+    (void)state;
+    assert_int_equal(ask("orders"), EXCHANGE_UNKNOWN);
+    exchange_cache_good(&b, bytes_of_str("orders"));
+    exchange_cache_refused(&b, bytes_of_str("missing"), "NOT_FOUND");
+    assert_int_equal(ask("orders"), EXCHANGE_GOOD);
+    assert_int_equal(ask("missing"), EXCHANGE_REFUSED);
+    assert_string_equal(reason, "NOT_FOUND");
+    assert_int_equal(ask("order"), EXCHANGE_UNKNOWN);
+    assert_int_equal(ask("orders2"), EXCHANGE_UNKNOWN);
+    assert_int_equal(ask(""), EXCHANGE_UNKNOWN);
+    exchange_cache_good(&b, bytes_of_str("")); /* the default exchange has a name, too */
+    assert_int_equal(ask(""), EXCHANGE_GOOD);
+}
+
+static void test_the_last_answer_counts(void **state)
+{
+    (void)state;
+    exchange_cache_good(&b, bytes_of_str("e"));
+    exchange_cache_refused(&b, bytes_of_str("e"), "ACCESS_REFUSED");
+    assert_int_equal(ask("e"), EXCHANGE_REFUSED);
+    exchange_cache_good(&b, bytes_of_str("e"));
+    assert_int_equal(ask("e"), EXCHANGE_GOOD);
+    assert_int_equal(b.count, 1);
+}
+
+static void test_a_refusal_is_believed_for_a_while(void **state)
+{
+    (void)state;
+    exchange_cache_refused(&b, bytes_of_str("e"), "NOT_FOUND");
+    int64_t left_ms = b.entries[0].refused_until_ms - clock_monotonic_ms();
+    assert_true(left_ms > 0 && left_ms <= EXCHANGE_REFUSED_MS);
+    b.entries[0].refused_until_ms = clock_monotonic_ms(); /* that time has passed */
+    assert_int_equal(ask("e"), EXCHANGE_UNKNOWN);
+    exchange_cache_refused(&b, bytes_of_str("e"), "NOT_FOUND, again");
+    assert_int_equal(ask("e"), EXCHANGE_REFUSED);
+    assert_string_equal(reason, "NOT_FOUND, again");
+}
+
+static void test_long_names_and_reasons(void **state)
+{
+    (void)state;
+    char name[257], text[400], small[8];
+    memset(name, 'n', sizeof name);
+    memset(text, 'r', sizeof text);
+    text[sizeof text - 1] = '\0';
+    exchange_cache_good(&b, bytes_of(name, 255));
+    exchange_cache_good(&b,
+                        bytes_of(name, 256)); /* AMQP has no such name: nothing is known, nothing breaks */
+    assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 255), reason, sizeof reason), EXCHANGE_GOOD);
+    assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 256), reason, sizeof reason), EXCHANGE_UNKNOWN);
+    exchange_cache_refused(&b, bytes_of_str("e"), text);
+    assert_int_equal(exchange_cache_ask(&b, bytes_of_str("e"), small, sizeof small), EXCHANGE_REFUSED);
+    assert_string_equal(small, "rrrrrrr");
+}
+
+static void test_bad_names_do_not_push_out_the_good(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXCHANGE_CACHE_MAX - 1; i++)
+        exchange_cache_good(&b, numbered("good", i));
+    for (int i = 0; i < 3 * EXCHANGE_CACHE_MAX; i++) {
+        exchange_cache_refused(&b, numbered("bad", i), "NOT_FOUND");
+        assert_int_equal(ask_numbered("bad", i), EXCHANGE_REFUSED);
+    }
+    for (int i = 0; i < EXCHANGE_CACHE_MAX - 1; i++)
+        assert_int_equal(ask_numbered("good", i), EXCHANGE_GOOD);
+}
+
+static void test_when_all_are_good_one_gives_way(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
+        exchange_cache_good(&b, numbered("good", i));
+    exchange_cache_good(&b, bytes_of_str("one more"));
+    assert_int_equal(ask("one more"), EXCHANGE_GOOD);
+    int known = 0;
+    for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
+        known += ask_numbered("good", i) == EXCHANGE_GOOD;
+    assert_int_equal(known, EXCHANGE_CACHE_MAX - 1);
+}
+
+static void test_after_a_closed_channel_nothing_is_certain(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
+        exchange_cache_good(&b, numbered("good", i));
+    exchange_cache_forget(&b);
+    for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
+        assert_int_equal(ask_numbered("good", i), EXCHANGE_UNKNOWN);
+    exchange_cache_good(&b, bytes_of_str("e"));
+    assert_int_equal(ask("e"), EXCHANGE_GOOD);
+}
+
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_is_known_of_one_says_nothing_of_others), TEST(test_the_last_answer_counts),
+        TEST(test_a_refusal_is_believed_for_a_while),           TEST(test_long_names_and_reasons),
+        TEST(test_bad_names_do_not_push_out_the_good),          TEST(test_when_all_are_good_one_gives_way),
+        TEST(test_after_a_closed_channel_nothing_is_certain),
+    };
+    return cmocka_run_group_tests_name("exchange_cache", tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+#include "core/base/clock.h"
+#include "gateway/pipeline/result_queue.h"
+#include "tests/unit/inflight_fixture.h"
+
+#define FULL_AT 500
+#define WRITERS 4
+#define EACH 5000
+
+static struct result_queue q;
+static struct inflight_budget budget;
+
+static int setup(void **state)
+{
+    (void)state;
+    result_queue_open(&q);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    result_queue_close(&q);
+    assert_budget_is_free(&budget);
+    return 0;
+}
+
+static struct inflight *put(int number, enum settle_kind outcome, bool relayed)
+{
+    struct inflight *h = make_inflight(&budget, number, "e", "k");
+    h->outcome = outcome;
+    h->relayed = relayed;
+    result_queue_put(&q, h);
+    return h;
+}
+
+static void free_list(struct inflight *list)
+{
+    for (struct inflight *next; list; list = next) {
+        next = list->next;
+        result_queue_free(&q, list);
+    }
+}
+
+static void test_all_come_at_once_and_in_order(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) { /* it is as new when it was emptied */
+        for (int i = 0; i < 3; i++)
+            put(i, SETTLE_DELIVERED, false);
+        struct inflight *list = result_queue_take_all(&q, 0);
+        int n = 0;
+        for (const struct inflight *h = list; h; h = h->next)
+            assert_int_equal(h->attempts, n++);
+        assert_int_equal(n, 3);
+        assert_null(result_queue_take_all(&q, 0));
+        free_list(list);
+    }
+}
+
+static void test_it_is_full_with_what_the_broker_took(void **state)
+{
+    (void)state;
+    static const enum settle_kind others[] = {SETTLE_RETRY, SETTLE_IN_DOUBT, SETTLE_FAILED,
+                                              SETTLE_HOLD,  SETTLE_WAIT,     SETTLE_RELEASE};
+    for (int i = 0; i < 2 * FULL_AT; i++) { /* none of these could come twice */
+        put(i, others[(size_t)i % COUNT_OF(others)], false);
+        put(i, SETTLE_DELIVERED, true);
+    }
+    assert_false(result_queue_full(&q));
+    for (int i = 0; i < FULL_AT - 1; i++)
+        put(i, i % 2 ? SETTLE_DELIVERED : SETTLE_HANDED, false);
+    assert_false(result_queue_full(&q));
+    struct inflight *last = put(0, SETTLE_DELIVERED, false);
+    assert_true(result_queue_full(&q));
+    put(0, SETTLE_DELIVERED, false); /* what comes although it is full is kept */
+
+    struct inflight *list = result_queue_take_all(&q, 0);
+    int n = 0;
+    for (const struct inflight *h = list; h; h = h->next)
+        n++;
+    assert_int_equal(n, 5 * FULL_AT + 1);
+    assert_true(result_queue_full(&q)); /* taken is not yet written down */
+    result_queue_defer(&q, last);
+    assert_true(result_queue_full(&q));
+    result_queue_defer(&q, last); /* counted once */
+    assert_true(result_queue_full(&q));
+    result_queue_defer(&q, last->next);
+    assert_false(result_queue_full(&q));
+    free_list(list);
+    assert_int_equal(atomic_load(&q.unsettled), 0);
+}
+
+static void test_nobody_waits_longer_than_asked(void **state)
+{
+    (void)state;
+    int64_t began_ns = clock_monotonic_ns();
+    assert_null(result_queue_take_all(&q, 30));
+    assert_true(clock_monotonic_ns() - began_ns >= 30 * 1000000);
+}
+
+static void *write_many(void *first)
+{
+    for (int i = 0; i < EACH; i++)
+        put((int)(intptr_t)first + i, SETTLE_DELIVERED, false);
+    return NULL;
+}
+
+/* The settler asks for the first with a long wait, and each message must wake it or be found by it. */
+static void test_many_threads_lose_nothing(void **state)
+{
+    (void)state;
+    pthread_t writers[WRITERS];
+    int next[WRITERS] = {0}, taken = 0;
+    for (intptr_t i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&writers[i], NULL, write_many, (void *)(i * EACH)), 0);
+    while (taken < WRITERS * EACH) {
+        struct inflight *list = result_queue_take_all(&q, 20000);
+        assert_non_null(list);
+        for (const struct inflight *h = list; h; h = h->next, taken++)
+            assert_int_equal(h->attempts % EACH, next[h->attempts / EACH]++);
+        free_list(list);
+    }
+    for (int i = 0; i < WRITERS; i++)
+        pthread_join(writers[i], NULL);
+    assert_null(result_queue_take_all(&q, 0));
+    assert_int_equal(atomic_load(&q.unsettled), 0);
+}
+
+static void test_what_is_left_at_the_end_is_freed(void **state)
+{
+    (void)state; /* teardown looks */
+    for (int i = 0; i < 10; i++)
+        put(i, SETTLE_DELIVERED, false);
+}
+
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_all_come_at_once_and_in_order),    TEST(test_it_is_full_with_what_the_broker_took),
+        TEST(test_nobody_waits_longer_than_asked),   TEST(test_many_threads_lose_nothing),
+        TEST(test_what_is_left_at_the_end_is_freed),
+    };
+    return cmocka_run_group_tests_name("result_queue", tests, NULL, NULL);
+}
