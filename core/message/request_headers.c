@@ -11,7 +11,7 @@
 enum { VALUE_TEXT_SIZE = 120 };
 
 /* '*' matches any run of bytes. Goes back to the last star only: never more steps than pattern times name. */
-static bool matches(const char *pattern, struct bytes name)
+static bool matches_pattern(const char *pattern, struct bytes name)
 {
     size_t plen = strlen(pattern), p = 0, n = 0;
     size_t star = SIZE_MAX, resume = 0;
@@ -37,7 +37,7 @@ static bool matches(const char *pattern, struct bytes name)
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange)
 {
     for (size_t i = 0; i < rules->allow_count; i++) {
-        if (matches(rules->allow[i], exchange))
+        if (matches_pattern(rules->allow[i], exchange))
             return true;
     }
     return false;

@@ -75,7 +75,7 @@ static int make_token(struct buf *out)
     return out->failed ? -1 : 0;
 }
 
-static int create(struct cli *cli, const struct order *o)
+static int create_token(struct cli *cli, const struct order *o)
 {
     uint8_t hash[SHA256_SIZE];
     char made_up[24];
@@ -112,7 +112,7 @@ static int create(struct cli *cli, const struct order *o)
     return code;
 }
 
-static int revoke(struct cli *cli, int count, char **names)
+static int revoke_tokens(struct cli *cli, int count, char **names)
 {
     struct err e;
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
@@ -185,7 +185,7 @@ static int compare_age(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int list(struct cli *cli, const struct order *o)
+static int list_tokens(struct cli *cli, const struct order *o)
 {
     struct token_record *tokens = NULL;
     struct arena arena;
@@ -220,21 +220,21 @@ static int run_order(struct cli *cli, const struct order *o, int count, char **w
 {
     const char *verb = count > 0 ? words[0] : "";
     if (strcmp(verb, "revoke") == 0 && count > 1 && o->count == 0 && o->name == NULL)
-        return revoke(cli, count - 1, words + 1);
+        return revoke_tokens(cli, count - 1, words + 1);
     if (strcmp(verb, "revoke") == 0)
         return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
     if (count > 1)
         return cli_usage(cli, "unexpected argument \"%s\"", words[1]);
     if (strcmp(verb, "create") == 0)
-        return create(cli, o);
+        return create_token(cli, o);
     if (strcmp(verb, "list") == 0 && (o->count > 0 || o->name != NULL))
         return cli_usage(cli, "list takes --all and --json only");
     if (strcmp(verb, "list") == 0)
-        return list(cli, o);
+        return list_tokens(cli, o);
     return cli_usage(cli, "say create, list or revoke");
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_token(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"exchange", required_argument, NULL, 'E'},
                                             {"name", required_argument, NULL, 'n'},
@@ -268,5 +268,5 @@ const struct command command_token = {
             "      --name N        what to call it (default: made up)\n"
             "      --all           revoked tokens, too\n"
             "      --json          one JSON object per line\n",
-    .run = run,
+    .run = run_token,
 };

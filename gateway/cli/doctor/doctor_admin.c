@@ -113,7 +113,7 @@ struct policy_tally {
     char example[400];
 };
 
-static void tally(struct policy_tally *t, const json_t *queue)
+static void tally_queue(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
@@ -138,7 +138,7 @@ static void report_policies(struct doctor *d, const json_t *policies)
 {
     struct policy_tally t = {0};
     for (size_t i = 0; i < json_array_size(policies); i++)
-        tally(&t, json_array_get(policies, i));
+        tally_queue(&t, json_array_get(policies, i));
     if (t.rungs + t.others == 0) {
         doctor_report(d, FINDING_OK, "broker.policies",
                       "none changes how long or how many messages Postdate's queues hold");

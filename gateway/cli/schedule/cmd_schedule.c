@@ -170,7 +170,7 @@ static int read_body(const char *path, size_t max, struct arena *a, struct bytes
     return result == 0 ? 0 : cli_fail(&e);
 }
 
-static int report(const struct store_item *item)
+static int report_result(const struct store_item *item)
 {
     char id[MESSAGE_ID_TEXT_SIZE], text[480], key[300];
     switch (item->result) {
@@ -193,7 +193,7 @@ static int report(const struct store_item *item)
     return item->result == STORE_WAITS ? 75 : 1;
 }
 
-static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
+static int store_message(struct cli *cli, struct store_item *item, int64_t now_ms)
 {
     struct random_pool pool = {0};
     uint8_t random[10];
@@ -205,7 +205,7 @@ static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
         return cli_fail(&e);
     if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)
         cli_say("stored, but the gateways could not be woken: %s", e.text);
-    return report(item);
+    return report_result(item);
 }
 
 static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a)
@@ -236,7 +236,7 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
     if (code == 0 && json_message_parse(&parser, bytes_of_str(text), a, &item.message, &e) != 0)
         code = cli_fail(&e);
     if (code == 0)
-        code = store(cli, &item, parser.now_ms);
+        code = store_message(cli, &item, parser.now_ms);
     json_parser_free(&parser);
     free(text);
     return code;
@@ -268,7 +268,7 @@ static int parse_options(struct cli *cli, int argc, char **argv, struct wanted *
     return code != 0 ? code : -1;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_schedule(struct cli *cli, int argc, char **argv)
 {
     struct wanted w = {.object = json_object(), .headers = json_object(), .properties = json_object()};
     struct arena arena;
@@ -313,5 +313,5 @@ const struct command command_schedule = {
             "      --batch F       one JSON object per line: "
             "{\"routing_key\":\"k\",\"delay\":\"15m\",\"body\":\"…\"};\n"
             "                      - for stdin. Other options don't apply\n",
-    .run = run,
+    .run = run_schedule,
 };
