@@ -25,7 +25,7 @@ static const char standby[] =
     "the database is a standby, where nothing can be stored: promote it, or let "
     "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
 static const char read_only[] =
-    "the database takes no writes: default_transaction_read_only is on for the server, database or role";
+    "the database accepts no writes: default_transaction_read_only is on for the server, database or role";
 
 /* NULL: requests can be answered. */
 static const char *check_database(struct stats *a, struct err *e)

@@ -171,7 +171,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         printf("upgraded from version %d", report.from_version);
     printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
     if (report.partitions_missing > 0)
-        printf(", %d left to the gateway that is at it", report.partitions_missing);
+        printf(", %d left to the gateway that is creating them", report.partitions_missing);
     puts(")");
     return 0;
 }

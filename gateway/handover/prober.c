@@ -52,12 +52,12 @@ static void tell(struct prober *k)
         return;
     k->said = found;
     if (found)
-        log_warning(
-            "a policy of RabbitMQ changes its waiting: %s; so the gateway itself waits. This exempts the "
-            "gateway's queues: %s",
-            policy_describe(&k->probe.finding, what, sizeof what), remedy(k, how, sizeof how));
+        log_warning("a RabbitMQ policy changes how it holds messages: %s; so the gateway holds them. This "
+                    "exempts the "
+                    "gateway's queues: %s",
+                    policy_describe(&k->probe.finding, what, sizeof what), remedy(k, how, sizeof how));
     else
-        log_info("no policy of RabbitMQ changes its waiting any more: messages are handed over again");
+        log_info("no RabbitMQ policy changes how it holds messages any more: messages are handed over again");
 }
 
 /* Of the intake's queues, whoever waits: until it is known once, for it makes a quorum queue. */
@@ -80,7 +80,7 @@ static void look_at_overflow(struct prober *k)
         log_debug("prober: %s", e.text);
     if (drops && !said)
         log_warning(
-            "a policy of RabbitMQ sets overflow on quorum queues: with a max-length they would drop accepted "
+            "a RabbitMQ policy sets overflow on quorum queues: with a max-length they would drop accepted "
             "messages, '%s' too. This exempts the gateway's queues: %s",
             k->gateway->config->intake.queue, remedy(k, how, sizeof how));
     broker_drop(b);
@@ -148,7 +148,8 @@ void *prober_thread(void *arg)
         int64_t pause_ms = server_status_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
             if (!k.refused)
-                log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
+                log_warning("cannot check whether a RabbitMQ policy changes how it holds messages: %s",
+                            e.text);
             k.refused = true;
             pause_ms = REFUSED_RETRY_MS;
             if (!is_in_the_way(&k))

@@ -84,7 +84,7 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     const struct instance self = {.name = g->name, .transport = gateway_transport_name(g)};
     if (instance_register(k->pg, &self, &k->instance, e) != 0 || heartbeat(k, e) != 0)
         return -1;
-    log_debug("booked as instance %d", k->instance);
+    log_debug("registered as instance %d", k->instance);
     notifier_notify(&g->claimer_notifier);
     gateway_set_up(g, UP_LEASE_KEEPER);
     return 0;
@@ -106,7 +106,7 @@ static int tick(struct lease_keeper *k, struct err *e)
     if (reaped < 0)
         return -1;
     if (reaped > 0) {
-        log_info("took over from %d gateway%s that stopped without a word", reaped, reaped == 1 ? "" : "s");
+        log_info("took over from %d gateway%s that stopped unexpectedly", reaped, reaped == 1 ? "" : "s");
         notifier_notify(&k->gateway->claimer_notifier);
     }
     if (sweep)

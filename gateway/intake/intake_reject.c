@@ -90,7 +90,7 @@ static int wait_confirms(struct broker *b, struct parking *p, struct err *e)
         else if (ev.kind == BROKER_EVENT_RETURN)
             rc = err_set(e, ERR_AWAY, "the queue postdate.rejected is gone");
         else if (ev.kind == BROKER_EVENT_NACK)
-            rc = err_set(e, ERR_BUSY, "the queue postdate.rejected takes nothing (is it full?)");
+            rc = err_set(e, ERR_BUSY, "the queue postdate.rejected does not accept messages (is it full?)");
         else if (ev.kind == BROKER_EVENT_ACK)
             on_ack(p, &ev);
         if (rc == 0 && p->confirmed < p->sent && clock_monotonic_ns() > until_ns)
@@ -134,7 +134,7 @@ void intake_reject(struct intake *in)
         return;
     int64_t now_ms = clock_monotonic_ms();
     if (reject_all(in, &e) == 0) {
-        log_warning("parked %zu message%s in postdate.rejected, the first because: %.*s", refused,
+        log_warning("moved %zu message%s to postdate.rejected, the first because: %.*s", refused,
                     refused == 1 ? "" : "s", (int)first->reason.len,
                     first->reason.data ? (const char *)first->reason.data : "");
         return;
@@ -146,6 +146,6 @@ void intake_reject(struct intake *in)
         }
     if (in->reject_warned_ms == 0 || now_ms - in->reject_warned_ms > WARN_EVERY_MS) {
         in->reject_warned_ms = now_ms;
-        log_warning("cannot park refused messages, trying again: %s", e.text);
+        log_warning("cannot move refused messages to postdate.rejected, trying again: %s", e.text);
     }
 }

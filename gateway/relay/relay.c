@@ -194,7 +194,7 @@ static int step_aside(struct reader *r, struct err *e)
     r->aside = aside;
     if (!aside)
         return add_consumer(r, e);
-    log_warning("without a database for %d s, while other gateways have it: nothing more is taken from %s",
+    log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
                 RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
     return cancel_consumers(r, e);
 }
@@ -235,7 +235,7 @@ static int open_connection(struct reader *r, struct err *e)
         atomic_store(&r->relay->noted_ms, clock_monotonic_ms());
     server_status_succeeded(&g->rabbitmq);
     if (r->said_refused)
-        log_info("what waits in RabbitMQ is taken from there again");
+        log_info("the exit queue is consumed again");
     r->said_refused = false;
     gateway_set_up(g, UP_RELAY);
     atomic_fetch_add(&g->delay_topology_epoch,
@@ -290,7 +290,7 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
     if (!is_refusal(e))
         return server_status_pause_ms(attempt);
     if (!r->said_refused)
-        log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
+        log_warning("the exit queue is not consumed: %s", e->text);
     r->said_refused = true;
     gateway_set_up(r->gateway, UP_RELAY);
     return REFUSED_RETRY_MS;

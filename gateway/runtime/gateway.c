@@ -46,11 +46,10 @@ void gateway_hear_clock(struct gateway *g, const struct db_clock_answer *a, enum
     if (jump_ns > 0 && lease_instance(&g->lease) == 0)
         notifier_notify(&g->lease_keeper_notifier);
     if (jump_ns >= SAID_JUMP_NS)
-        log_warning(
-            "the database's clock is %" PRId64
-            " ms further on than this machine's since they were compared last: it was set forward, or "
-            "this machine stood still",
-            jump_ns / 1000000);
+        log_warning("the database's clock is %" PRId64
+                    " ms further ahead of this machine's than at the last comparison: it was set forward, or "
+                    "this machine was suspended",
+                    jump_ns / 1000000);
     else if (jump_ns <= -SAID_JUMP_NS)
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
 }

@@ -24,7 +24,7 @@ static int claim(struct gateway *g, struct broker *b, struct err *e)
         return refuse(g, &o, e);
     if (o.verdict == OWNER_UNKNOWN && !g->owner_refused) {
         g->owner_refused = true;
-        log_warning("the vhost cannot remember which database it belongs to, so nobody notices a second one: "
+        log_warning("the vhost cannot record which database it belongs to, so a second one goes unnoticed: "
                     "%s",
                     o.why);
     }

@@ -86,6 +86,13 @@ PQconninfoOption *pg_url_parse(const char *url, struct err *e)
     return NULL;
 }
 
+int pg_url_check(const char *url, struct err *e)
+{
+    PQconninfoOption *options = pg_url_parse(url, e);
+    PQconninfoFree(options);
+    return options ? 0 : -1;
+}
+
 static bool is_loopback(const char *address)
 {
     struct in_addr v4;

@@ -85,7 +85,7 @@ static const char *topic_of(const char *query, enum about about)
         {"instance_register", "register"},
     };
     if (strcmp(query, "settle_other") == 0)
-        return about == ABOUT_HANDED ? "handed" : "put_back";
+        return about == ABOUT_HANDED ? "handed" : "release";
     if (strcmp(query, "settle_delivered") == 0 && about == ABOUT_RELAYED)
         return "relay_settle";
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)

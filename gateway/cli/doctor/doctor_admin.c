@@ -58,13 +58,14 @@ static void report_exchange(struct doctor *d, const json_t *x)
     describe_bindings(json_object_get(x, "bindings"), &bindings);
     const char *shown = bindings.failed ? "many bindings" : (const char *)bindings.data;
     if (count < 0) {
-        doctor_report(d, FINDING_WARN, "plugin.messages",
-                      "x-delayed-message exchange '%s' in vhost '%s': a node does not tell how many wait; %s",
-                      name, vhost, shown);
+        doctor_report(
+            d, FINDING_WARN, "plugin.messages",
+            "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s", name,
+            vhost, shown);
         doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
     } else if (strcmp(name, OWN_EXCHANGE) == 0 && strcmp(vhost, d->target.vhost) == 0) {
-        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', which is Postdate's own: %" PRId64 " wait; %s",
-                      name, count, shown);
+        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
+                      count, shown);
     } else if (count > 0) {
         doctor_report(d, FINDING_WARN, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': %" PRId64

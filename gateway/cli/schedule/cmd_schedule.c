@@ -63,14 +63,14 @@ static bool is_number_property(const char *name)
            strcmp(name, "timestamp") == 0;
 }
 
-static int set_pair(const struct cli *cli, json_t *object, const char *option, const char *pair)
+static int set_pair(const struct cli *cli, json_t *object, bool is_header, const char *pair)
 {
+    const char *option = is_header ? "--header" : "--property";
     const char *equals = strchr(pair, '=');
     char name[300];
     if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
         return cli_usage(cli, "%s: \"%s\" is not NAME=VALUE", option, pair);
     snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
-    bool is_header = strcmp(option, "--header") == 0;
     if (is_header && (strcmp(name, "CC") == 0 || strcmp(name, "BCC") == 0))
         return cli_usage(cli,
                          "--header: %s is a list of routing keys: write it in a --batch file, as "
@@ -103,9 +103,9 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
     case 'O':
         return set_text(cli, w->object, "hold", "--hold", optarg);
     case 'H':
-        return set_pair(cli, w->headers, "--header", optarg);
+        return set_pair(cli, w->headers, true, optarg);
     case 'P':
-        return set_pair(cli, w->properties, "--property", optarg);
+        return set_pair(cli, w->properties, false, optarg);
     case 't':
         return set_text(cli, w->properties, "content_type", "--content-type", optarg);
     case 'b':
