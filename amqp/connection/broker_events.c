@@ -313,7 +313,7 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
             return frames;
         }
         got = read_event(b, arena, max_body, &frame, event, e);
-        /* Frames that tell nothing may come without end. */
+        /* Frames that are no event may come without end. */
         if (got == 0 && clock_monotonic_ns() > deadline_ns) {
             return 0;
         }

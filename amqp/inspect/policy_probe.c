@@ -132,7 +132,7 @@ static void sentinel_left(struct policy_probe *p, uint32_t serial)
         int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
         if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
             p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
-        s->placed_ms = 0; /* another one tells when the policy is gone */
+        s->placed_ms = 0; /* another one shows when the policy is gone */
     }
 }
 

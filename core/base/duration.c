@@ -232,7 +232,7 @@ const char *duration_format_human(int64_t ms, char *out, size_t out_size)
         snprintf(out, out_size, "%s%llu ms", sign, (unsigned long long)left);
         return out;
     }
-    /* Seconds stand alone: "12 s 345 ms" tells people nothing more. */
+    /* Seconds stand alone: milliseconds add nothing for a reader. */
     uint64_t rounded = round_to(left, (uint64_t)units[i < SECONDS ? i + 1 : i].ms);
     if (i > 0 && rounded >= (uint64_t)units[i - 1].ms)
         i--; /* 59 min 59.9 s reads as 1 h */

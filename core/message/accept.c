@@ -88,7 +88,7 @@ static struct bytes delivery_exchange(const struct accept_rules *rules, const st
     return bytes_of_str(rules->delivery_exchange);
 }
 
-/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
+/* What RabbitMQ says about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
  * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
  * next delivery of the same one has others. */
 static bool is_of_delivery(struct bytes name)

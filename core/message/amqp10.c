@@ -10,7 +10,7 @@
 #define NAME_MAX_BYTES 255
 #define LIFTED_MAX 32 /* each is looked for among the others */
 
-/* Constructors: the high half of the byte tells how long the value is. */
+/* Constructors: the high half of the byte says how long the value is. */
 enum {
     DESCRIBED = 0x00,
     NULL_VALUE = 0x40,

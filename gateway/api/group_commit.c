@@ -31,7 +31,7 @@ static const char *request_principal(const struct api_request *r)
 
 static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
-    /* Two fixed keys: the hash tells one body of a caller from another, nothing rests on its secrecy. */
+    /* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
     static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
     for (int i = 0; i < 2; i++) {
         uint64_t h = siphash(keys[i], r->body);

@@ -219,7 +219,7 @@ static int take_option(void *user, const char *section, const char *name, const 
     return 1;
 }
 
-/* inih only tells the first malformed line: blank it out and look again. */
+/* inih only reports the first malformed line: blank it out and look again. */
 static size_t find_malformed(struct config_loader *l, const char *path, char *text, int *lines, size_t max)
 {
     size_t count = 0;

@@ -36,7 +36,7 @@ static void arrays_fill(struct key_arrays *a, struct store_item *const *items, s
     }
 }
 
-/* Inserts n keys; won[i] tells whether item i got its key. */
+/* Inserts n keys; won[i] says whether item i got its key. */
 static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
                        bool *won, struct err *e)
 {

@@ -71,7 +71,7 @@ static const struct query **slot_of(struct connection *c, const char *name)
     return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
 }
 
-/* Who writes it: what the fifth parameter of settle_delivered and of settle_other tells. */
+/* Who writes it: what the fifth parameter of settle_delivered and of settle_other says. */
 enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
 
 /* The name that points.txt has for what a query is about, or NULL. */

@@ -18,7 +18,7 @@ static const char *text_of(const json_t *o, const char *name)
 
 /* --- messages in the plugin */
 
-/* Over all nodes; -1 when one did not tell. */
+/* Over all nodes; -1 when one did not report. */
 static int64_t count_delayed(const json_t *exchange)
 {
     int64_t sum = 0;

@@ -1,4 +1,4 @@
-/* The broker, as far as AMQP and the gateway's own login can tell. */
+/* The broker, as far as AMQP and the gateway's own login can show. */
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include "core/base/buf.h"

@@ -1,4 +1,4 @@
-/* What policies do to queues like those of the gateway, as far as a look of a second over AMQP can tell. */
+/* What policies do to queues like those of the gateway, as far as a second of watching over AMQP can show. */
 #include "amqp/inspect/policy_probe.h"
 
 #include "core/base/clock.h"

@@ -1,4 +1,4 @@
-/* What AMQP cannot tell, asked of the broker's administration, where this user may: what waits in the plugin,
+/* What AMQP cannot show, asked of the broker's administration, where this user may: what waits in the plugin,
  * bindings, policies, the broker's clock. */
 #include "gateway/cli/doctor/doctor_admin.h"
 
@@ -124,7 +124,7 @@ static void skip_blanks(struct doctor *d, const char *why)
                   "each of its nodes: " COUNT_BY_HAND);
 }
 
-/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then tells a screen of diagnostics,
+/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
  * which end with the hash of a secret. */
 static const char *first_line(struct buf *words)
 {
