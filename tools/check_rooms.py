@@ -60,18 +60,24 @@ PARAMETERS_MAX = 6
 FILE_MIN, FILE_MAX = 60, 450  # lines of a .c file
 INCLUDED_MAX = 3  # no header but core's is included by more than one file in three
 
-SHORT = set('''
-    amqp/inspect/policy_overflow.c amqp/topology/transport_exit.c
-    amqp/topology/topology_retry.c core/base/glob.c gateway/intake/intake_reject.c gateway/retry/retry_store.c
-    core/base/backoff.c core/base/random.c core/base/siphash.c
-    core/message/hold_policy.c core/message/last_hop.c core/message/message.c core/message/stamp.c
-    gateway/api/api_scope.c
-    gateway/cli/doctor/doctor_config.c gateway/cli/progress.c gateway/config/secrets.c
-    gateway/http/authorize.c gateway/http/respond.c gateway/json/json_text.c
-    gateway/pipeline/claimed_row.c gateway/pipeline/due_queue.c gateway/pipeline/handover.c
-    gateway/runtime/notifier.c gateway/runtime/once_rule.c gateway/runtime/server_status.c gateway/runtime/startup_owner.c
-    gateway/settle/settle_replay.c sql/admin/settings.c
-'''.split())
+SHORT = {
+    # an algorithm
+    'core/base/backoff.c', 'core/base/glob.c', 'core/base/random.c', 'core/base/siphash.c',
+    # a rule about messages, tested alone
+    'core/message/hold_policy.c', 'core/message/last_hop.c', 'core/message/message.c', 'core/message/stamp.c',
+    'gateway/runtime/once_rule.c', 'gateway/settle/settle_replay.c',
+    # what both transports have in common; the row that the SQL functions read
+    'amqp/topology/transport_exit.c', 'amqp/topology/topology_retry.c', 'sql/admin/settings.c',
+    # a security boundary: what a token may name, what must not leak
+    'gateway/api/api_scope.c', 'gateway/config/secrets.c',
+    # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
+    'gateway/json/json_text.c', 'gateway/http/respond.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
+    # a structure that several threads or stages share
+    'gateway/pipeline/handover.c', 'gateway/pipeline/claimed_row.c', 'gateway/pipeline/due_queue.c',
+    'gateway/runtime/notifier.c', 'gateway/runtime/server_status.c',
+    # a step of the start, of the intake, of a retry
+    'gateway/runtime/startup_owner.c', 'gateway/intake/intake_reject.c', 'gateway/retry/retry_store.c',
+}
 LONG = set()
 # Functions with more parameters, and with how many: a callback of libmicrohttpd's.
 WIDE = {'on_request': 8}

@@ -58,7 +58,7 @@ const char *broker_address(const struct broker *b); /* "host:port" */
 bool broker_has_pending(struct broker *b);
 /* True when something is gathered, or half sent: what follows waits until the server reads. */
 bool broker_has_unsent(const struct broker *b);
-/* True when something has come that was not read yet, be it the end. BROKER_EVENT_NONE does not tell: it
+/* True when something has come that was not read yet, be it the end. BROKER_EVENT_NONE does not show it: it
  * comes after heartbeats, too. */
 bool broker_has_unread(struct broker *b);
 

@@ -53,7 +53,7 @@ static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
                : code < 500                  ? ERR_REJECT
                                              : ERR_AWAY;
     }
-    return ERR_AWAY; /* a closed connection blames no publish; logging in again tells why */
+    return ERR_AWAY; /* a closed connection blames no publish; logging in again shows why */
 }
 
 /* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */

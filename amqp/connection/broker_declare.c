@@ -19,8 +19,8 @@ static struct broker_call call_of(amqp_method_number_t request, void *decoded, a
 }
 
 /* Of a request's number: its answer's is the next one. */
-static int request(struct broker *b, amqp_method_number_t number, void *decoded, const char *what,
-                   struct err *e)
+static int request_method(struct broker *b, amqp_method_number_t number, void *decoded, const char *what,
+                          struct err *e)
 {
     const struct broker_call c = call_of(number, decoded, number + 1, what);
 
@@ -84,7 +84,7 @@ int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x
                                  .auto_delete = x->auto_delete,
                                  .internal = x->internal,
                                  .arguments = table};
-    return request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, e);
+    return request_method(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, e);
 }
 
 int broker_has_exchange(struct broker *b, const char *name, struct err *e)
@@ -100,7 +100,7 @@ int broker_has_exchange(struct broker *b, const char *name, struct err *e)
                                  .type = amqp_cstring_bytes("direct"),
                                  .passive = 1,
                                  .durable = 1};
-    if (request(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, &why) == 0) {
+    if (request_method(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, what, &why) == 0) {
         return 1;
     }
     return why.kind == ERR_NOT_FOUND ? 0 : err_set(e, why.kind, "%s", why.text);
@@ -115,7 +115,7 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
     }
     snprintf(what, sizeof(what), "delete exchange '%s'", name);
     amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name)};
-    return request(b, AMQP_EXCHANGE_DELETE_METHOD, &m, what, e);
+    return request_method(b, AMQP_EXCHANGE_DELETE_METHOD, &m, what, e);
 }
 
 static int delete_queue(struct broker *b, const char *name, bool if_empty, struct err *e)
@@ -127,7 +127,7 @@ static int delete_queue(struct broker *b, const char *name, bool if_empty, struc
     }
     snprintf(what, sizeof(what), "delete queue '%s'", name);
     amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name), .if_empty = if_empty};
-    return request(b, AMQP_QUEUE_DELETE_METHOD, &m, what, e);
+    return request_method(b, AMQP_QUEUE_DELETE_METHOD, &m, what, e);
 }
 
 int broker_delete_queue(struct broker *b, const char *name, struct err *e)
@@ -157,7 +157,7 @@ static int declare_queue(struct broker *b, const char *name, bool exclusive, con
                               .exclusive = exclusive,
                               .auto_delete = exclusive,
                               .arguments = table};
-    return request(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
+    return request_method(b, AMQP_QUEUE_DECLARE_METHOD, &m, what, e);
 }
 
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
@@ -218,7 +218,7 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
     amqp_queue_bind_t m = {.queue = amqp_cstring_bytes(queue),
                            .exchange = amqp_cstring_bytes(exchange),
                            .routing_key = amqp_cstring_bytes(binding_key)};
-    return request(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
+    return request_method(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
 }
 
 int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
@@ -235,7 +235,7 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
     }
     amqp_queue_bind_t m = {
         .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = table};
-    return request(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
+    return request_method(b, AMQP_QUEUE_BIND_METHOD, &m, what, e);
 }
 
 int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
@@ -252,7 +252,7 @@ int broker_unbind_queue_with(struct broker *b, const char *queue, const char *ex
     }
     amqp_queue_unbind_t m = {
         .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = table};
-    return request(b, AMQP_QUEUE_UNBIND_METHOD, &m, what, e);
+    return request_method(b, AMQP_QUEUE_UNBIND_METHOD, &m, what, e);
 }
 
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
@@ -269,7 +269,7 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
     }
     amqp_exchange_bind_t m = {
         .destination = amqp_cstring_bytes(to), .source = amqp_cstring_bytes(from), .arguments = table};
-    return request(b, AMQP_EXCHANGE_BIND_METHOD, &m, what, e);
+    return request_method(b, AMQP_EXCHANGE_BIND_METHOD, &m, what, e);
 }
 
 /* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to
@@ -297,15 +297,15 @@ static int send_consumers(struct broker *b, const struct broker_consumer *consum
     return broker_flush_until(b, "consume", clock_monotonic_ns() + BROKER_CALL_NS, e);
 }
 
-static int await(struct broker *b, amqp_method_number_t reply, const char *what, struct err *e)
+static int await_reply(struct broker *b, amqp_method_number_t reply, const char *what, struct err *e)
 {
     const struct broker_call c = call_of(0, NULL, reply, what);
 
     return broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e);
 }
 
-static int consume(struct broker *b, const struct broker_consumer *consumers, size_t count, uint16_t prefetch,
-                   bool nowait, struct err *e)
+static int start_consumer(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                          uint16_t prefetch, bool nowait, struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         if (check_name("queue", consumers[i].queue, e) || check_name("consumer tag", consumers[i].tag, e)) {
@@ -313,7 +313,7 @@ static int consume(struct broker *b, const struct broker_consumer *consumers, si
         }
     }
     if (broker_begin(b, e) || send_consumers(b, consumers, count, prefetch, nowait, e) ||
-        await(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e)) {
+        await_reply(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e)) {
         return -1;
     }
     if (nowait) {
@@ -321,13 +321,13 @@ static int consume(struct broker *b, const struct broker_consumer *consumers, si
     }
     char what[WHAT_MAX];
     snprintf(what, sizeof(what), "consume from queue '%s'", consumers[0].queue);
-    return await(b, AMQP_BASIC_CONSUME_OK_METHOD, what, e);
+    return await_reply(b, AMQP_BASIC_CONSUME_OK_METHOD, what, e);
 }
 
 int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
                        uint16_t prefetch, struct err *e)
 {
-    return consume(b, consumers, count, prefetch, count > 1, e);
+    return start_consumer(b, consumers, count, prefetch, count > 1, e);
 }
 
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
@@ -335,7 +335,7 @@ int broker_consume(struct broker *b, const char *queue, const char *consumer_tag
 {
     const struct broker_consumer one = {queue, consumer_tag};
 
-    return consume(b, &one, 1, prefetch, false, e);
+    return start_consumer(b, &one, 1, prefetch, false, e);
 }
 
 int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
@@ -343,7 +343,7 @@ int broker_consume_more(struct broker *b, const char *queue, const char *consume
 {
     const struct broker_consumer one = {queue, consumer_tag};
 
-    return consume(b, &one, 1, prefetch, true, e);
+    return start_consumer(b, &one, 1, prefetch, true, e);
 }
 
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e)
@@ -355,7 +355,7 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
     }
     snprintf(what, sizeof(what), "stop consumer '%s'", consumer_tag);
     amqp_basic_cancel_t m = {.consumer_tag = amqp_cstring_bytes(consumer_tag)};
-    return request(b, AMQP_BASIC_CANCEL_METHOD, &m, what, e);
+    return request_method(b, AMQP_BASIC_CANCEL_METHOD, &m, what, e);
 }
 
 int broker_confirm_select(struct broker *b, struct err *e)
@@ -364,7 +364,7 @@ int broker_confirm_select(struct broker *b, struct err *e)
         return -1;
     }
     amqp_confirm_select_t m = {0};
-    if (request(b, AMQP_CONFIRM_SELECT_METHOD, &m, "switch on publisher confirms", e)) {
+    if (request_method(b, AMQP_CONFIRM_SELECT_METHOD, &m, "switch on publisher confirms", e)) {
         return -1;
     }
     if (b->next_seq == 0) {

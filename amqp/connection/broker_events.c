@@ -124,7 +124,8 @@ static int copy_bytes(struct broker *b, struct arena *arena, struct bytes from, 
     return from.len && !to->data ? arena_full(b, e) : 0;
 }
 
-static int copy(struct broker *b, struct arena *arena, amqp_bytes_t from, struct bytes *to, struct err *e)
+static int copy_field(struct broker *b, struct arena *arena, amqp_bytes_t from, struct bytes *to,
+                      struct err *e)
 {
     return copy_bytes(b, arena, broker_bytes(from), to, e);
 }
@@ -190,9 +191,9 @@ static int read_delivery(struct broker *b, struct arena *arena, size_t max_body,
     event->kind = BROKER_EVENT_DELIVERY;
     event->tag = m->delivery_tag;
     event->redelivered = m->redelivered;
-    if (copy(b, arena, m->consumer_tag, &event->text, e) ||
-        copy(b, arena, m->exchange, &event->exchange, e) ||
-        copy(b, arena, m->routing_key, &event->routing_key, e)) {
+    if (copy_field(b, arena, m->consumer_tag, &event->text, e) ||
+        copy_field(b, arena, m->exchange, &event->exchange, e) ||
+        copy_field(b, arena, m->routing_key, &event->routing_key, e)) {
         return -1;
     }
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
@@ -203,8 +204,9 @@ static int read_return(struct broker *b, struct arena *arena, size_t max_body, c
 {
     event->kind = BROKER_EVENT_RETURN;
     event->code = m->reply_code;
-    if (copy(b, arena, m->reply_text, &event->text, e) || copy(b, arena, m->exchange, &event->exchange, e) ||
-        copy(b, arena, m->routing_key, &event->routing_key, e)) {
+    if (copy_field(b, arena, m->reply_text, &event->text, e) ||
+        copy_field(b, arena, m->exchange, &event->exchange, e) ||
+        copy_field(b, arena, m->routing_key, &event->routing_key, e)) {
         return -1;
     }
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
@@ -248,7 +250,7 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
     case AMQP_BASIC_CANCEL_METHOD: { /* RabbitMQ sends it with no-wait: there is nothing to answer */
         const amqp_basic_cancel_t *m = method->decoded;
         event->kind = BROKER_EVENT_CANCELLED;
-        return copy(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
+        return copy_field(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
     }
     case AMQP_BASIC_QOS_OK_METHOD:
         event->kind = BROKER_EVENT_PONG;
@@ -311,7 +313,7 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
             return frames;
         }
         got = read_event(b, arena, max_body, &frame, event, e);
-        /* Frames that tell nothing may come without end. */
+        /* Frames that are no event may come without end. */
         if (got == 0 && clock_monotonic_ns() > deadline_ns) {
             return 0;
         }

@@ -1,4 +1,4 @@
-/* From what the library or the server says to an error that tells the caller what to do, in one line. */
+/* From what the library or the server says to an error that says what the caller should do, in one line. */
 #include "amqp/connection/broker_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -111,7 +111,7 @@ static ssize_t frame_length(const struct broker *b, struct bytes from)
     return from.data[len - 1] == AMQP_FRAME_END ? (ssize_t)len : AMQP_STATUS_BAD_AMQP_DATA;
 }
 
-static struct bytes unread(const struct broker *b)
+static struct bytes unread_bytes(const struct broker *b)
 {
     return bytes_of(b->in + b->in_start, b->in_len - b->in_start);
 }
@@ -123,11 +123,11 @@ static struct bytes unread_kept(const struct broker *b)
 
 bool broker_frame_waits(const struct broker *b)
 {
-    return b->kept_start < b->kept.len || frame_length(b, unread(b)) != 0 ||
+    return b->kept_start < b->kept.len || frame_length(b, unread_bytes(b)) != 0 ||
            (b->tls && broker_tls_pending(b));
 }
 
-static int decode(struct broker *b, struct bytes raw, struct broker_frame *f)
+static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame *f)
 {
     struct bytes payload = bytes_of(raw.data + FRAME_HEAD, raw.len - BROKER_FRAME_OVERHEAD);
 
@@ -153,7 +153,7 @@ static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, 
                        struct err *e)
 {
     for (;;) {
-        ssize_t len = frame_length(b, unread(b));
+        ssize_t len = frame_length(b, unread_bytes(b));
         if (len == 0) {
             int got = broker_fill(b, what, deadline_ns, e);
             if (got <= 0) {
@@ -161,7 +161,7 @@ static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, 
             }
             continue;
         }
-        int status = len < 0 ? (int)len : decode(b, bytes_of(b->in + b->in_start, (size_t)len), f);
+        int status = len < 0 ? (int)len : decode_frame(b, bytes_of(b->in + b->in_start, (size_t)len), f);
         if (status < 0) {
             return broker_fail_status(b, status, what, e);
         }
@@ -188,7 +188,7 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
         return read_socket(b, what, deadline_ns, f, e);
     }
     ssize_t len = frame_length(b, kept);
-    int status = len > 0 ? decode(b, bytes_of(kept.data, (size_t)len), f) : AMQP_STATUS_BAD_AMQP_DATA;
+    int status = len > 0 ? decode_frame(b, bytes_of(kept.data, (size_t)len), f) : AMQP_STATUS_BAD_AMQP_DATA;
     if (status < 0) {
         return broker_fail_status(b, status, what, e);
     }
@@ -198,7 +198,8 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
 
 /* --- requests */
 
-static int keep(struct broker *b, const struct broker_call *c, const struct broker_frame *f, struct err *e)
+static int keep_frame(struct broker *b, const struct broker_call *c, const struct broker_frame *f,
+                      struct err *e)
 {
     if (c->last) {
         return 0;
@@ -240,7 +241,7 @@ int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline
         if (is_close(&f)) {
             return broker_closed(b, &f.method, c->phase, c->what, e);
         }
-        if (keep(b, c, &f, e)) {
+        if (keep_frame(b, c, &f, e)) {
             return -1;
         }
     }

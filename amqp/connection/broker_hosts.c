@@ -46,7 +46,7 @@ void broker_hosts_free(struct broker_hosts *h)
     }
 }
 
-static void shuffle(size_t count, size_t order[])
+static void shuffle_order(size_t count, size_t order[])
 {
     for (size_t i = 0; i < count; i++) {
         size_t j = random_u32() % (i + 1);
@@ -59,7 +59,7 @@ void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[stati
 {
     int64_t from_ms = clock_monotonic_ms() - LATELY_MS, failed_ms[BROKER_HOSTS_MAX] = {0};
 
-    shuffle(count, order);
+    shuffle_order(count, order);
     if (!h) {
         return;
     }

@@ -139,12 +139,13 @@ static int send_start_ok(struct broker *b, const char *name, const struct broker
 }
 
 /* The lower of two limits, where 0 is none. */
-static int lower(int ours, int theirs)
+static int lower_limit(int ours, int theirs)
 {
     return theirs != 0 && (ours == 0 || theirs < ours) ? theirs : ours;
 }
 
-static int negotiate(struct broker *b, int64_t deadline_ns, int heartbeat_s, const char *what, struct err *e)
+static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat_s, const char *what,
+                            struct err *e)
 {
     amqp_method_t method;
 
@@ -163,7 +164,7 @@ static int negotiate(struct broker *b, int64_t deadline_ns, int heartbeat_s, con
         .frame_max =
             tune->frame_max != 0 && tune->frame_max < BROKER_FRAME_MAX ? tune->frame_max : BROKER_FRAME_MAX,
         /* 0 is ours to say: no heartbeats. */
-        .heartbeat = (uint16_t)(heartbeat_s == 0 ? 0 : lower(heartbeat_s, tune->heartbeat)),
+        .heartbeat = (uint16_t)(heartbeat_s == 0 ? 0 : lower_limit(heartbeat_s, tune->heartbeat)),
     };
     if (send_login(b, AMQP_CONNECTION_TUNE_OK_METHOD, &ok, what, e)) {
         return -1;
@@ -226,7 +227,7 @@ int broker_login(struct broker *b, const struct broker_options *o, const struct 
     buf_put(&b->out, "AMQP\0\0\x09\x01", 8);
     return broker_flush_until(b, what, deadline_ns, e) || read_start(b, deadline_ns, what, e) ||
                    send_start_ok(b, o->name ? o->name : "postdate", url, what, e) ||
-                   negotiate(b, deadline_ns, o->heartbeat_s, what, e) ||
+                   negotiate_limits(b, deadline_ns, o->heartbeat_s, what, e) ||
                    open_vhost(b, url->vhost, open_deadline_ns(timeout_ms), what, e)
                ? -1
                : 0;

@@ -32,7 +32,7 @@ void broker_stream_free(struct broker *b)
 }
 
 /* > 0: bytes; 0: none now, poll for *events; < 0: a status of the library. */
-static ssize_t receive(struct broker *b, void *data, size_t len, short *events)
+static ssize_t receive_bytes(struct broker *b, void *data, size_t len, short *events)
 {
     *events = POLLIN;
     if (b->tls) {
@@ -48,7 +48,7 @@ static ssize_t receive(struct broker *b, void *data, size_t len, short *events)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : AMQP_STATUS_SOCKET_ERROR;
 }
 
-static ssize_t transmit(struct broker *b, const void *data, size_t len, short *events)
+static ssize_t transmit_bytes(struct broker *b, const void *data, size_t len, short *events)
 {
     *events = POLLOUT;
     if (b->tls) {
@@ -80,7 +80,7 @@ int broker_transmit_until(struct broker *b, int64_t deadline_ns)
 
     while (sent < b->out.len) {
         short events;
-        ssize_t n = transmit(b, b->out.data + sent, b->out.len - sent, &events);
+        ssize_t n = transmit_bytes(b, b->out.data + sent, b->out.len - sent, &events);
         if (n < 0) {
             return (int)n;
         }
@@ -106,7 +106,7 @@ bool broker_transmit_now(struct broker *b, struct bytes frame)
     short events;
 
     return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) &&
-           transmit(b, frame.data, frame.len, &events) == (ssize_t)frame.len;
+           transmit_bytes(b, frame.data, frame.len, &events) == (ssize_t)frame.len;
 }
 
 /* Frames of ours that wait are as good as a heartbeat, and so is a socket that is full of them. */
@@ -154,7 +154,7 @@ int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct 
     }
     for (;;) {
         short events;
-        ssize_t n = receive(b, b->in + b->in_len, BROKER_IN_SIZE - b->in_len, &events);
+        ssize_t n = receive_bytes(b, b->in + b->in_len, BROKER_IN_SIZE - b->in_len, &events);
         int64_t now_ns = clock_monotonic_ns();
         if (n < 0) {
             return broker_fail_status(b, (int)n, what, e);

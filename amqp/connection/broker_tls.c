@@ -83,7 +83,7 @@ static const char *format_time(const ASN1_TIME *time, char *out, size_t out_size
     return out;
 }
 
-static void explain(struct broker *b, int error, X509 *cert, int depth)
+static void explain_certificate(struct broker *b, int error, X509 *cert, int depth)
 {
     const char *whose = depth == 0 ? "its certificate" : "the certificate of its authority";
     char names[160], when[40];
@@ -136,8 +136,8 @@ static int on_verify(int ok, X509_STORE_CTX *store)
         b->ssl = ssl;
     }
     if (!ok && b->tls_why[0] == '\0') {
-        explain(b, X509_STORE_CTX_get_error(store), X509_STORE_CTX_get_current_cert(store),
-                X509_STORE_CTX_get_error_depth(store));
+        explain_certificate(b, X509_STORE_CTX_get_error(store), X509_STORE_CTX_get_current_cert(store),
+                            X509_STORE_CTX_get_error_depth(store));
     }
     return ok;
 }

@@ -66,7 +66,8 @@ static struct broker_call call_of(amqp_method_number_t request, void *decoded, c
 }
 
 /* A request: 1 fine, 0 refused with a closed channel that is open again, and why in *why; -1: error. */
-static int ask(struct broker *b, const struct broker_call *c, void **answer, struct err *why, struct err *e)
+static int ask_broker(struct broker *b, const struct broker_call *c, void **answer, struct err *why,
+                      struct err *e)
 {
     *why = (struct err){0};
     if (broker_begin(b, e)) {
@@ -89,7 +90,7 @@ int inspect_queue(struct broker *b, const char *name, struct inspect_queue *out,
     amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .passive = 1};
     const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, "look up a queue");
     void *answer;
-    int rc = ask(b, &c, &answer, &why, e);
+    int rc = ask_broker(b, &c, &answer, &why, e);
     if (rc == 1) {
         const amqp_queue_declare_ok_t *ok = answer;
         *out = (struct inspect_queue){
@@ -105,7 +106,7 @@ int inspect_exchange(struct broker *b, const char *name, bool *exists, struct er
     amqp_exchange_declare_t m = {
         .exchange = amqp_cstring_bytes(name), .type = amqp_cstring_bytes("direct"), .passive = 1};
     const struct broker_call c = call_of(AMQP_EXCHANGE_DECLARE_METHOD, &m, "look up an exchange");
-    int rc = ask(b, &c, NULL, &why, e);
+    int rc = ask_broker(b, &c, NULL, &why, e);
     *exists = rc == 1;
     return rc == 0 && why.kind != ERR_NOT_FOUND ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
@@ -125,13 +126,13 @@ static int ask_impossible(struct broker *b, const struct inspect_subject *s, str
         amqp_exchange_declare_t m = {
             .exchange = name, .type = amqp_cstring_bytes("fanout"), .durable = 1, .arguments = args};
         const struct broker_call c = call_of(AMQP_EXCHANGE_DECLARE_METHOD, &m, TRY_RIGHT);
-        return ask(b, &c, NULL, why, e);
+        return ask_broker(b, &c, NULL, why, e);
     }
     if (s->right == INSPECT_CONFIGURE_QUEUE) {
         entry.key = amqp_cstring_bytes("x-max-length"); /* negative */
         amqp_queue_declare_t m = {.queue = name, .durable = 1, .arguments = args};
         const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, TRY_RIGHT);
-        return ask(b, &c, NULL, why, e);
+        return ask_broker(b, &c, NULL, why, e);
     }
     entry.key = amqp_cstring_bytes("x-priority"); /* a text is no number */
     entry.value =
@@ -139,7 +140,7 @@ static int ask_impossible(struct broker *b, const struct inspect_subject *s, str
     amqp_basic_consume_t m = {
         .queue = name, .consumer_tag = amqp_cstring_bytes("postdate doctor"), .arguments = args};
     const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, TRY_RIGHT);
-    return ask(b, &c, NULL, why, e);
+    return ask_broker(b, &c, NULL, why, e);
 }
 
 /* A binding of this key does not exist, and removing what does not exist succeeds. */
@@ -151,12 +152,12 @@ static int ask_unbind(struct broker *b, const struct inspect_subject *s, struct 
     if (s->right == INSPECT_WRITE_QUEUE) {
         amqp_queue_unbind_t m = {.queue = name, .exchange = by, .routing_key = no_key};
         const struct broker_call c = call_of(AMQP_QUEUE_UNBIND_METHOD, &m, TRY_RIGHT);
-        return ask(b, &c, NULL, why, e);
+        return ask_broker(b, &c, NULL, why, e);
     }
     amqp_exchange_unbind_t m = {.destination = name, .source = by, .routing_key = no_key};
     struct broker_call c = call_of(AMQP_EXCHANGE_UNBIND_METHOD, &m, TRY_RIGHT);
     c.reply = AMQP_EXCHANGE_UNBIND_OK_METHOD; /* not the next number, for once */
-    return ask(b, &c, NULL, why, e);
+    return ask_broker(b, &c, NULL, why, e);
 }
 
 int inspect_right(struct broker *b, const struct inspect_subject *s, struct err *e)
@@ -182,7 +183,7 @@ static int declare_own_queue(struct broker *b, char *name, size_t name_size, str
     snprintf(name, name_size, "postdate.doctor.%08x%08x", random_u32(), random_u32());
     amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .exclusive = 1, .auto_delete = 1};
     const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, "declare an exclusive queue");
-    int rc = ask(b, &c, NULL, &why, e);
+    int rc = ask_broker(b, &c, NULL, &why, e);
     return rc == 0 ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
 

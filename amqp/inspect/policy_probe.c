@@ -78,7 +78,7 @@ static int publish_probe(struct policy_probe *p, const struct probe_message *m, 
 
 /* --- sentinels */
 
-static int place(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
 {
     char type[16];
     if (s->queue[0] != '\0' && broker_delete_queue(p->broker, s->queue, e))
@@ -92,13 +92,13 @@ static int place(struct policy_probe *p, struct policy_sentinel *s, struct err *
 }
 
 /* One lived longer than what was found before. */
-static void outlived(struct policy_probe *p, int64_t lived_ms)
+static void note_lifetime(struct policy_probe *p, int64_t lived_ms)
 {
     if (p->finding.ttl_ms > 0 && lived_ms > p->finding.ttl_ms + p->finding.ttl_ms / 4 + 1000)
         p->finding.ttl_ms = 0;
 }
 
-static int renew(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+static int renew_sentinel(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
 {
     uint32_t count;
     struct err why = {0};
@@ -107,7 +107,7 @@ static int renew(struct policy_probe *p, struct policy_sentinel *s, struct err *
         return err_set(e, ERR_AWAY, "%s", why.text);
     }
     p->finding.expires = false;
-    return place(p, s, e);
+    return place_sentinel(p, s, e);
 }
 
 static int watch_sentinels(struct policy_probe *p, struct err *e)
@@ -116,8 +116,8 @@ static int watch_sentinels(struct policy_probe *p, struct err *e)
         struct policy_sentinel *s = &p->sentinels[i];
         int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
         if (s->placed_ms)
-            outlived(p, lived_ms);
-        if (s->placed_ms ? lived_ms >= renew_ms[i] && renew(p, s, e) : place(p, s, e))
+            note_lifetime(p, lived_ms);
+        if (s->placed_ms ? lived_ms >= renew_ms[i] && renew_sentinel(p, s, e) : place_sentinel(p, s, e))
             return -1;
     }
     return 0;
@@ -132,7 +132,7 @@ static void sentinel_left(struct policy_probe *p, uint32_t serial)
         int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
         if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
             p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
-        s->placed_ms = 0; /* another one tells when the policy is gone */
+        s->placed_ms = 0; /* another one shows when the policy is gone */
     }
 }
 
@@ -268,4 +268,55 @@ int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
         left_ms = end_ms - clock_monotonic_ms();
     }
     return rc;
+}
+
+/* --- a queue that is full */
+
+#define OVERFLOW_TRIES 8 /* a quorum queue notices after one or two too many that it is full */
+#define OVERFLOW_CONFIRM_MS 2000
+#define OVERFLOW_UNUSED_MS 60000 /* then a dead program's queue goes */
+
+/* 1: taken; 0: refused. */
+static int offer_message(struct broker *b, const char *queue, struct arena *arena, struct err *e)
+{
+    struct buf raw;
+    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
+    int64_t end_ms = clock_monotonic_ms() + OVERFLOW_CONFIRM_MS;
+    buf_init(&raw, 64);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1}, &raw);
+    int rc = broker_publish(b,
+                            &(struct broker_message){.routing_key = bytes_of_str(queue),
+                                                     .properties = buf_bytes(&raw),
+                                                     .body = bytes_of_str("x")},
+                            NULL, e);
+    buf_free(&raw);
+    while (rc == 0 && ev.kind != BROKER_EVENT_ACK && ev.kind != BROKER_EVENT_NACK) {
+        if (clock_monotonic_ms() > end_ms)
+            return err_set(e, ERR_AWAY, "no confirm from RabbitMQ for a message to '%s' within %d s", queue,
+                           OVERFLOW_CONFIRM_MS / 1000);
+        arena_reset(arena);
+        rc = broker_next_event(b, arena, 16, 200, &ev, e);
+    }
+    return rc != 0 ? -1 : ev.kind == BROKER_EVENT_ACK;
+}
+
+int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
+{
+    static const struct broker_arg args[] = {
+        {.name = "x-queue-type", .text = "quorum"},
+        {.name = "x-max-length", .number = 1},
+        {.name = "x-overflow", .text = "reject-publish"},
+        {.name = "x-expires", .number = OVERFLOW_UNUSED_MS},
+    };
+    char queue[64];
+    struct arena arena;
+    snprintf(queue, sizeof queue, "postdate.watch.full.%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    arena_init(&arena, 1 << 16);
+    int taken =
+        broker_declare_queue(b, queue, args, COUNT_OF(args), e) || broker_confirm_select(b, e) ? -1 : 1;
+    for (int i = 0; i < OVERFLOW_TRIES && taken == 1; i++)
+        taken = offer_message(b, queue, &arena, e);
+    *drops = taken == 1;
+    arena_free(&arena);
+    return taken < 0 || broker_delete_queue(b, queue, e) ? -1 : 0;
 }

@@ -11,7 +11,7 @@ bool policy_found(const struct policy_finding *f, bool last_hop)
     return ((f->routing_key || f->overflow) && last_hop) || f->length || f->expires || f->ttl_ms > 0;
 }
 
-static void add(char *out, size_t size, const char *text)
+static void add_word(char *out, size_t size, const char *text)
 {
     size_t len = strlen(out);
     snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", text);
@@ -24,16 +24,16 @@ const char *policy_describe(const struct policy_finding *f, char *out, size_t si
     if (f->ttl_ms > 0) {
         snprintf(text, sizeof text, "messages expire after %s (message-ttl)",
                  duration_format_human(f->ttl_ms, span, sizeof span));
-        add(out, size, text);
+        add_word(out, size, text);
     }
     if (f->routing_key)
-        add(out, size, "messages get another routing key (dead-letter-routing-key)");
+        add_word(out, size, "messages get another routing key (dead-letter-routing-key)");
     if (f->length)
-        add(out, size, "queues take only a few messages (max-length, max-length-bytes)");
+        add_word(out, size, "queues take only a few messages (max-length, max-length-bytes)");
     if (f->overflow)
-        add(out, size, "quorum queues drop what they should refuse (overflow)");
+        add_word(out, size, "quorum queues drop what they should refuse (overflow)");
     if (f->expires)
-        add(out, size, "queues are deleted (expires)");
+        add_word(out, size, "queues are deleted (expires)");
     return out;
 }
 

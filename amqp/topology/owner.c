@@ -20,7 +20,7 @@ static void read_other(const char *text, char out[OWNER_ID_SIZE])
 }
 
 /* The same again changes nothing; another one is refused. */
-static int declare(struct broker *b, const char *identity, struct owner *out, struct err *e)
+static int declare_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     char name[sizeof(NAME_PREFIX) + OWNER_ID_SIZE];
     const struct broker_arg args[] = {{.name = "alternate-exchange", .text = name}};
@@ -43,7 +43,7 @@ static int declare(struct broker *b, const char *identity, struct owner *out, st
 }
 
 /* 1: there is one, which is ours or not; 0: none. */
-static int find(struct broker *b, const char *identity, struct owner *out, struct err *e)
+static int find_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     *out = (struct owner){.verdict = OWNER_NOBODY};
     int there = broker_has_exchange(b, OWNER_EXCHANGE, e);
@@ -51,23 +51,23 @@ static int find(struct broker *b, const char *identity, struct owner *out, struc
         return -1;
     if (!there)
         return broker_reopen(b, e);
-    return declare(b, identity, out, e) ? -1 : 1;
+    return declare_owner(b, identity, out, e) ? -1 : 1;
 }
 
 int owner_look(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
-    return find(b, identity, out, e) < 0 ? -1 : 0;
+    return find_owner(b, identity, out, e) < 0 ? -1 : 0;
 }
 
 int owner_claim(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     *out = (struct owner){.verdict = OWNER_NOBODY};
-    return declare(b, identity, out, e);
+    return declare_owner(b, identity, out, e);
 }
 
 int owner_take_over(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
-    int found = find(b, identity, out, e);
+    int found = find_owner(b, identity, out, e);
     if (found < 0 || (found && out->verdict != OWNER_OTHER))
         return found < 0 ? -1 : 0;
     if (found && broker_delete_exchange(b, OWNER_EXCHANGE, e))

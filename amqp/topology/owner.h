@@ -1,7 +1,7 @@
 /* Whose a vhost is: it remembers the identity of one database.
  *
  * Two databases on one vhost would share the intake queue, so that each gets some of the messages, and the
- * delay topology, so that each hears what became of the other's. The memory is a durable exchange,
+ * delay topology, so that each receives the outcomes of the other's. The memory is a durable exchange,
  * OWNER_EXCHANGE, that carries the identity in its one argument that RabbitMQ compares and tells, the name of
  * an alternate exchange; nothing is ever published to it. It needs no rights but those of the gateway,
  * outlives the queues, is part of exported definitions, and is in the whole cluster, whatever its nodes are
@@ -23,7 +23,7 @@ enum owner_verdict {
 
 struct owner {
     enum owner_verdict verdict;
-    char other[OWNER_ID_SIZE]; /* OTHER: whose it is; "" when RabbitMQ did not tell */
+    char other[OWNER_ID_SIZE]; /* OTHER: whose it is; "" when RabbitMQ did not say */
     char why[300];             /* UNKNOWN */
 };
 

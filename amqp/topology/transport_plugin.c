@@ -21,7 +21,7 @@ static int declare_delayed_exchange(struct broker *b, const char *name, struct e
         e);
 }
 
-/* Whether the broker knows the delayed-message plugin's exchange type. A passive declare would not tell: it
+/* Whether the broker knows the delayed-message plugin's exchange type. A passive declare does not show it: it
  * looks at the name only. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e)
 {

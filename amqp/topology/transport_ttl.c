@@ -28,7 +28,7 @@
 #endif
 
 /* Where messages go after a level. */
-static const char *below(int level)
+static const char *exchange_below(int level)
 {
     return level == 0 ? EXIT : ttl_ladder_exchange(level - 1);
 }
@@ -39,7 +39,7 @@ static int declare_rung(struct broker *b, int level, int digit, struct err *e)
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = RUNG_QUEUE_TYPE},
         {.name = "x-message-ttl", .number = ttl_ladder_ttl_ms(level, digit)},
-        {.name = "x-dead-letter-exchange", .text = below(level)},
+        {.name = "x-dead-letter-exchange", .text = exchange_below(level)},
         {.name = "x-overflow", .text = "reject-publish"},
     };
     const struct broker_arg binding[] = {
@@ -69,7 +69,8 @@ static int declare_level(struct broker *b, int level, struct err *e)
             return -1;
         }
     }
-    return broker_bind_exchange_with(b, below(level), ttl_ladder_exchange(level), zero, COUNT_OF(zero), e);
+    return broker_bind_exchange_with(b, exchange_below(level), ttl_ladder_exchange(level), zero,
+                                     COUNT_OF(zero), e);
 }
 
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)

@@ -19,7 +19,7 @@ void base64_encode(struct bytes in, struct buf *out)
     }
 }
 
-static int digit(uint8_t c)
+static int decode_digit(uint8_t c)
 {
     if (c >= 'A' && c <= 'Z')
         return c - 'A';
@@ -48,7 +48,7 @@ bool base64_decode(struct bytes text, struct arena *a, struct bytes *out)
         uint32_t v = 0;
         size_t pad = i + 4 == text.len ? padding : 0;
         for (size_t k = 0; k < 4; k++) {
-            int d = k >= 4 - pad ? 0 : digit(text.data[i + k]);
+            int d = k >= 4 - pad ? 0 : decode_digit(text.data[i + k]);
             if (d < 0)
                 return false;
             v = v << 6 | (uint32_t)d;

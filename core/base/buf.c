@@ -29,7 +29,7 @@ struct bytes buf_bytes(const struct buf *b)
 }
 
 /* Makes room for len more bytes and returns where they go, or NULL with `failed` set. */
-static uint8_t *reserve(struct buf *b, size_t len)
+static uint8_t *reserve_bytes(struct buf *b, size_t len)
 {
     if (b->failed)
         return NULL;
@@ -59,7 +59,7 @@ void buf_put(struct buf *b, const void *data, size_t len)
 {
     if (len == 0)
         return;
-    uint8_t *p = reserve(b, len);
+    uint8_t *p = reserve_bytes(b, len);
     if (!p)
         return;
     memcpy(p, data, len);
@@ -78,7 +78,7 @@ void buf_put_str(struct buf *b, const char *s)
 
 static void put_big_endian(struct buf *b, uint64_t v, size_t width)
 {
-    uint8_t *p = reserve(b, width);
+    uint8_t *p = reserve_bytes(b, width);
     if (!p)
         return;
     for (size_t i = width; i > 0; i--) {
@@ -139,7 +139,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     } else {
         /* vsnprintf writes a NUL too: that byte may lie beyond the limit, but is not counted in len. */
         b->limit = limit < SIZE_MAX ? limit + 1 : limit;
-        uint8_t *p = reserve(b, (size_t)n + 1);
+        uint8_t *p = reserve_bytes(b, (size_t)n + 1);
         b->limit = limit;
         if (p) {
             vsnprintf((char *)p, (size_t)n + 1, fmt, again);

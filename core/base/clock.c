@@ -102,7 +102,7 @@ static int64_t contradiction_ns(const struct db_clock *c, const struct db_clock_
     return 0;
 }
 
-static void add(struct db_clock *c, const struct db_clock_answer *a)
+static void add_sample(struct db_clock *c, const struct db_clock_answer *a)
 {
     c->offset_ns[c->next] = lower_ns(a);
     c->most_ns[c->next] = upper_ns(a);
@@ -115,7 +115,7 @@ int64_t db_clock_sample(struct db_clock *c, const struct db_clock_answer *a)
 {
     int64_t jump_ns = db_clock_check(c, a);
     if (jump_ns == 0 && !is_stale(c, a))
-        add(c, a);
+        add_sample(c, a);
     return jump_ns;
 }
 
@@ -124,7 +124,7 @@ int64_t db_clock_check(struct db_clock *c, const struct db_clock_answer *a)
     int64_t jump_ns = c->count == 0 || is_stale(c, a) ? 0 : contradiction_ns(c, a);
     if (jump_ns != 0) {
         *c = (struct db_clock){.since_ns = a->received_ns};
-        add(c, a);
+        add_sample(c, a);
     }
     return jump_ns;
 }

@@ -33,7 +33,7 @@ void db_clock_reset(struct db_clock *c);
  * true offset and db_us*1000 - sent_ns an upper one. Samples that contradict the answer were taken before one
  * of the clocks was set or stood still (or on another server) and are forgotten; then the result is by how
  * much the database's clock went ahead of ours at least, in ns (negative: it fell behind), else 0. An answer
- * to a question that left before that was noticed tells nothing and is ignored. */
+ * to a question that left before that was noticed says nothing and is ignored. */
 int64_t db_clock_sample(struct db_clock *c, const struct db_clock_answer *a);
 /* The same for an answer that came along with something else, perhaps slowly: it is kept only if it
  * contradicts the samples. */

@@ -20,7 +20,7 @@ static bool is_before(const struct due_entry *a, const struct due_entry *b)
     return a->due_ms < b->due_ms || (a->due_ms == b->due_ms && a->sequence < b->sequence);
 }
 
-static int grow(struct due_heap *h)
+static int grow_heap(struct due_heap *h)
 {
     size_t capacity = h->capacity ? h->capacity * 2 : 64;
     if (capacity > SIZE_MAX / sizeof(*h->entries))
@@ -35,7 +35,7 @@ static int grow(struct due_heap *h)
 
 int due_heap_push(struct due_heap *h, int64_t due_ms, void *item)
 {
-    if (h->count == h->capacity && grow(h) != 0)
+    if (h->count == h->capacity && grow_heap(h) != 0)
         return -1;
     struct due_entry added = {.due_ms = due_ms, .sequence = h->next_sequence++, .item = item};
     size_t at = h->count++;

@@ -16,7 +16,7 @@ struct unit {
     int64_t ms;
 };
 
-static int reject(struct err *e, const char *text, const char *what)
+static int reject_text(struct err *e, const char *text, const char *what)
 {
     char shown[100];
     return err_set(
@@ -67,18 +67,18 @@ static int parse_short(const char *text, int64_t *out_ms, struct err *e)
     do {
         int64_t count;
         if (!take_digits(&p, &count))
-            return reject(e, text, "is not a duration");
+            return reject_text(e, text, "is not a duration");
         const struct unit *unit = NULL;
         for (size_t i = 0; !unit && i < sizeof(units) / sizeof(units[0]); i++) {
             if (strncmp(p, units[i].name, strlen(units[i].name)) == 0)
                 unit = &units[i];
         }
         if (!unit)
-            return reject(e, text, *p == '\0' ? "has no unit" : "has an unknown unit");
+            return reject_text(e, text, *p == '\0' ? "has no unit" : "has an unknown unit");
         if (unit->ms >= last_ms)
-            return reject(e, text, "does not name its units once each, largest first");
+            return reject_text(e, text, "does not name its units once each, largest first");
         if (!add_units(&total, count, unit->ms))
-            return reject(e, text, "is too long");
+            return reject_text(e, text, "is too long");
         last_ms = unit->ms;
         p += strlen(unit->name);
     } while (*p != '\0');
@@ -132,27 +132,27 @@ static int take_iso_component(const char *text, const char **p, bool in_time, in
 {
     int64_t count, fraction_ms = 0;
     if (!take_digits(p, &count))
-        return reject(e, text, "is not a duration");
+        return reject_text(e, text, "is not a duration");
     const char *fraction = *p;
     bool has_fraction = *fraction == '.' || *fraction == ',';
     if (has_fraction)
         *p = fraction + 1 + strspn(fraction + 1, "0123456789");
     char letter = **p;
     if (!in_time && (letter == 'Y' || letter == 'M'))
-        return reject(e, text, "has years or months, whose length varies");
+        return reject_text(e, text, "has years or months, whose length varies");
     int64_t unit_ms = iso_unit_ms(letter, in_time);
     if (unit_ms == 0 || unit_ms >= *last_ms)
-        return reject(e, text, "is not a duration");
+        return reject_text(e, text, "is not a duration");
     if (has_fraction) {
         const char *digits = fraction + 1;
         if (!take_fraction(&digits, unit_ms, &fraction_ms))
-            return reject(e, text, "is not a whole number of milliseconds");
+            return reject_text(e, text, "is not a whole number of milliseconds");
     }
     (*p)++;
     if (has_fraction && **p != '\0')
-        return reject(e, text, "has a fraction before its last unit");
+        return reject_text(e, text, "has a fraction before its last unit");
     if (!add_units(total, count, unit_ms) || !add_units(total, fraction_ms, 1))
-        return reject(e, text, "is too long");
+        return reject_text(e, text, "is too long");
     *last_ms = unit_ms;
     return 0;
 }
@@ -165,7 +165,7 @@ static int parse_iso(const char *text, int64_t *out_ms, struct err *e)
     do {
         if (*p == 'T') {
             if (in_time)
-                return reject(e, text, "is not a duration");
+                return reject_text(e, text, "is not a duration");
             in_time = true;
             p++;
         }
@@ -232,7 +232,7 @@ const char *duration_format_human(int64_t ms, char *out, size_t out_size)
         snprintf(out, out_size, "%s%llu ms", sign, (unsigned long long)left);
         return out;
     }
-    /* Seconds stand alone: "12 s 345 ms" tells people nothing more. */
+    /* Seconds stand alone: milliseconds add nothing for a reader. */
     uint64_t rounded = round_to(left, (uint64_t)units[i < SECONDS ? i + 1 : i].ms);
     if (i > 0 && rounded >= (uint64_t)units[i - 1].ms)
         i--; /* 59 min 59.9 s reads as 1 h */

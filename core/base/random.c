@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-static void fill(void *out, size_t len)
+static void fill_random(void *out, size_t len)
 {
     uint8_t *p = out;
     while (len > 0) {
@@ -24,7 +24,7 @@ void random_take(struct random_pool *p, void *out, size_t len)
     if (len > sizeof(p->bytes))
         abort();
     if (len > p->left) {
-        fill(p->bytes, sizeof(p->bytes));
+        fill_random(p->bytes, sizeof(p->bytes));
         p->left = sizeof(p->bytes);
     }
     p->left -= len;
@@ -35,6 +35,6 @@ void random_take(struct random_pool *p, void *out, size_t len)
 uint32_t random_u32(void)
 {
     uint32_t v;
-    fill(&v, sizeof(v));
+    fill_random(&v, sizeof(v));
     return v;
 }

@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-static uint64_t rotate(uint64_t x, int b)
+static uint64_t rotate_left(uint64_t x, int b)
 {
     return x << b | x >> (64 - b);
 }
@@ -18,18 +18,18 @@ static uint64_t read_le(const uint8_t *p, size_t n)
 static void round_once(uint64_t v[4])
 {
     v[0] += v[1];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[0] = rotate(v[0], 32);
+    v[1] = rotate_left(v[1], 13) ^ v[0];
+    v[0] = rotate_left(v[0], 32);
     v[2] += v[3];
-    v[3] = rotate(v[3], 16) ^ v[2];
+    v[3] = rotate_left(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = rotate(v[3], 21) ^ v[0];
+    v[3] = rotate_left(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[2] = rotate(v[2], 32);
+    v[1] = rotate_left(v[1], 17) ^ v[2];
+    v[2] = rotate_left(v[2], 32);
 }
 
-static void absorb(uint64_t v[4], uint64_t word)
+static void absorb_word(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
     round_once(v);
@@ -44,11 +44,11 @@ uint64_t siphash(const uint8_t key[SIPHASH_KEY_SIZE], struct bytes text)
                      k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     size_t whole = text.len / 8 * 8;
     for (size_t i = 0; i < whole; i += 8)
-        absorb(v, read_le(text.data + i, 8));
+        absorb_word(v, read_le(text.data + i, 8));
     uint64_t last = (uint64_t)(text.len & 0xff) << 56;
     if (text.len > whole)
         last |= read_le(text.data + whole, text.len - whole);
-    absorb(v, last);
+    absorb_word(v, last);
     v[2] ^= 0xff;
     for (int i = 0; i < 4; i++)
         round_once(v);

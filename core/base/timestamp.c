@@ -43,7 +43,7 @@ static int days_in_month(int64_t year, int month)
     return month == 2 && leap ? 29 : days[month - 1];
 }
 
-static int reject(struct err *e, const char *text, const char *what)
+static int reject_text(struct err *e, const char *text, const char *what)
 {
     char shown[100];
     return err_set(e, ERR_REJECT,
@@ -138,20 +138,20 @@ int timestamp_parse(const char *text, int64_t *out_ms, struct err *e)
     int64_t days, time_ms, offset_ms;
     bool leap_second;
     if (!take_date(&p, &days))
-        return reject(e, text, "is not a date and time");
+        return reject_text(e, text, "is not a date and time");
     if (!take_char(&p, 'T') && !take_char(&p, 't') && !take_char(&p, ' '))
-        return reject(e, text, "has no time of day");
+        return reject_text(e, text, "has no time of day");
     if (!take_time(&p, &time_ms, &leap_second))
-        return reject(e, text, "is not a date and time");
+        return reject_text(e, text, "is not a date and time");
     if (*p == '\0')
-        return reject(e, text, "has no offset from UTC");
+        return reject_text(e, text, "has no offset from UTC");
     if (!take_offset(&p, &offset_ms) || *p != '\0')
-        return reject(e, text, "does not end with an offset from UTC");
+        return reject_text(e, text, "does not end with an offset from UTC");
     int64_t ms = days * DAY_MS + time_ms - offset_ms;
     if (leap_second && ms % DAY_MS != 0)
-        return reject(e, text, "has second 60, which exists only at 23:59:60 UTC");
+        return reject_text(e, text, "has second 60, which exists only at 23:59:60 UTC");
     if (ms < TIMESTAMP_MIN_MS || ms > TIMESTAMP_MAX_MS)
-        return reject(e, text, "is out of range");
+        return reject_text(e, text, "is out of range");
     *out_ms = ms;
     return 0;
 }

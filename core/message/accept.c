@@ -118,7 +118,7 @@ static void put_headers(const struct draft *d, struct buf *out)
 }
 
 /* Writes the properties to be stored into the arena. */
-static int encode(const struct draft *d, struct arena *arena, struct bytes *out, struct err *e)
+static int encode_properties(const struct draft *d, struct arena *arena, struct bytes *out, struct err *e)
 {
     enum { ADDED_MAX = 1024 };
     struct wire_properties p = d->properties;
@@ -172,7 +172,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         return -1;
 
     struct bytes properties;
-    if (encode(&d, arena, &properties, e) != 0)
+    if (encode_properties(&d, arena, &properties, e) != 0)
         return -1;
     *out = (struct message){
         .due_ms = d.delay.due_ms,

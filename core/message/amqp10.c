@@ -10,7 +10,7 @@
 #define NAME_MAX_BYTES 255
 #define LIFTED_MAX 32 /* each is looked for among the others */
 
-/* Constructors: the high half of the byte tells how long the value is. */
+/* Constructors: the high half of the byte says how long the value is. */
 enum {
     DESCRIBED = 0x00,
     NULL_VALUE = 0x40,
@@ -55,7 +55,7 @@ struct section {
     uint32_t count;
 };
 
-static bool take(struct bytes *rest, size_t n, struct bytes *out)
+static bool take_bytes(struct bytes *rest, size_t n, struct bytes *out)
 {
     if (n > rest->len)
         return false;
@@ -78,7 +78,7 @@ static uint64_t number_of(struct bytes v)
 static bool take_number(struct bytes *rest, size_t width, uint64_t *out)
 {
     struct bytes v;
-    if (!take(rest, width, &v))
+    if (!take_bytes(rest, width, &v))
         return false;
     *out = number_of(v);
     return true;
@@ -95,7 +95,7 @@ static bool take_plain(struct bytes *rest, uint8_t code, struct value *out)
     else if (high < 10 || !take_number(rest, high % 2 == 0 ? 1 : 4, &len))
         return false; /* a, c, e: one byte of length; b, d, f: four */
     out->code = code;
-    return len <= rest->len && take(rest, (size_t)len, &out->content);
+    return len <= rest->len && take_bytes(rest, (size_t)len, &out->content);
 }
 
 static bool take_value(struct bytes *rest, struct value *out)
@@ -244,7 +244,7 @@ struct lift {
 };
 
 /* Divides the section into what is lifted and the rest. */
-static bool divide(struct lift *l, const struct section *s, uint32_t *kept)
+static bool divide_section(struct lift *l, const struct section *s, uint32_t *kept)
 {
     struct bytes items = s->items;
     struct value key, v;
@@ -301,7 +301,7 @@ static int lift_section(struct lift *l, const struct wire_field *f, struct buf *
     if ((f->kind != 'S' && f->kind != 'x') ||
         !read_section(f->value, annotations ? 0x72 : 0x74,
                       annotations ? "amqp:message-annotations:map" : "amqp:application-properties:map", &s) ||
-        !divide(l, &s, &kept))
+        !divide_section(l, &s, &kept))
         return err_set(
             e, ERR_REJECT,
             "%s: %zu bytes that are not %s of AMQP 1.0, so a delay in there cannot be known (allowed: "

@@ -33,7 +33,7 @@ const char *hold_policy_name(enum hold_policy p);
 int hold_policy_parse(struct bytes name, enum hold_policy *out);
 
 /* What is due sooner than so many ms from now is not handed over: handover.min_ahead, and at least twice
- * delivery.lead, because the broker lets go that long before due. */
+ * delivery.lead, because RabbitMQ releases that long before due. */
 int64_t hold_policy_least_ahead_ms(int64_t min_ahead_ms, int64_t lead_ms);
 
 #endif

@@ -34,7 +34,7 @@ static bool is_replaced(const struct wire_properties *p, struct bytes name)
            ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
 }
 
-/* What was dead-lettered into the intake queue comes from the default exchange: its x-death tells where it
+/* What was dead-lettered into the intake queue comes from the default exchange: its x-death says where it
  * was published. */
 static void put_origin(const struct accept_input *in, struct buf *headers)
 {

@@ -14,7 +14,7 @@ static const char *const headers[TTL_LADDER_LEVELS_MAX] = {
     "x-postdate-l4", "x-postdate-l5", "x-postdate-l6",
 };
 
-static int64_t power(int exponent)
+static int64_t radix_power(int exponent)
 {
     int64_t p = 1;
     while (exponent-- > 0)
@@ -23,7 +23,7 @@ static int64_t power(int exponent)
 }
 
 /* Without the overflow of (delay + grain - 1) / grain. */
-static int64_t grains(int64_t delay_ms)
+static int64_t count_grains(int64_t delay_ms)
 {
     if (delay_ms <= 0)
         return 1;
@@ -38,12 +38,12 @@ int ttl_ladder_levels(int64_t window_ms)
 
 int64_t ttl_ladder_max_delay_ms(int levels)
 {
-    return (power(levels) - 1) * TTL_LADDER_GRAIN_MS;
+    return (radix_power(levels) - 1) * TTL_LADDER_GRAIN_MS;
 }
 
 int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX])
 {
-    int64_t rest = grains(delay_ms);
+    int64_t rest = count_grains(delay_ms);
     int used = 0;
 
     for (int level = 0; level < TTL_LADDER_LEVELS_MAX; level++) {
@@ -57,7 +57,7 @@ int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX])
 
 int64_t ttl_ladder_ttl_ms(int level, int digit)
 {
-    return digit * power(level) * TTL_LADDER_GRAIN_MS;
+    return digit * radix_power(level) * TTL_LADDER_GRAIN_MS;
 }
 
 const char *ttl_ladder_exchange(int level)

@@ -12,7 +12,7 @@ static uint64_t big_endian(const uint8_t *p, size_t width)
 }
 
 /* Splits n bytes off the front; false when there are fewer. */
-static bool take(struct bytes *rest, size_t n, struct bytes *out)
+static bool take_bytes(struct bytes *rest, size_t n, struct bytes *out)
 {
     if (n > rest->len)
         return false;
@@ -27,7 +27,7 @@ static bool take(struct bytes *rest, size_t n, struct bytes *out)
 static bool take_uint(struct bytes *rest, size_t width, uint64_t *out)
 {
     struct bytes raw;
-    if (!take(rest, width, &raw))
+    if (!take_bytes(rest, width, &raw))
         return false;
     *out = big_endian(raw.data, width);
     return true;
@@ -37,7 +37,7 @@ static bool take_uint(struct bytes *rest, size_t width, uint64_t *out)
 static bool take_prefixed(struct bytes *rest, size_t width, struct bytes *out)
 {
     uint64_t len;
-    return take_uint(rest, width, &len) && len <= rest->len && take(rest, (size_t)len, out);
+    return take_uint(rest, width, &len) && len <= rest->len && take_bytes(rest, (size_t)len, out);
 }
 
 /* Bytes of a fixed-width kind, -1 for kinds with a length prefix, -2 for unknown ones. */
@@ -92,13 +92,13 @@ int wire_next(struct wire_cursor *c, struct wire_field *out)
     *out = (struct wire_field){0};
     if (!c->array && !take_prefixed(&rest, 1, &out->name))
         return -1;
-    if (!take(&rest, 1, &kind))
+    if (!take_bytes(&rest, 1, &kind))
         return -1;
     out->kind = (char)kind.data[0];
     int width = value_width(out->kind);
     bool ok;
     if (width >= 0)
-        ok = take(&rest, (size_t)width, &out->value);
+        ok = take_bytes(&rest, (size_t)width, &out->value);
     else
         ok = width == -1 && take_prefixed(&rest, 4, &out->value);
     if (!ok)

@@ -52,7 +52,7 @@ static bool go_on(void *ctx, int64_t matched, int64_t changed)
     return !b->stopped;
 }
 
-static int run(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
+static int run_bulk(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
     struct operate_count n = {0};
     b->ending = c->ending;
@@ -99,7 +99,8 @@ static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_
 }
 
 /* 1: it was begun and never ended, so the rest is to be done; 0: answered; -1. */
-static int replay(struct api_context *c, struct api_request *r, struct idempotency_request *q, struct err *e)
+static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
+                         struct err *e)
 {
     struct arena arena;
     arena_init(&arena, (size_t)1 << 20);
@@ -125,13 +126,13 @@ static int run_held(struct api_context *c, struct api_request *r, struct bulk *b
         return -1;
     bool fresh = q->taken;
     if (!fresh) {
-        int rest = replay(c, r, q, e);
+        int rest = replay_answer(c, r, q, e);
         if (rest <= 0)
             return rest;
         b->order.since_us = q->begun_us;
         q->taken = true;
     }
-    if (run(c, r, b, e) != 0 || r->answer.status >= 300) {
+    if (run_bulk(c, r, b, e) != 0 || r->answer.status >= 300) {
         struct err ignored = {0};
         /* Where something may have been done, the key stays: asked again, the rest is done. */
         if (fresh && !b->touched)
@@ -183,7 +184,7 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     if (read_fields(r, root, &b) == 0) {
         rc = store_clock(c->pg, &clock_us, e); /* notices a dead connection where trying again is safe */
         if (rc == 0)
-            rc = r->idempotency_key.len > 0 ? run_once(c, r, &b, e) : run(c, r, &b, e);
+            rc = r->idempotency_key.len > 0 ? run_once(c, r, &b, e) : run_bulk(c, r, &b, e);
     }
     api_answer_close(&b.scratch.answer);
     json_decref(root); /* the filter points into it */

@@ -109,7 +109,7 @@ int api_filter_from_json(const json_t *filter, struct api_request *scratch, stru
 }
 
 /* What a token is bound to: every parameter but the page's, and the scope. */
-static uint64_t sign(const struct api_context *c, const struct api_request *r, const uint8_t *token)
+static uint64_t sign_token(const struct api_context *c, const struct api_request *r, const uint8_t *token)
 {
     struct buf b;
     buf_init(&b, (size_t)1 << 20);
@@ -141,7 +141,7 @@ static void print_token(const struct api_context *c, const struct api_request *r
     uint8_t token[TOKEN_BYTES] = {1};
     put_be(token + 1, (uint64_t)at->after_due_ms);
     memcpy(token + 9, at->after_id.b, 16);
-    put_be(token + 25, sign(c, r, token));
+    put_be(token + 25, sign_token(c, r, token));
     size_t from = out->len;
     base64_encode(bytes_of(token, sizeof token), out);
     for (size_t i = from; i < out->len; i++)
@@ -163,7 +163,7 @@ static bool read_token(const struct api_context *c, const struct api_request *r,
     bool fine = base64_decode(bytes_of(copy, sizeof copy), &arena, &token) && token.data != NULL &&
                 token.len == TOKEN_BYTES && token.data[0] == 1;
     if (fine) {
-        put_be(signature, sign(c, r, token.data));
+        put_be(signature, sign_token(c, r, token.data));
         uint8_t differs = 0;
         for (int i = 0; i < 8; i++)
             differs |= signature[i] ^ token.data[25 + i];

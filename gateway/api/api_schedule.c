@@ -70,7 +70,8 @@ bool api_scheduler_has_room(const struct api_scheduler *s)
     return s->count + API_BATCH_MAX <= ITEMS_MAX && s->bytes < GROUP_BYTES;
 }
 
-static void refuse(struct api_scheduler *s, struct api_entry *entry, enum api_problem p, const char *text)
+static void refuse_entry(struct api_scheduler *s, struct api_entry *entry, enum api_problem p,
+                         const char *text)
 {
     entry->problem = p;
     entry->detail = arena_strdup(&s->arena, bytes_of_str(text));
@@ -89,16 +90,16 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
     *item = (struct store_item){0};
     *entry = (struct api_entry){.problem = API_OK};
     if (json_message_read(&s->parser, value, &s->arena, &item->message, &e) != 0) {
-        refuse(s, entry, API_INVALID_MESSAGE, e.text);
+        refuse_entry(s, entry, API_INVALID_MESSAGE, e.text);
         return e.kind == ERR_REJECT ? 0 : -1;
     }
     struct message *m = &item->message;
     if (api_scope_admits(scope, &s->parser.rules, m, text, sizeof text) != 0) {
-        refuse(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
+        refuse_entry(s, entry, API_EXCHANGE_NOT_ALLOWED, text);
         return 0;
     }
     if (reserved_check(m, &s->parser.rules, &e) != 0) {
-        refuse(s, entry, API_INVALID_MESSAGE, e.text);
+        refuse_entry(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }
     random_take(&s->random, random, sizeof random);
@@ -253,7 +254,7 @@ static void print_stored(struct buf *out, const struct store_item *item)
                item->result == STORE_REPLACED ? "superseded" : "scheduled");
 }
 
-static int append(const char *text, size_t len, void *out)
+static int append_json(const char *text, size_t len, void *out)
 {
     buf_put(out, text, len);
     return 0;
@@ -281,7 +282,7 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
             continue;
         }
         json_t *o = api_problem_object(p, detail);
-        if (o == NULL || json_dump_callback(o, append, &a->body, JSON_COMPACT) != 0)
+        if (o == NULL || json_dump_callback(o, append_json, &a->body, JSON_COMPACT) != 0)
             a->body.failed = true;
         json_decref(o);
     }

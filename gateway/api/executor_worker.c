@@ -15,7 +15,7 @@ struct worker {
     bool has_secret;
 };
 
-static int prepare(struct worker *w, struct err *e)
+static int prepare_session(struct worker *w, struct err *e)
 {
     if (executor_session_connect(&w->session, e) != 0)
         return -1;
@@ -27,7 +27,7 @@ static int prepare(struct worker *w, struct err *e)
 }
 
 /* What nobody can take back is told. */
-static void record(const struct api_request *r)
+static void log_final(const struct api_request *r)
 {
     char id[80];
     if (r->op->is_final && r->answer.status == 200)
@@ -36,7 +36,7 @@ static void record(const struct api_request *r)
                  r->scope ? r->scope->principal : "a request");
 }
 
-static void run(struct worker *w, struct api_request *r)
+static void run_request(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
     int rc = -1;
@@ -44,7 +44,7 @@ static void run(struct worker *w, struct api_request *r)
     /* A connection that died while idle is noticed at the first use. */
     for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
         err_clear(&e);
-        rc = prepare(w, &e);
+        rc = prepare_session(w, &e);
         if (rc == 0)
             rc = api_run(&w->context, r, &e);
         if (rc != 0 && e.kind != ERR_AWAY)
@@ -53,7 +53,7 @@ static void run(struct worker *w, struct api_request *r)
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
     if (rc == 0) {
-        record(r);
+        log_final(r);
         return;
     }
     log_debug("http: %s", e.text);
@@ -65,7 +65,7 @@ static void run(struct worker *w, struct api_request *r)
         api_fail_err(&r->answer, &e);
 }
 
-static void serve(struct executor *d, struct executor_queue *queue, const char *name)
+static void serve_queue(struct executor *d, struct executor_queue *queue, const char *name)
 {
     struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name}};
     w.context.rules = config_accept_rules(d->runtime->config);
@@ -75,7 +75,7 @@ static void serve(struct executor *d, struct executor_queue *queue, const char *
         struct api_request *r = executor_queue_take(queue, 500, &ended);
         if (r == NULL)
             continue;
-        run(&w, r);
+        run_request(&w, r);
         r->done(r);
     }
     executor_session_close(&w.session);
@@ -84,13 +84,13 @@ static void serve(struct executor *d, struct executor_queue *queue, const char *
 void *executor_worker(void *arg)
 {
     struct executor *d = arg;
-    serve(d, &d->work, "postdate http");
+    serve_queue(d, &d->work, "postdate http");
     return NULL;
 }
 
 void *executor_bulk_worker(void *arg)
 {
     struct executor *d = arg;
-    serve(d, &d->bulk, "postdate http bulk");
+    serve_queue(d, &d->bulk, "postdate http bulk");
     return NULL;
 }

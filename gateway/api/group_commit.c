@@ -19,19 +19,19 @@
 #define AWAY_MS 500      /* how long a connection is tried for while nothing is stored */
 #define LOSSES_MAX 3     /* connections that may die over one group */
 
-static void answer(struct api_request *r)
+static void answer_request(struct api_request *r)
 {
     r->done(r);
 }
 
-static const char *principal(const struct api_request *r)
+static const char *request_principal(const struct api_request *r)
 {
     return r->scope != NULL ? r->scope->principal : "";
 }
 
 static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
-    /* Two fixed keys: the hash tells one body of a caller from another, nothing rests on its secrecy. */
+    /* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
     static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
     for (int i = 0; i < 2; i++) {
         uint64_t h = siphash(keys[i], r->body);
@@ -68,7 +68,7 @@ static bool has_keys(const struct group_commit *s, const struct api_schedule *q)
 }
 
 /* Two that decide about the same name one after the other must see each other's result. */
-static bool fits(const struct group_commit *s, const struct member *m)
+static bool fits_group(const struct group_commit *s, const struct member *m)
 {
     if (m->schedule.batch && s->count > 0 && has_keys(s, &m->schedule))
         return false;
@@ -83,22 +83,22 @@ static bool fits(const struct group_commit *s, const struct member *m)
 }
 
 /* False when the group is full without it. */
-static bool add(struct group_commit *s, struct api_request *r)
+static bool add_member(struct group_commit *s, struct api_request *r)
 {
     struct member *m = &s->group[s->count];
     *m = (struct member){0};
     if (api_schedule_parse(s->scheduler, r, &m->schedule) != 0) {
-        answer(r);
+        answer_request(r);
         return true;
     }
     m->key_hash = key_hash(s, &m->schedule);
     if (r->idempotency_key.len > 0) {
-        m->idempotency.principal = bytes_of_str(principal(r));
+        m->idempotency.principal = bytes_of_str(request_principal(r));
         m->idempotency.key = r->idempotency_key;
-        m->idempotency_hash = hash_two(principal(r), r->idempotency_key);
+        m->idempotency_hash = hash_two(request_principal(r), r->idempotency_key);
         hash_body(r, m->idempotency.body_hash);
     }
-    if (!fits(s, m)) {
+    if (!fits_group(s, m)) {
         api_schedule_undo(s->scheduler, &m->schedule);
         return false;
     }
@@ -129,7 +129,7 @@ static struct api_request *take_later(struct group_commit *s)
 }
 
 /* Fills the group. False: the executor is closing and nothing is left. */
-static bool gather(struct group_commit *s)
+static bool gather_group(struct group_commit *s)
 {
     bool ended = false;
     struct api_request *r = take_later(s);
@@ -142,12 +142,12 @@ static bool gather(struct group_commit *s)
         api_fail(&r->answer,
                  atomic_load(&s->executor->runtime->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
                  "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);
-        answer(r);
+        answer_request(r);
         return true;
     }
     api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
     while (r != NULL) {
-        if (!add(s, r)) {
+        if (!add_member(s, r)) {
             put_later(s, r);
             r->retry_at_ms = 0;
             break;
@@ -174,7 +174,7 @@ static void close_database(void *ctx)
     executor_session_close(&s->session);
 }
 
-static bool nap(void *ctx, int64_t ms)
+static bool nap_ms(void *ctx, int64_t ms)
 {
     (void)ctx;
     clock_nap_ms(ms);
@@ -182,7 +182,7 @@ static bool nap(void *ctx, int64_t ms)
 }
 
 /* 0: committed, every member has its answer (or waits). */
-static int store(struct group_commit *s, struct err *e)
+static int store_group(struct group_commit *s, struct err *e)
 {
     const struct store_extra extra = {.before = group_commit_before, .after = group_commit_after, .ctx = s};
     const struct store_options o = {.key_memory_ms = s->executor->runtime->config->keys.key_memory_ms,
@@ -192,7 +192,7 @@ static int store(struct group_commit *s, struct err *e)
     struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
     s->check = (struct commit_check){.connect = connect_database,
                                      .close = close_database,
-                                     .nap = nap,
+                                     .nap = nap_ms,
                                      .ctx = s,
                                      .busy_ms = PATIENCE_MS,
                                      .busy_pause_ms = LATER_MS,
@@ -202,7 +202,7 @@ static int store(struct group_commit *s, struct err *e)
     return commit_check_store(&s->check, &o, items, n, e);
 }
 
-static void count(struct group_commit *s)
+static void count_stored(struct group_commit *s)
 {
     struct runtime *rt = s->executor->runtime;
     size_t n;
@@ -237,7 +237,7 @@ static void answer_all(struct group_commit *s)
         if (m->waits && (r->give_up_ms == 0 || now_ms < r->give_up_ms))
             put_later(s, r);
         else
-            answer(r);
+            answer_request(r);
     }
 }
 
@@ -252,7 +252,7 @@ static void fail_all(struct group_commit *s, const struct err *e)
                 "is safe");
         else
             api_fail_err(a, e);
-        answer(s->group[i].schedule.request);
+        answer_request(s->group[i].schedule.request);
     }
 }
 
@@ -267,14 +267,14 @@ static void store_singly(struct group_commit *s)
         struct err e = {0};
         s->count = 0;
         api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
-        add(s, all[i]);
+        add_member(s, all[i]);
         if (s->count == 0)
             continue;
-        if (store(s, &e) != 0) {
+        if (store_group(s, &e) != 0) {
             fail_all(s, &e);
             continue;
         }
-        count(s);
+        count_stored(s);
         answer_all(s);
     }
 }
@@ -292,12 +292,12 @@ void *executor_group_commit(void *arg)
     }
     s->executor = d;
     s->session = (struct executor_session){.runtime = d->runtime, .name = "postdate http store"};
-    while (gather(s)) {
+    while (gather_group(s)) {
         struct err e = {0};
         if (s->count == 0)
             continue;
-        if (store(s, &e) == 0) {
-            count(s);
+        if (store_group(s, &e) == 0) {
+            count_stored(s);
             answer_all(s);
         } else if (e.kind == ERR_REJECT && s->count > 1) {
             store_singly(s);

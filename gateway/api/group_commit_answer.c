@@ -11,7 +11,7 @@ static void skip_items(struct group_commit *s, const struct member *m)
 }
 
 /* Its Idempotency-Key is known: answers it as the first time, or refuses it. */
-static int replay(struct group_commit *s, struct member *m, struct pg *pg, struct err *e)
+static int replay_answer(struct group_commit *s, struct member *m, struct pg *pg, struct err *e)
 {
     struct api_answer *a = &m->schedule.request->answer;
     int found = idempotency_find(pg, &m->idempotency, api_scheduler_arena(s->scheduler), e);
@@ -50,14 +50,14 @@ int group_commit_before(void *ctx, struct pg *pg, struct err *e)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
-        if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay(s, m, pg, e) != 0)
+        if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay_answer(s, m, pg, e) != 0)
             return -1;
     }
     return 0;
 }
 
 /* What was stored is remembered; what was refused may be tried again with the same key. */
-static int note(struct member *m, struct pg *pg, struct err *e)
+static int note_answer(struct member *m, struct pg *pg, struct err *e)
 {
     const struct api_answer *a = &m->schedule.request->answer;
     if (!m->idempotency.taken)
@@ -83,7 +83,7 @@ int group_commit_after(void *ctx, struct pg *pg, struct err *e)
         if (rc < 0)
             return -1;
         m->waits = rc == 1;
-        if (note(m, pg, e) != 0)
+        if (note_answer(m, pg, e) != 0)
             return -1;
     }
     return idempotency_finish(pg, s->keys, s->key_count, e);

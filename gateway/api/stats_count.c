@@ -25,10 +25,10 @@ static const char standby[] =
     "the database is a standby, where nothing can be stored: promote it, or let "
     "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
 static const char read_only[] =
-    "the database takes no writes: default_transaction_read_only is on for the server, database or role";
+    "the database accepts no writes: default_transaction_read_only is on for the server, database or role";
 
 /* NULL: requests can be answered. */
-static const char *check(struct stats *a, struct err *e)
+static const char *check_database(struct stats *a, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
     enum health_writable writable;
@@ -47,7 +47,7 @@ static const char *check(struct stats *a, struct err *e)
     return a->refused;
 }
 
-static int count(struct stats *a, struct err *e)
+static int count_messages(struct stats *a, struct err *e)
 {
     struct executor *d = a->executor;
     struct status_report report;
@@ -76,9 +76,9 @@ void *executor_stats(void *arg)
         struct err e = {0};
         struct api_request *r = executor_queue_take(
             &d->count, executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
-        const char *why_not = ended ? NULL : check(&a, &e);
+        const char *why_not = ended ? NULL : check_database(&a, &e);
         if (why_not == NULL && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)) &&
-            count(&a, &e) != 0)
+            count_messages(&a, &e) != 0)
             why_not = away;
         atomic_store(&d->why_not_ready, why_not);
         if (why_not != NULL && e.kind != ERR_BUSY)

@@ -87,7 +87,7 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
 
 /* Bytes of hashes are no secret that somebody could feel his way along: whoever can choose a token that
  * hashes near another one has broken SHA-256. All of a hash is compared in constant time nonetheless. */
-static struct entry *find(const struct tokens_page *page, struct bytes token)
+static struct entry *find_token(const struct tokens_page *page, struct bytes token)
 {
     uint8_t hash[SHA256_SIZE];
     size_t low = 0, high = page->count;
@@ -130,7 +130,7 @@ int tokens_admit(struct tokens *t, struct bytes token, struct tokens_grant *out,
         api_fail(a, API_NOT_READY, "tokens can't be checked: the database does not answer");
         return -1;
     }
-    struct entry *x = find(page, token);
+    struct entry *x = find_token(page, token);
     if (x == NULL) {
         page_unref(page);
         api_fail(a, API_UNAUTHORIZED, "this token is not known, or was revoked");
@@ -165,7 +165,7 @@ static int note_used(struct tokens *t, struct err *e)
     return rc;
 }
 
-static int look(struct tokens *t, struct err *e)
+static int reload_tokens(struct tokens *t, struct err *e)
 {
     int64_t version, began_ms = clock_monotonic_ms();
     struct tokens_page *old = NULL, *fresh = NULL;
@@ -205,7 +205,7 @@ static void *tokens_thread(void *arg)
     bool said = false;
     while (!atomic_load(&t->ending)) {
         struct err e = {0};
-        int rc = look(t, &e);
+        int rc = reload_tokens(t, &e);
         if (rc != 0 && !err_is_transient(&e) && !said)
             log_error("tokens can't be read: %s", e.text);
         if (rc != 0)

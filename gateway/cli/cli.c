@@ -20,7 +20,7 @@
 #define SAY_MAX 4096
 
 /* Names of users are in it, and may hold anything. */
-static void say(const char *fmt, va_list args)
+static void say_text(const char *fmt, va_list args)
 {
     char text[SAY_MAX], shown[4 * SAY_MAX];
     vsnprintf(text, sizeof text, fmt, args);
@@ -32,7 +32,7 @@ void cli_say(const char *fmt, ...)
     va_list args;
     fputs("postdate: ", stderr);
     va_start(args, fmt);
-    say(fmt, args);
+    say_text(fmt, args);
     va_end(args);
     fputc('\n', stderr);
 }
@@ -62,7 +62,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
     va_list args;
     fprintf(stderr, "postdate%s%s: ", name != NULL ? " " : "", name != NULL ? name : "");
     va_start(args, fmt);
-    say(fmt, args);
+    say_text(fmt, args);
     va_end(args);
     fprintf(stderr, " (see `postdate%s%s --help`)\n", name != NULL ? " " : "", name != NULL ? name : "");
     return 64;

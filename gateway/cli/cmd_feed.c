@@ -26,7 +26,7 @@ struct feed {
     int64_t waiting, handed;                /* as counted last; counting stops at max_messages */
 };
 
-static int count(struct feed *f)
+static int count_waiting(struct feed *f)
 {
     const struct config *c = &f->cli->config;
     struct err e;
@@ -70,7 +70,7 @@ static int dry_run(struct feed *f)
 {
     int64_t most = f->cli->config.handover.max_messages;
     char when[CLI_WHEN_SIZE], time[40];
-    int code = count(f);
+    int code = count_waiting(f);
     if (code != 0)
         return code;
     int64_t room = f->handed < most ? most - f->handed : 0;
@@ -103,7 +103,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
     struct progress p;
     struct err e;
     char time[40];
-    int code = count(f), alive = 1;
+    int code = count_waiting(f), alive = 1;
     int64_t total = f->waiting, least = total, moved_ns = clock_monotonic_ns();
     progress_start(&p, total);
     p.unit = "messages";
@@ -113,7 +113,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
         progress_update(&p, total - f->waiting, total - f->waiting);
         clock_nap_ms(POLL_MS);
         int64_t asked_ns = clock_monotonic_ns();
-        code = count(f);
+        code = count_waiting(f);
         int64_t now_ns = clock_monotonic_ns();
         if (f->waiting < least) {
             least = f->waiting;
@@ -141,7 +141,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
 static int count_all(struct feed *f)
 {
     int code = cli_now(f->cli, &f->started_ms);
-    return code != 0 ? code : count(f);
+    return code != 0 ? code : count_waiting(f);
 }
 
 /* What it hands over while others wait for it is counted by what the broker holds, of which some may come out
@@ -172,7 +172,7 @@ static int run_gateway(struct feed *f)
     return code != 0 ? code : ended_with;
 }
 
-static int feed(struct feed *f)
+static int feed_window(struct feed *f)
 {
     struct err e;
     int code;
@@ -214,7 +214,7 @@ static int choose_window(struct feed *f, const char *text)
     return 0;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_feed(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"window", required_argument, NULL, 'w'},
                                             {"dry-run", no_argument, NULL, 'n'},
@@ -244,7 +244,7 @@ static int run(struct cli *cli, int argc, char **argv)
         return 0;
     }
     code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    return code != 0 ? code : feed(&f);
+    return code != 0 ? code : feed_window(&f);
 }
 
 const struct command command_feed = {
@@ -255,5 +255,5 @@ const struct command command_feed = {
     .help = "      --window D      from now on (default and at most: handover.window)\n"
             "      --dry-run       only print how many would be handed over\n"
             "  -v, --verbose       say what was done, even when all is well\n",
-    .run = run,
+    .run = run_feed,
 };

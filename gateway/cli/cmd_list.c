@@ -47,7 +47,7 @@ static bool print_record(void *ctx, const struct message_record *r)
     return cli_output_error() == 0;
 }
 
-static int list(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
+static int list_messages(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
 {
     struct listing l = {.json = json};
     const struct lookup_page page = {.limit = limit};
@@ -92,7 +92,7 @@ static int take_option(struct cli *cli, int option, char **argv, struct cli_filt
     return taken ? code : cli_common_option(cli, option, argv);
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_list(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {
         CLI_FILTER_LONG, {"limit", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'}, CLI_LONG};
@@ -110,7 +110,7 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
-    return list(cli, &filter.filter, limit, json);
+    return list_messages(cli, &filter.filter, limit, json);
 }
 
 const struct command command_list = {
@@ -120,5 +120,5 @@ const struct command command_list = {
     .help = CLI_FILTER_HELP "      --key KEY       the message that this key names (in each exchange)\n"
                             "      --limit N       at most this many (default 100)\n"
                             "      --json          one JSON object per line, without the body (see show)\n",
-    .run = run,
+    .run = run_list,
 };

@@ -132,7 +132,7 @@ static int migrate_schema(struct cli *cli, bool rebind, const struct identity *i
     return migrate_run(cli->pg, &options, report, e);
 }
 
-static int migrate(struct cli *cli, bool rebind, bool quiet)
+static int migrate_database(struct cli *cli, bool rebind, bool quiet)
 {
     struct migrate_report report = {0};
     struct identity identity;
@@ -171,12 +171,12 @@ static int migrate(struct cli *cli, bool rebind, bool quiet)
         printf("upgraded from version %d", report.from_version);
     printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
     if (report.partitions_missing > 0)
-        printf(", %d left to the gateway that is at it", report.partitions_missing);
+        printf(", %d left to the gateway that is creating them", report.partitions_missing);
     puts(")");
     return 0;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_migrate(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {
         {"rebind", no_argument, NULL, 'R'}, {"quiet", no_argument, NULL, 'q'}, CLI_LONG};
@@ -193,7 +193,7 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     if (optind < argc)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    return migrate(cli, rebind, quiet);
+    return migrate_database(cli, rebind, quiet);
 }
 
 const struct command command_migrate = {
@@ -203,5 +203,5 @@ const struct command command_migrate = {
     .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url,\n"
             "                      and that vhost to this schema\n"
             "  -q, --quiet         say nothing when all is well\n",
-    .run = run,
+    .run = run_migrate,
 };

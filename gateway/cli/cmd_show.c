@@ -81,7 +81,7 @@ static int print_json(const struct message_record *r)
     return code;
 }
 
-static int show(struct cli *cli, struct message_id id, bool json)
+static int show_message(struct cli *cli, struct message_id id, bool json)
 {
     struct message_record record;
     struct arena arena;
@@ -101,7 +101,7 @@ static int show(struct cli *cli, struct message_id id, bool json)
     return code;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_show(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"key", required_argument, NULL, 'K'},
                                             {"exchange", required_argument, NULL, 'E'},
@@ -131,7 +131,7 @@ static int run(struct cli *cli, int argc, char **argv)
         return code;
     if (key != NULL && (code = cli_find_key(cli, exchange, key, &id)) != 0)
         return code;
-    return show(cli, id, json);
+    return show_message(cli, id, json);
 }
 
 const struct command command_show = {
@@ -141,5 +141,5 @@ const struct command command_show = {
     .help = "      --key KEY       the message that this key names\n"
             "      --exchange E    delivery exchange of the key (default: delivery.exchange)\n"
             "      --json          as a JSON object, with the body\n",
-    .run = run,
+    .run = run_show,
 };

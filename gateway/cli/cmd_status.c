@@ -42,7 +42,7 @@ static void print_line(const struct status_report *s)
     printf(" overdue %" PRId64 "\n", s->overdue);
 }
 
-static int print(const struct status *s, bool json, bool screen)
+static int print_status(const struct status *s, bool json, bool screen)
 {
     int code = 0;
     if (screen)
@@ -67,7 +67,7 @@ static void pause_ns(int64_t ns)
 }
 
 /* 0: tried again later; else the exit code. Says once that the database is away. */
-static int reconnect(struct cli *cli, const struct err *e, bool *said)
+static int await_reconnect(struct cli *cli, const struct err *e, bool *said)
 {
     if (!err_is_transient(e))
         return cli_fail(e);
@@ -96,9 +96,9 @@ static int watch_status(struct cli *cli, bool json)
                                  : err_set(&e, ERR_AWAY, "the database does not answer");
         if (rc == 0) {
             said = false;
-            code = print(&s, json, screen);
+            code = print_status(&s, json, screen);
         } else {
-            code = reconnect(cli, &e, &said);
+            code = await_reconnect(cli, &e, &said);
         }
         took_ns = clock_monotonic_ns() - began_ns;
         int64_t wait_ns = PERIOD_NS - took_ns > took_ns * SHARE ? PERIOD_NS - took_ns : took_ns * SHARE;
@@ -108,7 +108,7 @@ static int watch_status(struct cli *cli, bool json)
     return stopped ? 0 : code;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_status(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'}, {"watch", no_argument, NULL, 'w'}, CLI_LONG};
@@ -145,5 +145,5 @@ const struct command command_status = {
     .help =
         "      --json          as a JSON object\n"
         "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n",
-    .run = run,
+    .run = run_status,
 };

@@ -75,7 +75,7 @@ static int make_token(struct buf *out)
     return out->failed ? -1 : 0;
 }
 
-static int create(struct cli *cli, const struct order *o)
+static int create_token(struct cli *cli, const struct order *o)
 {
     uint8_t hash[SHA256_SIZE];
     char made_up[24];
@@ -102,9 +102,9 @@ static int create(struct cli *cli, const struct order *o)
     if (e.kind == ERR_NONE && token_create(cli->pg, name, hash, o->exchanges, o->count, &e) == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);
-        cli_say("token \"%s\" is made; this is the only time that it is shown", name);
+        cli_say("token \"%s\" is created; this is the only time that it is shown", name);
         if (!cli->config.http.tokens)
-            fputs("postdate: nobody asks for it yet: http.tokens is off in this configuration\n", stderr);
+            fputs("postdate: it is not required yet: http.tokens is off in this configuration\n", stderr);
     } else {
         code = cli_fail(&e);
     }
@@ -112,7 +112,7 @@ static int create(struct cli *cli, const struct order *o)
     return code;
 }
 
-static int revoke(struct cli *cli, int count, char **names)
+static int revoke_tokens(struct cli *cli, int count, char **names)
 {
     struct err e;
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
@@ -185,7 +185,7 @@ static int compare_age(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int list(struct cli *cli, const struct order *o)
+static int list_tokens(struct cli *cli, const struct order *o)
 {
     struct token_record *tokens = NULL;
     struct arena arena;
@@ -216,25 +216,43 @@ static int list(struct cli *cli, const struct order *o)
     return code;
 }
 
-static int run_order(struct cli *cli, const struct order *o, int count, char **words)
+/* --- the verbs, with what stands behind them on the command line */
+
+static int run_create(struct cli *cli, const struct order *o, int count, char **words)
 {
-    const char *verb = count > 0 ? words[0] : "";
-    if (strcmp(verb, "revoke") == 0 && count > 1 && o->count == 0 && o->name == NULL)
-        return revoke(cli, count - 1, words + 1);
-    if (strcmp(verb, "revoke") == 0)
-        return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
-    if (count > 1)
-        return cli_usage(cli, "unexpected argument \"%s\"", words[1]);
-    if (strcmp(verb, "create") == 0)
-        return create(cli, o);
-    if (strcmp(verb, "list") == 0 && (o->count > 0 || o->name != NULL))
-        return cli_usage(cli, "list takes --all and --json only");
-    if (strcmp(verb, "list") == 0)
-        return list(cli, o);
-    return cli_usage(cli, "say create, list or revoke");
+    return count > 0 ? cli_usage(cli, "unexpected argument \"%s\"", words[0]) : create_token(cli, o);
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_list(struct cli *cli, const struct order *o, int count, char **words)
+{
+    if (count > 0)
+        return cli_usage(cli, "unexpected argument \"%s\"", words[0]);
+    if (o->count > 0 || o->name != NULL)
+        return cli_usage(cli, "list takes --all and --json only");
+    return list_tokens(cli, o);
+}
+
+static int run_revoke(struct cli *cli, const struct order *o, int count, char **words)
+{
+    if (count == 0 || o->count > 0 || o->name != NULL)
+        return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
+    return revoke_tokens(cli, count, words);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(struct cli *cli, const struct order *o, int count, char **words);
+} verbs[] = {{"create", run_create}, {"list", run_list}, {"revoke", run_revoke}};
+
+static int run_order(struct cli *cli, const struct order *o, int count, char **words)
+{
+    for (size_t i = 0; count > 0 && i < sizeof verbs / sizeof verbs[0]; i++)
+        if (strcmp(words[0], verbs[i].name) == 0)
+            return verbs[i].run(cli, o, count - 1, words + 1);
+    return cli_usage(cli, "write create, list or revoke");
+}
+
+static int run_token(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"exchange", required_argument, NULL, 'E'},
                                             {"name", required_argument, NULL, 'n'},
@@ -268,5 +286,5 @@ const struct command command_token = {
             "      --name N        what to call it (default: made up)\n"
             "      --all           revoked tokens, too\n"
             "      --json          one JSON object per line\n",
-    .run = run,
+    .run = run_token,
 };

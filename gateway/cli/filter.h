@@ -37,7 +37,7 @@ struct cli_filter {
     "  -k, --routing-key K with this routing key\n"
 #define CLI_DRY_RUN_HELP "      --dry-run       with filters: only count what matches\n"
 
-/* Takes one of the options above. -1: go on; else the exit code. *taken tells whether it was one of them. */
+/* Takes one of the options above. -1: go on; else the exit code. *taken says whether it was one of them. */
 int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *taken);
 
 /* What is asked for by ids, by --key, or by filters: each answer is a line, or a count at the end. */

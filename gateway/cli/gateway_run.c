@@ -35,7 +35,7 @@ static void catch_signals(void)
 
 /* In the child. A group of its own: Ctrl-C reaches it once, through its parent, for a second signal would
  * kill it; and its parent's death stops it. */
-static void become(char *beside, char *config_path, pid_t parent, const sigset_t *mask)
+static void exec_gateway(char *beside, char *config_path, pid_t parent, const sigset_t *mask)
 {
     char once[] = "--once", option[] = "-c", name[] = PROGRAM;
     char *args[] = {name, once, config_path ? option : NULL, config_path, NULL};
@@ -77,7 +77,7 @@ int gateway_run_start(const struct cli *cli)
     sigprocmask(SIG_BLOCK, &all, &before); /* none is lost between fork and the handlers */
     pid_t pid = fork();
     if (pid == 0)
-        become(beside, config_path, self, &before);
+        exec_gateway(beside, config_path, self, &before);
     int why = errno;
     free(config_path);
     if (pid > 0) {

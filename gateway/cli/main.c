@@ -40,7 +40,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_command(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {CLI_LONG};
     int option;
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     json_memory_open();
     json_memory_begin();     /* for the whole run: nothing incomplete is printed, or scheduled */
     setlocale(LC_CTYPE, ""); /* for text.h; numbers and messages stay as they are */
-    int code = run(&cli, argc, argv);
+    int code = run_command(&cli, argc, argv);
     pg_close(cli.pg);
     if (cli.has_config)
         config_free(&cli.config);

@@ -10,7 +10,7 @@
 
 #define STATUS_PROBLEMS_MAX 4
 
-static const char *grouped(int64_t n, char out[32])
+static const char *group_digits(int64_t n, char out[32])
 {
     char digits[24];
     int len = snprintf(digits, sizeof digits, "%" PRId64, n), to = 0;
@@ -50,8 +50,8 @@ static void print_window(const struct window *w, int64_t now_ms)
         printf("fed until %s (%s)", timestamp_format(w->fed_until_ms, time, sizeof time),
                cli_format_when(w->fed_until_ms, now_ms, when));
     if (c->handover.transport != TRANSPORT_TIMER || w->handed > 0)
-        printf("\nin broker    %s of at most %s", grouped(w->handed, held),
-               grouped(c->handover.max_messages, most));
+        printf("\nin broker    %s of at most %s", group_digits(w->handed, held),
+               group_digits(c->handover.max_messages, most));
     putchar('\n');
 }
 
@@ -79,7 +79,7 @@ static void print_lateness(const struct status_lateness *l)
         puts("lateness     nothing was delivered in the last minute");
     else
         printf("lateness     p50 %" PRId64 ", p90 %" PRId64 ", p99 %" PRId64 " ms (%s in the last minute)\n",
-               l->p50_ms, l->p90_ms, l->p99_ms, grouped(l->count, n));
+               l->p50_ms, l->p90_ms, l->p99_ms, group_digits(l->count, n));
 }
 
 /* What a person should look at; returns how many. */
@@ -133,14 +133,14 @@ void status_print(const struct status *status)
                text_show(bytes_of_str(s->vhost), 18, vhost, sizeof vhost));
     for (int i = 0; i < STATE_COUNT; i++)
         printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
-               grouped(s->count[i], n));
+               group_digits(s->count[i], n));
     if (s->next_due_ms < 0)
         puts("next due     nothing is scheduled");
     else
         printf("next due     %s (%s)\n", cli_format_when(s->next_due_ms, s->now_ms, when),
                timestamp_format(s->next_due_ms, time, sizeof time));
     if (s->overdue > 0)
-        printf("overdue      %s, the oldest %s\n", grouped(s->overdue, n),
+        printf("overdue      %s, the oldest %s\n", group_digits(s->overdue, n),
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");

@@ -31,7 +31,7 @@ static size_t next_piece(struct bytes v, size_t *at, bool lines, char piece[8], 
     return (size_t)width;
 }
 
-static const char *show(struct bytes v, bool lines, size_t columns, char *out, size_t size)
+static const char *show_bytes(struct bytes v, bool lines, size_t columns, char *out, size_t size)
 {
     size_t used = 0, wide = 0, cut = 0, at = 0;
     while (at < v.len) {
@@ -55,12 +55,12 @@ static const char *show(struct bytes v, bool lines, size_t columns, char *out, s
 
 const char *text_show(struct bytes v, size_t columns, char *out, size_t size)
 {
-    return show(v, false, columns, out, size);
+    return show_bytes(v, false, columns, out, size);
 }
 
 const char *text_show_lines(struct bytes v, char *out, size_t size)
 {
-    return show(v, true, TEXT_ANY_WIDTH, out, size);
+    return show_bytes(v, true, TEXT_ANY_WIDTH, out, size);
 }
 
 /* Bytes of the character in front when it is one to be shown; 0: escape a byte. */

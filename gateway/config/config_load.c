@@ -80,7 +80,7 @@ struct ini_source {
     char section[64];           /* unknown sections are reported once */
 };
 
-static char *trim(char *s)
+static char *trim_blanks(char *s)
 {
     while (isspace((unsigned char)*s))
         s++;
@@ -192,7 +192,7 @@ static int take_option(void *user, const char *section, const char *name, const 
     struct ini_source *s = user;
     struct err e;
     if (s->long_value != NULL)
-        value = trim(s->long_value);
+        value = trim_blanks(s->long_value);
     if (*section == '\0') {
         config_mistake(s->loader, s->path, s->line, "option %s stands before the first [section]", name);
         return 1;
@@ -219,7 +219,7 @@ static int take_option(void *user, const char *section, const char *name, const 
     return 1;
 }
 
-/* inih only tells the first malformed line: blank it out and look again. */
+/* inih only reports the first malformed line: blank it out and look again. */
 static size_t find_malformed(struct config_loader *l, const char *path, char *text, int *lines, size_t max)
 {
     size_t count = 0;
@@ -331,14 +331,14 @@ static void load_routes(struct config_loader *l, const char *value)
     config_clear_routes(l->config);
     while (rest != NULL) {
         struct err e;
-        char *item = trim(strsep(&rest, ","));
+        char *item = trim_blanks(strsep(&rest, ","));
         char *equals = strchr(item, '=');
         if (equals == NULL) {
             config_mistake(l, "POSTDATE_ROUTE", 0, "\"%s\" is not intake-exchange=delivery-exchange", item);
             continue;
         }
         *equals = '\0';
-        if (config_add_route(l->config, trim(item), trim(equals + 1), &e) != 0)
+        if (config_add_route(l->config, trim_blanks(item), trim_blanks(equals + 1), &e) != 0)
             config_mistake(l, "POSTDATE_ROUTE", 0, "%s: %s", item, e.text);
     }
     free(copy);

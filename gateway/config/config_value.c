@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *field(struct config *c, size_t offset)
+static void *field_at(struct config *c, size_t offset)
 {
     return (char *)c + offset;
 }
 
-static void store(const struct option *o, struct config *c, const void *value, size_t size)
+static void store_value(const struct option *o, struct config *c, const void *value, size_t size)
 {
     if (o->offset != OPTION_NOT_STORED)
-        memcpy(field(c, o->offset), value, size);
+        memcpy(field_at(c, o->offset), value, size);
 }
 
 char *option_exchange_dup(const char *value, struct err *e)
@@ -49,7 +49,7 @@ static int set_text(const struct option *o, struct config *c, const char *value,
     if (*value != '\0' && o->offset != OPTION_NOT_STORED && (copy = strdup(value)) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     option_clear(o, c);
-    store(o, c, &copy, sizeof copy);
+    store_value(o, c, &copy, sizeof copy);
     return 0;
 }
 
@@ -66,7 +66,7 @@ static int set_duration(const struct option *o, struct config *c, const char *va
         return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s%s to %s", value,
                        o->zero_allowed ? "0, or " : "", duration_format(o->min, low, sizeof low),
                        duration_format(o->max, high, sizeof high));
-    store(o, c, &ms, sizeof ms);
+    store_value(o, c, &ms, sizeof ms);
     return 0;
 }
 
@@ -90,7 +90,7 @@ static int set_size(const struct option *o, struct config *c, const char *value,
     if (bytes < (uint64_t)o->min || bytes > (uint64_t)o->max)
         return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s to %s", value,
                        format_size(o->min, low, sizeof low), format_size(o->max, high, sizeof high));
-    store(o, c, &bytes, sizeof bytes);
+    store_value(o, c, &bytes, sizeof bytes);
     return 0;
 }
 
@@ -104,7 +104,7 @@ static int set_integer(const struct option *o, struct config *c, const char *val
         n > o->max)
         return err_set(e, ERR_CONFIG, "\"%s\" is not allowed: write a whole number from %lld to %lld", value,
                        (long long)o->min, (long long)o->max);
-    store(o, c, &n, sizeof n);
+    store_value(o, c, &n, sizeof n);
     return 0;
 }
 
@@ -115,9 +115,9 @@ static int set_choice(const struct option *o, struct config *c, const char *valu
             continue;
         bool flag = i == 1;
         if (o->kind == OPTION_FLAG)
-            store(o, c, &flag, sizeof flag);
+            store_value(o, c, &flag, sizeof flag);
         else
-            store(o, c, &i, sizeof i);
+            store_value(o, c, &i, sizeof i);
         return 0;
     }
     char allowed[120] = "";
@@ -160,8 +160,8 @@ static int set_list(const struct option *o, struct config *c, const char *value,
     }
     free(copy);
     option_clear(o, c);
-    memcpy(field(c, o->offset), &items, sizeof(char **));
-    memcpy(field(c, o->count_offset), &count, sizeof count);
+    memcpy(field_at(c, o->offset), &items, sizeof(char **));
+    memcpy(field_at(c, o->count_offset), &count, sizeof count);
     return 0;
 fail:
     free(copy);
@@ -195,19 +195,19 @@ void option_clear(const struct option *o, struct config *c)
         return;
     if (o->kind == OPTION_TEXT) {
         char *old = NULL, *none = NULL;
-        memcpy(&old, field(c, o->offset), sizeof(char *));
+        memcpy(&old, field_at(c, o->offset), sizeof(char *));
         if (o->secret && old != NULL)
             explicit_bzero(old, strlen(old));
         free(old);
-        memcpy(field(c, o->offset), &none, sizeof(char *));
+        memcpy(field_at(c, o->offset), &none, sizeof(char *));
     } else if (o->kind == OPTION_LIST) {
         char **old = NULL, **none = NULL;
         size_t count = 0, zero = 0;
-        memcpy(&old, field(c, o->offset), sizeof(char **));
-        memcpy(&count, field(c, o->count_offset), sizeof count);
+        memcpy(&old, field_at(c, o->offset), sizeof(char **));
+        memcpy(&count, field_at(c, o->count_offset), sizeof count);
         free_list(old, count);
-        memcpy(field(c, o->offset), &none, sizeof(char **));
-        memcpy(field(c, o->count_offset), &zero, sizeof zero);
+        memcpy(field_at(c, o->offset), &none, sizeof(char **));
+        memcpy(field_at(c, o->count_offset), &zero, sizeof zero);
     }
 }
 

@@ -60,7 +60,7 @@ static void on_done(struct api_request *api)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int finish(struct control *c, struct control_request *o, struct err *e)
+static int finish_request(struct control *c, struct control_request *o, struct err *e)
 {
     int rc = 0;
     if (o->session == c->session && c->broker != NULL) {
@@ -81,7 +81,7 @@ static int finish(struct control *c, struct control_request *o, struct err *e)
 }
 
 /* To the executor, or back to its sender; or it waits. */
-static int begin(struct control *c, struct control_request *o, struct err *e)
+static int begin_request(struct control *c, struct control_request *o, struct err *e)
 {
     if (control_request_admit(o, c->tokens) == 0) {
         atomic_fetch_add(&c->runtime->control_requests, 1);
@@ -90,7 +90,7 @@ static int begin(struct control *c, struct control_request *o, struct err *e)
         return 0;
     }
     if (!control_request_may_wait(o))
-        return finish(c, o, e);
+        return finish_request(c, o, e);
     o->again_ms = clock_monotonic_ms() + AGAIN_MS;
     o->next = c->waiting;
     c->waiting = o;
@@ -117,7 +117,7 @@ static int answer_done(struct control *c, struct err *e)
             o->next = c->waiting;
             c->waiting = o;
         } else if (rc == 0) {
-            rc = finish(c, o, e);
+            rc = finish_request(c, o, e);
         } else {
             control_request_close(o); /* the connection is gone: it comes again */
         }
@@ -141,7 +141,7 @@ static int try_again(struct control *c, struct err *e)
             continue;
         }
         control_request_reset(o);
-        rc = begin(c, o, e);
+        rc = begin_request(c, o, e);
         at = &c->waiting; /* begin may have put it back in front, with a later time */
     }
     return rc;
@@ -163,12 +163,12 @@ static int take_delivery(struct control *c, struct err *e)
         return ev.kind != BROKER_EVENT_NONE;
     c->spare = NULL;
     o->session = c->session;
-    int rc = control_request_read(o, &ev) == 0 ? begin(c, o, e) : finish(c, o, e);
+    int rc = control_request_read(o, &ev) == 0 ? begin_request(c, o, e) : finish_request(c, o, e);
     return rc == 0 ? 1 : -1;
 }
 
 /* Says once what waiting can't cure. */
-static void complain(struct control *c, const struct err *e)
+static void log_failure(struct control *c, const struct err *e)
 {
     if (!c->said)
         log_error("the control queue can't be used: %s; trying again until it can", e->text);
@@ -182,7 +182,7 @@ static void set_broker(struct control *c, struct broker *b)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int connect(struct control *c, struct err *e)
+static int connect_control(struct control *c, struct err *e)
 {
     struct runtime *rt = c->runtime;
     const struct topology t = {.intake_queue = rt->config->intake.queue,
@@ -198,7 +198,7 @@ static int connect(struct control *c, struct err *e)
         if (err_is_transient(e))
             server_status_failed(&rt->rabbitmq, e);
         else
-            complain(c, e);
+            log_failure(c, e);
         runtime_set_up(rt, UP_CONTROL); /* everything else works */
         return -1;
     }
@@ -247,7 +247,7 @@ static void *control_thread(void *arg)
     unsigned attempt = 0;
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct err e = {0};
-        if (connect(c, &e) == 0) {
+        if (connect_control(c, &e) == 0) {
             attempt = 0;
             run_connected(c, &e);
             if (e.kind != ERR_NONE)

@@ -41,13 +41,13 @@ static void announce_finding(struct prober *prober)
         return;
     prober->said = found;
     if (found)
-        log_warning(
-            "a policy of RabbitMQ changes its waiting: %s; so the gateway itself waits. This exempts the "
-            "gateway's queues: %s",
-            policy_describe(&prober->probe.finding, what, sizeof what),
-            write_remedy(prober, how, sizeof how));
+        log_warning("a RabbitMQ policy changes how it holds messages: %s; so the gateway holds them. This "
+                    "exempts the "
+                    "gateway's queues: %s",
+                    policy_describe(&prober->probe.finding, what, sizeof what),
+                    write_remedy(prober, how, sizeof how));
     else
-        log_info("no policy of RabbitMQ changes its waiting any more: messages are handed over again");
+        log_info("no RabbitMQ policy changes how it holds messages any more: messages are handed over again");
 }
 
 /* Of the intake's queues, whoever waits: until it is known once, for it makes a quorum queue. */
@@ -72,7 +72,7 @@ static void look_at_overflow(struct prober *prober)
         log_debug("prober: %s", e.text);
     if (drops && !said)
         log_warning(
-            "a policy of RabbitMQ sets overflow on quorum queues: with a max-length they would drop accepted "
+            "a RabbitMQ policy sets overflow on quorum queues: with a max-length they would drop accepted "
             "messages, '%s' too. This exempts the gateway's queues: %s",
             prober->runtime->config->intake.queue, write_remedy(prober, how, sizeof how));
     broker_drop(b);
@@ -138,7 +138,8 @@ void *prober_thread(void *arg)
         int64_t pause_ms = server_status_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
             if (!prober->refused)
-                log_warning("RabbitMQ was not asked whether a policy changes its waiting: %s", e.text);
+                log_warning("cannot check whether a RabbitMQ policy changes how it holds messages: %s",
+                            e.text);
             prober->refused = true;
             pause_ms = REFUSED_RETRY_MS;
             if (!is_in_the_way(prober))

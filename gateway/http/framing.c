@@ -77,7 +77,7 @@ bool framing_is_between_requests(const struct framing *f)
     return f->state == FRAMING_ENDED || (f->state == FRAMING_IN_HEAD && f->line.len == 0);
 }
 
-static void enter(struct framing *f, enum framing_state state)
+static void enter_state(struct framing *f, enum framing_state state)
 {
     buf_free(&f->line); /* most connections are idle most of the time */
     buf_init(&f->line, FRAMING_HEAD_MAX);
@@ -86,7 +86,7 @@ static void enter(struct framing *f, enum framing_state state)
 
 static void next_request(struct framing *f)
 {
-    enter(f, f->last ? FRAMING_ENDED : FRAMING_IN_HEAD);
+    enter_state(f, f->last ? FRAMING_ENDED : FRAMING_IN_HEAD);
 }
 
 void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out)
@@ -97,7 +97,7 @@ void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out
     else
         buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n",
                    f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "", (int)why);
-    enter(f, FRAMING_ENDED);
+    enter_state(f, FRAMING_ENDED);
 }
 
 bool framing_end(struct framing *f, struct buf *out)
@@ -130,13 +130,13 @@ static bool is_token(struct bytes b)
     return b.len > 0;
 }
 
-static bool equals(struct bytes a, const char *word)
+static bool equals_word(struct bytes a, const char *word)
 {
     return a.len == strlen(word) && strncasecmp((const char *)a.data, word, a.len) == 0;
 }
 
 /* Up to the separator, which is taken and not returned. False: there is none. */
-static bool cut(struct bytes *rest, char separator, struct bytes *out)
+static bool cut_bytes(struct bytes *rest, char separator, struct bytes *out)
 {
     const uint8_t *end = rest->len > 0 ? memchr(rest->data, separator, rest->len) : NULL;
     if (end == NULL)
@@ -146,7 +146,7 @@ static bool cut(struct bytes *rest, char separator, struct bytes *out)
     return true;
 }
 
-static struct bytes trim(struct bytes b)
+static struct bytes trim_blanks(struct bytes b)
 {
     while (b.len > 0 && (b.data[0] == ' ' || b.data[0] == '\t'))
         b = bytes_of(b.data + 1, b.len - 1);
@@ -158,8 +158,9 @@ static struct bytes trim(struct bytes b)
 static enum framing_refusal read_request_line(struct bytes line, struct head *h)
 {
     struct bytes version = line;
-    if (!cut(&version, ' ', &h->method) || !cut(&version, ' ', &h->target) || h->method.len > METHOD_MAX ||
-        !is_token(h->method) || h->target.len == 0 || memchr(line.data, '\t', line.len) != NULL)
+    if (!cut_bytes(&version, ' ', &h->method) || !cut_bytes(&version, ' ', &h->target) ||
+        h->method.len > METHOD_MAX || !is_token(h->method) || h->target.len == 0 ||
+        memchr(line.data, '\t', line.len) != NULL)
         return FRAMING_REQUEST_LINE;
     if (h->target.len > FRAMING_TARGET_MAX)
         return FRAMING_TARGET_TOO_LONG;
@@ -172,12 +173,11 @@ static enum framing_refusal read_request_line(struct bytes line, struct head *h)
 static void read_connection(struct bytes value, struct head *h)
 {
     struct bytes one;
-    bool more = true;
-    while (more) {
-        more = cut(&value, ',', &one);
-        struct bytes token = trim(more ? one : value);
-        h->close = h->close || equals(token, "close");
-        h->keep = h->keep || equals(token, "keep-alive");
+    for (bool more = true; more;) {
+        more = cut_bytes(&value, ',', &one);
+        struct bytes token = trim_blanks(more ? one : value);
+        h->close = h->close || equals_word(token, "close");
+        h->keep = h->keep || equals_word(token, "keep-alive");
     }
 }
 
@@ -186,13 +186,13 @@ static enum framing_refusal read_header(struct bytes line, struct head *h)
     struct bytes name, value = line;
     if (line.data[0] == ' ' || line.data[0] == '\t')
         return FRAMING_FOLDED;
-    if (!cut(&value, ':', &name) || !is_token(name))
+    if (!cut_bytes(&value, ':', &name) || !is_token(name))
         return FRAMING_HEADER_LINE;
-    value = trim(value);
-    if (equals(name, "Connection"))
+    value = trim_blanks(value);
+    if (equals_word(name, "Connection"))
         read_connection(value, h);
     for (int i = 0; i < FRAMING_HEADERS; i++) {
-        if (!equals(name, framing_header_names[i]))
+        if (!equals_word(name, framing_header_names[i]))
             continue;
         if (h->count[i]++ > 0)
             return (enum framing_refusal)(FRAMING_TWICE + i);
@@ -221,7 +221,7 @@ static enum framing_refusal read_length(struct head *h)
         return FRAMING_LENGTH_AND_ENCODING;
     if (h->old)
         return FRAMING_OLD_ENCODING;
-    h->chunked = equals(h->value[FRAMING_TRANSFER_ENCODING], "chunked");
+    h->chunked = equals_word(h->value[FRAMING_TRANSFER_ENCODING], "chunked");
     return h->chunked ? FRAMING_FINE : FRAMING_ENCODING;
 }
 
@@ -231,7 +231,7 @@ static enum framing_refusal read_head(struct bytes rest, struct head *h)
     struct bytes line;
     enum framing_refusal why = FRAMING_FINE;
     bool first = true;
-    while (why == FRAMING_FINE && cut(&rest, '\n', &line) && line.len > 1) {
+    while (why == FRAMING_FINE && cut_bytes(&rest, '\n', &line) && line.len > 1) {
         line.len--; /* CR */
         why = first ? read_request_line(line, h) : read_header(line, h);
         first = false;
@@ -263,7 +263,7 @@ static void write_head(const struct head *h, struct buf *out)
         buf_printf(out, "Content-Length: %" PRIu64 "\r\n", h->length);
     if (h->chunked)
         buf_put_str(out, "Transfer-Encoding: chunked\r\n");
-    if (!h->old && equals(h->value[FRAMING_EXPECT], "100-continue"))
+    if (!h->old && equals_word(h->value[FRAMING_EXPECT], "100-continue"))
         buf_put_str(out, "Expect: 100-continue\r\n");
     if (h->close)
         buf_put_str(out, "Connection: close\r\n");
@@ -285,9 +285,9 @@ static void end_head(struct framing *f, struct buf *out)
     f->last = h.close || (h.old && !h.keep);
     f->left = h.length;
     if (h.chunked)
-        enter(f, FRAMING_IN_CHUNK_SIZE);
+        enter_state(f, FRAMING_IN_CHUNK_SIZE);
     else if (f->left > 0)
-        enter(f, FRAMING_IN_BODY);
+        enter_state(f, FRAMING_IN_BODY);
     else
         next_request(f);
 }
@@ -343,7 +343,7 @@ static void take_head(struct framing *f, struct bytes *in, struct buf *out)
 
 /* --- chunks */
 
-static int hex(uint8_t c)
+static int hex_digit(uint8_t c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -358,18 +358,18 @@ static void take_chunk_size(struct framing *f, struct bytes *in, struct buf *out
         return;
     size_t n = 0, end = whole ? f->line.len - 2 : 0;
     uint64_t size = 0;
-    for (; n < end && hex(f->line.data[n]) >= 0; n++)
-        size = size << 4 | (uint64_t)hex(f->line.data[n]);
+    for (; n < end && hex_digit(f->line.data[n]) >= 0; n++)
+        size = size << 4 | (uint64_t)hex_digit(f->line.data[n]);
     bool fine = n >= 1 && n <= CHUNK_DIGITS_MAX;
-    struct bytes extension = trim(bytes_of(f->line.data + n, end - n));
+    struct bytes extension = trim_blanks(bytes_of(f->line.data + n, end - n));
     if (f->line.len > FRAMING_CHUNK_LINE_MAX ||
         (whole && (!fine || (n < end && (extension.len == 0 || extension.data[0] != ';'))))) {
         framing_refuse(f, FRAMING_CHUNK_SIZE, out);
     } else if (whole && size == 0) {
-        enter(f, FRAMING_IN_TRAILER);
+        enter_state(f, FRAMING_IN_TRAILER);
     } else if (whole) {
         buf_printf(out, "%" PRIx64 "\r\n", size);
-        enter(f, FRAMING_IN_CHUNK);
+        enter_state(f, FRAMING_IN_CHUNK);
         f->left = size;
     }
 }
@@ -383,15 +383,15 @@ static void take_chunk_end(struct framing *f, struct bytes *in, struct buf *out)
         framing_refuse(f, FRAMING_CHUNK_END, out);
     } else if (whole) {
         buf_put_str(out, "\r\n");
-        enter(f, FRAMING_IN_CHUNK_SIZE);
+        enter_state(f, FRAMING_IN_CHUNK_SIZE);
     }
 }
 
 static bool is_trailer(struct bytes rest)
 {
     struct bytes line, name;
-    while (cut(&rest, '\n', &line) && line.len > 1)
-        if (!cut(&line, ':', &name) || !is_token(name))
+    while (cut_bytes(&rest, '\n', &line) && line.len > 1)
+        if (!cut_bytes(&line, ':', &name) || !is_token(name))
             return false;
     return true;
 }
@@ -418,7 +418,7 @@ static void take_body(struct framing *f, struct bytes *in, struct buf *out)
     if (f->left > 0)
         return;
     if (f->state == FRAMING_IN_CHUNK)
-        enter(f, FRAMING_BEHIND_CHUNK);
+        enter_state(f, FRAMING_BEHIND_CHUNK);
     else
         next_request(f);
 }

@@ -55,7 +55,7 @@ struct front {
     uint8_t data[READ_SIZE];
 };
 
-static void want(struct front *f, struct end *end, uint32_t events)
+static void want_events(struct front *f, struct end *end, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = end};
     if (end->fd >= 0 && end->wanted != events)
@@ -141,7 +141,7 @@ static int send_kept(struct end *to, struct buf *kept, size_t *sent)
 }
 
 /* 1: something is read; 0: not now; -1: never again. */
-static int receive(struct front *f, const struct end *from, size_t *len)
+static int receive_bytes(struct front *f, const struct end *from, size_t *len)
 {
     ssize_t n = recv(from->fd, f->data, sizeof f->data, 0);
     if (n < 0)
@@ -172,7 +172,7 @@ static void carry_up(struct front *f, struct link *l)
             drop_up(l); /* it answered without reading everything */
         if (l->client_ended || l->up.len > 0)
             break;
-        int got = receive(f, &l->client, &len);
+        int got = receive_bytes(f, &l->client, &len);
         if (got <= 0) {
             if (got < 0)
                 end_client(l);
@@ -206,7 +206,7 @@ static void carry_down(struct front *f, struct link *l)
         }
         if (l->inner_ended || l->down.len > 0)
             break;
-        int got = receive(f, &l->inner, &len);
+        int got = receive_bytes(f, &l->inner, &len);
         if (got < 0) {
             l->inner_ended = true;
             close_end(&l->inner);
@@ -228,7 +228,7 @@ static void carry_down(struct front *f, struct link *l)
     }
 }
 
-static void serve(struct front *f, struct link *l)
+static void serve_link(struct front *f, struct link *l)
 {
     if (!l->dead)
         carry_down(f, l);
@@ -241,20 +241,20 @@ static void serve(struct front *f, struct link *l)
         return;
     }
     bool reads = !l->client_ended && (l->up.len == 0 || l->inner_ended);
-    want(f, &l->client, (reads ? EPOLLIN : 0) | (l->down.len > 0 ? EPOLLOUT : 0));
+    want_events(f, &l->client, (reads ? EPOLLIN : 0) | (l->down.len > 0 ? EPOLLOUT : 0));
     want_inner(f, &l->inner, (l->down.len == 0 ? EPOLLIN : 0) | (l->up.len > 0 ? EPOLLOUT : 0));
 }
 
 /* --- clients come and go */
 
-static int watch(struct front *f, struct end *end)
+static int watch_end(struct front *f, struct end *end)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = end};
     end->wanted = EPOLLIN;
     return epoll_ctl(f->epoll, EPOLL_CTL_ADD, end->fd, &event);
 }
 
-static void add(struct front *f, struct link *l)
+static void add_link(struct front *f, struct link *l)
 {
     l->client.link = l->inner.link = l;
     framing_open(&l->framing);
@@ -267,11 +267,11 @@ static void add(struct front *f, struct link *l)
         l->next->previous = &l->next;
     f->links = l;
     f->count++;
-    if (watch(f, &l->client) != 0 || watch(f, &l->inner) != 0)
+    if (watch_end(f, &l->client) != 0 || watch_end(f, &l->inner) != 0)
         close_link(f, l);
 }
 
-static void admit(struct front *f, int fd)
+static void admit_client(struct front *f, int fd)
 {
     const struct sockaddr_un nobody = {.sun_family = AF_UNIX};
     int one = 1, room = (int)READ_SIZE, pair[2];
@@ -285,7 +285,7 @@ static void admit(struct front *f, int fd)
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     l->client.fd = fd;
     l->inner.fd = pair[0];
-    add(f, l);
+    add_link(f, l);
     /* It closes its end when it refuses. */
     if (MHD_add_connection(f->http->daemon, pair[1], (const struct sockaddr *)(const void *)&nobody,
                            sizeof nobody) != MHD_YES)
@@ -297,7 +297,7 @@ static void accept_clients(struct front *f)
     while (f->count < f->max) {
         int fd = accept4(f->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
-            admit(f, fd);
+            admit_client(f, fd);
         else if (is_patience(errno))
             break;
         else if (errno != ECONNABORTED) {
@@ -319,13 +319,13 @@ static void look_at(struct front *f, struct link *l)
     } else if (framing_is_in_head(&l->framing) && age_ms > timeout_ms) {
         framing_refuse(&l->framing, FRAMING_TIMEOUT, &l->up);
         l->since_ms = f->now_ms;
-        serve(f, l);
+        serve_link(f, l);
     } else if (framing_is_between_requests(&l->framing) && age_ms > timeout_ms + IDLE_GRACE_MS) {
         close_link(f, l);
     }
 }
 
-static void tick(struct front *f)
+static void check_links(struct front *f)
 {
     struct link *next;
     for (struct link *l = f->links; l != NULL; l = next) {
@@ -351,7 +351,7 @@ static void round_of_events(struct front *f, int wait_ms)
         else if (end == &end->link->client && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
             close_link(f, end->link);
         else
-            serve(f, end->link);
+            serve_link(f, end->link);
     }
     free_dead(f);
 }
@@ -365,7 +365,7 @@ static bool has_answers(const struct front *f)
 }
 
 /* libmicrohttpd is gone; what it answered still goes out. */
-static void flush(struct front *f)
+static void flush_links(struct front *f)
 {
     int64_t end_ms = clock_monotonic_ms() + FLUSH_MS;
     while (has_answers(f) && clock_monotonic_ms() < end_ms)
@@ -375,7 +375,7 @@ static void flush(struct front *f)
     free_dead(f);
 }
 
-static void *run(void *arg)
+static void *run_front(void *arg)
 {
     struct front *f = arg;
     int64_t next_tick_ms = 0;
@@ -385,12 +385,12 @@ static void *run(void *arg)
         if (f->now_ms < next_tick_ms)
             continue;
         next_tick_ms = f->now_ms + TICK_MS;
-        tick(f);
+        check_links(f);
     }
     want_clients(f, false);
     close(f->listening);
     MHD_stop_daemon(f->http->daemon);
-    flush(f);
+    flush_links(f);
     return NULL;
 }
 
@@ -403,7 +403,7 @@ int http_front_start(struct http *h, int listening, unsigned max, struct err *e)
     *f = (struct front){.http = h, .listening = listening, .max = max, .accepting = true};
     f->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (f->epoll >= 0 && epoll_ctl(f->epoll, EPOLL_CTL_ADD, listening, &event) == 0 &&
-        pthread_create(&h->front_thread, NULL, run, f) == 0) {
+        pthread_create(&h->front_thread, NULL, run_front, f) == 0) {
         h->front = f;
         return 0;
     }

@@ -24,8 +24,8 @@ static void print_backlog(struct http *h, struct buf *out)
         buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
                    message_state_name((enum message_state)i), s.count[i]);
     double oldest_s = s.oldest_overdue_ms < 0 ? 0 : (double)(s.now_ms - s.oldest_overdue_ms) / 1000;
-    print_gauge(out, "postdate_overdue_messages", "Messages that should have been tried a second ago.",
-                (double)s.overdue);
+    print_gauge(out, "postdate_overdue_messages",
+                "Messages whose next attempt is more than a second overdue.", (double)s.overdue);
     print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
     print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
                 (double)age_ms / 1000);
@@ -37,27 +37,29 @@ static void print_rest(struct http *h, struct buf *out)
     int64_t handed = atomic_load(&rt->metrics.handed);
     struct locked_days locked;
     print_gauge(out, "postdate_database_up",
-                "1 while the database answers, takes writes, and its schema fits.",
+                "1 while the database answers, accepts writes, and has the right schema.",
                 executor_why_not_ready(h->executor) == NULL);
     locks_shown(rt, &locked);
     print_gauge(out, "postdate_locked_days",
-                "Days whose messages wait because somebody has locked their partition.",
+                "Days whose messages wait because another session has locked their partition.",
                 locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&rt->publishing));
     print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
                 (double)atomic_load(rt->metrics.held_messages));
-    print_gauge(out, "postdate_held_bytes", "What they take.", (double)atomic_load(rt->metrics.held_bytes));
-    print_gauge(out, "postdate_http_body_bytes", "Request bodies in memory.",
+    print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
+                (double)atomic_load(rt->metrics.held_bytes));
+    print_gauge(out, "postdate_http_body_bytes", "Memory used by request bodies, in bytes.",
                 (double)atomic_load(&h->body_bytes));
     if (rt->transport != NULL)
-        print_gauge(out, "postdate_policy_in_the_way",
-                    "1 while a policy of RabbitMQ changes its waiting, so that nothing is handed over.",
-                    atomic_load(&rt->metrics.policy_in_the_way));
+        print_gauge(
+            out, "postdate_policy_in_the_way",
+            "1 while a RabbitMQ policy changes how it holds messages, so that nothing is handed over.",
+            atomic_load(&rt->metrics.policy_in_the_way));
     if (handed >= 0 && rt->transport != NULL) {
         print_gauge(out, "postdate_window_messages", "Messages that RabbitMQ holds, as last counted.",
                     (double)handed);
-        print_gauge(out, "postdate_window_messages_max", "As many as RabbitMQ may hold.",
+        print_gauge(out, "postdate_window_messages_max", "Messages that RabbitMQ may hold at most.",
                     (double)rt->config->handover.max_messages);
     }
 }

@@ -90,9 +90,6 @@ const struct http_route *http_route_find(const char *method, const char *path, s
 /* target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
 
-/* authorize.c: whose request is this? Sets r->api.scope. -1: the answer is made. */
-int http_authorize(struct http_request *r);
-
 /* request.c */
 struct http_request *http_request_open(struct http *h, struct MHD_Connection *c);
 void http_request_unref(struct http_request *r);

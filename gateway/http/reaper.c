@@ -17,7 +17,7 @@ void http_connection_renew(struct http_connection *c, struct http *h, struct htt
     pthread_mutex_unlock(&h->lock);
 }
 
-static void add(struct http *h, struct http_connection *c)
+static void add_connection(struct http *h, struct http_connection *c)
 {
     pthread_mutex_lock(&h->lock);
     c->next = h->connections;
@@ -57,11 +57,11 @@ void http_connection_event(void *http, struct MHD_Connection *mhd, void **socket
         return; /* its requests are refused */
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     c->deadline_ms = clock_monotonic_ms() + h->runtime->config->http.timeout_ms;
-    add(h, c);
+    add_connection(h, c);
 }
 
 /* With the lock held. */
-static void end(struct http_connection *c)
+static void end_connection(struct http_connection *c)
 {
     static const char timeout[] =
         "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\n"
@@ -90,7 +90,7 @@ void http_reap(struct http *h)
     for (struct http_connection *c = h->connections; c != NULL; c = c->next) {
         if (c->request == NULL || c->deadline_ms > now)
             continue;
-        end(c);
+        end_connection(c);
         c->deadline_ms = now + h->runtime->config->http.timeout_ms;
     }
     pthread_mutex_unlock(&h->lock);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int hex(char c)
+static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -14,7 +14,7 @@ static int hex(char c)
 }
 
 /* In place. False: malformed, or a NUL. */
-static bool decode(char *text, size_t len, struct bytes *out)
+static bool decode_percent(char *text, size_t len, struct bytes *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
@@ -22,7 +22,7 @@ static bool decode(char *text, size_t len, struct bytes *out)
             text[n++] = ' ';
         } else if (text[i] == '%') {
             bool whole = len - i > 2;
-            int high = whole ? hex(text[i + 1]) : -1, low = whole ? hex(text[i + 2]) : -1;
+            int high = whole ? hex_digit(text[i + 1]) : -1, low = whole ? hex_digit(text[i + 2]) : -1;
             if (high < 0 || low < 0 || high * 16 + low == 0)
                 return false;
             text[n++] = (char)(high * 16 + low);
@@ -45,7 +45,8 @@ static int add_param(char *text, size_t len, struct api_request *r, struct err *
         return err_set(e, ERR_REJECT, "more than %d parameters", API_PARAMS_MAX);
     size_t name = equals != NULL ? (size_t)(equals - text) : len;
     char *value = equals != NULL ? equals + 1 : text + len;
-    if (!decode(text, name, &p->name) || !decode(value, (size_t)(text + len - value), &p->value))
+    if (!decode_percent(text, name, &p->name) ||
+        !decode_percent(value, (size_t)(text + len - value), &p->value))
         return err_set(e, ERR_REJECT,
                        "the query is not percent-encoded text (a %% needs two hexadecimal digits, "
                        "and NUL is not allowed)");

@@ -51,7 +51,7 @@ static void on_done(struct api_request *api)
     http_request_unref(r);
 }
 
-static void submit(struct http_request *r)
+static void submit_request(struct http_request *r)
 {
     struct http *h = r->http;
     r->api.body = buf_bytes(&r->body);
@@ -91,7 +91,7 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
     switch (http_request_phase(r)) {
     case HTTP_READING:
         if (r->route->handler == HTTP_API) {
-            submit(r);
+            submit_request(r);
             return MHD_YES;
         }
         http_health_answer(r);
@@ -182,7 +182,7 @@ static unsigned connections_max(void)
     return left < HTTP_CONNECTIONS_MAX ? (unsigned)left : HTTP_CONNECTIONS_MAX;
 }
 
-static int start(struct http *h, int fd, struct err *e)
+static int start_server(struct http *h, int fd, struct err *e)
 {
     unsigned max = connections_max();
     h->daemon = MHD_start_daemon(
@@ -214,7 +214,7 @@ struct http *http_open(struct runtime *rt, struct executor *executor, struct tok
     int fd = open_socket(rt->config, e);
     if (fd >= 0)
         name_address(fd, h);
-    if (fd >= 0 && start(h, fd, e) == 0)
+    if (fd >= 0 && start_server(h, fd, e) == 0)
         return h;
     if (fd >= 0)
         close(fd);

@@ -72,7 +72,7 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     const struct instance self = {.name = k->runtime->name, .transport = runtime_transport_name(k->runtime)};
     if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
-    log_debug("booked as instance %d", k->instance);
+    log_debug("registered as instance %d", k->instance);
     notifier_notify(&k->runtime->claimer_notifier);
     runtime_set_up(k->runtime, UP_LEASE_KEEPER);
     return 0;
@@ -94,7 +94,7 @@ static int do_tick(struct lease_keeper *k, struct err *e)
     if (reaped < 0)
         return -1;
     if (reaped > 0) {
-        log_info("took over from %d gateway%s that stopped without a word", reaped, reaped == 1 ? "" : "s");
+        log_info("took over from %d gateway%s that stopped unexpectedly", reaped, reaped == 1 ? "" : "s");
         notifier_notify(&k->runtime->claimer_notifier);
     }
     if (sweep)

@@ -105,7 +105,7 @@ int intake_find_stamps(struct intake *in, struct err *e)
     if (probe(in, in->broker, in->probe_queue, &f, e) != 0) {
         in->stamp_refused = !err_is_transient(e);
         if (in->stamp_refused)
-            log_info("RabbitMQ was not asked whether it stamps messages, delays count from when the gateway "
+            log_info("cannot check whether RabbitMQ stamps messages; delays count from when the gateway "
                      "reads: %s",
                      e->text);
         return -1;

@@ -10,7 +10,7 @@
 
 /* --- the text as written: no function here needs it to be valid, or reads beyond it */
 
-static struct bytes from(struct bytes text, size_t at)
+static struct bytes text_from(struct bytes text, size_t at)
 {
     return at < text.len ? bytes_of(text.data + at, text.len - at) : bytes_of("", 0);
 }
@@ -40,7 +40,7 @@ static size_t value_len(struct bytes text)
         if (depth == 0 && n > 0 && memchr(",]} \t\r\n", c, 7) != NULL)
             return n; /* behind a number or a word */
         if (c == '"') {
-            n += string_len(from(text, n));
+            n += string_len(text_from(text, n));
         } else {
             depth += c == '{' || c == '[';
             depth -= depth > 0 && (c == '}' || c == ']');
@@ -53,29 +53,29 @@ static size_t value_len(struct bytes text)
 }
 
 /* Behind the first byte that is not blank, if that is this one; else len 0. */
-static struct bytes behind(struct bytes text, char c)
+static struct bytes text_behind(struct bytes text, char c)
 {
     size_t n = blank_len(text);
-    return n < text.len && text.data[n] == c ? from(text, n + 1) : bytes_of("", 0);
+    return n < text.len && text.data[n] == c ? text_from(text, n + 1) : bytes_of("", 0);
 }
 
 static bool next_value(struct bytes *rest, struct bytes *value)
 {
-    *rest = from(*rest, blank_len(*rest));
+    *rest = text_from(*rest, blank_len(*rest));
     size_t n = value_len(*rest);
     *value = bytes_of(rest->data, n);
-    *rest = from(*rest, n);
+    *rest = text_from(*rest, n);
     return n > 0;
 }
 
 struct bytes json_raw_object(struct bytes text)
 {
-    return behind(text, '{');
+    return text_behind(text, '{');
 }
 
 static void skip_comma(struct bytes *rest)
 {
-    struct bytes more = behind(*rest, ',');
+    struct bytes more = text_behind(*rest, ',');
     if (more.len > 0)
         *rest = more;
 }
@@ -85,7 +85,7 @@ bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value)
     skip_comma(rest);
     if (!next_value(rest, name) || name->len < 2 || name->data[0] != '"')
         return false;
-    *rest = behind(*rest, ':');
+    *rest = text_behind(*rest, ':');
     return next_value(rest, value);
 }
 
@@ -153,7 +153,7 @@ static int find_holes(struct reader *r, struct bytes object, bool batch);
 
 static int find_in_list(struct reader *r, struct bytes list)
 {
-    struct bytes rest = behind(list, '['), value;
+    struct bytes rest = text_behind(list, '['), value;
     while (rest.len > 0 && next_value(&rest, &value)) {
         if (find_holes(r, value, false) != 0)
             return -1;
@@ -174,25 +174,25 @@ static int find_holes(struct reader *r, struct bytes object, bool batch)
     return 0;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t least_of(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* jansson asks for the next bytes. */
-static size_t give(void *out, size_t room, void *reader)
+static size_t give_value(void *out, size_t room, void *reader)
 {
     struct reader *r = reader;
     size_t given = 0;
     while (given < room) {
         size_t end = r->next < r->hole_count ? r->holes[r->next].at : r->text.len;
         if (r->number_at < r->number_len) {
-            size_t n = least(room - given, r->number_len - r->number_at);
+            size_t n = least_of(room - given, r->number_len - r->number_at);
             memcpy((char *)out + given, r->number + r->number_at, n);
             r->number_at += n;
             given += n;
         } else if (r->at < end) {
-            size_t n = least(room - given, end - r->at);
+            size_t n = least_of(room - given, end - r->at);
             memcpy((char *)out + given, r->text.data + r->at, n);
             r->at += n;
             given += n;
@@ -227,7 +227,7 @@ static int check_limits(struct bytes text, struct err *e)
     for (size_t i = 0; i < text.len; i++) {
         uint8_t c = text.data[i];
         if (c == '"') {
-            i += string_len(from(text, i)) - 1;
+            i += string_len(text_from(text, i)) - 1;
         } else if (c == '{' || c == '[') {
             values++;
             if (++depth > JSON_DOCUMENT_DEPTH_MAX)
@@ -246,7 +246,7 @@ static int check_limits(struct bytes text, struct err *e)
     return 0;
 }
 
-static void say(struct err *e, int64_t position, const json_error_t *why)
+static void set_error(struct err *e, int64_t position, const json_error_t *why)
 {
     char shown[200];
     err_set(e, ERR_REJECT, "not valid JSON at byte %" PRId64 ": %s", position,
@@ -267,13 +267,13 @@ static int check_holes(const struct reader *r, enum json_fault *fault, struct er
             continue;
         *fault = no_memory ? JSON_FAULT_MEMORY : JSON_FAULT_SYNTAX;
         if (!no_memory)
-            say(e, (int64_t)r->holes[i].at + why.position, &why);
+            set_error(e, (int64_t)r->holes[i].at + why.position, &why);
         return -1;
     }
     return 0;
 }
 
-static json_t *load(struct reader *r, enum json_fault *fault, struct err *e)
+static json_t *load_document(struct reader *r, enum json_fault *fault, struct err *e)
 {
     json_error_t why;
     *fault = JSON_FAULT_MEMORY;
@@ -281,11 +281,11 @@ static json_t *load(struct reader *r, enum json_fault *fault, struct err *e)
         return NULL;
     struct json_memory_scope outer = json_memory_begin();
     json_t *value =
-        json_load_callback(give, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+        json_load_callback(give_value, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     bool no_memory = json_memory_end(outer);
     if (!no_memory && value == NULL) {
         *fault = JSON_FAULT_SYNTAX;
-        say(e, position_in_text(r, why.position), &why);
+        set_error(e, position_in_text(r, why.position), &why);
     }
     if (!no_memory && value != NULL && check_holes(r, fault, e) == 0)
         return value;
@@ -305,7 +305,7 @@ json_t *json_document_load(struct bytes text, enum json_fault *fault, struct err
     if (check_limits(text, e) != 0)
         return NULL;
     struct reader r = {.text = text};
-    json_t *value = load(&r, fault, e);
+    json_t *value = load_document(&r, fault, e);
     free(r.holes);
     if (value == NULL && *fault == JSON_FAULT_MEMORY)
         err_set(e, ERR_BUG, "out of memory");
@@ -317,6 +317,6 @@ struct bytes json_document_raw(struct bytes text, const json_t *place)
     json_int_t at = json_integer_value(place);
     if (!json_is_integer(place) || at < 0 || (uint64_t)at >= text.len)
         return (struct bytes){0};
-    struct bytes rest = from(text, (size_t)at), value;
+    struct bytes rest = text_from(text, (size_t)at), value;
     return next_value(&rest, &value) ? value : (struct bytes){0};
 }

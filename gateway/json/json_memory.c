@@ -4,7 +4,7 @@
 
 static _Thread_local struct json_memory_scope now;
 
-static void *take(size_t size)
+static void *take_memory(size_t size)
 {
     if (now.refused)
         return NULL;
@@ -20,7 +20,7 @@ static void give_back(void *p)
 
 void json_memory_open(void)
 {
-    json_set_alloc_funcs(take, give_back);
+    json_set_alloc_funcs(take_memory, give_back);
 }
 
 struct json_memory_scope json_memory_begin(void)

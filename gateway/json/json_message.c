@@ -280,7 +280,7 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     return result == 0 ? reserved_check(out, &p->rules, e) : -1;
 }
 
-static const json_t *member(const json_t *object, const char *name)
+static const json_t *get_member(const json_t *object, const char *name)
 {
     const json_t *v = json_object_get(object, name);
     return json_is_null(v) ? NULL : v;
@@ -300,7 +300,8 @@ int json_message_encode(struct bytes json, struct buf *out, struct err *e)
         return err_set(e, ERR_REJECT, "the stored headers are not valid JSON: %s",
                        bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
     json_parser_init(&p, &rules);
-    int rc = json_properties_build(&p, member(object, "properties"), member(object, "headers"), NULL, e);
+    int rc =
+        json_properties_build(&p, get_member(object, "properties"), get_member(object, "headers"), NULL, e);
     if (rc == 0) {
         buf_put_bytes(out, buf_bytes(&p.properties));
         if (out->failed)

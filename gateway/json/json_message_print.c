@@ -204,7 +204,7 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     return o;
 }
 
-static int append(const char *text, size_t len, void *out)
+static int append_json(const char *text, size_t len, void *out)
 {
     buf_put(out, text, len);
     return 0;
@@ -226,7 +226,7 @@ int json_message_print(const struct message_record *r, unsigned style, struct bu
     struct json_memory_scope outer = json_memory_begin();
     json_t *object = record_value(r, properties, style, &why);
     int failed =
-        object == NULL || json_dump_callback(object, append, out,
+        object == NULL || json_dump_callback(object, append_json, out,
                                              style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT) != 0;
     json_decref(object);
     bool no_memory = json_memory_end(outer);

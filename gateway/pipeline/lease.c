@@ -56,8 +56,8 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
     if (jump_ns >= SAID_JUMP_NS)
         log_warning(
             "the database's clock is %" PRId64
-            " ms further on than this machine's since they were compared last: it was set forward, or "
-            "this machine stood still",
+            " ms further ahead of this machine's than at the last comparison: it was set forward, or "
+            "this machine was suspended",
             jump_ns / 1000000);
     else if (jump_ns <= -SAID_JUMP_NS)
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);

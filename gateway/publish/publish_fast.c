@@ -92,7 +92,7 @@ static void tell_news(struct publisher *p, int64_t now_ms)
     atomic_store(&p->runtime->metrics.stalled, p->destinations->stalled);
     if (news > 0)
         log_warning("RabbitMQ confirms nothing that goes to %s: does a queue there have no majority of its "
-                    "nodes? Such messages wait, the others go on",
+                    "nodes? Such messages wait; all others are published",
                     name);
     else if (news < 0)
         log_info("RabbitMQ confirms everything again");

@@ -58,14 +58,14 @@ static int declare_topology(struct publisher *p, struct broker *b, struct err *e
     p->declared_ms = clock_monotonic_ms();
     if (declare_last_hop(p, &o, e) == 0 && p->runtime->transport->declare(b, &o, e) == 0) {
         if (p->warned)
-            log_info("RabbitMQ can wait with messages again");
+            log_info("RabbitMQ can hold messages again");
         p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
         handover_set_handing(p->handover, is_ready(p));
         return 0;
     }
     if (!err_is_transient(e) && !p->warned) {
-        log_warning("RabbitMQ can't wait with messages, so the gateway does: %s", e->text);
+        log_warning("RabbitMQ cannot hold messages, so the gateway holds them: %s", e->text);
         p->warned = true;
     }
     runtime_set_up(p->runtime, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
@@ -167,8 +167,7 @@ static void give_up_connection(struct publisher *p, const struct err *e)
     struct inflight *h;
     bool refusal = publisher_blames_a_publish(e);
     if (refusal && !p->refused)
-        log_warning("RabbitMQ does not take the messages that it is to wait with, so the gateway does: %s",
-                    e->text);
+        log_warning("RabbitMQ does not accept the messages to hold, so the gateway holds them: %s", e->text);
     p->refused = p->refused || refusal;
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
         if (refusal)

@@ -186,7 +186,7 @@ static int step_aside(struct reader *r, struct err *e)
     r->aside = aside;
     if (!aside)
         return add_consumer(r, e);
-    log_warning("without a database for %d s, while other gateways have it: nothing more is taken from %s",
+    log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
                 RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
     return cancel_consumers(r, e);
 }
@@ -226,7 +226,7 @@ static int open_connection(struct reader *r, struct err *e)
         atomic_store(&r->handover->noted_ms, clock_monotonic_ms());
     server_status_succeeded(&r->runtime->rabbitmq);
     if (r->said_refused)
-        log_info("what waits in RabbitMQ is taken from there again");
+        log_info("the exit queue is consumed again");
     r->said_refused = false;
     runtime_set_up(r->runtime, UP_RELAY);
     atomic_fetch_add(&r->handover->topology_epoch,
@@ -280,7 +280,7 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
     if (!is_refusal(e))
         return server_status_pause_ms(attempt);
     if (!r->said_refused)
-        log_warning("what waits in RabbitMQ is not taken from there: %s", e->text);
+        log_warning("the exit queue is not consumed: %s", e->text);
     r->said_refused = true;
     runtime_set_up(r->runtime, UP_RELAY);
     return REFUSED_RETRY_MS;

@@ -98,7 +98,7 @@ static int find_receipts(struct reader *r, bool in_use, struct err *e)
     if (found == 0)
         found = try_receipts(r, false, e);
     if (found == 0 && in_use && !r->said_receipts)
-        log_warning("what RabbitMQ delivers itself is not settled by this gateway: %s", why.text);
+        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", why.text);
     r->said_receipts = found == 0 && in_use;
     if (found == 0)
         err_clear(e);

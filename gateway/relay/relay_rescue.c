@@ -200,18 +200,18 @@ static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
     if (is_stuck(rescue, to)) {
         if (!rescue->said_stuck)
             log_error(
-                "RabbitMQ's last hop stands still: both %s and %s hold messages that their targets refuse; "
-                "all others wait behind them until those are taken",
+                "RabbitMQ's last hop is blocked: both %s and %s hold messages that their targets refuse; "
+                "all others wait until these are accepted",
                 last_hop_queue(from), last_hop_queue(to));
         rescue->said_stuck = true;
         return 0;
     }
     if (relay_change_last_hop(rescue->pg, from, to, e) != 0)
         return -1;
-    log_warning(
-        "RabbitMQ's last hop stands still in %s: its targets refuse messages, or can't take them, and hold "
-        "up all others there; what comes from now on goes through %s",
-        last_hop_queue(from), last_hop_queue(to));
+    log_warning("RabbitMQ's last hop is blocked in %s: target queues refuse messages or cannot accept them, "
+                "and block "
+                "all others there; new messages go through %s",
+                last_hop_queue(from), last_hop_queue(to));
     return 0;
 }
 

@@ -75,7 +75,7 @@ static void reject_batch(struct retry *r)
         return;
     int rc = list ? rejected_publish(r->runtime, list, n, &e) : err_set(&e, ERR_BUSY, "out of memory");
     if (rc == 0)
-        log_warning("%zu dead letter%s refused to postdate.rejected, the first because: %.*s", n,
+        log_warning("moved %zu dead letter%s to postdate.rejected, the first because: %.*s", n,
                     n == 1 ? "" : "s", (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
     else

@@ -22,14 +22,14 @@ static const char usage[] =
     "      --print-config-sample  print every option with its default\n"
     "      --help, --version\n"
     "\n"
-    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: put back what is not due, finish what is "
+    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: release what is not due, finish what is "
     "in flight,\n"
     "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n"
     "\n"
     "Exit: 0 stopped as asked, or --once is done; 1 internal error, 64 usage, 77 permission, 78 "
     "configuration, "
     "address in use\n"
-    "or schema; with --once also 69 a server was away for 60 s, 75 something is in the way.\n";
+    "or schema; with --once also 69 a server was away for 60 s, 75 no progress for 60 s.\n";
 
 static void say(void *ctx, const char *text)
 {

@@ -77,8 +77,9 @@ static void print_counters(struct metrics *m, struct buf *out)
                                     "Messages stored by this gateway, by the way they came; "
                                     "http includes the control queue."},
         [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
-        [METRIC_INTAKE_KEPT] = {"postdate_messages_kept_total", "{way=\"amqp\"}",
-                                "Messages not stored because their key was taken and the older one kept."},
+        [METRIC_INTAKE_KEPT] =
+            {"postdate_messages_kept_total", "{way=\"amqp\"}",
+             "Messages not stored because their key was taken and the older message was kept."},
         [METRIC_API_KEPT] = {"postdate_messages_kept_total", "{way=\"http\"}", NULL},
         [METRIC_INTAKE_DUPLICATE] = {"postdate_intake_redelivered_total", "",
                                      "Redeliveries that were recognised as stored already."},
@@ -86,16 +87,15 @@ static void print_counters(struct metrics *m, struct buf *out)
                             "Transactions that stored messages which came over HTTP."},
         [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
                               "Messages published, routed and confirmed by RabbitMQ."},
-        [METRIC_HANDED] = {"postdate_messages_handed_total", "",
-                           "Messages handed to RabbitMQ to wait there."},
+        [METRIC_HANDED] = {"postdate_messages_handed_total", "", "Messages handed over to RabbitMQ."},
         [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
-                            "Messages taken from the exit queue, where RabbitMQ's waiting ends."},
+                            "Messages that RabbitMQ held, taken from the exit queue."},
         [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
                             "Publishes that are tried again, by reason."},
         [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
         [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
         [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
-                                     "AMQP messages parked in postdate.rejected, by reason."},
+                                     "AMQP messages moved to postdate.rejected, by reason."},
         [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
         [METRIC_SENT_BACK] =
             {"postdate_dead_letters_total", "{to=\"queue\"}",
@@ -160,6 +160,6 @@ void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUT
     print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
     buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
     print_head(out, "postdate_addresses_stalled", "gauge",
-               "Pairs of exchange and routing key that RabbitMQ confirms nothing for: their messages wait.");
+               "Pairs of exchange and routing key for which RabbitMQ confirms nothing.");
     buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
 }

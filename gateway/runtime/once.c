@@ -139,10 +139,10 @@ static int end_done(struct once *o)
         log_info("--once: nothing is left to do now");
         return 0;
     }
-    log_error("--once: %" PRId64 " messages due before %s stay in the database, for %s", o->waiting,
+    log_error("--once: %" PRId64 " messages due before %s stay in the database, because %s", o->waiting,
               timestamp_format(o->horizon_ms, time, sizeof time),
-              o->runtime->transport ? "a policy of RabbitMQ's changes its waiting"
-                                    : "RabbitMQ can't wait with messages");
+              o->runtime->transport ? "a RabbitMQ policy changes how it holds messages"
+                                    : "RabbitMQ cannot hold messages");
     return 75;
 }
 
@@ -157,10 +157,10 @@ static int end_stuck(struct once *o)
         return 69;
     }
     if (o->why.kind != ERR_NONE) {
-        log_error("--once: nothing got on for %d s: %s", ONCE_PATIENCE_MS / 1000, o->why.text);
+        log_error("--once: no progress for %d s: %s", ONCE_PATIENCE_MS / 1000, o->why.text);
         return err_exit_code(&o->why);
     }
-    log_error("--once: nothing got on for %d s: %" PRId64 " messages are not delivered and %" PRId64
+    log_error("--once: no progress for %d s: %" PRId64 " messages are not delivered and %" PRId64
               " not handed over; the next gateway goes on",
               ONCE_PATIENCE_MS / 1000, o->left.due + o->left.lost, o->waiting);
     return 75;

@@ -77,7 +77,8 @@ static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, s
         else if (ev.kind == BROKER_EVENT_RETURN) /* the acks that follow mean nothing */
             rc = err_set(e, ERR_AWAY, "the queue " TOPOLOGY_REJECTED_QUEUE " is gone");
         else if (ev.kind == BROKER_EVENT_NACK)
-            rc = err_set(e, ERR_BUSY, "the queue " TOPOLOGY_REJECTED_QUEUE " takes nothing (is it full?)");
+            rc = err_set(e, ERR_BUSY,
+                         "the queue " TOPOLOGY_REJECTED_QUEUE " does not accept messages (is it full?)");
         else if (ev.kind == BROKER_EVENT_ACK)
             confirmed += note_ack(list, sent, &ev);
         if (rc == 0 && confirmed < sent && clock_monotonic_ms() > until_ms)

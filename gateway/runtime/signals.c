@@ -47,7 +47,7 @@ static void *signals_thread(void *arg)
     while (!atomic_load(&s->ending)) {
         int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
-            log_warning("a server does not answer: leaving what is claimed to the next gateway");
+            log_warning("a server does not answer: claimed messages are left to the next gateway");
             _exit(s->stuck_code(s->ctx));
         }
         if (sig == SIGHUP)

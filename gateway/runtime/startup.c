@@ -63,8 +63,9 @@ static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
             "postgres.url: messages cross the network unencrypted (sslmode=verify-full, with sslrootcert, "
             "encrypts them and checks who the server is)");
     if (wire == PG_WIRE_UNVERIFIED)
-        log_warning("postgres.url: encrypted, but nobody checks who the server is (sslmode=verify-full, with "
-                    "sslrootcert, does)");
+        log_warning(
+            "postgres.url: encrypted, but the server's identity is not verified (sslmode=verify-full, with "
+            "sslrootcert, does)");
     if (inspect_target(rt->config->amqp.url, &t, &ignored) == 0 && !t.tls && !t.local)
         log_warning("amqp.url: the password and messages cross the network unencrypted (amqps://, with "
                     "amqp.ca_file, encrypts them and checks who the server is)");
@@ -98,7 +99,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0)
         rc = partitions_ensure(pg, c->delivery.max_delay_ms, &missing, e) < 0 ? -1 : 0;
     if (rc == 0 && missing > 0)
-        log_info("%d partitions far ahead are missing; they are made when nobody else is at it", missing);
+        log_info("%d partitions far ahead are missing; they are made once no other session locks them",
+                 missing);
     if (rc == 0) {
         atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         server_status_succeeded(&rt->postgres);

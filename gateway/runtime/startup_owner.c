@@ -24,7 +24,7 @@ static int claim(struct runtime *rt, struct broker *b, struct err *e)
         return refuse(rt, &o, e);
     if (o.verdict == OWNER_UNKNOWN && !rt->owner_refused) {
         rt->owner_refused = true;
-        log_warning("the vhost cannot remember which database it belongs to, so nobody notices a second one: "
+        log_warning("the vhost cannot record which database it belongs to, so a second one goes unnoticed: "
                     "%s",
                     o.why);
     }

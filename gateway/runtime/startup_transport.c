@@ -51,9 +51,9 @@ static int note_lost_plugin(const struct broker_options *o, struct err *e)
 {
     int used = transport_probe_plugin_used(o, e);
     if (used > 0)
-        log_warning(
-            "RabbitMQ had the delayed-message plugin when a gateway ran before, and has it no more: what it "
-            "held and does not let go is delivered handover.grace after its due time");
+        log_warning("RabbitMQ no longer has the delayed-message plugin that an earlier gateway used: "
+                    "messages that it "
+                    "held and does not release are delivered handover.grace after their due time");
     return used < 0 ? -1 : 0;
 }
 
@@ -70,16 +70,16 @@ static int choose_auto(struct runtime *rt, const struct broker_options *o, int h
         }
         if (err_is_transient(e))
             return -1;
-        log_warning("handover.transport auto: not the delayed-message plugin: %s", e->text);
+        log_warning("handover.transport auto: the delayed-message plugin is not used: %s", e->text);
     }
     if (choose_named(rt, &transport_ttl, e) == 0) {
-        log_info("handover.transport auto: RabbitMQ waits with TTL queues%s",
-                 has == 0 ? ", for it has no delayed-message plugin" : "");
+        log_info("handover.transport auto: RabbitMQ holds messages in TTL queues%s",
+                 has == 0 ? ", because it has no delayed-message plugin" : "");
         return 0;
     }
     if (err_is_transient(e))
         return -1;
-    log_warning("handover.transport auto: the gateway itself waits: %s", e->text);
+    log_warning("handover.transport auto: the gateway holds all messages: %s", e->text);
     err_clear(e);
     rt->transport = NULL;
     return 0;

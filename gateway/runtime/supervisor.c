@@ -354,12 +354,13 @@ static void watch_over(struct supervisor *s)
                      c->intake.exchange, c->delivery.exchange, runtime_transport_name(rt));
             if (rt->transport && c->handover.last_hop == LAST_HOP_RABBITMQ)
                 log_warning(
-                    "handover.last_hop is broker: RabbitMQ delivers what it waited with, unconfirmed by "
-                    "its target: what finds no queue is lost, and 32 messages that are refused hold up "
-                    "all others");
+                    "handover.last_hop is broker: RabbitMQ delivers the messages that it held, without a "
+                    "confirm "
+                    "of the target queue: unroutable messages are lost, and 32 refused messages block all "
+                    "others");
         }
         if (unstick_publishers(s))
-            log_warning("RabbitMQ took nothing for %d s: reconnecting", STUCK_MS / 1000);
+            log_warning("RabbitMQ accepted nothing for %d s: reconnecting", STUCK_MS / 1000);
         notifier_wait(&s->notifier, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
     }
 }

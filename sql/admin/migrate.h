@@ -30,7 +30,7 @@ int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_re
 
 #define MIGRATE_IDENTITY_SIZE 40
 
-/* What tells this schema from any other, a UUID's text; "" where the schema is missing or too old to have
+/* The identity of this schema, a UUID's text; "" where the schema is missing or too old to have
  * one. */
 int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e);
 

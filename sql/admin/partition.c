@@ -153,7 +153,7 @@ static int count_missing(struct pg *c, int64_t first, int64_t last, struct err *
     return missing;
 }
 
-static int today(struct pg *c, int64_t *day, struct err *e)
+static int read_today(struct pg *c, int64_t *day, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_store_clock, NULL, e);
     if (!r)
@@ -166,7 +166,7 @@ static int today(struct pg *c, int64_t *day, struct err *e)
 int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *e)
 {
     int64_t now;
-    if (today(c, &now, e) != 0)
+    if (read_today(c, &now, e) != 0)
         return -1;
     int64_t days = ahead_ms / DAY_MS + 3, last = now + (days < DAYS_MAX ? days : DAYS_MAX);
     *missing = count_missing(c, now - 1, last, e);
@@ -220,7 +220,7 @@ static int holds_needed_rows(struct pg *c, const struct partition *p, const stru
     return rc;
 }
 
-static int detach(struct pg *c, const struct partition *p, struct err *e)
+static int detach_partition(struct pg *c, const struct partition *p, struct err *e)
 {
     char text[160];
     if (p->attachment == LOOSE)
@@ -246,7 +246,7 @@ static int attach_again(struct pg *c, const struct partition *p, struct err *e)
  * time). */
 static int drop_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
-    if (detach(c, p, e) != 0)
+    if (detach_partition(c, p, e) != 0)
         return -1;
     /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this
      * look is final. */
@@ -294,7 +294,7 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
     struct partition_list list = {0};
     struct err first = {0};
     *dropped = 0;
-    if (today(c, &now, e) != 0 || list_load(c, &list, e) != 0)
+    if (read_today(c, &now, e) != 0 || list_load(c, &list, e) != 0)
         return -1;
     int rc = pg_exec(c, "set statement_timeout = '60s'", e);
     for (int i = 0; i < list.count && rc == 0; i++) {

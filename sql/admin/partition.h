@@ -1,5 +1,6 @@
-/* Partitions of postdate.message, one per UTC day of the due time. Made and removed by `postdate migrate` and
- * the lease keeper only, never on the intake path or in a caller's transaction. */
+/* Partitions of postdate.message, one per UTC day of the due time. Made by `postdate migrate`, a
+ * gateway's start and the janitor, dropped by the janitor; never on the intake path or in a caller's
+ * transaction. */
 #ifndef POSTDATE_SQL_ADMIN_PARTITION_H
 #define POSTDATE_SQL_ADMIN_PARTITION_H
 

@@ -313,7 +313,7 @@ void pg_rollback(struct pg *c)
 }
 
 /* Finds or prepares the statement and writes its name. */
-static int prepare(struct pg *c, const char *query, char *name, size_t name_size, struct err *e)
+static int prepare_statement(struct pg *c, const char *query, char *name, size_t name_size, struct err *e)
 {
     int i = 0;
     while (i < c->prepared_count && c->prepared[i] != query)
@@ -336,7 +336,7 @@ PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *para
 {
     static const int binary[PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     char name[32];
-    if (prepare(c, query, name, sizeof name, e) != 0)
+    if (prepare_statement(c, query, name, sizeof name, e) != 0)
         return NULL;
     int count = params ? params->count : 0;
     const char *const *values = params ? params->values : NULL;

@@ -67,7 +67,7 @@ static void find_root(PGconn *conn, char *out, size_t out_size)
     PQconninfoFree(options);
 }
 
-static long verify(int fd, const char *root)
+static long verify_server(int fd, const char *root)
 {
     long result = X509_V_OK;
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
@@ -89,7 +89,7 @@ const char *pg_tls_reason(PGconn *conn)
     int fd = ask_for_tls(conn);
     if (fd < 0)
         return NULL;
-    long result = verify(fd, root);
+    long result = verify_server(fd, root);
     close(fd);
     return result != X509_V_OK ? X509_verify_cert_error_string(result) : NULL;
 }

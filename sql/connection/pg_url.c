@@ -34,7 +34,7 @@ static struct shape look_at(const char *url)
 }
 
 /* One line, without what stands in quotes. */
-static int refuse(const char *message, const struct shape *s, struct err *e)
+static int refuse_url(const char *message, const struct shape *s, struct err *e)
 {
     char text[300];
     pg_one_line(message, text, sizeof text);
@@ -76,7 +76,7 @@ PQconninfoOption *pg_url_parse(const char *url, struct err *e)
     char *message = NULL;
     PQconninfoOption *options = PQconninfoParse(url, &message);
     if (!options) {
-        refuse(message ? message : "out of memory", &shape, e);
+        refuse_url(message ? message : "out of memory", &shape, e);
         PQfreemem(message);
         return NULL;
     }
@@ -84,6 +84,13 @@ PQconninfoOption *pg_url_parse(const char *url, struct err *e)
         return options;
     PQconninfoFree(options);
     return NULL;
+}
+
+int pg_url_check(const char *url, struct err *e)
+{
+    PQconninfoOption *options = pg_url_parse(url, e);
+    PQconninfoFree(options);
+    return options ? 0 : -1;
 }
 
 static bool is_loopback(const char *address)
@@ -96,7 +103,7 @@ static bool is_loopback(const char *address)
 }
 
 /* Is the server's certificate checked against its authority and its name? */
-static bool verifies(PGconn *conn)
+static bool verifies_server(PGconn *conn)
 {
     bool full = false;
     PQconninfoOption *options = PQconninfo(conn);
@@ -111,7 +118,7 @@ enum pg_wire pg_wire(const struct pg *c)
     const char *host = PQhost(c->conn), *address = PQhostaddr(c->conn);
     if (!host || *host == '\0' || *host == '/' || *host == '@' || (address && is_loopback(address)))
         return PG_WIRE_LOCAL;
-    if (PQgssEncInUse(c->conn) || (PQsslInUse(c->conn) && verifies(c->conn)))
+    if (PQgssEncInUse(c->conn) || (PQsslInUse(c->conn) && verifies_server(c->conn)))
         return PG_WIRE_VERIFIED;
     return PQsslInUse(c->conn) ? PG_WIRE_UNVERIFIED : PG_WIRE_PLAIN;
 }

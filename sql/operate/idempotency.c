@@ -16,7 +16,7 @@ static int compare_bytes(struct bytes a, struct bytes b)
     return d ? d : (a.len > b.len) - (a.len < b.len);
 }
 
-static int compare(const void *va, const void *vb)
+static int compare_requests(const void *va, const void *vb)
 {
     const struct idempotency_request *a = *(struct idempotency_request *const *)va,
                                      *b = *(struct idempotency_request *const *)vb;
@@ -64,7 +64,7 @@ int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t co
 {
     struct arrays a;
     struct pg_params p = {0};
-    qsort(list, count, sizeof(struct idempotency_request *), compare);
+    qsort(list, count, sizeof(struct idempotency_request *), compare_requests);
     arrays_open(&a, PG_OID_BYTEA, count);
     for (size_t i = 0; i < count; i++) {
         list[i]->taken = false;

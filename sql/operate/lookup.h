@@ -57,7 +57,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup
 struct status_instance {
     int64_t id;
     char name[64];      /* host:pid */
-    char transport[16]; /* who waits: timer, plugin, ttl; "": not recorded */
+    char transport[16]; /* timer, plugin, ttl; "": not recorded */
     int64_t started_ms, heartbeat_ms;
     bool alive; /* its session lock is held and its lease has not run out */
 };

@@ -10,7 +10,7 @@
 
 #define TRIES_MAX 6
 #define FIRST_PAUSE_MS 20
-#define MOVES_MAX 10 /* between our two looks; more in a row is somebody's mischief */
+#define MOVES_MAX 10 /* between two look-ups; more in a row do not come from normal use */
 
 static const char *const answers[] = {"done", "too_late", "not_found", "not_failed", "key_taken", "busy"};
 #define ANSWERS 6

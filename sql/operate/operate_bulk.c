@@ -63,7 +63,7 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
     return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
 }
 
-static int apply(struct bulk *b, struct err *e)
+static int apply_page(struct bulk *b, struct err *e)
 {
     static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
     struct pg_params p = {0};
@@ -97,7 +97,7 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
     b->count->matched += n;
     if (b->page.failed)
         return err_set(e, ERR_BUG, "out of memory");
-    if (n > 0 && !b->what->dry_run && apply(b, e) != 0)
+    if (n > 0 && !b->what->dry_run && apply_page(b, e) != 0)
         return -1;
     if (n > 0 && b->what->progress && !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
         b->stopped = true;

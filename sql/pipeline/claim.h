@@ -47,8 +47,8 @@ enum settle_kind {
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, for next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed, published again from next_at_ms on */
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
-    SETTLE_HANDED,   /* the broker waits with it; what it loses is claimed again from next_at_ms on */
-    SETTLE_HOLD,     /* put back, and never to be handed over: its exchange can't be reached from the broker's
+    SETTLE_HANDED,   /* RabbitMQ holds it; if it is lost there, it is claimed again from next_at_ms on */
+    SETTLE_HOLD,     /* released, and never to be handed over: its exchange can't be reached from the broker's
                         delay topology */
     SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
     SETTLE_RELEASE,  /* not a byte was sent: scheduled as before */
@@ -57,7 +57,7 @@ enum settle_kind {
 struct settle_item {
     struct message_id id;
     enum settle_kind kind;
-    bool was_in_doubt;  /* for WAIT, PUT_BACK: stays `claimed` */
+    bool was_in_doubt;  /* for WAIT, RELEASE: stays `claimed` */
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
@@ -108,7 +108,7 @@ struct claim_left_query {
 };
 struct claim_left {
     int64_t due;  /* not delivered yet */
-    int64_t lost; /* the broker should have let it go long since */
+    int64_t lost; /* RabbitMQ should have released it long ago */
 };
 int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e);
 

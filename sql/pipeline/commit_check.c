@@ -28,7 +28,7 @@ static int run_after(void *ctx, struct pg *c, struct err *e)
 }
 
 /* Once. */
-static int offer(const struct batch *b, struct pg *c, struct err *e)
+static int store_once(const struct batch *b, struct pg *c, struct err *e)
 {
     const struct store_extra extra = {.before = run_before, .after = run_after, .ctx = b->check};
     struct store_options o = *b->options;
@@ -39,7 +39,7 @@ static int offer(const struct batch *b, struct pg *c, struct err *e)
 }
 
 /* One row of the batch; where there is none, storing it again leads to the same. */
-static int find(const struct batch *b, struct pg *c, struct err *e)
+static int find_stored(const struct batch *b, struct pg *c, struct err *e)
 {
     for (size_t i = 0; i < b->count && b->check->unclear; i++)
         if (b->items[i].result == STORE_ACCEPTED)
@@ -55,7 +55,7 @@ static int look_up(const struct batch *b, struct err *e)
     int64_t give_up_ms = clock_monotonic_ms() + (k->unclear ? k->unclear_ms : k->away_ms);
     for (;;) {
         struct pg *c = k->connect(k->ctx, e);
-        int found = c ? find(b, c, e) : -1;
+        int found = c ? find_stored(b, c, e) : -1;
         if (found >= 0 || (c && !err_is_transient(e)))
             return found;
         if (clock_monotonic_ms() >= give_up_ms || !k->nap(k->ctx, PAUSE_MS))
@@ -80,7 +80,7 @@ int commit_check_store(struct commit_check *k, const struct store_options *o, st
     k->unclear = false;
     for (;;) {
         struct pg *c = k->connect(k->ctx, e);
-        if (c && offer(&b, c, e) == 0)
+        if (c && store_once(&b, c, e) == 0)
             return 0;
         if (c && !pg_is_broken(c) && e->kind != ERR_AWAY) {
             if (is_there_by_now(&b))

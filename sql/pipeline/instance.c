@@ -111,7 +111,7 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 }
 
 /* Those that were found dead a while ago and still are. */
-static int reap(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
     struct pg_params p = {0};
     struct buf ids;
@@ -134,7 +134,7 @@ int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, b
     if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
         return -1;
     if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
-        reaped = reap(c, own_id, w, e);
+        reaped = reap_dead(c, own_id, w, e);
     if (reaped < 0)
         return -1;
     struct pg_params p = {0};

@@ -13,7 +13,7 @@
 /* What others see of an instance. */
 struct instance {
     const char *name;      /* host:pid */
-    const char *transport; /* who waits: timer, plugin, ttl */
+    const char *transport; /* timer, plugin, ttl */
 };
 /* Books a new instance and takes its session lock on c: losing c loses the instance. */
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e);

@@ -1,4 +1,4 @@
-/* What the relay asks and tells the database. For the session of one thread. */
+/* What the relay reads from the database and records there. For the session of one thread. */
 #ifndef POSTDATE_SQL_PIPELINE_RELAY_H
 #define POSTDATE_SQL_PIPELINE_RELAY_H
 

@@ -137,7 +137,7 @@ out:
     return rc;
 }
 
-static bool repeats(const struct store_item *item, const struct store_item *earlier)
+static bool repeats_item(const struct store_item *item, const struct store_item *earlier)
 {
     const struct message *a = &item->message, *b = &earlier->message;
     return earlier->result == STORE_ACCEPTED && bytes_equal(item->message_id, earlier->message_id) &&
@@ -151,7 +151,7 @@ static void look_in_batch(struct store_item *items, size_t count)
 {
     for (size_t i = 1; i < count; i++)
         for (size_t j = 0; j < i && is_candidate(&items[i], true); j++)
-            if (repeats(&items[i], &items[j])) {
+            if (repeats_item(&items[i], &items[j])) {
                 items[i].result = STORE_DUPLICATE;
                 items[i].existing_id = items[j].message.id;
             }

@@ -36,7 +36,7 @@ static void arrays_fill(struct key_arrays *a, struct store_item *const *items, s
     }
 }
 
-/* Inserts n keys; won[i] tells whether item i got its key. */
+/* Inserts n keys; won[i] says whether item i got its key. */
 static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
                        bool *won, struct err *e)
 {
@@ -63,8 +63,8 @@ static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *co
 enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE };
 
 /* Locks the key's row and the message it names. */
-static int look(struct pg *c, const struct store_options *o, const struct message *m,
-                struct message_id *existing, enum named *out, struct err *e)
+static int lock_key(struct pg *c, const struct store_options *o, const struct message *m,
+                    struct message_id *existing, enum named *out, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_bytes(&p, m->exchange);
@@ -103,8 +103,8 @@ static int look(struct pg *c, const struct store_options *o, const struct messag
 }
 
 /* The old id leads to the new message from now on. stored: there is a row to settle. */
-static int supersede(struct pg *c, const struct message_id *old, const struct message_id *new, bool stored,
-                     struct err *e)
+static int supersede_message(struct pg *c, const struct message_id *old, const struct message_id *new,
+                             bool stored, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_id(&p, old);
@@ -142,13 +142,13 @@ static struct store_item *holder_in_batch(struct store_item *const *items, size_
 }
 
 /* Decides item `at`, whose key is taken. */
-static int decide(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t at,
-                  struct err *e)
+static int decide_item(struct pg *c, const struct store_options *o, struct store_item *const *items,
+                       size_t at, struct err *e)
 {
     struct store_item *item = items[at];
     const struct message *m = &item->message;
     enum named named;
-    if (look(c, o, m, &item->existing_id, &named, e) != 0)
+    if (lock_key(c, o, m, &item->existing_id, &named, e) != 0)
         return -1;
     if (named == NAMED_NONE) { /* it was removed since the insert: try again with the next batch */
         item->result = STORE_WAITS;
@@ -163,7 +163,8 @@ static int decide(struct pg *c, const struct store_options *o, struct store_item
         item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
         return 0;
     }
-    if ((earlier || named == NAMED_LIVE) && supersede(c, &item->existing_id, &m->id, !earlier, e) != 0)
+    if ((earlier || named == NAMED_LIVE) &&
+        supersede_message(c, &item->existing_id, &m->id, !earlier, e) != 0)
         return -1;
     if (earlier) {
         earlier->result = STORE_REPLACED;
@@ -207,7 +208,7 @@ static int decide_guarded(struct keyed *k, size_t at, struct err *e)
 {
     if (pg_exec(k->pg, "savepoint one_key", e) != 0)
         return -1;
-    if (decide(k->pg, k->options, k->items, at, e) == 0)
+    if (decide_item(k->pg, k->options, k->items, at, e) == 0)
         return pg_exec(k->pg, "release savepoint one_key", e);
     if (e->kind != ERR_BUSY)
         return -1;

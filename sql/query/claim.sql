@@ -2,7 +2,7 @@
 -- body is read: octet_length needs none of it, nor does JSON that is stored as it is (before schema version 5 it was compressed); the first
 -- row is always taken. An instance that
 -- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
--- due before this. The fourth column tells a row whose earlier publish is in doubt.
+-- due before this. The fourth column is true for a row whose earlier publish is in doubt.
 with candidate as materialized (
     select id, state, next_at, octet_length(body) + octet_length(properties)
            + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)

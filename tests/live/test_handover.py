@@ -142,12 +142,12 @@ class Handover(LiveTest):
         c.channel.exchange_delete(TTL_EXIT)
         c.channel.exchange_declare(TTL_EXIT, 'direct', durable=True)  # of another type: it can't be declared again
         p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
-        wait_until(lambda: g.lines_with("can't wait with messages"), 15, 'the reason to be logged')
+        wait_until(lambda: g.lines_with("cannot hold messages"), 15, 'the reason to be logged')
         inbox, c = p.consumer('q', bind='k'), p.client()
         at = now_ms()
         c.publish('k', b'held', {'x-delay': 1500})
         self.assert_on_time(inbox.wait(1)[0], at, 1500)
-        self.assertEqual(len(g.lines_with("can't wait with messages.*" + TTL_EXIT)), 1, g.log())
+        self.assertEqual(len(g.lines_with("cannot hold messages.*" + TTL_EXIT)), 1, g.log())
         self.assertEqual(who_held(p, inbox.all()), {b'held': 'timer'})
 
     def test_an_exchange_that_may_not_be_written_to_makes_nothing_late(self):
@@ -160,10 +160,10 @@ class Handover(LiveTest):
         for i in range(50):
             sent[b'%d' % i] = now_ms()
             c.publish('k', b'%d' % i, {'x-delay': 2500})
-        wait_until(lambda: g.lines_with('does not take the messages'), 10, 'the reason to be logged')
+        wait_until(lambda: g.lines_with('does not accept the messages'), 10, 'the reason to be logged')
         for m in inbox.wait(50):
             self.assert_on_time(m, sent[m.body], 2500)
-        self.assertEqual(len(g.lines_with('does not take the messages.*403')), 1, g.log())
+        self.assertEqual(len(g.lines_with('does not accept the messages.*403')), 1, g.log())
 
     @harness.not_san
     def test_many_headers_and_a_large_cc_wait_in_rabbitmq_and_enormous_ones_with_the_gateway(self):

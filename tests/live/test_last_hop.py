@@ -172,10 +172,10 @@ class LastHop(Checks):
         wait_until(lambda: p.counts().get('delivered', 0) >= 32, 15, 'as many as hold up the others')
         held_up = self.publish_many(p, 'k', [4000] * 5)
         wait_until(lambda: p.counts().get('handed', 0) >= 20, 15, 'them to be handed over')
-        g.wait_log(f'stands still in {EXITS[0]}', STUCK_S + 30)
+        g.wait_log(f'is blocked in {EXITS[0]}', STUCK_S + 30)
         self.assertEqual(inbox.all(), [], 'nothing was held up')
         _, said, _ = p.cli('doctor', env=p.env(**self.settings()))
-        self.assertIn('postdate.exit.broker holds up', said)
+        self.assertIn('postdate.exit.broker has been blocked for', said)
         sent = self.publish_many(p, 'k', [3001] * 20)
         wait_until(lambda: {m.body for m in inbox.all()} == set(sent), 15, 'what came later to be delivered')
         self.assertEqual(len(held_up), 5)  # they wait until the target takes what is before them

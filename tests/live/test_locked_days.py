@@ -186,7 +186,7 @@ class LockedDays(Days):
         held.run('select pg_advisory_lock(1886352244, -1)')
         rc, out, err = p.cli('migrate')
         self.assertEqual((rc, err), (0, ''))
-        self.assertIn('1 left to the gateway that is at it', out)
+        self.assertIn('1 left to the gateway that is creating them', out)
         g = p.gateway()
         c = p.client()
         c.queue('q', 'k')

@@ -132,7 +132,7 @@ class Rounds(Once):
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, '--apply-to', 'queues', 'all', '.*', '{"max-length": 3}')
         p.client().publish('k', b'1', {'x-delay': 30 * MINUTE_MS})
         error = self.feed(p, code=75)
-        self.assertRegex(error, r"^[^\n]*--once: 1 messages due before \S+ stay in the database, for a policy of RabbitMQ's changes its waiting")
+        self.assertRegex(error, r"^[^\n]*--once: 1 messages due before \S+ stay in the database, because a RabbitMQ policy changes how it holds messages")
         self.assertEqual(len(error.splitlines()), 1, error)
         self.assertEqual(p.counts(), {'scheduled': 1})
 

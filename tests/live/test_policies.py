@@ -5,7 +5,7 @@ import urllib.request
 
 from harness import LiveTest, now_ms, wait_until
 
-SAID = 'a policy of RabbitMQ changes its waiting'
+SAID = 'a RabbitMQ policy changes how it holds messages'
 
 
 class Policy(LiveTest):
@@ -79,7 +79,7 @@ class Policies(Policy):
         g = p.gateway(POSTDATE_HANDOVER_LAST_HOP='broker')
         g.wait_log(SAID)
         self.policy(p, {'overflow': 'reject-publish'}, r'^postdate\.', 'postdate', 1_000_000)
-        g.wait_log('no policy of RabbitMQ changes its waiting any more', 30)
+        g.wait_log('no RabbitMQ policy changes how it holds messages any more', 30)
         c = p.client()
         c.queue('q', 'k')
         c.publish('k', b'm', {'x-delay': 60_000})
@@ -133,7 +133,7 @@ class IntakePolicies(Policy):
             sent.add(b'%d' % len(sent))
             c.publish('k', b'%d' % (len(sent) - 1), {'x-delay': 'never'})
             time.sleep(0.1)
-            return g.lines_with('cannot park refused messages.*is it full')
+            return g.lines_with('cannot move refused messages.*is it full')
         wait_until(one_more, 30, 'a parking that is refused')
         seen = set()
 

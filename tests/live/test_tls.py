@@ -345,8 +345,8 @@ class PostgresTls(TlsPlaces):
         self.addCleanup(wire.close)
         url = self.url(p, host='0.0.0.0', port=wire.port, sslmode='require', sslrootcert=None)
         g = p.gateway(POSTDATE_POSTGRES_URL=url)
-        self.assertEqual(len(g.lines_with('warn.*postgres.url: encrypted, but nobody checks')), 1, g.log())
-        self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=url), 'database.tls', 'warn', 'nobody checks', 'verify-full')
+        self.assertEqual(len(g.lines_with('warn.*postgres.url: encrypted, but .* not verified')), 1, g.log())
+        self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=url), 'database.tls', 'warn', 'not verified', 'verify-full')
         with self.subTest('without TLS'):
             self.servers.psql("drop role if exists open; create role open login password 'hunter2-open'; grant postdate to open")
             url = self.url(p, 'open', host='0.0.0.0', port=wire.port, sslmode='disable', sslrootcert=None)

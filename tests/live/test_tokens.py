@@ -290,9 +290,9 @@ class TokenCommand(SharedTest):
                 (('create', '--exchange', 'postdate.ttl.exit'), 64, "the gateway's own"),
                 (('create', '--exchange', 'a', '--name', 'x' * 65), 64, '1 to 64 bytes'),
                 (('create', '--exchange', 'a', '--name', 'a\nb'), 64, 'control characters'),
-                (('create', '--exchange', 'e' * 256), 64, 'up to 255 bytes'), ((), 64, 'say create, list or revoke'),
+                (('create', '--exchange', 'e' * 256), 64, 'up to 255 bytes'), ((), 64, 'write create, list or revoke'),
                 (('revoke',), 64, 'names of tokens'), (('revoke', 'nobody'), 66, 'no token has the name "nobody"'),
-                (('list', 'x'), 64, 'unexpected argument'), (('steal',), 64, 'say create')):
+                (('list', 'x'), 64, 'unexpected argument'), (('steal',), 64, 'write create')):
             got, out, err = self.p.cli('token', *args)
             self.assertEqual((got, out), (code, ''), (args, err))
             self.assertIn(text, err)

@@ -71,7 +71,7 @@ static const struct query **slot_of(struct connection *c, const char *name)
     return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
 }
 
-/* Who writes it: what the fifth parameter of settle_delivered and of settle_other tells. */
+/* Who writes it: what the fifth parameter of settle_delivered and of settle_other says. */
 enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
 
 /* The name that points.txt has for what a query is about, or NULL. */
@@ -85,7 +85,7 @@ static const char *topic_of(const char *query, enum about about)
         {"instance_register", "register"},
     };
     if (strcmp(query, "settle_other") == 0)
-        return about == ABOUT_HANDED ? "handed" : "put_back";
+        return about == ABOUT_HANDED ? "handed" : "release";
     if (strcmp(query, "settle_delivered") == 0 && about == ABOUT_RELAYED)
         return "relay_settle";
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)

@@ -78,7 +78,7 @@ static void run_checks(struct doctor *d)
     }
 }
 
-static int doctor(struct doctor *d)
+static int run_all(struct doctor *d)
 {
     run_checks(d);
     pg_close(d->pg);
@@ -88,7 +88,7 @@ static int doctor(struct doctor *d)
     return d->failed > 0 ? 1 : 0;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_doctor(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'}, {"rabbitmqctl", required_argument, NULL, 'r'}, CLI_LONG};
@@ -106,7 +106,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (optind < argc)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
     d.array = json ? json_array() : NULL;
-    code = doctor(&d);
+    code = run_all(&d);
     json_decref(d.array);
     return code;
 }
@@ -121,5 +121,5 @@ const struct command command_doctor = {
             "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something "
             "did.\n\nCommon "
             "options:\n",
-    .run = run,
+    .run = run_doctor,
 };

@@ -81,7 +81,7 @@ void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);
 void doctor_check_last_hop(struct doctor *d);
 
-void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot tell */
+void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot show */
 
 /* --- doctor_run.c */
 

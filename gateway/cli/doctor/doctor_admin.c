@@ -18,7 +18,7 @@ static const char *text_of(const json_t *o, const char *name)
 
 /* --- messages in the plugin */
 
-/* Over all nodes; -1 when one did not tell. */
+/* Over all nodes; -1 when one did not report. */
 static int64_t count_delayed(const json_t *exchange)
 {
     int64_t sum = 0;
@@ -58,13 +58,14 @@ static void report_exchange(struct doctor *d, const json_t *x)
     describe_bindings(json_object_get(x, "bindings"), &bindings);
     const char *shown = bindings.failed ? "many bindings" : (const char *)bindings.data;
     if (count < 0) {
-        doctor_report(d, FINDING_WARN, "plugin.messages",
-                      "x-delayed-message exchange '%s' in vhost '%s': a node does not tell how many wait; %s",
-                      name, vhost, shown);
+        doctor_report(
+            d, FINDING_WARN, "plugin.messages",
+            "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s", name,
+            vhost, shown);
         doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
     } else if (strcmp(name, OWN_EXCHANGE) == 0 && strcmp(vhost, d->target.vhost) == 0) {
-        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', which is Postdate's own: %" PRId64 " wait; %s",
-                      name, count, shown);
+        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
+                      count, shown);
     } else if (count > 0) {
         doctor_report(d, FINDING_WARN, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
@@ -113,7 +114,7 @@ struct policy_tally {
     char example[400];
 };
 
-static void tally(struct policy_tally *t, const json_t *queue)
+static void tally_queue(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
@@ -138,7 +139,7 @@ static void report_policies(struct doctor *d, const json_t *policies)
 {
     struct policy_tally t = {0};
     for (size_t i = 0; i < json_array_size(policies); i++)
-        tally(&t, json_array_get(policies, i));
+        tally_queue(&t, json_array_get(policies, i));
     if (t.rungs + t.others == 0) {
         doctor_report(d, FINDING_OK, "broker.policies",
                       "none changes how long or how many messages Postdate's queues hold");

@@ -1,4 +1,4 @@
-/* The broker, as far as AMQP and the gateway's own login can tell. */
+/* The broker, as far as AMQP and the gateway's own login can show. */
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include "core/base/buf.h"
@@ -59,11 +59,11 @@ static void refuse_connection(struct doctor *d, const struct err *e)
                       "rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is written %%2f)",
                       t->vhost);
     else if (t->tls)
-        doctor_remedy(
-            d,
-            "do what the text says, start RabbitMQ, or check host and port in amqp.url; look closer with: "
-            "openssl s_client -connect %s -verify_return_error",
-            t->address);
+        doctor_remedy(d,
+                      "correct what the error names, start RabbitMQ, or check host and port in amqp.url; "
+                      "look closer with: "
+                      "openssl s_client -connect %s -verify_return_error",
+                      t->address);
     else
         doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://");
 }
@@ -89,9 +89,8 @@ static void check_hosts(struct doctor *d)
     } else {
         doctor_report(d, FINDING_WARN, "broker.hosts", "%d of %d hosts of amqp.url take no connections: %s",
                       count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
-        doctor_remedy(d,
-                      "start them, or take them out of amqp.url; rabbitmqctl cluster_status tells what the "
-                      "others see of them");
+        doctor_remedy(d, "start them, or take them out of amqp.url; rabbitmqctl cluster_status shows how the "
+                         "other nodes see them");
     }
     buf_free(&failed);
 }
@@ -303,13 +302,13 @@ void doctor_check_topology(struct doctor *d)
 static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 {
     if (q->ready == 0) {
-        doctor_report(d, FINDING_OK, "broker.rejected", "no refused messages are parked");
+        doctor_report(d, FINDING_OK, "broker.rejected", "there are no refused messages");
         return;
     }
-    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s parked in %s", q->ready,
+    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s in %s", q->ready,
                   q->ready == 1 ? " is" : "s are", TOPOLOGY_REJECTED_QUEUE);
     doctor_remedy(
-        d, "look at them in the management UI, or with any client: the header x-postdate-error tells the "
+        d, "look at them in the management UI, or with any client: the header x-postdate-error has the "
            "reason of each, x-postdate-routing-key where it was to go; publish them again corrected, or "
            "purge the queue");
 }
@@ -324,7 +323,7 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
         return;
     }
     doctor_report(d, FINDING_WARN, check, "%" PRIu32 " messages wait in %s, %s", q->ready, name,
-                  unread ? "and nobody reads them" : "more than 10000: the gateway does not keep up");
+                  unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up");
     doctor_remedy(d, unread ? "start a gateway"
                             : "see database.* above, the gateway's log, and the machine's load");
 }
@@ -386,21 +385,21 @@ void doctor_check_echo(struct doctor *d)
             return;
         }
         doctor_report(d, FINDING_FAIL, "broker.publish", "%s", e.text);
-        doctor_remedy(
-            d,
-            "the gateway parks messages through the default exchange: rabbitmqctl set_permissions -p '%s' "
-            "'%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
-            d->target.vhost, d->target.user);
+        doctor_remedy(d,
+                      "the gateway moves refused messages through the default exchange: rabbitmqctl "
+                      "set_permissions -p '%s' "
+                      "'%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
+                      d->target.vhost, d->target.user);
         return;
     }
     int64_t to_ms = doctor_wall_ms();
     if (echo.blocked) {
-        doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ takes no messages: %s", echo.reason);
+        doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ accepts no messages: %s", echo.reason);
         doctor_remedy(
             d, "free memory or disk on the broker, or raise vm_memory_high_watermark, disk_free_limit");
         broker_drop(d->broker); /* a blocked connection only waits */
         d->broker = NULL;
-        snprintf(d->broker_why, sizeof d->broker_why, "RabbitMQ takes no messages");
+        snprintf(d->broker_why, sizeof d->broker_why, "RabbitMQ accepts no messages");
         return;
     }
     doctor_report(d, FINDING_OK, "broker.publish", "a message to a queue of its own came back");

@@ -27,7 +27,8 @@ static void report_wire(struct doctor *d)
         doctor_report(d, FINDING_OK, "database.tls", "encrypted, the certificate is checked");
         return;
     case PG_WIRE_UNVERIFIED:
-        doctor_report(d, FINDING_WARN, "database.tls", "encrypted, but nobody checks who the server is");
+        doctor_report(d, FINDING_WARN, "database.tls",
+                      "encrypted, but the server's identity is not verified");
         break;
     case PG_WIRE_PLAIN:
         doctor_report(d, FINDING_WARN, "database.tls", "messages cross the network unencrypted");
@@ -47,7 +48,7 @@ void doctor_check_database(struct doctor *d)
         doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
         if (e.kind == ERR_PERMISSION)
             doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
-        else if (strncmp(e.text, "postgres.url", 12) == 0)
+        else if (pg_url_check(d->config->postgres.url, NULL) != 0)
             doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
         else if (e.kind == ERR_CONFIG)
             doctor_remedy(d,
@@ -131,7 +132,7 @@ void doctor_check_server(struct doctor *d)
                       s.version);
         doctor_remedy(d, "upgrade the server");
     } else if (s.standby) {
-        doctor_report(d, FINDING_FAIL, "database.server", "this server is a standby: it takes no writes");
+        doctor_report(d, FINDING_FAIL, "database.server", "this server is a standby: it accepts no writes");
         doctor_remedy(d, "name all hosts in postgres.url and add target_session_attrs=read-write");
     } else if (s.read_only) {
         doctor_report(d, FINDING_FAIL, "database.server",
@@ -258,10 +259,11 @@ void doctor_check_locks(struct doctor *d)
         return;
     }
     if (locked.all || locked.count > 0) {
-        doctor_report(
-            d, FINDING_WARN, "database.locks", "%s locked by %s: messages due then wait, all else goes on",
-            locked.all ? "postdate.message is" : timestamp_format(locked.day_ms[0], day, sizeof day),
-            locked.who);
+        doctor_report(d, FINDING_WARN, "database.locks",
+                      "%s locked by %s: messages due then wait, all others are delivered",
+                      locked.all ? "postdate.message is"
+                                 : timestamp_format(locked.day_ms[0], day, sizeof day),
+                      locked.who);
         doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
         return;
     }

@@ -22,8 +22,9 @@ static void check_unused(struct doctor *d, const struct relay_marks *m)
         doctor_remedy(d, "rabbitmqctl delete_queue -p '%s' %s, once it is empty", d->target.vhost,
                       LAST_HOP_RECEIPTS);
     } else {
-        doctor_report(d, FINDING_OK, "handover.last_hop", "a gateway delivers what RabbitMQ waited with%s",
-                      q.exists ? "; what was handed over while it was broker, RabbitMQ delivers" : "");
+        doctor_report(d, FINDING_OK, "handover.last_hop",
+                      "a gateway delivers the messages that RabbitMQ held%s",
+                      q.exists ? "; RabbitMQ delivers those handed over while it was broker" : "");
     }
 }
 
@@ -33,19 +34,19 @@ static void report_silent(struct doctor *d, int number, const struct relay_marks
     int64_t ping_ms = m->last_hop_ping_ms[number - 1];
     if (ping_ms == 0) {
         doctor_report(d, FINDING_WARN, "handover.last_hop",
-                      "no gateway has seen anything come out of %s: may their login declare and read '%s'?",
+                      "no gateway has received a message from %s: may their login declare and read '%s'?",
                       last_hop_queue(number), LAST_HOP_RECEIPTS);
         return;
     }
     doctor_report(d, FINDING_WARN, "handover.last_hop",
-                  "%s holds up what RabbitMQ is to deliver, since %s ago: target queues refuse it, or can't "
-                  "take it%s",
+                  "%s has been blocked for %s: target queues refuse its messages, or cannot "
+                  "accept them%s",
                   last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
-                  m->last_hop_queue == number ? "" : "; what came later goes through the other one");
+                  m->last_hop_queue == number ? "" : "; later messages go through the other exit queue");
     doctor_remedy(d,
                   "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
                   "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
-                  "exit queue: gateways make it anew and deliver what was in it, up to 32 a second time",
+                  "exit queue: gateways declare it again and deliver what was in it, up to 32 a second time",
                   d->target.vhost);
 }
 
@@ -60,10 +61,11 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
         all_well = false;
     }
     if (all_well)
-        doctor_report(d, FINDING_OK, "handover.last_hop",
-                      "broker: 'delivered' means that RabbitMQ is responsible; what finds no queue at its "
-                      "exchange is dropped; 32 messages that are refused hold up all others%s",
-                      watched ? "" : " (no gateway runs that would notice)");
+        doctor_report(
+            d, FINDING_OK, "handover.last_hop",
+            "broker: 'delivered' means that RabbitMQ is responsible; messages that find no queue at their "
+            "exchange are dropped; 32 messages that are refused block all others%s",
+            watched ? "" : " (no gateway runs that would notice)");
 }
 
 void doctor_check_last_hop(struct doctor *d)

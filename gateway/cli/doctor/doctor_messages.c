@@ -44,7 +44,7 @@ static void report_overdue(struct doctor *d)
     doctor_report(d, FINDING_WARN, "messages.overdue", "%" PRId64 ", the oldest for %s", s->overdue,
                   duration_format_human(late_ms, span, sizeof span));
     doctor_remedy(
-        d, "is a gateway running, and is the broker there? Else the gateways' log tells what they wait for");
+        d, "is a gateway running, and is the broker there? If so, the gateways' log says what they wait for");
 }
 
 static void report_failed(struct doctor *d)
@@ -56,7 +56,7 @@ static void report_failed(struct doctor *d)
     }
     doctor_report(d, FINDING_WARN, "messages.failed", "%s%" PRId64 " could not be delivered",
                   d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
-    doctor_remedy(d, "postdate list --state failed; postdate show ID tells the reason");
+    doctor_remedy(d, "postdate list --state failed; postdate show ID has the reason");
 }
 
 void doctor_check_messages(struct doctor *d)
@@ -93,7 +93,7 @@ static bool check_vhost(struct doctor *d)
                       "--rebind");
     } else if (o.verdict == OWNER_UNKNOWN) {
         doctor_report(d, FINDING_WARN, "broker.vhost",
-                      "the vhost cannot remember which database it belongs to: %s", o.why);
+                      "the vhost cannot record which database it belongs to: %s", o.why);
         doctor_remedy(d, "let '%s' configure, read and write what begins with postdate: docs/security.md",
                       d->target.user);
     } else {
@@ -172,7 +172,7 @@ void doctor_check_transport(struct doctor *d)
         report_plugin(d);
     } else {
         doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker has %s",
-                      t == TRANSPORT_TIMER ? "timer, the gateway itself waits"
+                      t == TRANSPORT_TIMER ? "timer, the gateway holds all messages"
                       : t == TRANSPORT_TTL ? "ttl"
                                            : "auto picks ttl",
                       d->has_plugin         ? "the delayed-message plugin (auto would pick it)"

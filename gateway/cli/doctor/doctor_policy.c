@@ -1,4 +1,4 @@
-/* What policies do to queues like those of the gateway, as far as a look of a second over AMQP can tell. */
+/* What policies do to queues like those of the gateway, as far as a second of watching over AMQP can show. */
 #include "amqp/inspect/policy_probe.h"
 
 #include "core/base/clock.h"
@@ -8,7 +8,7 @@
 #define ANSWER_MS 5000
 
 /* Watches for a second, and as much longer as a round takes. */
-static int look(struct broker *b, struct policy_probe *p, struct err *e)
+static int watch_policies(struct broker *b, struct policy_probe *p, struct err *e)
 {
     int64_t began_ms = clock_monotonic_ms(), ago_ms = 0;
     bool ended = false;
@@ -29,7 +29,7 @@ static void report_waiting(struct doctor *d, struct broker *b)
     struct err e;
     char what[400], how[900];
     policy_probe_init(&p);
-    int rc = look(b, &p, &e);
+    int rc = watch_policies(b, &p, &e);
     if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ)) {
         doctor_report(d, FINDING_WARN, "handover.policies",
                       "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does",

@@ -1,4 +1,4 @@
-/* What AMQP cannot tell, asked of the broker's administration, where this user may: what waits in the plugin,
+/* What AMQP cannot show, asked of the broker's administration, where this user may: what waits in the plugin,
  * bindings, policies, the broker's clock. */
 #include "gateway/cli/doctor/doctor_admin.h"
 
@@ -84,7 +84,7 @@ static char *make_expression(const struct doctor *d)
 }
 
 /* "[2000123,2000034, …]" to text. NULL: that is not what came. */
-static json_t *decode(const struct buf *out)
+static json_t *decode_answer(const struct buf *out)
 {
     struct buf text;
     json_t *answer = NULL;
@@ -112,7 +112,7 @@ static const char *choose_program(const struct doctor *d)
                                                                    : "rabbitmqctl";
 }
 
-static void skip(struct doctor *d, const char *why)
+static void skip_blanks(struct doctor *d, const char *why)
 {
     /* Asked for, it has to work. */
     doctor_report(
@@ -124,7 +124,7 @@ static void skip(struct doctor *d, const char *why)
                   "each of its nodes: " COUNT_BY_HAND);
 }
 
-/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then tells a screen of diagnostics,
+/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
  * which end with the hash of a secret. */
 static const char *first_line(struct buf *words)
 {
@@ -139,7 +139,7 @@ static const char *first_line(struct buf *words)
     return text;
 }
 
-static void ask(struct doctor *d, const char *path, struct buf *out, struct buf *words)
+static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out, struct buf *words)
 {
     struct err e;
     char why[600];
@@ -152,17 +152,17 @@ static void ask(struct doctor *d, const char *path, struct buf *out, struct buf 
     free(expression);
     if (code != 0) {
         snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : first_line(words));
-        skip(d, why);
+        skip_blanks(d, why);
         return;
     }
-    json_t *answer = decode(out);
+    json_t *answer = decode_answer(out);
     const char *cluster = json_string_value(json_object_get(answer, "cluster"));
     if (cluster == NULL) {
         snprintf(why, sizeof why, "%.100s gave an answer that is not understood", path);
-        skip(d, why);
+        skip_blanks(d, why);
     } else if (strcmp(cluster, broker_cluster_name(d->broker)) != 0) {
         snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, cluster);
-        skip(d, why);
+        skip_blanks(d, why);
     } else {
         doctor_report(d, FINDING_OK, "rabbitmqctl", "%s answers", path);
         doctor_admin_report(d, answer, from_ms, to_ms);
@@ -175,7 +175,7 @@ void doctor_check_rabbitmqctl(struct doctor *d)
     struct buf out, words;
     buf_init(&out, OUT_MAX);
     buf_init(&words, WORDS_MAX);
-    ask(d, choose_program(d), &out, &words);
+    ask_rabbitmqctl(d, choose_program(d), &out, &words);
     buf_free(&out);
     buf_free(&words);
 }

@@ -15,7 +15,7 @@
 #define NOT_FOUND_CODE 127
 #define END_POLLS 200 /* of 10 ms */
 
-static void become(const struct doctor_program *p, int out, int words)
+static void exec_program(const struct doctor_program *p, int out, int words)
 {
     int nothing = open("/dev/null", O_RDONLY);
     const char *argv[] = {p->path, p->verb, p->argument, NULL};
@@ -30,7 +30,7 @@ static void become(const struct doctor_program *p, int out, int words)
 }
 
 /* 1: read something, 0: the end. */
-static int take(int fd, struct buf *to)
+static int read_block(int fd, struct buf *to)
 {
     char block[4096];
     ssize_t n = read(fd, block, sizeof block);
@@ -42,7 +42,7 @@ static int take(int fd, struct buf *to)
 }
 
 /* Until both ends are closed. 0, or -1 when it took too long. */
-static int collect(int out_fd, int words_fd, int64_t end_ns, struct buf *out, struct buf *words)
+static int collect_output(int out_fd, int words_fd, int64_t end_ns, struct buf *out, struct buf *words)
 {
     struct pollfd p[2] = {{.fd = out_fd, .events = POLLIN}, {.fd = words_fd, .events = POLLIN}};
     struct buf *to[2] = {out, words};
@@ -52,7 +52,7 @@ static int collect(int out_fd, int words_fd, int64_t end_ns, struct buf *out, st
         if (n == 0 || (n < 0 && errno != EINTR))
             return -1;
         for (int i = 0; i < 2 && n > 0; i++) {
-            if (p[i].fd >= 0 && p[i].revents != 0 && !take(p[i].fd, to[i]))
+            if (p[i].fd >= 0 && p[i].revents != 0 && !read_block(p[i].fd, to[i]))
                 p[i].fd = -1;
         }
     }
@@ -82,15 +82,15 @@ int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *word
     }
     pid_t pid = fork();
     if (pid == 0)
-        become(p, out_pipe[1], words_pipe[1]);
+        exec_program(p, out_pipe[1], words_pipe[1]);
     close(out_pipe[1]);
     close(words_pipe[1]);
     int rc = -1;
     if (pid < 0) {
         err_set(e, ERR_BUG, "fork: %s", strerror(errno));
     } else {
-        rc = collect(out_pipe[0], words_pipe[0], clock_monotonic_ns() + p->timeout_ms * INT64_C(1000000), out,
-                     words);
+        rc = collect_output(out_pipe[0], words_pipe[0],
+                            clock_monotonic_ns() + p->timeout_ms * INT64_C(1000000), out, words);
         if (rc != 0) {
             kill(-pid, SIGKILL);
             kill(pid, SIGKILL); /* in case it has not come to setpgid yet */

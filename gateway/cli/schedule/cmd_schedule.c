@@ -63,14 +63,14 @@ static bool is_number_property(const char *name)
            strcmp(name, "timestamp") == 0;
 }
 
-static int set_pair(const struct cli *cli, json_t *object, const char *option, const char *pair)
+static int set_pair(const struct cli *cli, json_t *object, bool is_header, const char *pair)
 {
+    const char *option = is_header ? "--header" : "--property";
     const char *equals = strchr(pair, '=');
     char name[300];
     if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
         return cli_usage(cli, "%s: \"%s\" is not NAME=VALUE", option, pair);
     snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
-    bool is_header = strcmp(option, "--header") == 0;
     if (is_header && (strcmp(name, "CC") == 0 || strcmp(name, "BCC") == 0))
         return cli_usage(cli,
                          "--header: %s is a list of routing keys: write it in a --batch file, as "
@@ -103,9 +103,9 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
     case 'O':
         return set_text(cli, w->object, "hold", "--hold", optarg);
     case 'H':
-        return set_pair(cli, w->headers, "--header", optarg);
+        return set_pair(cli, w->headers, true, optarg);
     case 'P':
-        return set_pair(cli, w->properties, "--property", optarg);
+        return set_pair(cli, w->properties, false, optarg);
     case 't':
         return set_text(cli, w->properties, "content_type", "--content-type", optarg);
     case 'b':
@@ -170,7 +170,7 @@ static int read_body(const char *path, size_t max, struct arena *a, struct bytes
     return result == 0 ? 0 : cli_fail(&e);
 }
 
-static int report(const struct store_item *item)
+static int report_result(const struct store_item *item)
 {
     char id[MESSAGE_ID_TEXT_SIZE], text[480], key[300];
     switch (item->result) {
@@ -193,7 +193,7 @@ static int report(const struct store_item *item)
     return item->result == STORE_WAITS ? 75 : 1;
 }
 
-static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
+static int store_message(struct cli *cli, struct store_item *item, int64_t now_ms)
 {
     struct random_pool pool = {0};
     uint8_t random[10];
@@ -205,7 +205,7 @@ static int store(struct cli *cli, struct store_item *item, int64_t now_ms)
         return cli_fail(&e);
     if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)
         cli_say("stored, but the gateways could not be woken: %s", e.text);
-    return report(item);
+    return report_result(item);
 }
 
 static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a)
@@ -236,7 +236,7 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
     if (code == 0 && json_message_parse(&parser, bytes_of_str(text), a, &item.message, &e) != 0)
         code = cli_fail(&e);
     if (code == 0)
-        code = store(cli, &item, parser.now_ms);
+        code = store_message(cli, &item, parser.now_ms);
     json_parser_free(&parser);
     free(text);
     return code;
@@ -268,7 +268,7 @@ static int parse_options(struct cli *cli, int argc, char **argv, struct wanted *
     return code != 0 ? code : -1;
 }
 
-static int run(struct cli *cli, int argc, char **argv)
+static int run_schedule(struct cli *cli, int argc, char **argv)
 {
     struct wanted w = {.object = json_object(), .headers = json_object(), .properties = json_object()};
     struct arena arena;
@@ -313,5 +313,5 @@ const struct command command_schedule = {
             "      --batch F       one JSON object per line: "
             "{\"routing_key\":\"k\",\"delay\":\"15m\",\"body\":\"…\"};\n"
             "                      - for stdin. Other options don't apply\n",
-    .run = run,
+    .run = run_schedule,
 };

@@ -40,7 +40,7 @@ static int make_room(struct line_reader *r, struct err *e)
     return 0;
 }
 
-static enum line_result fill(struct line_reader *r, const volatile int *stop, struct err *e)
+static enum line_result fill_buffer(struct line_reader *r, const volatile int *stop, struct err *e)
 {
     if (make_room(r, e) != 0)
         return LINE_FAILED;
@@ -88,7 +88,7 @@ static enum line_result find_line(struct line_reader *r, bool wait, const volati
         }
         if (!wait && !has_more(r))
             return LINE_WAIT;
-        enum line_result filled = fill(r, stop, e);
+        enum line_result filled = fill_buffer(r, stop, e);
         if (filled != LINE_OK)
             return filled;
     }

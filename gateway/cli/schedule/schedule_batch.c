@@ -43,7 +43,7 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-static void refuse(struct batch *b, int64_t line, const char *why)
+static void refuse_line(struct batch *b, int64_t line, const char *why)
 {
     b->refused++;
     if (b->refused > ERRORS_SHOWN)
@@ -71,7 +71,7 @@ static void take_line(struct batch *b, struct bytes line)
         return;
     *item = (struct store_item){0};
     if (json_message_parse(&b->parser, line, &c->arena, &item->message, &e) != 0) {
-        refuse(b, b->reader.lines, e.text);
+        refuse_line(b, b->reader.lines, e.text);
         return;
     }
     random_take(&b->random, random, sizeof random);
@@ -96,7 +96,7 @@ static enum line_result read_chunk(struct batch *b, struct err *e)
             take_line(b, line);
         } else if (result == LINE_TOO_LONG) {
             snprintf(text, sizeof text, "longer than %zu MiB, which is not allowed", JSON_MESSAGE_MAX >> 20);
-            refuse(b, b->reader.lines, text);
+            refuse_line(b, b->reader.lines, text);
             result = LINE_OK;
         }
     }
@@ -111,13 +111,13 @@ static void count_results(struct batch *b, const struct chunk *c)
     for (size_t i = 0; i < c->done; i++) {
         const struct store_item *item = &c->items[i];
         if (c->refusals[i])
-            refuse(b, c->lines[i], c->refusals[i]);
+            refuse_line(b, c->lines[i], c->refusals[i]);
         else if (item->result == STORE_ACCEPTED || item->result == STORE_REPLACED)
             b->accepted++;
         else if (item->result == STORE_KEPT || item->result == STORE_DUPLICATE)
             b->kept++;
         else
-            refuse(b, c->lines[i], schedule_refusal(item, text, sizeof text));
+            refuse_line(b, c->lines[i], schedule_refusal(item, text, sizeof text));
     }
 }
 
@@ -185,7 +185,7 @@ static int run_chunks(struct batch *b, struct err *e)
     return result == LINE_FAILED ? -1 : 0;
 }
 
-static int summarise(struct batch *b, int result, const struct err *e)
+static int print_summary(struct batch *b, int result, const struct err *e)
 {
     progress_clear(&b->progress);
     if (b->refused > ERRORS_SHOWN)
@@ -246,7 +246,7 @@ static int run_batch(struct cli *cli, int fd)
         e = store_error;
         result = -1;
     }
-    int code = summarise(&b, result, &e);
+    int code = print_summary(&b, result, &e);
     chunk_free(&b.chunks[0]);
     chunk_free(&b.chunks[1]);
     pg_close(b.clock);
