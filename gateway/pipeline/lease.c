@@ -54,11 +54,10 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
     if (jump_ns > 0 && lease_instance(lease) == 0)
         notifier_notify(&lease->notifier);
     if (jump_ns >= SAID_JUMP_NS)
-        log_warning(
-            "the database's clock is %" PRId64
-            " ms further ahead of this machine's than at the last comparison: it was set forward, or "
-            "this machine was suspended",
-            jump_ns / 1000000);
+        log_warning("the database's clock is %" PRId64
+                    " ms further ahead of this machine's than at the last comparison: it was set forward, or "
+                    "this machine was suspended",
+                    jump_ns / 1000000);
     else if (jump_ns <= -SAID_JUMP_NS)
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
 }
