@@ -29,7 +29,7 @@ create table postdate.lineage (
     queue       text not null,
     exchange    text not null,           -- of its first delivery
     routing_key text not null,
-    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; queue_gone, unroutable
+    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; queue_gone
     hash        bytea not null,          -- of the content
     failed_at   timestamptz[] not null,  -- of the last hundred failures …
     reasons     text[] not null,         -- … why
@@ -37,7 +37,8 @@ create table postdate.lineage (
     body        bytea,
     primary key (id, queue)
 );
-create index lineage_dead on postdate.lineage (queue, died_at, id) where died_at is not null;
+create index lineage_dead on postdate.lineage (died_at, id, queue) where died_at is not null;
+create index lineage_queue on postdate.lineage (queue, died_at, id) where died_at is not null;
 create index lineage_expires on postdate.lineage (expires_at);
 create index lineage_message on postdate.lineage (message) where message is not null;
 
