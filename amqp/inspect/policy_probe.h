@@ -69,4 +69,7 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
  * beats the argument. Declares a quorum queue and removes it. */
 int policy_probe_overflow(struct broker *b, bool *drops, struct err *e);
 
+/* A name as a part of a regular expression, in single quotes of a shell. */
+void policy_put_name(struct buf *out, const char *name);
+
 #endif

@@ -60,6 +60,7 @@ static int set_content(json_t *o, const struct dead_letter_record *r, struct err
     struct wire_properties w = {0};
     if (r->properties.len > 0 && wire_properties_read(r->properties, &w, e) != 0)
         return err_wrap(e, "the stored properties of a dead letter can't be read");
+    json_object_set_new(o, "error", r->error.len > 0 ? json_text_value(r->error) : json_null());
     json_object_set_new(o, "next_at", json_time_value(r->next_ms));
     json_object_set_new(o, "message", r->has_message ? id_value(r->message) : json_null());
     json_object_set_new(o, "attempts", attempts_value(r));

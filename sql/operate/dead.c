@@ -11,7 +11,7 @@
 
 bool dead_is_reason(struct bytes name)
 {
-    return death_reason_parse(name) != 0 || bytes_equal_str(name, "queue_gone");
+    return death_reason_parse(name) != 0 || bytes_equal_str(name, "return_failed");
 }
 
 /* The pattern as one of LIKE. */
@@ -232,10 +232,12 @@ static int read_attempts(struct pg *c, const struct pg_params *p, struct arena *
 
 static int read_whole(const PGresult *r, struct arena *a, struct dead_letter_record *out, struct err *e)
 {
-    struct bytes *const to[] = {&out->queue, &out->exchange, &out->routing_key, &out->properties, &out->body};
+    struct bytes *const to[] = {&out->queue, &out->exchange,   &out->routing_key,
+                                &out->error, &out->properties, &out->body};
     read_record(r, 0, out);
     out->properties = pg_bytes(r, 0, 9);
     out->body = pg_bytes(r, 0, 10);
+    out->error = pg_bytes(r, 0, 14);
     out->has_message = !pg_is_null(r, 0, 11);
     if (out->has_message)
         out->message = pg_id(r, 0, 11);

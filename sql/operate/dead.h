@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* What a dead letter's reason may be, for texts. */
-#define DEAD_REASONS "rejected, delivery_limit, expired, maxlen, queue_gone"
+#define DEAD_REASONS "rejected, delivery_limit, expired, maxlen, return_failed"
 bool dead_is_reason(struct bytes name);
 
 struct dead_filter {
@@ -56,6 +56,7 @@ struct dead_letter_record {
     int64_t next_ms; /* waiting: when; else -1 */
     bool has_message;
     struct message_id message;           /* the row that waits, or waited last */
+    struct bytes error;                  /* why it could not go back; len 0: none */
     struct bytes properties, body;       /* of a dead one */
     const struct dead_attempt *attempts; /* the last hundred, the first one first */
     size_t attempt_count;

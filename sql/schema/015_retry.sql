@@ -29,7 +29,8 @@ create table postdate.lineage (
     queue       text not null,
     exchange    text not null,           -- of its first delivery
     routing_key text not null,
-    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; queue_gone
+    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; return_failed
+    error       text,                    -- why it could not go back
     hash        bytea not null,          -- of the content
     failed_at   timestamptz[] not null,  -- of the last hundred failures …
     reasons     text[] not null,         -- … why
@@ -92,7 +93,7 @@ begin
     insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
     values (at, at, row_id, 'g', 'postdate.return', l.routing_key, l.properties, l.body);
     update postdate.lineage x
-       set message = row_id, died_at = null, failed = 0, properties = null, body = null, changed_at = clock_timestamp(),
+       set message = row_id, died_at = null, failed = 0, error = null, properties = null, body = null, changed_at = clock_timestamp(),
            expires_at = at + interval '30 days'
      where x.id = l.id and x.queue = l.queue;
     notify postdate_wake;

@@ -117,7 +117,7 @@ class PluginGoes(LiveTest):
         servers.command('start-rabbitmq')
         g = p.gateway(POSTDATE_HANDOVER_GRACE='1s')
         self.assertTrue(g.lines_with(r'ready\b.*transport ttl'), g.log())
-        self.assertEqual(len(g.lines_with('has it no more')), 1, g.log())
+        self.assertEqual(len(g.lines_with('no longer has the delayed-message plugin')), 1, g.log())
         self.assertEqual(len(g.lines_with('auto: RabbitMQ holds messages in TTL queues')), 1, g.log())
         inbox = p.consumer('q')
         inbox.wait(40, 30)

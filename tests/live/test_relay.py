@@ -252,7 +252,7 @@ class TtlGateways(Gateways, LiveTest):
         p.stack.psql('alter role cut_off nologin')
         p.stack.psql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'cut_off'")
         cut_ms = now_ms()
-        alone.wait_log('while other gateways have one: no more messages are taken', 40)
+        alone.wait_log('while other gateways have it: no more messages are taken', 40)
         self.assertGreater(now_ms() - cut_ms, 14_000)
         r = self.all_there(inbox, 'one of two has no database')
         self.assertLess(r['duplicates'], 100 * 25)

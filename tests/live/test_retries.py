@@ -4,6 +4,7 @@ import time
 
 import pika
 
+import harness
 from harness import LiveTest, Received, wait_until
 
 RETRY = {'x-dead-letter-exchange': 'postdate.retry'}
@@ -135,7 +136,8 @@ class Retries(LiveTest):
         c.publish('gone', b'x', exchange='')
         r.wait(1)
         c.channel.queue_delete('gone')
-        wait_until(lambda: p.value('select reason from postdate.lineage where died_at is not null') == 'queue_gone', 40, 'the dead letter')
+        wait_until(lambda: p.value('select reason from postdate.lineage where died_at is not null') == 'return_failed', 40, 'the dead letter')
+        self.assertRegex(p.value('select error from postdate.lineage'), "404.*no queue 'gone'")
 
     def test_what_nobody_dead_lettered_is_rejected(self):
         p, c = self.start()
@@ -209,3 +211,29 @@ class Retries(LiveTest):
         wait_until(lambda: p.value('select count(*) from postdate.lineage where died_at is not null') == '1000', 60, 'all to be dead')
         self.assertEqual(p.psql('select distinct failed from postdate.lineage'), [['3']])
         self.assertEqual(len(r.messages), 3000)
+
+    def test_many_at_once_and_a_queue_that_always_fails(self):
+        """Ten queues refuse all they have, at once; an eleventh refuses again and again, which delays nobody."""
+        p, c = self.start()
+        count = 5000 if harness.FULL else 500
+        self.policy(p, 'work.*', first='2 s')
+        self.policy(p, 'always', attempts=1000, first='20 ms', factor=1)
+        queues = ['work.%d' % i for i in range(10)]
+        for queue in [*queues, 'always']:
+            c.queue(queue, arguments=RETRY)
+        always = self.refuser(p, 'always')
+        c.publish_burst('always', [b'x'] * 50, exchange='')
+        for queue in queues:
+            c.publish_burst(queue, [b'%d' % i for i in range(count)], exchange='')
+        consumers = [self.refuser(p, queue, lambda m: m.headers.get('x-postdate-attempt') == 2) for queue in queues]
+        for r in consumers:
+            r.wait(2 * count, 120)
+            self.assertEqual(len({m.body for m in r.messages if 'x-postdate-attempt' in m.headers}), count)
+        late = "percentile_cont(%s) within group (order by extract(epoch from settled_at - due) * 1000)"
+        row = p.psql(f"select count(*), {late % 0.5}, {late % 0.99}, max(extract(epoch from settled_at - due)) from postdate.message "
+                     "where exchange = 'postdate.return' and state = 'delivered' and routing_key <> 'always'")[0]
+        print(f'note retries: {row[0]} back from ten queues, settled late by ms p50 {float(row[1]):.0f}, p99 {float(row[2]):.0f}; '
+              f'{len(always.messages)} deliveries to the one that always fails', flush=True)
+        self.assertEqual(int(row[0]), 10 * count)
+        self.assertLess(float(row[3]), 5 * harness.SLOWNESS)
+        self.assertGreater(len(always.messages), 500)
