@@ -15,6 +15,7 @@
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
+#include "core/base/buf.h"
 
 #define POLICY_ROUND_EVERY_MS 5000
 #define POLICY_SENTINELS 4

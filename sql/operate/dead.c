@@ -185,19 +185,42 @@ static int fail_ambiguous(const PGresult *r, int rows, struct err *e)
                    rows > 10 ? ", …" : "");
 }
 
+static PGresult *query_queues(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
+                              struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    int rc = operate_scope_array(&array, scope, e);
+    pg_add_id(&p, &name->id);
+    add_text(&p, name->queue);
+    operate_add_array(&p, &array);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_queues, &p, e) : NULL;
+    buf_free(&array);
+    return r;
+}
+
+void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
+{
+    const struct dead_name name = {.id = id};
+    char shown[80];
+    struct err ignored = {0};
+    PGresult *r = query_queues(c, scope, &name, &ignored);
+    size_t used = strlen(e->text);
+    if (r && PQntuples(r) > 0)
+        snprintf(e->text + used, sizeof e->text - used, "; %s queue \"%s\" (`postdate dead show` tells more)",
+                 pg_bool(r, 0, 1) ? "it is a dead letter of"
+                                  : "it waits for its next delivery, or had it, to",
+                 bytes_printable(pg_bytes(r, 0, 0), shown, sizeof shown));
+    PQclear(r);
+}
+
 /* The queue that is meant, in the arena. */
 static int find_queue(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
                       struct bytes *queue, struct arena *a, struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
-    struct pg_params p = {0};
-    struct buf array;
-    int rc = operate_scope_array(&array, scope, e), dead = 0;
-    pg_add_id(&p, &name->id);
-    add_text(&p, name->queue);
-    operate_add_array(&p, &array);
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_queues, &p, e) : NULL;
-    int n = r ? PQntuples(r) : 0;
+    PGresult *r = query_queues(c, scope, name, e);
+    int n = r ? PQntuples(r) : 0, dead = 0, rc;
     while (dead < n && pg_bool(r, dead, 1))
         dead++;
     rc = r ? 0 : -1;
@@ -208,7 +231,6 @@ static int find_queue(struct pg *c, const struct operate_scope *scope, const str
     else if (n > 0 && !(*queue = arena_copy(a, pg_bytes(r, 0, 0))).data)
         rc = err_set(e, ERR_BUG, "out of memory");
     PQclear(r);
-    buf_free(&array);
     return rc;
 }
 
