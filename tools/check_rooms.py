@@ -42,6 +42,7 @@ MAY_INCLUDE = {
     'gateway/instance': STAGE,
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/api/retry': f'{SHARED} gateway/runtime gateway/api',
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,

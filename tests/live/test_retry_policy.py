@@ -5,6 +5,9 @@ import urllib.parse
 
 import harness
 from harness import LiveTest, wait_until
+from test_control import Requester
+from test_tokens import make_token
+from web import Web
 
 
 class PolicyCommands(LiveTest):
@@ -74,3 +77,75 @@ class PolicyCommands(LiveTest):
             self.assertEqual(code, 64, (args, err))
             self.assertIn(word, err, args)
         self.assertEqual(self.policies(), [])
+
+
+class PolicyHttp(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+
+    def open(self, **env):
+        address = self.p.gateway(**env).http()
+        wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
+        return address
+
+    def test_set_show_match_remove(self):
+        address = self.open()
+        web = Web(address, Web(address).get('/openapi.json').json)
+        self.addCleanup(web.close)
+        for pattern in ('orders.*', 'a/b:c?d %+#', 'ä', '*'):
+            path = '/v1/retry-policies/' + urllib.parse.quote(pattern, safe='')
+            answer = web.ask('PUT', path, {'attempts': 4, 'first': '2s', 'on': ['rejected', 'maxlen']})
+            self.assertEqual(answer.status, 200, answer)
+            expected = {'pattern': pattern, 'attempts': 4, 'first': '2s', 'factor': 2.0, 'max': '1h', 'jitter': 10, 'on': ['rejected', 'maxlen'],
+                        'keep_dead': '30d'}
+            self.assertEqual((answer.json, web.get(path).json), (expected, expected))
+            self.assertEqual(web.ask('PUT', path, expected).status, 200)  # as it was read
+            self.assertEqual(web.ask('PUT', path, dict(expected, pattern='x')).status, 422)
+            self.assertIn(expected, web.get('/v1/retry-policies').json['policies'])
+        match = web.get('/v1/retry-policies:match?queue=orders.new').json
+        self.assertEqual((match['pattern'], match['waits'], match['is_default']), ('orders.*', ['2s', '4s', '8s'], False))
+        for pattern in ('orders.*', 'a/b:c?d %+#', 'ä', '*'):
+            path = '/v1/retry-policies/' + urllib.parse.quote(pattern, safe='')
+            self.assertEqual([web.ask('DELETE', path).status for _ in range(2)], [200, 404])
+        self.assertEqual(web.get('/v1/retry-policies').json, {'policies': []})
+        self.assertTrue(web.get('/v1/retry-policies:match?queue=orders.new').json['is_default'])
+        for body, word in (({'attempts': 0}, '1 to 1000'), ({'first': '1x'}, 'first'), ({'first': 5}, 'duration'), ({'first': '2h'}, 'longer than max'),
+                           ({'factor': '2'}, 'factor'), ({'on': 'rejected'}, 'array'), ({'on': ['nack']}, 'maxlen'), ({'colour': 1}, 'unknown field')):
+            answer = web.ask('PUT', '/v1/retry-policies/q', body)
+            self.assertEqual((answer.status, word in answer.json['detail']), (422, True), answer)
+        for path in ('%', '%zz', '%00'):
+            self.assertEqual(web.get('/v1/retry-policies/' + path).status, 400)
+        self.assertEqual(web.get('/v1/retry-policies:match').status, 400)
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/' + 'q' * 256, {}).status, 422)
+
+    def test_a_token_for_all_exchanges_is_needed(self):
+        web = Web(self.open(POSTDATE_HTTP_TOKENS='on'))
+        some, every = ({'Authorization': 'Bearer ' + make_token(self.p, e)} for e in ('orders', '*'))
+        wait_until(lambda: web.ask('GET', '/v1/retry-policies', None, every).status == 200, 10, 'the token')
+        self.assertEqual(web.ask('GET', '/v1/stats', None, some).status, 200)
+        for method, path, body in (('GET', '', None), ('GET', ':match?queue=q', None), ('GET', '/q', None), ('PUT', '/q', {}), ('DELETE', '/q', None)):
+            answer = web.ask(method, '/v1/retry-policies' + path, body, some)
+            self.assertEqual((answer.status, answer.problem), (403, 'exchange-not-allowed'), (method, path))
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/q', {}, dict(every, **{'Content-Type': 'application/json'})).status, 200)
+        hour = {'routing_key': 'k', 'exchange': 'anything', 'delay': '1h', 'body': 'x'}
+        made = web.ask('POST', '/v1/messages', hour, every)
+        self.assertEqual(made.status, 201, made)
+        self.assertEqual(web.ask('GET', '/v1/messages/' + made.json['id'], None, every).status, 200)
+        self.assertEqual(web.ask('GET', '/v1/messages/' + made.json['id'], None, some).status, 404)
+        self.assertEqual(len(web.ask('GET', '/v1/messages', None, every).json['messages']), 1)
+        intake = dict(hour, exchange='', routing_key='postdate.intake')
+        self.assertEqual(web.ask('POST', '/v1/messages', intake, every).status, 403)
+
+    def test_by_the_control_queue(self):
+        self.open()
+        r = Requester(self.p.amqp)
+        self.addCleanup(r.close)
+        answer = r.ask({'op': 'retry_policy_set', 'pattern': 'q.*', 'attempts': 3})
+        self.assertEqual((answer['status'], answer['pattern'], answer['attempts']), (200, 'q.*', 3))
+        self.assertEqual(r.ask({'op': 'retry_policy_show', 'pattern': 'q.*'})['attempts'], 3)
+        self.assertEqual(r.ask({'op': 'retry_policy_match', 'queue': 'q.1'})['waits'], ['1s', '2s'])
+        self.assertEqual(len(r.ask({'op': 'retry_policy_list'})['policies']), 1)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove', 'pattern': 'q.*'})['status'], 200)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove', 'pattern': 'q.*'})['status'], 404)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove'})['status'], 422)
