@@ -48,6 +48,32 @@ static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
                                      c->retry.max_ms, random_u32());
 }
 
+bool publisher_is_too_late(struct publisher *p, struct inflight *h)
+{
+    int64_t deadline_ms = h->message.deadline_ms;
+    h->late = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
+    return h->late;
+}
+
+/* Ends it: `expired`, unless an earlier try may have arrived. Nobody may take that for undelivered, so it is
+ * `failed` then, and its error says so. */
+static void expire(struct publisher *p, struct inflight *h, enum inflight_cause cause, const char *reason)
+{
+    char text[500];
+    snprintf(text, sizeof text, "%s%s%s%.300s",
+             h->late ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
+             h->in_doubt ? "; it may have been delivered" : "",
+             h->late ? "" : "; now: ", h->late ? "" : reason);
+    inflight_set_error(h, cause, text);
+    pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_FAILED : SETTLE_EXPIRED);
+}
+
+/* Would the next try be too late? */
+static bool was_last(const struct inflight *h, int64_t next_at_ms)
+{
+    return h->message.deadline_ms > 0 && next_at_ms > h->message.deadline_ms;
+}
+
 /* It may have been delivered: never cancellable again, published again under the same id. */
 static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflight_cause cause,
                             const char *reason, int64_t next_at_ms)
@@ -76,10 +102,15 @@ static int64_t attempts_allowed(const struct publisher *p, const struct inflight
 
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
-    if (send_to_be_bound(p, h))
+    enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
+    if (!h->late && send_to_be_bound(p, h))
         return;
     h->next_at_ms = next_try_ms(p, h);
-    inflight_set_error(h, h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED, reason);
+    if (h->late || was_last(h, h->next_at_ms)) {
+        expire(p, h, cause, reason);
+        return;
+    }
+    inflight_set_error(h, cause, reason);
     if (h->in_doubt)
         pipeline_settle(p->pipeline, h,
                         SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
@@ -133,11 +164,16 @@ void publisher_acked(struct publisher *p, struct inflight *h)
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
 {
-    if (h->released)
+    static const char reason[] = "the broker did not take it (nack), a queue may be full";
+    int64_t next_at_ms = next_try_ms(p, h);
+    if (h->released) {
         inflight_free(h); /* it is in doubt already */
-    else
-        settle_in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
-                        next_try_ms(p, h));
+    } else if (was_last(h, next_at_ms)) {
+        h->in_doubt = true; /* another queue may have taken it */
+        expire(p, h, INFLIGHT_REFUSED, reason);
+    } else {
+        settle_in_doubt(p, h, INFLIGHT_REFUSED, reason, next_at_ms);
+    }
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
