@@ -159,3 +159,159 @@ class Refused(LiveTest):
         self.assertEqual(self.dead(p), [['deadline', '1', 'x']])
         self.assertEqual(len(r.messages), 1)
         self.assertEqual(p.counts(), {'superseded': 1})
+
+
+class Ways(SharedTest):
+    """Each way in takes it, shows it, refuses what it can't be, and delivers in time."""
+    vhosts = 1
+
+    def setUp(self):
+        super().setUp()
+        self.web = Web(self.gw.http())
+        self.addCleanup(self.web.close)
+
+    def ms(self, id):
+        return int(self.p.value(f"select (extract(epoch from deadline) * 1000)::bigint from postdate.messages where id = '{id}'"))
+
+    def held(self, id):
+        return self.p.value(f"select hold from postdate.message where id = '{id}'")
+
+    def assert_delivered(self, inbox, body, deadline):
+        m = inbox.wait_body(body)
+        self.assertEqual(m.headers[HEADER], deadline)
+        self.assertIsInstance(m.headers[HEADER], int)
+
+    def test_amqp(self):
+        inbox, key = self.inbox()
+        deadline = now_ms() + 60_000
+        for n, value in enumerate((deadline, str(deadline), float(deadline))):
+            self.c.publish(key, b'%d' % n, {'x-delay': 100, HEADER: value, 'x-postdate-hold': 'broker'})
+            self.assert_delivered(inbox, b'%d' % n, deadline)
+        rows = self.p.psql(f"select distinct state, hold from postdate.message where routing_key = '{key}'")
+        self.assertEqual(rows, [['delivered', 'g']])
+        self.assertNotIn(HEADER, self.sent_without(inbox, key))
+
+    def sent_without(self, inbox, key):
+        self.c.publish(key, b'none', {'x-delay': 10})
+        return inbox.wait_body(b'none').headers
+
+    def test_amqp_refused(self):
+        inbox, key = self.inbox()
+        now = now_ms()
+        for body, value, delay, says in ((b'soon', 'soon', 10, '"soon" is not a point in time'), (b'true', True, 10, 'a boolean is not'),
+                                         (b'list', [1], 10, 'an array is not'), (b'early', now + 1000, 60_000, 'before the due time'),
+                                         (b'past', now - 1, None, 'before the due time'), (b'minus', -5, 10, '-5 is not')):
+            self.c.publish(key, body, {HEADER: value, **({'x-delay': delay} if delay else {})})
+            m = self.rejected(body)
+            self.assertIn(says, m.headers['x-postdate-error'], body)
+            self.assertIn(HEADER, m.headers['x-postdate-error'], body)
+            self.assertIn('allowed', m.headers['x-postdate-error'], body)
+            self.assertEqual(m.headers[HEADER], value)
+        self.assertEqual(inbox.all(), [])
+
+    def test_http(self):
+        inbox, key = self.inbox()
+        deadline = now_ms() + 60_000
+        m = {'routing_key': key, 'delay_ms': 50, 'body': 'http', 'deadline': rfc3339(deadline)}
+        answer = self.web.post('/v1/messages', m)
+        self.assertEqual((answer.status, answer.json['deadline'], answer.json['hold']), (201, rfc3339(deadline), 'gateway'))
+        self.assertEqual(self.web.get('/v1/messages/' + answer.json['id']).json['deadline'], rfc3339(deadline))
+        self.assert_delivered(inbox, b'http', deadline)
+        none = self.web.post('/v1/messages', {**m, 'deadline': None})
+        self.assertEqual(none.status, 201)
+        self.assertNotIn('deadline', none.json)
+        for bad in ('soon', 5, rfc3339(now_ms() - 1000), '2026-11-22T08:00:00'):
+            answer = self.web.post('/v1/messages', {**m, 'deadline': bad})
+            self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), bad)
+            self.assertIn('deadline: ', answer.json['detail'])
+
+    def test_reschedule(self):
+        inbox, key = self.inbox()
+        deadline = now_ms() + 60_000
+        m = self.web.post('/v1/messages', {'routing_key': key, 'delay': '30s', 'body': 'moved', 'deadline': rfc3339(deadline)}).json
+        answer = self.web.ask('PATCH', '/v1/messages/' + m['id'], {'delay_ms': 61_000})
+        self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'))
+        self.assertIn('deadline', answer.json['detail'])
+        bulk = {'filter': {'routing_key': key}, 'shift_ms': 3_600_000}
+        self.assertEqual(self.web.post('/v1/messages:reschedule', bulk).json['changed'], 0)
+        rc, _, err = self.p.cli('reschedule', m['id'], '--delay', '61s')
+        self.assertEqual(rc, 65, err)
+        self.assertIn('deadline', err)
+        with self.assertRaisesRegex(AssertionError, 'after the deadline'):
+            self.p.psql(f"select postdate.reschedule('{m['id']}', '61 s')")
+        answer = self.web.ask('PATCH', '/v1/messages/' + m['id'], {'delay_ms': 100})
+        self.assertEqual((answer.status, answer.json['deadline']), (200, rfc3339(deadline)))
+        self.assert_delivered(inbox, b'moved', deadline)
+
+    def test_replace(self):
+        """The new message has its own, or none."""
+        key = self.id()
+        m = {'routing_key': 'nowhere', 'delay': '1h', 'body': 'x', 'key': key}
+        old = self.web.post('/v1/messages', {**m, 'deadline': rfc3339(now_ms() + 7_200_000)}).json
+        new = self.web.post('/v1/messages', {**m, 'on_conflict': 'replace'})
+        self.assertEqual(new.status, 201)
+        self.assertNotIn('deadline', new.json)
+        self.assertNotIn('deadline', self.web.get('/v1/messages/' + old['id']).json)
+        self.assertEqual(self.web.ask('DELETE', '/v1/messages/' + old['id']).status, 200)
+
+    def test_control_queue(self):
+        inbox, key = self.inbox()
+        requester = Requester(self.p.amqp)
+        self.addCleanup(requester.close)
+        deadline = now_ms() + 60_000
+        m = {'op': 'schedule', 'routing_key': key, 'delay_ms': 50, 'body': 'control', 'deadline': rfc3339(deadline)}
+        answer = requester.ask(m)
+        self.assertEqual((answer['status'], answer['deadline']), (201, rfc3339(deadline)))
+        self.assert_delivered(inbox, b'control', deadline)
+        self.assertEqual(requester.ask({**m, 'deadline': rfc3339(0)})['status'], 422)
+
+    def test_command_line(self):
+        inbox, key = self.inbox()
+        deadline = now_ms() + 60_000
+        one = ('schedule', '-k', key, '--body', 'cli', '--delay', '50ms', '--deadline')
+        rc, id, err = self.p.cli(*one, rfc3339(deadline))
+        self.assertEqual((rc, err), (0, ''))
+        self.assertEqual(self.ms(id.strip()), deadline)
+        self.assert_delivered(inbox, b'cli', deadline)
+        self.assertEqual(json.loads(self.p.cli('show', id.strip(), '--json')[1])['deadline'], rfc3339(deadline))
+        for bad in ('soon', rfc3339(now_ms() - 1000)):
+            rc, _, err = self.p.cli(*one, bad)
+            self.assertEqual(rc, 65, err)
+            self.assertIn('deadline', err)
+        line = json.dumps({'routing_key': key, 'delay_ms': 50, 'body': 'line', 'deadline': rfc3339(deadline)})
+        rc, _, err = self.p.cli('schedule', '--batch', '-', stdin=line + '\n')
+        self.assertEqual(rc, 0, err)
+        self.assert_delivered(inbox, b'line', deadline)
+
+    def test_sql(self):
+        inbox, key = self.inbox()
+        deadline = now_ms() + 60_000
+        at = f"timestamptz 'epoch' + interval '{deadline} ms' + interval '400 us'"
+        for n, kind in enumerate(('text', 'bytea', 'json', 'jsonb')):
+            id = self.p.value(f"select postdate.schedule('{key}', '{n}'::{kind}, delay => '50 ms', hold => 'broker', deadline => {at})")
+            self.assertEqual((self.ms(id), self.held(id)), (deadline, 'g'))
+            self.assert_delivered(inbox, b'%d' % n, deadline)
+        self.assertEqual(self.p.value(f"select deadline from postdate.message('{id}')"),
+                         self.p.value(f"select deadline from postdate.message where id = '{id}'"))
+        items = [{'routing_key': key, 'delay_ms': 50, 'body': 'many', 'deadline': rfc3339(deadline)},
+                 {'routing_key': key, 'delay_ms': 50, 'body': 'keyed', 'key': self.id(), 'deadline': rfc3339(deadline)},
+                 {'routing_key': key, 'delay_ms': 50, 'body': 'plain'},
+                 {'routing_key': key, 'delay_ms': 50, 'body': 'early', 'deadline': rfc3339(now_ms() - 1000)},
+                 {'routing_key': key, 'delay_ms': 50, 'body': 'odd', 'deadline': 'soon'}]
+        rows = self.p.psql(f"select id is not null, error from postdate.schedule_many('{json.dumps(items)}')")
+        self.assertEqual([r[0] for r in rows], ['t', 't', 't', 'f', 'f'])
+        self.assertIn('the deadline lies before the due time', rows[3][1])
+        self.assertIn('deadline is not a time', rows[4][1])
+        for body in (b'many', b'keyed'):
+            self.assert_delivered(inbox, body, deadline)
+        self.assertNotIn(HEADER, inbox.wait_body(b'plain').headers)
+        rows = self.p.psql(f"select id is not null from postdate.schedule_many('{json.dumps(items[:3])}')")
+        self.assertEqual(rows, [['t']] * 3)
+        for bad, says in (("now() - interval '1 s'", 'before the due time'), ("'infinity'", 'too far ahead')):
+            with self.assertRaisesRegex(AssertionError, says):
+                self.p.psql(f"select postdate.schedule('{key}', 'x', delay => '50 ms', deadline => {bad})")
+        rights = ("select count(*) from pg_proc where pronamespace = 'postdate'::regnamespace and proname like 'schedule%' "
+                  "and has_function_privilege('{}', oid, 'execute')")
+        self.assertEqual(self.p.value(rights.format('postdate_producer')), '5')
+        self.assertEqual(self.p.value(rights.format('postdate_reader')), '0')
+        self.assertEqual(self.p.value("select has_table_privilege('postdate_reader', 'postdate.messages', 'select')"), 't')
