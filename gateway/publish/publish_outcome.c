@@ -68,10 +68,11 @@ static void expire(struct publisher *p, struct inflight *h, enum inflight_cause 
     pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_FAILED : SETTLE_EXPIRED);
 }
 
-/* Would the next try be too late? */
-static bool was_last(const struct inflight *h, int64_t next_at_ms)
+/* When to look at it again: no later than when its deadline has passed. */
+static int64_t in_time(const struct inflight *h, int64_t next_at_ms)
 {
-    return h->message.deadline_ms > 0 && next_at_ms > h->message.deadline_ms;
+    int64_t deadline_ms = h->message.deadline_ms;
+    return deadline_ms > 0 && next_at_ms > deadline_ms ? deadline_ms + 1 : next_at_ms;
 }
 
 /* It may have been delivered: never cancellable again, published again under the same id. */
@@ -79,7 +80,7 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
                             const char *reason, int64_t next_at_ms)
 {
     inflight_set_error(h, cause, reason);
-    h->next_at_ms = next_at_ms;
+    h->next_at_ms = in_time(h, next_at_ms);
     pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
@@ -105,8 +106,9 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
     if (!h->late && send_to_be_bound(p, h))
         return;
-    h->next_at_ms = next_try_ms(p, h);
-    if (h->late || was_last(h, h->next_at_ms)) {
+    int64_t next_at_ms = next_try_ms(p, h);
+    h->next_at_ms = in_time(h, next_at_ms);
+    if (h->late || (!h->in_doubt && h->next_at_ms < next_at_ms)) {
         expire(p, h, cause, reason);
         return;
     }
@@ -164,16 +166,11 @@ void publisher_acked(struct publisher *p, struct inflight *h)
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
 {
-    static const char reason[] = "the broker did not take it (nack), a queue may be full";
-    int64_t next_at_ms = next_try_ms(p, h);
-    if (h->released) {
+    if (h->released)
         inflight_free(h); /* it is in doubt already */
-    } else if (was_last(h, next_at_ms)) {
-        h->in_doubt = true; /* another queue may have taken it */
-        expire(p, h, INFLIGHT_REFUSED, reason);
-    } else {
-        settle_in_doubt(p, h, INFLIGHT_REFUSED, reason, next_at_ms);
-    }
+    else
+        settle_in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
+                        next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)

@@ -43,6 +43,7 @@ class Expires(LiveTest):
         self.assertEqual(self.c.depth('q'), 0)
         self.assertEqual(metric(self.g, 'postdate_messages_expired_total'), 1)
         self.assertEqual(metric(self.g, 'postdate_messages_failed_total'), 0)
+        wait_until(lambda: metric(self.g, 'postdate_messages{state="expired"}') == 1, 10, 'the gauge')
 
         # everywhere it is shown as what it is
         id = p.value('select id from postdate.message')
