@@ -6,6 +6,7 @@ from harness import LiveTest, SharedTest, now_ms, wait_until
 from handover_kit import metric
 from test_control import Requester
 from test_retries import Refuser, RETRY
+from test_stalled import Queue
 from web import Web
 
 HEADER = 'x-postdate-deadline'
@@ -110,6 +111,29 @@ class Expires(LiveTest):
         self.c.get('q')
         time.sleep(1.5)
         self.assertEqual(self.c.depth('q'), 0)
+
+
+class StandsStill(LiveTest):
+    who_waits = 'timer'
+
+    def test_what_waits_for_its_destination(self):
+        """It is never near a publish, and expires all the same; what was on its way there may arrive."""
+        p = self.place()
+        dead = Queue(p, 'dead')
+        self.addCleanup(dead.resume)
+        g = p.gateway()
+        p.psql("select postdate.schedule('dead', 'first', '0 s', exchange => '')")
+        wait_until(lambda: p.counts() == {'delivered': 1}, 5, 'the first')
+        dead.suspend()
+        p.psql("select postdate.schedule('dead', 'on its way', '0 s', exchange => '')")
+        wait_until(lambda: metric(g, 'postdate_addresses_stalled') == 1, 15, 'it to stand still')
+        p.psql("select postdate.schedule('dead', 'late', '100 ms', exchange => '', deadline => now() + interval '1500 ms')"
+               " from generate_series(1, 20)")
+        wait_until(lambda: p.counts().get('expired') == 20, 15, 'them to expire')
+        self.assertEqual(p.psql("select distinct attempts from postdate.message where state = 'expired'"), [['0']])
+        dead.resume()
+        wait_until(lambda: p.counts() == {'delivered': 2, 'expired': 20}, 20, 'the rest')
+        self.assertEqual(set(dead.bodies()), {b'first', b'on its way'})
 
 
 class Refused(LiveTest):
