@@ -191,6 +191,8 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     json_object_set_new(o, "exchange", text_value(m->exchange));
     json_object_set_new(o, "routing_key", text_value(m->routing_key));
     json_object_set_new(o, "due_at", time_value(m->due_ms));
+    if (m->deadline_ms > 0)
+        json_object_set_new(o, "deadline", time_value(m->deadline_ms));
     json_object_set_new(o, "state", json_string(message_state_name(r->state)));
     json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));
     json_object_set_new(o, "created_at", time_value(r->created_ms));
