@@ -10,8 +10,11 @@ VERSION := 0.1.0
 PREFIX ?= /usr/local
 DESTDIR ?=
 comma := ,
+space := $(subst ,, )
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
+# What must be said right by who calls make: $(call one_of,NAME,a b c).
+one_of = $(if $(filter $($(1)),$(2)),,@printf '%s=%s: allowed are %s\n' $(1) '$(subst ','\'',$($(1)))' '$(subst $(space),$(comma) ,$(2))' >&2; exit 64)
 
 BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 GEN := build/gen
@@ -64,23 +67,33 @@ LOAD_SRC := $(wildcard tests/tools/load_*.c)
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
+LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
-.PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test matrix faults-full install clean format check tidy help \
-	libraries-found
+.PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test \
+	matrix faults-full install clean format check tidy help libraries-found
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 all: $(BUILD)/postdated $(BUILD)/postdate
 
-$(BUILD)/postdated: $(DAEMON) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL) $(LINK_HTTP)
+# How anything is compiled and linked: $(compile), $(call link,WHAT).
+define compile
+@mkdir -p $(@D)
+$(call say,CC)
+$(Q)$(CC) $(FLAGS) $(PIC) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+endef
+define link
+@mkdir -p $(@D)
+$(call say,LINK)
+$(Q)$(CC) $(LINK) -o $@ $(1)
+endef
 
-$(BUILD)/postdate: $(CLI) $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_ALL)
+$(BUILD)/postdated: $(DAEMON) $(LIBRARIES)
+	$(call link,$^ $(LINK_ALL) $(LINK_HTTP))
+$(BUILD)/postdate: $(CLI) $(LIBRARIES)
+	$(call link,$^ $(LINK_ALL))
 
 $(call LIB,core): $(CORE)
 $(call LIB,sql): $(SQL)
@@ -91,17 +104,13 @@ $(BUILD)/lib%.a:
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | libraries-found
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(FLAGS) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+	$(compile)
 
 # SQL files become C strings (sql_embedded.h says which); all builds share them.
 $(GEN)/sql_embedded.h $(GEN)/sql_embedded.c &: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files
 	$(Q)tools/embed_sql.sh $(GEN) $(sort $(EMBEDDED))
 $(BUILD)/gen/sql_embedded.o: $(GEN)/sql_embedded.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(FLAGS) $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+	$(compile)
 $(SQL): | $(GEN)/sql_embedded.h
 
 $(GEN)/openapi_embedded.h: tools/embed_text.sh gateway/http/openapi.json
@@ -123,46 +132,38 @@ libraries-found:
 	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
 
 # --- tests: a unit test links of the libraries what it uses ---------------------------------------------------------
-TEST_LIBS := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
 units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
-# For LD_PRELOAD, with the plain programs only: makes them die or fail where a test wants it. Never installed or linked.
+# For LD_PRELOAD, with the plain programs only: the shim makes them die or fail where a test wants it, the clocks are wrong
+# on purpose, of Postgres, too. Never installed or linked.
 SHIM := $(patsubst %.c,build/%.lo,$(wildcard tests/shim/*.c)) build/gen/sql_embedded.lo
 build/tests/shim.so: $(SHIM)
-	$(call say,LINK)
-	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
-# The same for clocks, of Postgres, too.
 build/tests/clocks.so: build/tests/clocks/clocks.lo
+build/tests/%.so:
 	$(call say,LINK)
 	$(Q)$(CC) -shared -pthread -Wl,-z,relro,-z,now,-z,noexecstack -o $@ $^ -ldl
+build/%.lo: PIC := -fPIC -fvisibility=hidden
 build/%.lo: %.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+	$(compile)
 build/gen/sql_embedded.lo: $(GEN)/sql_embedded.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CC)
-	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden $(if $(WERROR),-Werror) $(INCLUDE) -MMD -MP -c -o $@ $<
+	$(compile)
 $(SHIM): | $(GEN)/shim_queries.inc
 $(GEN)/shim_queries.inc: $(GEN)/sql_embedded.h
 	$(Q)sed -n 's/^extern const char sql_query_\(.*\)\[\];/    {"\1", sql_query_\1},/p' $< >$@
 
-$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_LIBS)
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $< $(TEST_LIBS) $(UNIT_LINK) $(LINK_ALL) $(LINK_HTTP) $(LINK_TEST)
+$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(LIBRARIES)
+	$(call link,$^ $(UNIT_LINK) $(LINK_ALL) $(LINK_HTTP) $(LINK_TEST))
 
 $(BUILD)/tests/tools/load: $(call object,$(LOAD_SRC))
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(call LIB,amqp) $(call LIB,core)
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK_AMQP) -lm
+	$(call link,$(filter %.o,$^) $(filter %.a,$^) $(LINK_AMQP) -lm)
 
 # The chaos suite's witness: an oracle of its own, so it links nothing of ours.
 $(BUILD)/tests/chaos/%: $(BUILD)/tests/chaos/%.o
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $^ $(LINK_AMQP)
+	$(call link,$^ $(LINK_AMQP))
 
 include tests/fuzz/fuzz.mk
 
@@ -182,9 +183,7 @@ run: deps
 	@tools/run.sh $(BUILD)
 
 transport-known:
-	@case '$(subst ','\'',$(TRANSPORT))' in auto | plugin | ttl | timer) ;; \
-	*) printf 'TRANSPORT=%s: allowed are auto, plugin, ttl, timer\n' '$(subst ','\'',$(TRANSPORT))' >&2; exit 64;; esac
-
+	$(call one_of,TRANSPORT,auto plugin ttl timer)
 demo: transport-known deps
 	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
 	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
@@ -195,9 +194,7 @@ test-deps:
 
 TEST ?= all
 test-known:
-	@case '$(subst ','\'',$(TEST))' in all | live) ;; \
-	*) printf 'TEST=%s: allowed are all, live\n' '$(subst ','\'',$(TEST))' >&2; exit 64;; esac
-
+	$(call one_of,TEST,all live)
 test: test-known test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@[ '$(TEST)' = live ] || $(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
@@ -247,40 +244,43 @@ clean:
 format:
 	clang-format-14 -i $(SOURCES)
 
-check: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc $(CONFIG_PAGE)
-	tools/check_layers.sh
-	tools/check_rooms.py
-	tools/check_docs.py
-	tools/config_page.sh check $(CONFIG_PAGE)
-	tools/check_format.sh $(SOURCES)
-	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+# Silent when nothing is wrong. What the linters see are the same sources, with the generated headers.
+GENERATED := $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
+check: $(GENERATED) $(CONFIG_PAGE)
+	$(Q)tools/check_layers.sh
+	$(Q)tools/check_rooms.py
+	$(Q)tools/check_docs.py
+	$(Q)tools/config_page.sh check $(CONFIG_PAGE)
+	$(Q)tools/check_format.sh $(SOURCES)
+	$(Q)cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
+tidy: $(GENERATED)
+	$(Q)JOBS=$(JOBS) tools/tidy.py $(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
 
 # The tables of the configuration page are printed from the table of options.
 $(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config/config_table.c amqp/connection/broker_url.c) $(call LIB,core)
-	$(call say,LINK)
-	$(Q)$(CC) $(LINK) -o $@ $^
+	$(call link,$^)
 docs/configuration.md: $(CONFIG_PAGE) force
 	@tools/config_page.sh write $<
 
-tidy: $(GEN)/sql_embedded.h $(GEN)/openapi_embedded.h $(GEN)/shim_queries.inc
-	clang-tidy-14 --quiet --checks='-*,clang-analyzer-*,bugprone-*,-bugprone-easily-swappable-parameters,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
-		$(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
-
 help:
-	@echo "make            build build/postdated and build/postdate"
-	@echo "make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)"
-	@echo "make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=word)"
-	@echo "make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live; tools/matrix.sh)"
-	@echo "make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS=$(FUZZ_SECONDS) for each harness)"
-	@echo "make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)"
-	@echo "make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=; tests/bench/bench.py)"
-	@echo "make faults-full  each crash point with each transport, every allocation and server call failed at its Nth time (hours)"
-	@echo "make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)"
-	@echo "make run        the stack, then the gateway in the foreground"
-	@echo "make install    PREFIX=$(PREFIX) DESTDIR="
-	@echo "make docs/configuration.md   writes the tables of that page from the table of options"
-	@echo "make deps | check | format | tidy | clean"
+	@sed -n 's/^#: //p' Makefile
+
+#: make            build build/postdated and build/postdate
+#: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)
+#: make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=words)
+#: make check      rooms, documents, format, cppcheck; no servers
+#: make tidy       clang-tidy 14 (JOBS=)
+#: make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)
+#: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
+#: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
+#: make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=)
+#: make faults-full  each crash point with each transport, each Nth allocation and server call failed (hours)
+#: make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)
+#: make run        the stack, then the gateway in the foreground
+#: make install    PREFIX=/usr/local DESTDIR=
+#: make docs/configuration.md   writes the tables of that page from the table of options
+#: make deps | format | clean
 
 OBJECTS := $(call object,tools/config_page.c) $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
 	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c tests/fuzz/*.c))

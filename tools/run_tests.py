@@ -2,7 +2,7 @@
 
 Unit tests run as they are; live tests run against one private Postgres and RabbitMQ (in /dev/shm or build/teststack),
 which are started here and removed at the end. The last line is `N passed, N failed, N skipped`. Exit: 0 when none failed and some passed.
-TEST=live leaves out the units and the sanitizer build. ONLY=word in the environment runs only what has that word in its name.
+TEST=live leaves out the units and the sanitizer build. ONLY=words in the environment runs only what has one of the words in its name.
 STACK_PLUGINS_DIR=folder runs them with the real delayed-message plugin that is in there, instead of with its double; a RabbitMQ
 that can have neither runs without, and the tests that need it are skipped. POSTDATE_TEST_LIMIT_S: how long the live tests of a build may take.
 """
@@ -23,7 +23,13 @@ PLUGIN_DOUBLE = os.path.join(TOP, 'build', 'plugin-double')
 UNIT_LIMIT_S = 120
 LIVE_LIMIT_S = int(os.environ.get('POSTDATE_TEST_LIMIT_S', '900'))
 PR_SET_CHILD_SUBREAPER = 36
-ONLY = os.environ.get('ONLY', '')
+OUTPUT_MAX = 20_000  # characters of a program that failed, the last ones
+ONLY = os.environ.get('ONLY', '').split()
+NO_SUCH_TEST = 64  # run.py's exit code
+
+sys.path.insert(0, os.path.join(TOP, 'tests'))
+sys.dont_write_bytecode = True
+from runner_report import Report, counts, say  # noqa: E402
 
 
 def stack_dir():
@@ -41,22 +47,12 @@ def stack_dir():
 STACK_DIR = stack_dir()
 
 
-class Totals:
-    def __init__(self):
-        self.passed = self.failed = self.skipped = 0
-
-    def add(self, passed, failed, skipped):
-        self.passed += passed
-        self.failed += failed
-        self.skipped += skipped
-
-
-def say(text):
-    print(text, flush=True)
+def wanted(name):
+    return not ONLY or any(word in name for word in ONLY)
 
 
 # --- unit tests: cmocka programs, asked for TAP ------------------------------------------------------------------
-def run_unit(program, *arguments):
+def run_program(program, *arguments):
     """(passed, failed, skipped, output)"""
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT='tap')
     env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
@@ -64,6 +60,8 @@ def run_unit(program, *arguments):
         done = subprocess.run([program, *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=UNIT_LIMIT_S, check=False)
         output, code = done.stdout.decode(errors='replace'), done.returncode
+    except FileNotFoundError:
+        return 0, 1, 0, f'{program} was not built'
     except subprocess.TimeoutExpired as e:
         output, code = (e.stdout or b'').decode(errors='replace') + f'\nstill running after {UNIT_LIMIT_S} s', 1
     lines = output.splitlines()
@@ -77,60 +75,51 @@ def run_unit(program, *arguments):
     return passed, failed, skipped, output
 
 
-def run_units(label, build, totals):
-    began, sums = time.monotonic(), Totals()
-    for program in sorted(glob.glob(os.path.join(build, 'tests', 'test_*'))):
-        source = os.path.join(TOP, 'tests', 'unit', os.path.basename(program) + '.c')
-        if ONLY not in program or not os.path.exists(source):
-            continue
-        passed, failed, skipped, output = run_unit(program)
-        sums.add(passed, failed, skipped)
-        if failed:
-            say(f'FAIL {program}\n    ' + output.replace('\n', '\n    '))
-    say(f'unit, {label}: {sums.passed} passed, {sums.failed} failed, {sums.skipped} skipped '
-        f'in {time.monotonic() - began:.1f} s')
-    totals.add(sums.passed, sums.failed, sums.skipped)
+def run_programs(label, build, sources, arguments=lambda name: ()):
+    """The program that was built from each of these files."""
+    report = Report(label)
+    for source in sorted(glob.glob(os.path.join(TOP, sources))):
+        name = os.path.splitext(os.path.basename(source))[0]
+        if wanted(name):
+            began = time.monotonic()
+            passed, failed, skipped, output = run_program(os.path.join(build, 'tests', name), *arguments(name))
+            report.tell(name, time.monotonic() - began, passed, failed, skipped, output[-OUTPUT_MAX:])
+    report.end()
+    return report
 
 
-def replay_corpora(build, totals):
+def run_units(label, build):
+    return run_programs(f'unit, {label}', build, 'tests/unit/test_*.c')
+
+
+def replay_corpora(label, build):
     """Every input of tests/fuzz/corpus to its harness: what fuzzing once found stays found."""
-    began, sums = time.monotonic(), Totals()
-    for program in sorted(glob.glob(os.path.join(build, 'tests', 'fuzz_*'))):
-        name = os.path.basename(program).removeprefix('fuzz_')
-        if ONLY not in program or not os.path.exists(os.path.join(TOP, 'tests', 'fuzz', f'fuzz_{name}.c')):
-            continue
-        passed, failed, skipped, output = run_unit(program, os.path.join(TOP, 'tests', 'fuzz', 'corpus', name))
-        sums.add(passed, failed, skipped)
-        if failed:
-            say(f'FAIL {program}\n    ' + output[-4000:].replace('\n', '\n    '))
-    say(f'fuzz corpora, sanitizer build: {sums.passed} passed, {sums.failed} failed, {sums.skipped} skipped '
-        f'in {time.monotonic() - began:.1f} s')
-    totals.add(sums.passed, sums.failed, sums.skipped)
+    return run_programs(f'fuzz corpora, {label}', build, 'tests/fuzz/fuzz_*.c',
+                        lambda name: (os.path.join(TOP, 'tests', 'fuzz', 'corpus', name.removeprefix('fuzz_')),))
 
 
 # --- live tests -----------------------------------------------------------------------------------------------
-def run_live(label, build, test_set, totals):
+def run_live(build, test_set, totals):
+    """run.py reports each test and their sum itself, in the same form."""
     with tempfile.TemporaryDirectory(prefix='postdate-test-') as directory:
         summary = os.path.join(directory, 'summary.json')
         env = dict(os.environ, POSTDATE_BIN_DIR=os.path.abspath(build), POSTDATE_TEST_SET=test_set,
                    POSTDATE_TEST_SUMMARY=summary, STACK_DIR=STACK_DIR)
-        say(f'live, {label}:')
-        command = [sys.executable, os.path.join(TOP, 'tests', 'live', 'run.py')] + ONLY.split()
+        command = [sys.executable, os.path.join(TOP, 'tests', 'live', 'run.py'), *ONLY]
         with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL) as process:
             try:
                 process.wait(LIVE_LIMIT_S)
             except subprocess.TimeoutExpired:
-                say(f'FAIL the live tests took longer than {LIVE_LIMIT_S} s')
+                totals.fault(f'the live tests took longer than {LIVE_LIMIT_S} s')
             finally:
                 end(process)
         try:
             with open(summary, encoding='utf-8') as f:
-                counts = json.load(f)
-            totals.add(counts['passed'], counts['failed'], counts['skipped'])
+                found = json.load(f)
+            totals.add(found['passed'], found['failed'], found['skipped'])
         except (OSError, ValueError, KeyError):
-            if not ONLY:
-                say(f'FAIL the live tests ended with exit code {process.returncode} and no summary')
-                totals.add(0, 1, 0)
+            if not ONLY or process.returncode != NO_SUCH_TEST:
+                totals.fault(f'the live tests ended with exit code {process.returncode} and no summary')
 
 
 def end(process):
@@ -219,24 +208,22 @@ def run_all(plain, san, totals):
     clean_stacks()
     live_only = os.environ.get('TEST') == 'live'
     if not live_only:
-        run_units('plain build', plain, totals)
-        run_units('sanitizer build', san, totals)
-        replay_corpora(san, totals)
+        for report in (run_units('plain build', plain), run_units('sanitizer build', san),
+                       replay_corpora('sanitizer build', san)):
+            totals.add(report.passed, report.failed, report.skipped)
     say('Starting a private Postgres and a private RabbitMQ ...')
     try:
         provide_plugin()
     except subprocess.CalledProcessError:
-        say('FAIL the double of the delayed-message plugin could not be built')
-        totals.add(0, 1, 0)
+        totals.fault('the double of the delayed-message plugin could not be built')
         return
-    builds = (('plain build', plain, 'plain'), ('sanitizer build', san, 'san'))
-    for label, build, test_set in builds[:1] if live_only else builds:
+    builds = ((plain, 'plain'), (san, 'san'))
+    for build, test_set in builds[:1] if live_only else builds:
         # Fresh ones for each: RabbitMQ makes vhosts three times as slowly where there are hundreds.
         if stack('start') != 0:
-            say('FAIL the servers did not start')
-            totals.add(0, 1, 0)
+            totals.fault('the servers did not start')
             return
-        run_live(label, build, test_set, totals)
+        run_live(build, test_set, totals)
         stack('clean', quiet=True)
 
 
@@ -245,7 +232,7 @@ def main(plain, san):
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     os.chdir(TOP)
-    totals, interrupted = Totals(), False
+    totals, interrupted = Report('all'), False
     try:
         run_all(plain, san, totals)
     except KeyboardInterrupt:
@@ -256,11 +243,10 @@ def main(plain, san):
         clean_stacks()
         left = end_leftovers()
     if left and not interrupted:
-        say('FAIL processes were left behind: ' + ', '.join(left))
-        totals.add(0, 1, 0)
+        totals.fault('processes were left behind: ' + ', '.join(left))
     if interrupted:
         say('interrupted')
-    say(f'{totals.passed} passed, {totals.failed} failed, {totals.skipped} skipped')
+    say(counts(totals.passed, totals.failed, totals.skipped))
     return 130 if interrupted else 0 if totals.failed == 0 and totals.passed > 0 else 1
 
 

@@ -1,5 +1,6 @@
 #include "core/message/accept.h"
 #include "core/message/amqp10.h"
+#include "core/message/deadline.h"
 #include "core/message/delay.h"
 #include "core/message/request_headers.h"
 #include "core/message/reserved.h"
@@ -171,12 +172,16 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         request_headers_read(headers, rules, &d.request_headers, e) != 0)
         return -1;
 
+    int64_t deadline_ms;
     struct bytes properties;
+    if (deadline_read(headers, d.delay.due_ms > now_ms ? d.delay.due_ms : now_ms, &deadline_ms, e) != 0)
+        return -1;
     if (encode_properties(&d, arena, &properties, e) != 0)
         return -1;
     *out = (struct message){
         .due_ms = d.delay.due_ms,
         .counted_from_ms = d.delay.from_now ? now_ms : 0,
+        .deadline_ms = deadline_ms,
         .exchange = delivery_exchange(rules, &d),
         .routing_key = d.routing_key,
         .key = d.request_headers.key,
@@ -184,8 +189,10 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .body = in->body,
         .on_conflict = d.request_headers.on_conflict,
     };
-    const struct hold_request hold = {
-        .has_key = out->key.len > 0, .has_wish = d.request_headers.has_hold, .wish = d.request_headers.hold};
+    const struct hold_request hold = {.has_key = out->key.len > 0,
+                                      .has_deadline = deadline_ms > 0,
+                                      .has_wish = d.request_headers.has_hold,
+                                      .wish = d.request_headers.hold};
     out->hold = hold_policy_decide(rules->hold, &hold);
     return reserved_check(out, rules, e);
 }

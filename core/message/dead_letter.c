@@ -49,8 +49,10 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
         return 0;
     /* A dead-letter routing key of the queue's has replaced the one of the delivery. */
     struct wire_cursor c = wire_array(keys.value);
-    if (wire_next(&c, &key) == 1 && key.kind == 'S')
+    if (wire_next(&c, &key) == 1 && key.kind == 'S') {
         out->routing_key = key.value;
+        out->cc = c.rest;
+    }
     return 0;
 }
 
@@ -185,6 +187,8 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
         else
             buf_put_bytes(out, f.entry);
     }
+    if (d->cc.len > 0 && !wire_has(d->properties.headers, bytes_of_str("CC")))
+        wire_put_array(out, bytes_of_str("CC"), d->cc);
     if (moves_user)
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
     wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(lineage, id)));
@@ -197,8 +201,8 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
 {
     struct wire_properties p = d->properties;
     struct buf headers, raw;
-    buf_init(&headers, p.headers.len + ADDED_MAX);
-    buf_init(&raw, p.headers.len + 16 * ADDED_MAX);
+    buf_init(&headers, 2 * p.headers.len + ADDED_MAX); /* CC can be there once more, from x-death */
+    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
     put_headers(&headers, d, lineage, attempt);
     p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;

@@ -21,6 +21,7 @@ struct dead_letter {
     unsigned reason;    /* enum death_reason */
     struct bytes exchange,
         routing_key;  /* it had in that queue; a returned one has the exchange of the return */
+    struct bytes cc;  /* array items: its further routing keys, which a dead-letter routing key displaces */
     bool has_lineage; /* it has an x-postdate-id */
     struct message_id lineage;
     int attempt; /* which delivery to that queue was refused: what we wrote on a message that we returned to

@@ -108,8 +108,7 @@ bool delay_number(const struct wire_field *f, int64_t *out)
     }
 }
 
-/* What was sent, for an error text. */
-static const char *describe_field(const struct wire_field *f, char *out, size_t out_size)
+const char *delay_describe(const struct wire_field *f, char *out, size_t out_size)
 {
     char text[80];
     int64_t n;
@@ -178,7 +177,7 @@ static int read_time(const struct wire_field *f, const struct delay_clock *clock
         return err_set(e, ERR_REJECT,
                        "%s: %s is not a point in time (allowed: milliseconds since 1970 as integer, float or "
                        "numeric string, at most %s ahead)",
-                       HEADER_TIME, describe_field(f, value, sizeof(value)),
+                       HEADER_TIME, delay_describe(f, value, sizeof(value)),
                        duration_format(clock->max_delay_ms, limit, sizeof(limit)));
     if (__builtin_sub_overflow(time_ms, clock->now_ms, &ahead_ms))
         ahead_ms = time_ms < 0 ? INT64_MIN : INT64_MAX;
@@ -186,7 +185,7 @@ static int read_time(const struct wire_field *f, const struct delay_clock *clock
         return err_set(
             e, ERR_REJECT,
             "%s: %s is too far ahead (allowed: milliseconds since 1970, at most %lld ms = %s from now)",
-            HEADER_TIME, describe_field(f, value, sizeof(value)), (long long)clock->max_delay_ms,
+            HEADER_TIME, delay_describe(f, value, sizeof(value)), (long long)clock->max_delay_ms,
             duration_format(clock->max_delay_ms, limit, sizeof(limit)));
     *due_ms = clamp_time(time_ms);
     return 0;
@@ -202,10 +201,10 @@ static int read_delay(const struct wire_field *f, const char *name, int64_t max_
             e, ERR_REJECT,
             "%s: %s is not a number of milliseconds (allowed: integer, float or numeric string, at most "
             "%lld)",
-            name, describe_field(f, value, sizeof(value)), (long long)max_ms);
+            name, delay_describe(f, value, sizeof(value)), (long long)max_ms);
     if (*out_ms > max_ms)
         return err_set(e, ERR_REJECT, "%s: %s ms is too long (allowed: at most %lld ms = %s)", name,
-                       describe_field(f, value, sizeof(value)), (long long)max_ms,
+                       delay_describe(f, value, sizeof(value)), (long long)max_ms,
                        duration_format(max_ms, limit, sizeof(limit)));
     return 0;
 }

@@ -31,4 +31,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
  * decimals and strings such as "1500" or " -2.5 ". False for everything else, also NaN and infinities. */
 bool delay_number(const struct wire_field *f, int64_t *out);
 
+/* What was sent, for an error text. */
+const char *delay_describe(const struct wire_field *f, char *out, size_t out_size);
+
 #endif

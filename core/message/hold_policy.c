@@ -15,7 +15,7 @@ enum hold_policy hold_policy_make(bool has_transport, bool hands_over_all)
 
 enum message_hold hold_policy_decide(enum hold_policy p, const struct hold_request *r)
 {
-    if (p == HOLD_POLICY_NOTHING)
+    if (p == HOLD_POLICY_NOTHING || r->has_deadline)
         return HOLD_GATEWAY;
     if (r->has_wish)
         return r->wish;

@@ -19,12 +19,14 @@ enum hold_policy {
 struct hold_request {
     bool is_named; /* its id was handed out: it came by SQL, HTTP, the control queue or the command line */
     bool has_key;
-    bool has_wish; /* x-postdate-hold, "hold", --hold */
+    bool has_deadline; /* RabbitMQ would deliver it after that, too */
+    bool has_wish;     /* x-postdate-hold, "hold", --hold */
     enum message_hold wish;
 };
 
 enum hold_policy hold_policy_make(bool has_transport, bool hands_over_all);
-/* A wish overrides what the configuration says, but nobody can wait where there is no transport. */
+/* A wish overrides what the configuration says, but nobody can wait where there is no transport, and what has
+ * a deadline the gateway holds whatever is wished. */
 enum message_hold hold_policy_decide(enum hold_policy p, const struct hold_request *r);
 
 /* As the schema records it for its SQL functions: "nothing", "plain", "all". */

@@ -4,19 +4,17 @@
 static const char *const state_names[] = {
     [MESSAGE_SCHEDULED] = "scheduled", [MESSAGE_CLAIMED] = "claimed",     [MESSAGE_HANDED] = "handed",
     [MESSAGE_DELIVERED] = "delivered", [MESSAGE_CANCELLED] = "cancelled", [MESSAGE_SUPERSEDED] = "superseded",
-    [MESSAGE_FAILED] = "failed",
+    [MESSAGE_FAILED] = "failed",       [MESSAGE_EXPIRED] = "expired",
 };
-
-enum { STATE_COUNT = sizeof(state_names) / sizeof(state_names[0]) };
 
 const char *message_state_name(enum message_state s)
 {
-    return (unsigned)s < STATE_COUNT ? state_names[s] : "unknown";
+    return (unsigned)s < MESSAGE_STATE_COUNT ? state_names[s] : "unknown";
 }
 
 int message_state_parse(const char *name, enum message_state *out)
 {
-    for (unsigned i = 0; i < STATE_COUNT; i++) {
+    for (unsigned i = 0; i < MESSAGE_STATE_COUNT; i++) {
         if (strcmp(name, state_names[i]) == 0) {
             *out = (enum message_state)i;
             return 0;

@@ -16,6 +16,8 @@ enum message_state {
     MESSAGE_CANCELLED,
     MESSAGE_SUPERSEDED,
     MESSAGE_FAILED,
+    MESSAGE_EXPIRED, /* its deadline passed before it was published */
+    MESSAGE_STATE_COUNT,
 };
 
 enum message_hold {
@@ -34,6 +36,7 @@ struct message {
     int64_t due_ms;           /* ms since 1970 */
     int64_t counted_from_ms;  /* the "now" that due_ms was counted from, which is counted again from the clock
                                  of  the transaction that stores it; 0: a point in time of its own */
+    int64_t deadline_ms;      /* not published after it; 0: none. Then the gateway holds it */
     struct bytes exchange;    /* delivery exchange, "" is the default exchange; text */
     struct bytes routing_key; /* text */
     struct bytes key;         /* the user's own name for it; len 0: none; text */
@@ -44,7 +47,7 @@ struct message {
     enum on_conflict on_conflict;
 };
 
-/* "scheduled" … "failed": the names users see, also the labels of the SQL enum. */
+/* "scheduled" … "expired": the names users see, also the labels of the SQL enum. */
 const char *message_state_name(enum message_state s);
 /* 0, or -1 when the name is none of them. */
 int message_state_parse(const char *name, enum message_state *out);

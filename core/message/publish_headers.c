@@ -1,38 +1,41 @@
 #include "core/message/publish_headers.h"
 #include "core/message/dead_letter.h"
+#include "core/message/deadline.h"
 #include "core/message/wire.h"
 
 #define HEADER_ID "x-postdate-id"
 #define HEADER_DUE "x-postdate-due"
 
 enum {
-    ADDED_MAX = 128 /* bytes that our two headers and message_id take, generously */
+    ADDED_MAX = 160 /* bytes that our headers and message_id take, generously */
 };
 
-static void put_due(struct buf *out, int64_t due_ms)
+static void put_time(struct buf *out, const char *header, int64_t ms)
 {
-    struct bytes name = bytes_of_str(HEADER_DUE);
+    struct bytes name = bytes_of_str(header);
     buf_put_u8(out, (uint8_t)name.len);
     buf_put_bytes(out, name);
     buf_put_u8(out, 'l'); /* always 64 bits: a consumer should not see the type change with the value */
-    buf_put_u64(out, (uint64_t)due_ms);
+    buf_put_u64(out, (uint64_t)ms);
 }
 
 /* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
  * then ours. */
 static void put_headers(struct buf *out, struct bytes stored, struct bytes extra, struct bytes id,
-                        int64_t due_ms)
+                        const struct message *m)
 {
     struct wire_cursor c = wire_table(stored);
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
         if (!bytes_equal_str(f.name, HEADER_ID) && !bytes_equal_str(f.name, HEADER_DUE) &&
-            !wire_has(extra, f.name))
+            !bytes_equal_str(f.name, DEADLINE_HEADER) && !wire_has(extra, f.name))
             buf_put_bytes(out, f.entry);
     }
     buf_put_bytes(out, extra);
     wire_put_string(out, bytes_of_str(HEADER_ID), id);
-    put_due(out, due_ms);
+    put_time(out, HEADER_DUE, m->due_ms);
+    if (m->deadline_ms > 0)
+        put_time(out, DEADLINE_HEADER, m->deadline_ms);
 }
 
 int publish_headers_build(const struct message *m, struct buf *out, struct err *e)
@@ -55,7 +58,7 @@ int publish_headers_build_with(const struct message *m, struct bytes extra, stru
     struct bytes id = bytes_of_str(message_id_format(m->id, id_text));
     struct buf headers;
     buf_init(&headers, p.headers.len + extra.len + ADDED_MAX);
-    put_headers(&headers, p.headers, extra, id, m->due_ms);
+    put_headers(&headers, p.headers, extra, id, m);
     p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;
     if (p.message_id.len == 0) {

@@ -82,7 +82,8 @@ static const struct {
 } reasons[] = {{DEATH_REJECTED, "rejected"},
                {DEATH_DELIVERY_LIMIT, "delivery_limit"},
                {DEATH_EXPIRED, "expired"},
-               {DEATH_MAXLEN, "maxlen"}};
+               {DEATH_MAXLEN, "maxlen"},
+               {DEATH_DEADLINE, "deadline"}};
 
 const char *death_reason_name(unsigned reason)
 {
@@ -95,7 +96,7 @@ const char *death_reason_name(unsigned reason)
 unsigned death_reason_parse(struct bytes name)
 {
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
-        if (bytes_equal_str(name, reasons[i].name))
+        if (reasons[i].reason != DEATH_DEADLINE && bytes_equal_str(name, reasons[i].name))
             return reasons[i].reason;
     return 0;
 }

@@ -14,6 +14,7 @@ enum death_reason {
     DEATH_DELIVERY_LIMIT = 2, /* the quorum queue's own limit of deliveries */
     DEATH_EXPIRED = 4,
     DEATH_MAXLEN = 8,
+    DEATH_DEADLINE = 16, /* not RabbitMQ's word: its deadline lies before the next attempt */
 };
 
 #define RETRY_ATTEMPTS_MAX 1000

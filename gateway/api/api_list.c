@@ -67,7 +67,7 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct
         return 0;
     api_fail(a, API_INVALID_REQUEST,
              "state: \"%s\" is none: allowed are scheduled, claimed, handed, delivered, cancelled, "
-             "superseded, failed",
+             "superseded, failed, expired",
              bytes_printable(state, shown, sizeof shown));
     return -1;
 }

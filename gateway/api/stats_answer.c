@@ -24,7 +24,7 @@ static void print_backlog(struct executor *d, struct buf *out)
     }
     buf_put_str(out, "\"messages\":{");
     bool capped = false;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
         buf_printf(out, "%s\"%s\":%" PRId64, i > 0 ? "," : "", message_state_name((enum message_state)i),
                    s.count[i]);
         capped = capped || s.capped[i];

@@ -48,6 +48,8 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
         print_time("next attempt", r->next_at_ms, now_ms);
+    if (m->deadline_ms > 0)
+        print_time("deadline", m->deadline_ms, now_ms);
     if (m->exchange.len > 0)
         print_line("exchange", m->exchange);
     else

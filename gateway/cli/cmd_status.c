@@ -35,7 +35,7 @@ static void print_line(const struct status_report *s)
 {
     char time[40];
     printf("%s", timestamp_format(s->now_ms, time, sizeof time));
-    for (int i = 0; i < STATE_COUNT; i++)
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
         if (s->count[i] > 0 || i == MESSAGE_SCHEDULED)
             printf(" %s %s%" PRId64, message_state_name((enum message_state)i), s->capped[i] ? ">=" : "",
                    s->count[i]);

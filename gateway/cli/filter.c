@@ -10,7 +10,7 @@ static int take_state(const struct cli *cli, const char *text, struct lookup_fil
     return cli_usage(
         cli,
         "--state: \"%s\" is none: write scheduled, claimed, handed, delivered, cancelled, superseded "
-        "or failed",
+        "failed or expired",
         text);
 }
 

@@ -30,7 +30,8 @@ struct cli_filter {
         "dry-run", no_argument, NULL, 'n'                                                                    \
     }
 #define CLI_FILTER_HELP                                                                                      \
-    "      --state S       scheduled, claimed, handed, delivered, cancelled, superseded, failed\n"           \
+    "      --state S       scheduled, claimed, handed, delivered, cancelled, superseded, failed,\n"          \
+    "                      expired\n"                                                                        \
     "      --due-after T   due at or after this time (RFC 3339, 2026-11-22T08:00:00Z)\n"                     \
     "      --due-before T  due before this time\n"                                                           \
     "      --exchange E    with this delivery exchange\n"                                                    \

@@ -131,7 +131,7 @@ void status_print(const struct status *status)
     if (s->broker[0] != '\0')
         printf("broker       %s, vhost %s\n", text_show(bytes_of_str(s->broker), 40, broker, sizeof broker),
                text_show(bytes_of_str(s->vhost), 18, vhost, sizeof vhost));
-    for (int i = 0; i < STATE_COUNT; i++)
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
         printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
                group_digits(s->count[i], n));
     if (s->next_due_ms < 0)
@@ -216,7 +216,7 @@ int status_print_json(const struct status *status, size_t flags)
 {
     const struct status_report *s = &status->report;
     json_t *o = json_object(), *counts = json_object(), *capped = json_array();
-    for (int i = 0; i < STATE_COUNT; i++) {
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
         const char *state = message_state_name((enum message_state)i);
         json_object_set_new(counts, state, json_integer(s->count[i]));
         if (s->capped[i])

@@ -5,8 +5,6 @@
 #include "gateway/cli/cli.h"
 #include "sql/operate/lookup.h"
 
-#define STATE_COUNT 7 /* of enum message_state */
-
 /* What the broker holds, and up to when. */
 struct window {
     const struct config *config;

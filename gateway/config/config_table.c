@@ -139,7 +139,7 @@ const struct option option_table[] = {
      .help =
          "how long cancelled and superseded messages can be looked up; cancelling erases the body at once"},
     {"retention", "failed", OPTION_DURATION, "30d", MINUTE, 3650 * DAY, AT(retention.failed_ms),
-     .help = "how long failed messages are kept, and can be retried"},
+     .help = "how long failed messages are kept, and can be retried; expired ones are kept as long"},
 
     {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, AT(http.listen),
      .help = "address of the HTTP interface, host:port; port 0: any free one; off: none"},

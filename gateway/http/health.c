@@ -20,7 +20,7 @@ static void print_backlog(struct http *h, struct buf *out)
         return;
     buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
                      "# TYPE postdate_messages gauge\n");
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
         buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
                    message_state_name((enum message_state)i), s.count[i]);
     double oldest_s = s.oldest_overdue_ms < 0 ? 0 : (double)(s.now_ms - s.oldest_overdue_ms) / 1000;

@@ -1,6 +1,7 @@
 #include "core/base/base64.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "core/message/deadline.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_document.h"
@@ -23,17 +24,18 @@ enum field {
     FIELD_KEY,
     FIELD_ON_CONFLICT,
     FIELD_HOLD,
+    FIELD_DEADLINE,
     FIELD_COUNT,
 };
 
 static const char *const field_names[FIELD_COUNT] = {
     "routing_key", "exchange", "delay_ms",   "delay", "due_at",      "body", "body_base64",
-    "json",        "headers",  "properties", "key",   "on_conflict", "hold",
+    "json",        "headers",  "properties", "key",   "on_conflict", "hold", "deadline",
 };
 
 #define ALLOWED_FIELDS                                                                                       \
     "routing_key, exchange, delay_ms, delay, due_at, body, body_base64, json, headers, properties, key, "    \
-    "on_conflict, hold"
+    "on_conflict, hold, deadline"
 
 /* The SQL functions count more strictly; this only bounds memory. */
 #define ENCODED_MAX ((size_t)512 * 1024)
@@ -129,6 +131,7 @@ static int take_choices(const struct json_parser *p, const json_t *const fields[
     out->on_conflict = (enum on_conflict)conflict;
     const struct hold_request hold = {.is_named = true,
                                       .has_key = out->key.len > 0,
+                                      .has_deadline = fields[FIELD_DEADLINE] != NULL,
                                       .has_wish = wish >= 0,
                                       .wish = wish == HOLD_BROKER ? HOLD_BROKER : HOLD_GATEWAY};
     out->hold = hold_policy_decide(p->rules.hold, &hold);
@@ -186,6 +189,20 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
         f == FIELD_DUE_AT ? due : p->now_ms + ahead; /* what is past by then is stored as due at once */
     out->counted_from_ms = f == FIELD_DUE_AT ? 0 : p->now_ms;
     return 0;
+}
+
+static int take_deadline(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                         struct err *e)
+{
+    const json_t *v = fields[FIELD_DEADLINE];
+    char shown[JSON_SHOW_SIZE];
+    if (v == NULL)
+        return 0;
+    if (!json_is_string(v))
+        return err_set(e, ERR_REJECT, "deadline: %s is not a string", json_show(v, shown));
+    if (timestamp_parse(json_c_string(v), &out->deadline_ms, e) != 0)
+        return err_wrap(e, "deadline");
+    return deadline_check("deadline", out->deadline_ms, out->due_ms > p->now_ms ? out->due_ms : p->now_ms, e);
 }
 
 static int take_body(const struct json_parser *p, const json_t *const fields[], struct arena *a,
@@ -246,7 +263,7 @@ static int read_object(struct json_parser *p, const json_t *object, struct arena
     *out = (struct message){0};
     if (sort_fields(object, fields, e) != 0 || take_names(p, fields, out, e) != 0 ||
         take_choices(p, fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
-        take_body(p, fields, a, out, e) != 0)
+        take_deadline(p, fields, out, e) != 0 || take_body(p, fields, a, out, e) != 0)
         return -1;
     if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],
                               fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0)

@@ -195,6 +195,8 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     json_object_set_new(o, "exchange", json_text_value(m->exchange));
     json_object_set_new(o, "routing_key", json_text_value(m->routing_key));
     json_object_set_new(o, "due_at", json_time_value(m->due_ms));
+    if (m->deadline_ms > 0)
+        json_object_set_new(o, "deadline", json_time_value(m->deadline_ms));
     json_object_set_new(o, "state", json_string(message_state_name(r->state)));
     json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));
     json_object_set_new(o, "created_at", json_time_value(r->created_ms));

@@ -155,10 +155,11 @@ static int check_header_names(const json_t *headers, struct err *e)
         const char *name = json_object_iter_key(i);
         if (strncmp(name, "x-postdate-", 11) == 0 || strncmp(name, "x-opt-delivery-", 15) == 0 ||
             strcmp(name, "x-delay") == 0)
-            return err_set(e, ERR_REJECT,
-                           "headers: %s is reserved: write the fields exchange, key, on_conflict, hold and "
-                           "delay_ms, delay or due_at instead",
-                           bytes_printable(bytes_of_str(name), shown, sizeof shown));
+            return err_set(
+                e, ERR_REJECT,
+                "headers: %s is reserved: write the fields exchange, key, on_conflict, hold, deadline and "
+                "delay_ms, delay or due_at instead",
+                bytes_printable(bytes_of_str(name), shown, sizeof shown));
     }
     return 0;
 }

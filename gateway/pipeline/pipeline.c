@@ -71,8 +71,9 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
                                   [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
-                                  [SETTLE_HANDED] = METRIC_HANDED,       [SETTLE_HOLD] = METRIC_COUNT,
-                                  [SETTLE_WAIT] = METRIC_COUNT,          [SETTLE_RELEASE] = METRIC_COUNT};
+                                  [SETTLE_EXPIRED] = METRIC_EXPIRED,     [SETTLE_HANDED] = METRIC_HANDED,
+                                  [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_WAIT] = METRIC_COUNT,
+                                  [SETTLE_RELEASE] = METRIC_COUNT};
     struct metrics *m = &p->runtime->metrics;
     if (counted[outcome] != METRIC_COUNT)
         metrics_add(m, (enum metric)counted[outcome], 1);

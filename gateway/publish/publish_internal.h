@@ -50,6 +50,9 @@ bool publisher_blames_a_publish(const struct err *e);
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e);
 /* The message was certainly not delivered: try again later, or fail. */
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
+/* Has the deadline passed of what is to be published next? Then it is to be refused, which ends it. */
+bool publisher_is_too_late(struct publisher *p, struct inflight *h);
+#define PUBLISHER_TOO_LATE "the deadline passed before it was published"
 /* h is not in flight any more; confirmed: the broker answered. */
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
 /* h's destination stands still: it waits in the database, until then (database ms). */

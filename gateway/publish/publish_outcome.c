@@ -48,12 +48,39 @@ static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
                                      c->retry.max_ms, random_u32());
 }
 
+bool publisher_is_too_late(struct publisher *p, struct inflight *h)
+{
+    int64_t deadline_ms = h->message.deadline_ms;
+    h->late = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
+    return h->late;
+}
+
+/* Ends it: `expired`, unless an earlier try may have arrived. Nobody may take that for undelivered, so it is
+ * `failed` then, and its error says so. */
+static void expire(struct publisher *p, struct inflight *h, enum inflight_cause cause, const char *reason)
+{
+    char text[500];
+    snprintf(text, sizeof text, "%s%s%s%.300s",
+             h->late ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
+             h->in_doubt ? "; it may have been delivered" : "",
+             h->late ? "" : "; now: ", h->late ? "" : reason);
+    inflight_set_error(h, cause, text);
+    pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_FAILED : SETTLE_EXPIRED);
+}
+
+/* When to look at it again: no later than when its deadline has passed. */
+static int64_t in_time(const struct inflight *h, int64_t next_at_ms)
+{
+    int64_t deadline_ms = h->message.deadline_ms;
+    return deadline_ms > 0 && next_at_ms > deadline_ms ? deadline_ms + 1 : next_at_ms;
+}
+
 /* It may have been delivered: never cancellable again, published again under the same id. */
 static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflight_cause cause,
                             const char *reason, int64_t next_at_ms)
 {
     inflight_set_error(h, cause, reason);
-    h->next_at_ms = next_at_ms;
+    h->next_at_ms = in_time(h, next_at_ms);
     pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
@@ -76,10 +103,16 @@ static int64_t attempts_allowed(const struct publisher *p, const struct inflight
 
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
-    if (send_to_be_bound(p, h))
+    enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
+    if (!h->late && send_to_be_bound(p, h))
         return;
-    h->next_at_ms = next_try_ms(p, h);
-    inflight_set_error(h, h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED, reason);
+    int64_t next_at_ms = next_try_ms(p, h);
+    h->next_at_ms = in_time(h, next_at_ms);
+    if (h->late || (!h->in_doubt && h->next_at_ms < next_at_ms)) {
+        expire(p, h, cause, reason);
+        return;
+    }
+    inflight_set_error(h, cause, reason);
     if (h->in_doubt)
         pipeline_settle(p->pipeline, h,
                         SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */

@@ -55,6 +55,12 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     char reason[200];
     if (!publisher_keep_ours(p, h))
         return false;
+    if (publisher_is_too_late(p, h)) {
+        if (h->is_try && p->role->note_release)
+            p->role->note_release(p, h);
+        publisher_refuse(p, h, PUBLISHER_TOO_LATE);
+        return false;
+    }
     uint8_t name[256];
     enum exchange_verdict v =
         exchange_cache_ask(p->exchanges, exchange_cache_name(&h->message, name), reason, sizeof reason);

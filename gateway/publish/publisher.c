@@ -126,6 +126,10 @@ static int compose_message(struct publisher *p, struct inflight *h, struct publi
 {
     const struct accept_rules rules = config_accept_rules(p->runtime->config);
     buf_reset(&p->properties);
+    if (publisher_is_too_late(p, h)) { /* it was parked, or stood still on the way */
+        p->role->reject(p, h, PUBLISHER_TOO_LATE);
+        return 0;
+    }
     /* What came by SQL was not looked at before, or not so closely. Nobody can name the exchange of a return.
      */
     if (dead_letter_return_queue(&h->message).len > 0 || reserved_check(&h->message, &rules, e) == 0)

@@ -39,6 +39,7 @@ struct retry_delivery {
     size_t known;        /* its place among the lineages */
     struct bytes reason; /* RETRY_REFUSE: why */
     int64_t wait_ms;
+    bool too_late; /* dead only because its deadline lies before the end of the wait */
 };
 
 /* A refusal that counts. */

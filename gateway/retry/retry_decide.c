@@ -1,6 +1,8 @@
 /* What becomes of each refusal. */
 #include "gateway/retry/retry.h"
 
+#include "core/message/deadline.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -97,6 +99,7 @@ static int add_item(struct retry *r, size_t i, int failed, int64_t now_ms, struc
     *item = (struct store_item){.redelivered = d->redelivered};
     *m = (struct message){.due_ms = now_ms + d->wait_ms,
                           .counted_from_ms = now_ms,
+                          .deadline_ms = deadline_of(d->letter.properties.headers),
                           .exchange = bytes_of_str(RETURN_EXCHANGE),
                           .routing_key = d->letter.routing_key,
                           .body = d->input.body,
@@ -120,13 +123,20 @@ static int add_failure(struct retry *r, size_t i, int failed, const struct retry
                                           .exchange = d->letter.exchange,
                                           .routing_key = d->letter.routing_key,
                                           .failed = failed,
-                                          .reason = d->letter.reason,
+                                          .reason = d->too_late ? DEATH_DEADLINE : d->letter.reason,
                                           .hash = d->letter.hash,
                                           .dead = dead,
                                           .message = dead ? NULL : &f->item->message.id,
                                           .body = d->input.body,
                                           .keep_ms = dead ? p->keep_dead_ms : d->wait_ms + LINEAGE_KEEP_MS};
     return dead ? dead_letter_return(&d->letter, d->lineage, 1, &r->arena, &f->failure.properties, e) : 0;
+}
+
+/* Does its deadline lie before that? */
+static bool ends_before(const struct retry_delivery *d, int64_t ms)
+{
+    int64_t deadline_ms = deadline_of(d->letter.properties.headers);
+    return deadline_ms > 0 && deadline_ms < ms;
 }
 
 static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64_t now_ms, struct err *e)
@@ -138,8 +148,10 @@ static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64
         return 0;
     }
     bool again = (p->on & d->letter.reason) != 0 && failed < p->attempts;
-    d->verdict = again ? RETRY_WAIT : RETRY_DEAD;
     d->wait_ms = again ? retry_policy_wait_ms(p, failed, random_u32()) : 0;
+    d->too_late = again && ends_before(d, now_ms + d->wait_ms);
+    again = again && !d->too_late;
+    d->verdict = again ? RETRY_WAIT : RETRY_DEAD;
     if (again && add_item(r, i, failed, now_ms, e) != 0)
         return -1;
     return add_failure(r, i, failed, p, e);

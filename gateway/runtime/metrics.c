@@ -94,6 +94,8 @@ static void print_counters(struct metrics *m, struct buf *out)
                             "Publishes that are tried again, by reason."},
         [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
         [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
+        [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
+                            "Messages that were not delivered by their deadline."},
         [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
                                      "AMQP messages moved to postdate.rejected, by reason."},
         [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
@@ -104,11 +106,11 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED, METRIC_INTAKE_KEPT,      METRIC_API_KEPT,
-        METRIC_INTAKE_DUPLICATE,  METRIC_COMMITS,      METRIC_DELIVERED,        METRIC_HANDED,
-        METRIC_RELAYED,           METRIC_RETRIES,      METRIC_IN_DOUBT,         METRIC_FAILED,
-        METRIC_SENT_BACK,         METRIC_DEAD,         METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
-        METRIC_REJECTED_DATABASE,
+        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT, METRIC_API_KEPT,
+        METRIC_INTAKE_DUPLICATE,  METRIC_COMMITS,           METRIC_DELIVERED,   METRIC_HANDED,
+        METRIC_RELAYED,           METRIC_RETRIES,           METRIC_IN_DOUBT,    METRIC_FAILED,
+        METRIC_EXPIRED,           METRIC_SENT_BACK,         METRIC_DEAD,        METRIC_REJECTED_INVALID,
+        METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

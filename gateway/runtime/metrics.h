@@ -21,6 +21,7 @@ enum metric {
     METRIC_RETRIES,  /* certainly not delivered: tried again later */
     METRIC_IN_DOUBT, /* nack, or no answer: published again */
     METRIC_FAILED,
+    METRIC_EXPIRED,           /* not delivered by its deadline */
     METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
     METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
     METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */

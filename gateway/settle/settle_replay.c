@@ -4,14 +4,15 @@
  * outcome is unclear nobody claims it, for it is claimed again after due + grace only. */
 bool settle_replay_may_repeat(enum settle_kind kind)
 {
-    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_HANDED;
+    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_EXPIRED ||
+           kind == SETTLE_HANDED;
 }
 
 void settle_replay_add(struct settle_replay *s, const struct settle_item *item, int32_t instance,
                        int64_t now_ms)
 {
-    if (!settle_replay_may_repeat(item->kind) || item->kind == SETTLE_FAILED)
-        return; /* a failed one is tried once more: its error text is gone */
+    if (!settle_replay_may_repeat(item->kind) || item->kind == SETTLE_FAILED || item->kind == SETTLE_EXPIRED)
+        return; /* such a one is tried once more: its error text is gone */
     struct settle_replay_item *to = &s->ring[s->count++ % SETTLE_REPLAY_MAX];
     *to = (struct settle_replay_item){.item = *item, .instance = instance, .added_ms = now_ms};
     to->item.error = NULL;

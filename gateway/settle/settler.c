@@ -39,7 +39,8 @@ static void fill_batch(struct settler *s)
                                                   .was_in_doubt = h->in_doubt,
                                                   .next_at_ms = h->next_at_ms,
                                                   .error = h->error,
-                                                  .isolate = h->cause == INFLIGHT_REFUSED};
+                                                  .isolate = h->cause == INFLIGHT_REFUSED,
+                                                  .untried = h->late};
         s->batch[s->count++] = h;
     }
 }
@@ -137,10 +138,10 @@ static int settle_batch(struct settler *s, struct err *e)
     return locked ? settle_around_locks(s, e) : settle_singly(s, e);
 }
 
-/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
- * `handed` twice does no harm, nor does anything about what was relayed. Putting a message back twice could:
- * this gateway may have claimed it again in between. Such a message is left to the end of the instance, which
- * lets it wait again as one in doubt. */
+/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed`,
+ * `expired` or `handed` twice does no harm, nor does anything about what was relayed. Putting a message back
+ * twice could: this gateway may have claimed it again in between. Such a message is left to the end of the
+ * instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
 {
     for (size_t i = s->count; i-- > 0;) {

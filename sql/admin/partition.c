@@ -199,8 +199,9 @@ static int holds_needed_rows(struct pg *c, const struct partition *p, const stru
     static const char look[] =
         "select exists (select from postdate.%1$s where owner is null and settled_at is null)"
         " or exists (select from postdate.%1$s where owner is not null)"
-        " or exists (select from unnest('{delivered,failed,cancelled,superseded}'::postdate.message_state[],"
-        " array[%2$lld, %3$lld, %4$lld, %4$lld]::int8[]) k (state, ms) where exists"
+        " or exists (select from "
+        "unnest('{delivered,failed,cancelled,superseded,expired}'::postdate.message_state[],"
+        " array[%2$lld, %3$lld, %4$lld, %4$lld, %3$lld]::int8[]) k (state, ms) where exists"
         " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
         "ms'"
         " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "

@@ -29,9 +29,9 @@ struct retention {
 };
 
 /* Drops partitions that lie in the past, hold nothing live, and whose rows are all settled longer ago than
- * their state's retention (superseded counts as cancelled). Never waits long for others, and does not read
- * what it drops. *dropped: how many, also when some could not be looked at or dropped (-1, e names the first
- * of them). */
+ * their state's retention (superseded counts as cancelled, expired as failed). Never waits long for others,
+ * and does not read what it drops. *dropped: how many, also when some could not be looked at or dropped (-1,
+ * e names the first of them). */
 int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e);
 
 #endif

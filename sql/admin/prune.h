@@ -6,9 +6,9 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-/* Removes the keys of messages that are gone, superseded, failed, or delivered or cancelled longer ago than
- * key_memory_ms. Only tidies up: a free key is taken by the next message that uses it whether or not it was
- * removed. For the janitor, about once an hour. */
+/* Removes the keys of messages that are gone, superseded, failed, expired, or delivered or cancelled longer
+ * ago than key_memory_ms. Only tidies up: a free key is taken by the next message that uses it whether or not
+ * it was removed. For the janitor, about once an hour. */
 int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e);
 
 /* Removes the old ids of messages that went with their partition. For the janitor, about once an hour.

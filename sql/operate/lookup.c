@@ -26,6 +26,7 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
         if (v.len && !to[i]->data)
             return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
     }
+    m->deadline_ms = pg_is_null(r, row, 15) ? 0 : pg_time_ms(r, row, 15);
     return 0;
 }
 

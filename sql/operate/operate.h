@@ -28,7 +28,8 @@ struct operate_scope {
 
 enum operate_answer {
     OPERATE_DONE,       /* cancelled (also when it was before), rescheduled, retried */
-    OPERATE_TOO_LATE,   /* claimed, handed over or delivered; for a reschedule also cancelled */
+    OPERATE_TOO_LATE,   /* claimed, handed over or delivered; for a reschedule also cancelled; expired, or
+                           failed and   past its deadline */
     OPERATE_NOT_FOUND,  /* no such message, or outside the scope */
     OPERATE_NOT_FAILED, /* retry of what did not fail */
     OPERATE_KEY_TAKEN,  /* a failed message's key names another live message by now */
@@ -64,7 +65,7 @@ struct operate_result {
     struct message_id id; /* which the message has now, also where the answer is TOO_LATE or NOT_FAILED; the
                              given one where it is NOT_FOUND */
 };
-/* ERR_REJECT: the new due time is beyond delivery.max_delay. */
+/* ERR_REJECT: the new due time is beyond delivery.max_delay, or after the message's deadline. */
 int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
                     struct operate_result *out, struct err *e);
 /* Cancels the message that the key names in a delivery exchange; NOT_FOUND when it names none. */
@@ -86,7 +87,7 @@ struct operate_bulk {
 struct operate_count {
     int64_t matched; /* fit the filter, and were in a state that the operation applies to */
     int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or
-                        they would be due beyond max_delay */
+                        they would be due beyond max_delay, or after their deadline */
 };
 /* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
  * and is in `out`. Applies to waiting and failed messages (retry: failed ones; fail: those in doubt

@@ -148,7 +148,7 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
         rc = look_at_day(c, days[i], &budget, s, e);
     if (rc == 0)
         rc = pg_exec(c, "set enable_seqscan = off", e);
-    for (int state = 0; state < 7; state++)
+    for (int state = 0; state < MESSAGE_STATE_COUNT; state++)
         s->capped[state] = budget <= 0;
     /* next_at is never before due: once something waits before a day begins, no later day has anything
      * sooner. */

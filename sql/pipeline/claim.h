@@ -46,7 +46,9 @@ enum settle_kind {
     SETTLE_DELIVERED,
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, for next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed, published again from next_at_ms on */
-    SETTLE_FAILED,   /* certainly not delivered, and no more attempts */
+    SETTLE_FAILED,   /* certainly not delivered, and no more attempts; or its deadline has passed, and error
+                         says that it may have been delivered */
+    SETTLE_EXPIRED,  /* certainly not delivered, and its deadline has passed, or passes before the next try */
     SETTLE_HANDED,   /* RabbitMQ holds it; if it is lost there, it is claimed again from next_at_ms on */
     SETTLE_HOLD,     /* released, and never to be handed over: its exchange can't be reached from the broker's
                         delay topology */
@@ -59,8 +61,9 @@ struct settle_item {
     enum settle_kind kind;
     bool was_in_doubt;  /* for WAIT, RELEASE: stays `claimed` */
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
-    const char *error;  /* RETRY, IN_DOUBT, FAILED, WAIT; NULL: none */
+    const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
+    bool untried;       /* FAILED, EXPIRED: this time nothing was published */
 };
 
 /* Whose items they are. */

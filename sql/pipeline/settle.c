@@ -71,6 +71,8 @@ static const char *state_of(const struct settle_item *item)
     switch (item->kind) {
     case SETTLE_FAILED:
         return "failed";
+    case SETTLE_EXPIRED:
+        return "expired";
     case SETTLE_IN_DOUBT:
         return "claimed";
     case SETTLE_HANDED:
@@ -99,7 +101,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
         pg_array_bytes(&b->column[ERROR], bytes_of_str(item->error));
     else
         pg_array_null(&b->column[ERROR]);
-    bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT;
+    bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT ||
+                   item->untried;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
     pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h"
                                                    : item->isolate           ? "i"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_COLUMNS 9
+#define COPY_COLUMNS 10
 #define STORE_IDLE_MS "2500"
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
@@ -16,7 +16,7 @@
 #define LOCKS_FOUND_MAX 3 /* tries, each without the days that were found locked in the one before */
 
 static const char copy_statement[] =
-    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body)"
+    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body, deadline)"
     " from stdin (format binary)";
 
 static void put_field(struct buf *b, struct bytes v)
@@ -47,6 +47,10 @@ static void put_row(struct buf *b, const struct message *m)
         buf_put_u32(b, UINT32_MAX);
     put_field(b, m->properties);
     put_field(b, m->body);
+    if (m->deadline_ms)
+        put_time(b, m->deadline_ms);
+    else
+        buf_put_u32(b, UINT32_MAX);
 }
 
 static int copy_flush(struct pg *c, struct buf *b, struct err *e)

@@ -26,4 +26,4 @@ update postdate.message m
    and m.due <= $7::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,
-          m.properties_json::text, clock_timestamp()
+          m.properties_json::text, clock_timestamp(), m.deadline

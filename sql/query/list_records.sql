@@ -1,5 +1,5 @@
 -- One page of one partition: [$1, $2) by due, after id $3 (ids sort like due times); filters are null for any. Without bodies.
-select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text
+select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message
  where due >= $1::timestamptz and due < $2::timestamptz and id > $3::uuid
    and ($8::uuid[] is null or id = any ($8::uuid[]))

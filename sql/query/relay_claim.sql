@@ -17,4 +17,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting)) and m.due >= $2::timestamptz and m.due <= $3::timestamptz
 returning m.due, m.id, m.due, true, m.attempts, m.hold, m.exchange, m.routing_key, m.key,
           case when $6::bool then m.properties else '' end, case when $6::bool then m.body else '' end, m.isolate and m.error is not null,
-          case when $6::bool then m.properties_json::text end, clock_timestamp()
+          case when $6::bool then m.properties_json::text end, clock_timestamp(), m.deadline

@@ -2,7 +2,7 @@
 update postdate.message m
    set state = t.state::postdate.message_state, owner = null, next_at = coalesce(t.next_at, m.next_at),
        error = coalesce(t.error, m.error), attempts = m.attempts + t.tries,
-       settled_at = case when t.state = 'failed' then clock_timestamp() end,
+       settled_at = case when t.state in ('failed', 'expired') then clock_timestamp() end,
        hold = case when t.flags = 'h' then 'g' else m.hold end,
        isolate = case when t.error is null then m.isolate else t.flags = 'i' end
   from unnest($1::uuid[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::text[]) as t (id, state, next_at, error, tries, flags)

@@ -29,7 +29,7 @@ create table postdate.lineage (
     queue       text not null,
     exchange    text not null,           -- of its first delivery
     routing_key text not null,
-    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; return_failed
+    reason      text not null,           -- of the last failure: rejected, delivery_limit, expired, maxlen; return_failed, deadline
     error       text,                    -- why it could not go back
     hash        bytea not null,          -- of the content
     failed_at   timestamptz[] not null,  -- of the last hundred failures …

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Finds and runs the live tests against the private servers whose environment is in $STACK_DIR/env.
 
-    run.py [WORD...]      only tests whose full name contains one of the words
+    run.py [WORD...]      only tests whose full name contains one of the words. Exit: 0 none failed, 1 some did,
+                          64 no test has that name, 69 no servers, 130 interrupted
 
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
@@ -28,8 +29,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+sys.path.append(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 import harness  # noqa: E402
+from runner_report import Report, say  # noqa: E402
 
 TEST_LIMIT_S = 120
 
@@ -226,19 +229,16 @@ class Run:
         self.jobs = jobs
         self.vhosts = None
         self.total = sum(len(job.names) for job in jobs)
-        self.counts = {'ok': 0, 'fail': 0, 'skip': 0}
+        self.result = Report(f'live, {"sanitizer" if harness.SAN else "plain"} build')
         self.failures = []
         self.slowest = []
 
     def report(self, r):
-        self.counts[r['state']] += 1
         self.slowest.append((round(r['seconds'], 1), r['name']))
-        word = {'ok': 'ok  ', 'fail': 'FAIL', 'skip': 'skip'}[r['state']]
-        note = f' ({r["text"]})' if r['state'] == 'skip' else ''
-        print(f'{word} {r["seconds"]:5.1f}s {r["name"]}{note}', flush=True)
+        self.result.tell(r['name'], r['seconds'], passed=r['state'] == 'ok', failed=r['state'] == 'fail',
+                         skipped=r['state'] == 'skip', text=r['text'])
         if r['state'] == 'fail':
             self.failures.append(r['name'])
-            print('    ' + r['text'].replace('\n', '\n    '), flush=True)
 
     def next_job(self, w):
         if self.jobs:
@@ -305,22 +305,21 @@ def clean_other_stacks():
 
 
 def main(words):
-    began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     try:
         stack = harness.stack()
     except FileNotFoundError as missing:
-        print(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
+        say(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
         return 69
     os.environ['STACK_DIR'] = stack.directory
     run = Run(find_jobs(words))
     if not run.total:
-        print('no test has that name')
+        say('live: no test has that name')
         return 64
     count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
     run.vhosts = Vhosts(stack, run.jobs)
     os.environ['POSTDATE_TEST_TEMPLATE'] = harness.make_template(stack)
-    print(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - began:.1f} s', flush=True)
+    say(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - run.result.began:.1f} s')
     workers = [Worker() for _ in range(count)]
     try:
         run.drive(workers)
@@ -328,18 +327,16 @@ def main(words):
         for w in workers:
             w.kill()
         clean_other_stacks()
-    return finish(run, began)
+    return finish(run)
 
 
-def finish(run, began):
-    seconds = time.monotonic() - began
-    c = run.counts
-    print('slowest: ' + ', '.join(f'{name.rsplit(".", 1)[1] if "." in name else name} {s} s'
-                                  for s, name in sorted(run.slowest, reverse=True)[:5]))
-    print(f'live: {c["ok"]} passed, {c["fail"]} failed, {c["skip"]} skipped in {seconds:.0f} s', flush=True)
+def finish(run):
+    say('slowest: ' + ', '.join(f'{name.rsplit(".", 1)[1] if "." in name else name} {s} s'
+                                for s, name in sorted(run.slowest, reverse=True)[:5]))
+    run.result.end()
     if os.environ.get('POSTDATE_TEST_SUMMARY'):
         with open(os.environ['POSTDATE_TEST_SUMMARY'], 'w', encoding='utf-8') as f:
-            json.dump({'passed': c['ok'], 'failed': c['fail'], 'skipped': c['skip'], 'seconds': round(seconds, 1),
+            json.dump({'passed': run.result.passed, 'failed': run.result.failed, 'skipped': run.result.skipped,
                        'failures': run.failures}, f)
     return 1 if run.failures else 0
 
@@ -351,5 +348,5 @@ if __name__ == '__main__':
         try:
             sys.exit(main(sys.argv[1:]))
         except KeyboardInterrupt:
-            print('interrupted')
+            say('interrupted')
             sys.exit(130)

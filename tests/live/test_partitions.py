@@ -35,14 +35,16 @@ class Partitions(LiveTest):
     def test_settled_days_are_dropped_and_live_ones_stay(self):
         p = self.place()
         far = '2099-01-01'
-        old = self.day(p, 60, [('delivered', '59 days', far), ('failed', '40 days', far), ('cancelled', '50 days', far)])
+        old = self.day(p, 60, [('delivered', '59 days', far), ('failed', '40 days', far), ('cancelled', '50 days', far), ('expired', '40 days', far)])
         empty = self.day(p, 61, [])
         young = self.day(p, 20, [('delivered', '19 days', far), ('failed', '19 days', far)])
+        late = self.day(p, 19, [('expired', '18 days', far)])
         live = self.day(p, 62, [('delivered', '61 days', far), ('scheduled', None, far)])
         doubt = self.day(p, 63, [('claimed', None, far)])
         p.gateway()
         wait_until(lambda: not self.has(p, old) and not self.has(p, empty), 20, 'the settled days to be dropped')
         self.assertTrue(self.has(p, young), 'a failed message is kept for 30 days')
+        self.assertTrue(self.has(p, late), 'an expired one, too')
         self.assertTrue(self.has(p, live), 'a scheduled message is never dropped')
         self.assertTrue(self.has(p, doubt), 'a message in doubt is never dropped')
         wait_until(lambda: p.value("select to_regclass('postdate.%s') is null" % old) == 't', 10, 'not only detached')

@@ -237,3 +237,17 @@ class Retries(LiveTest):
         self.assertEqual(int(row[0]), 10 * count)
         self.assertLess(float(row[3]), 5 * harness.SLOWNESS)
         self.assertGreater(len(always.messages), 500)
+
+    def test_further_routing_keys_are_not_used_again(self):
+        """CC stays on the message, and leads nowhere when it goes back; nor does a dead-letter routing key change anything."""
+        p, c = self.start()
+        c.channel.exchange_declare('shop', 'topic')
+        c.queue('a', bind='k1', exchange='shop', arguments={**RETRY, 'x-dead-letter-routing-key': 'another'})
+        c.queue('b', bind=['k1', 'k2'], exchange='shop', arguments=RETRY)
+        self.policy(p, '*', first='100 ms')
+        a, b = self.refuser(p, 'a', lambda m: m.headers.get('x-postdate-attempt') == 3), self.refuser(p, 'b', lambda m: True)
+        c.publish('k1', b'x', {'CC': ['k2']}, exchange='shop')
+        last = a.wait(3)[-1]
+        self.assertEqual((last.routing_key, last.headers['CC']), ('k1', ['k2']))
+        time.sleep(1)
+        self.assertEqual((len(a.messages), len(b.messages)), (3, 1))

@@ -79,7 +79,7 @@ static inline void no_memory_note(struct no_memory_result *r, struct bytes v)
     assert_true(v.len + 4 <= sizeof r->data - r->len);
     uint32_t len = (uint32_t)v.len;
     memcpy(r->data + r->len, &len, sizeof len);
-    if (v.len)
+    if (v.data)
         memcpy(r->data + r->len + sizeof len, v.data, v.len);
     r->len += sizeof len + v.len;
 }

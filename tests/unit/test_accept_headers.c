@@ -157,6 +157,30 @@ static void test_user_id_moves(void **state)
     assert_header_text(f, "x-postdate-user-id", "alice");
 }
 
+static void test_deadline(void **state)
+{
+    struct fixture *f = *state;
+    wire_put_int64(&f->headers, bytes_of_str("x-postdate-deadline"), NOW + 1000);
+    wire_put_int64(&f->headers, bytes_of_str("x-delay"), 1000);
+    sample_put_text(&f->headers, "x-postdate-hold", "broker");
+    assert_int_equal(try_accept(f), 0);
+    assert_int_equal(f->message.deadline_ms, NOW + 1000);
+    assert_int_equal(f->message.hold, HOLD_GATEWAY);
+    assert_false(has_header(f, "x-postdate-deadline")); /* it is put back when it is published */
+
+    wire_put_int64(&f->headers, bytes_of_str("x-postdate-deadline"), NOW + 999);
+    wire_put_int64(&f->headers, bytes_of_str("x-delay"), 1000);
+    assert_int_equal(try_accept(f), -1);
+    assert_int_equal(f->e.kind, ERR_REJECT);
+    assert_non_null(strstr(f->e.text, "before the due time"));
+
+    wire_put_int64(&f->headers, bytes_of_str("x-postdate-deadline"), NOW - 1); /* due at once is due now */
+    wire_put_int64(&f->headers, bytes_of_str("x-opt-delivery-time"), NOW - 5000);
+    assert_int_equal(try_accept(f), -1);
+    assert_int_equal(try_accept(f), 0);
+    assert_int_equal(f->message.deadline_ms, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +189,7 @@ int main(void)
         TEST(test_published_again),
         TEST(test_controls),
         TEST(test_controls_refused),
+        TEST(test_deadline),
         TEST(test_user_id_moves),
     };
     return cmocka_run_group_tests_name("accept_headers", tests, NULL, NULL);

@@ -88,6 +88,7 @@ static void test_long_names_and_reasons(void **state)
     exchange_cache_good(&b, bytes_of(name, 255));
     exchange_cache_good(&b,
                         bytes_of(name, 256)); /* AMQP has no such name: nothing is known, nothing breaks */
+    assert_int_equal(b.count, 1);
     assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 255), reason, sizeof reason), EXCHANGE_GOOD);
     assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 256), reason, sizeof reason), EXCHANGE_UNKNOWN);
     exchange_cache_refused(&b, bytes_of_str("e"), text);

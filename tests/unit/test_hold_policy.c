@@ -56,6 +56,18 @@ static void test_nothing_waits_where_nobody_can(void **state)
     }
 }
 
+static void test_the_gateway_holds_what_has_a_deadline(void **state)
+{
+    (void)state;
+    for (int i = HOLD_POLICY_NOTHING; i <= HOLD_POLICY_ALL; i++) {
+        const struct hold_request r = {.has_deadline = true, .has_wish = true, .wish = HOLD_BROKER};
+        assert_int_equal(hold_policy_decide((enum hold_policy)i, &r), HOLD_GATEWAY);
+        assert_int_equal(
+            hold_policy_decide((enum hold_policy)i, &(struct hold_request){.has_deadline = true}),
+            HOLD_GATEWAY);
+    }
+}
+
 static void test_names(void **state)
 {
     enum hold_policy p;
@@ -84,6 +96,7 @@ int main(void)
         cmocka_unit_test(test_all),
         cmocka_unit_test(test_a_wish_decides),
         cmocka_unit_test(test_nothing_waits_where_nobody_can),
+        cmocka_unit_test(test_the_gateway_holds_what_has_a_deadline),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_least_ahead),
     };

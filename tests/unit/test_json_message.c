@@ -364,14 +364,35 @@ static void test_base64(void **state)
         assert_false(base64_decode(bytes_of_str(bad[i]), &arena, &back));
 }
 
+static void test_deadline(void **state)
+{
+    (void)state;
+    struct message m = accepted("{\"routing_key\":\"k\",\"due_at\":\"2026-11-22T09:00:00Z\",\"body\":\"\","
+                                "\"hold\":\"broker\",\"deadline\":\"2026-11-22T10:00:00.5+01:00\"}");
+    assert_int_equal(m.deadline_ms, m.due_ms + 500);
+    assert_int_equal(m.hold, HOLD_GATEWAY);
+    assert_int_equal(
+        accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"deadline\":null}").deadline_ms, 0);
+    refused("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"deadline\":5}",
+            "deadline: 5 is not a string");
+    refused("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"deadline\":\"soon\"}", "deadline: ");
+    refused("{\"routing_key\":\"k\",\"delay\":\"400d\",\"body\":\"\",\"deadline\":\"2027-11-22T09:00:00Z\"}",
+            "deadline: 2027-11-22T09:00:00.000Z lies before the due time");
+
+    struct message_record r = {.message = m, .state = MESSAGE_EXPIRED, .settled_ms = NOW};
+    has(printed(&r, JSON_STYLE_LINE), "\"deadline\":\"2026-11-22T09:00:00.500Z\",\"state\":\"expired\"");
+    r.message.deadline_ms = 0;
+    assert_null(strstr(printed(&r, JSON_STYLE_LINE), "deadline"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_least),   TEST(test_due_times),   TEST(test_bodies),
-        TEST(test_names),   TEST(test_malformed),   TEST(test_properties),
-        TEST(test_headers), TEST(test_round_trip),  TEST(test_other_wire_kinds),
-        TEST(test_base64),  TEST(test_more_routes),
+        TEST(test_deadline),         TEST(test_least),   TEST(test_due_times),
+        TEST(test_bodies),           TEST(test_names),   TEST(test_malformed),
+        TEST(test_properties),       TEST(test_headers), TEST(test_round_trip),
+        TEST(test_other_wire_kinds), TEST(test_base64),  TEST(test_more_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

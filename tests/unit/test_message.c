@@ -9,7 +9,7 @@ static void test_state_names(void **state)
 {
     (void)state;
     static const char *const names[] = {"scheduled", "claimed",    "handed", "delivered",
-                                        "cancelled", "superseded", "failed"};
+                                        "cancelled", "superseded", "failed", "expired"};
     for (unsigned i = 0; i < COUNT_OF(names); i++) {
         enum message_state s;
         assert_string_equal(message_state_name((enum message_state)i), names[i]);

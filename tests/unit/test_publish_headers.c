@@ -35,6 +35,35 @@ static void test_adds_what_is_missing(void **state)
     buf_free(&out);
 }
 
+static void test_a_deadline_stays(void **state)
+{
+    (void)state;
+    struct buf headers, properties, out;
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t ms;
+    buf_init(&headers, 1000);
+    buf_init(&properties, 1000);
+    buf_init(&out, 1000);
+    sample_put_text(&headers, "x-postdate-deadline", "1");
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
+                          &properties);
+    struct message m = make_message(buf_bytes(&properties));
+    m.deadline_ms = DUE + 5;
+    assert_int_equal(publish_headers_build(&m, &out, NULL), 0);
+    assert_int_equal(wire_properties_read(buf_bytes(&out), &p, NULL), 0);
+    assert_true(wire_find(p.headers, "x-postdate-deadline", &f) && f.kind == 'l' && wire_field_int(&f, &ms));
+    assert_int_equal(ms, DUE + 5);
+    m.deadline_ms = 0;
+    buf_reset(&out);
+    assert_int_equal(publish_headers_build(&m, &out, NULL), 0);
+    assert_int_equal(wire_properties_read(buf_bytes(&out), &p, NULL), 0);
+    assert_false(wire_find(p.headers, "x-postdate-deadline", &f));
+    buf_free(&headers);
+    buf_free(&properties);
+    buf_free(&out);
+}
+
 static void test_replaces_what_is_ours(void **state)
 {
     (void)state;
@@ -98,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adds_what_is_missing),
+        cmocka_unit_test(test_a_deadline_stays),
         cmocka_unit_test(test_replaces_what_is_ours),
         cmocka_unit_test(test_failures),
     };

@@ -1,6 +1,7 @@
 #include "core/base/clock.h"
 #include "gateway/pipeline/result_queue.h"
 #include "tests/unit/inflight_fixture.h"
+#include <time.h>
 
 #define FULL_AT 500
 #define WRITERS 4
@@ -95,7 +96,28 @@ static void test_nobody_waits_longer_than_asked(void **state)
     (void)state;
     int64_t began_ns = clock_monotonic_ns();
     assert_null(result_queue_take_all(&q, 30));
-    assert_true(clock_monotonic_ns() - began_ns >= 30 * 1000000);
+    assert_true(clock_monotonic_ns() - began_ns >= INT64_C(30000000));
+}
+
+static void *write_late(void *unused)
+{
+    (void)unused;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* the settler waits by then */
+    put(1, SETTLE_DELIVERED, false);
+    return NULL;
+}
+
+static void test_the_first_wakes_who_waits(void **state)
+{
+    (void)state;
+    pthread_t writer;
+    int64_t began_ms = clock_monotonic_ms();
+    assert_int_equal(pthread_create(&writer, NULL, write_late, NULL), 0);
+    struct inflight *list = result_queue_take_all(&q, 60000);
+    assert_non_null(list);
+    assert_true(clock_monotonic_ms() - began_ms < 30000);
+    pthread_join(writer, NULL);
+    free_list(list);
 }
 
 static void *write_many(void *first)
@@ -138,9 +160,9 @@ static void test_what_is_left_at_the_end_is_freed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_all_come_at_once_and_in_order),    TEST(test_it_is_full_with_what_the_broker_took),
-        TEST(test_nobody_waits_longer_than_asked),   TEST(test_many_threads_lose_nothing),
-        TEST(test_what_is_left_at_the_end_is_freed),
+        TEST(test_all_come_at_once_and_in_order),  TEST(test_it_is_full_with_what_the_broker_took),
+        TEST(test_nobody_waits_longer_than_asked), TEST(test_many_threads_lose_nothing),
+        TEST(test_the_first_wakes_who_waits),      TEST(test_what_is_left_at_the_end_is_freed),
     };
     return cmocka_run_group_tests_name("result_queue", tests, NULL, NULL);
 }

@@ -57,8 +57,10 @@ static void test_what_may_not_be_said_twice_is_not_kept(void **state)
     add(3, SETTLE_IN_DOUBT, 7, 1000);
     add(4, SETTLE_HOLD, 7, 1000);
     add(5, SETTLE_FAILED, 7, 1000); /* its error text is gone */
+    add(6, SETTLE_EXPIRED, 7, 1000);
     assert_int_equal(said.count, 0);
     assert_true(settle_replay_may_repeat(SETTLE_FAILED));
+    assert_true(settle_replay_may_repeat(SETTLE_EXPIRED));
     assert_false(settle_replay_may_repeat(SETTLE_RELEASE));
 }
 

@@ -205,8 +205,8 @@ static void test_find(void **state)
 {
     (void)state;
     struct buf b;
-    struct wire_field f;
-    int64_t v;
+    struct wire_field f = {0};
+    int64_t v = 0;
     buf_init(&b, 1000);
     wire_put_int64(&b, bytes_of_str("a"), 1);
     wire_put_int64(&b, bytes_of_str("b"), 2);
@@ -271,12 +271,12 @@ static void test_writers(void **state)
         {INT64_MIN, 'l'},
     };
     struct bytes name = bytes_of_str("n");
-    struct wire_field f;
+    struct wire_field f = {0};
     struct buf b;
     double d;
     buf_init(&b, 10000);
     for (size_t i = 0; i < COUNT_OF(ints); i++) {
-        int64_t v;
+        int64_t v = 0;
         buf_reset(&b);
         wire_put_int64(&b, name, ints[i].value);
         assert_true(wire_find(buf_bytes(&b), "n", &f) && wire_field_int(&f, &v));

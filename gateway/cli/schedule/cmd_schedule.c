@@ -94,6 +94,8 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
         return set_text(cli, w->object, "delay", "--delay", optarg);
     case 'a':
         return set_text(cli, w->object, "due_at", "--at", optarg);
+    case 'D':
+        return set_text(cli, w->object, "deadline", "--deadline", optarg);
     case 'E':
         return set_text(cli, w->object, "exchange", "--exchange", optarg);
     case 'K':
@@ -244,14 +246,21 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
 
 static int parse_options(struct cli *cli, int argc, char **argv, struct wanted *w)
 {
-    static const struct option options[] = {
-        {"routing-key", required_argument, NULL, 'k'}, {"delay", required_argument, NULL, 'd'},
-        {"at", required_argument, NULL, 'a'},          {"exchange", required_argument, NULL, 'E'},
-        {"key", required_argument, NULL, 'K'},         {"on-conflict", required_argument, NULL, 'o'},
-        {"hold", required_argument, NULL, 'O'},        {"header", required_argument, NULL, 'H'},
-        {"property", required_argument, NULL, 'P'},    {"content-type", required_argument, NULL, 't'},
-        {"body", required_argument, NULL, 'b'},        {"file", required_argument, NULL, 'f'},
-        {"batch", required_argument, NULL, 'B'},       CLI_LONG};
+    static const struct option options[] = {{"routing-key", required_argument, NULL, 'k'},
+                                            {"delay", required_argument, NULL, 'd'},
+                                            {"at", required_argument, NULL, 'a'},
+                                            {"deadline", required_argument, NULL, 'D'},
+                                            {"exchange", required_argument, NULL, 'E'},
+                                            {"key", required_argument, NULL, 'K'},
+                                            {"on-conflict", required_argument, NULL, 'o'},
+                                            {"hold", required_argument, NULL, 'O'},
+                                            {"header", required_argument, NULL, 'H'},
+                                            {"property", required_argument, NULL, 'P'},
+                                            {"content-type", required_argument, NULL, 't'},
+                                            {"body", required_argument, NULL, 'b'},
+                                            {"file", required_argument, NULL, 'f'},
+                                            {"batch", required_argument, NULL, 'B'},
+                                            CLI_LONG};
     int option, code;
     while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
         if ((code = take_option(cli, option, argv, w)) >= 0)
@@ -301,6 +310,7 @@ const struct command command_schedule = {
     .help = "  -k, --routing-key K where the message goes in the end\n"
             "      --delay D       wait this long: 250ms, 90s, 15m, 36h, 30d, PT15M\n"
             "      --at T          due at this time: 2026-11-22T08:00:00Z\n"
+            "      --deadline T    not delivered after this time: then it is expired\n"
             "      --exchange E    delivery exchange (default: delivery.exchange)\n"
             "      --key KEY       a name of your own for it, to cancel or replace it by\n"
             "      --on-conflict X when the key is taken: keep (default), replace, reject\n"
