@@ -11,7 +11,8 @@
 
 bool dead_is_reason(struct bytes name)
 {
-    return death_reason_parse(name) != 0 || bytes_equal_str(name, "return_failed");
+    return death_reason_parse(name) != 0 || bytes_equal_str(name, "deadline") ||
+           bytes_equal_str(name, "return_failed");
 }
 
 /* The pattern as one of LIKE. */

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* What a dead letter's reason may be, for texts. */
-#define DEAD_REASONS "rejected, delivery_limit, expired, maxlen, return_failed"
+#define DEAD_REASONS "rejected, delivery_limit, expired, maxlen, deadline, return_failed"
 bool dead_is_reason(struct bytes name);
 
 struct dead_filter {

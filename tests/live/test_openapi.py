@@ -157,7 +157,7 @@ class Agreement(SharedTest):
     def test_dead_letters_and_policies(self):
         for path in DEAD_BULK:
             for field in ('queue', 'reason', 'exchange', 'routing_key', 'nonsense'):
-                for value in (*ODD, 'rejected', 'return_failed'):
+                for value in (*ODD, 'rejected', 'deadline', 'return_failed'):
                     self.agree('POST', path, {'filter': {'queue': 'nobody'} | {field: value}, 'dry_run': True})
             for field in ('filter', 'dry_run', 'rate', 'nonsense'):
                 for value in (*ODD, '1/s', '0/s', '1000000/h', '1000001/h', '5 /s'):

@@ -352,7 +352,7 @@ const struct command command_dead = {
                 "[--dry-run]",
     .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
     .help = "      --queue Q       refused by this queue; * matches any run of characters\n"
-            "      --reason R      rejected, delivery_limit, expired, maxlen, return_failed\n"
+            "      --reason R      rejected, delivery_limit, expired, maxlen, deadline, return_failed\n"
             "      --exchange E    that came to the queue by this exchange\n"
             "  -k, --routing-key K with this routing key\n"
             "      --group         count them by queue, reason, exchange and routing key\n"
