@@ -142,7 +142,7 @@ def exit_queue_purged(x):
     x.detail += f' of {found[-1]} messages'
 
 
-@fault('target.full', weight=2, only=lambda cell: cell.queue_type == 'classic')
+@fault('target.full', weight=2, only=lambda cell: cell.queue_types[OUT_QUEUE] == 'classic')
 def target_full(x):
     """The consumer's queue refuses what comes; all of it has to arrive later. (One of the quorum kind takes what is read at once.)"""
     vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
@@ -160,7 +160,7 @@ def target_full(x):
 
 
 # Where RabbitMQ itself delivers, it tries such targets again every three minutes, which tests/live/test_last_hop.py looks at.
-@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_type == 'quorum' and cell.last_hop == 'gateway')
+@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_types[SIDE_QUEUE] == 'quorum' and cell.last_hop == 'gateway')
 def target_leaderless(x):
     """One of the consumer's queues, of the quorum kind, has lost its majority: what goes there has to wait, the rest goes on."""
     x.begin(f'queue {SIDE_QUEUE} confirms nothing')
@@ -219,6 +219,10 @@ def rabbitmq_wiped(x):
         cell.tell(pause=True)
     try:
         settle_down(cells, 0, 90)
+        for cell in cells:
+            if cell.rejects:
+                asked = time.monotonic()
+                wait_until(lambda c=cell, t=asked: c.refusals_settled(t), 90, f'{cell.name}: all that was rejected to be settled', 1)
         now_ms = int(time.time() * 1000)
         keepers = [c for c in cells if c.transport != 'timer']
         for cell in keepers:
