@@ -148,9 +148,11 @@ def target_full(x):
     vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
     fill = (f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 0}}, '
             '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>)')
-    # A RabbitMQ that stops meanwhile may forget the policy and not tell the queue: it has to be asked.
+    # A RabbitMQ that stops meanwhile may forget the policy and not tell the queue: it has to be asked. One that is killed soon after
+    # may forget what it told the queue, for it writes that down two seconds later.
     empty = (f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), timer:sleep(300), '
-             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, <<"{OUT_QUEUE}">>)), undefined = amqqueue:get_policy(Q)')
+             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, <<"{OUT_QUEUE}">>)), undefined = amqqueue:get_policy(Q), '
+             'catch mnesia:sync_log()')
     x.begin(f'queue {OUT_QUEUE} takes nothing')
     retry(lambda: x.cell.rabbit.erlang(f'{fill}.'))
     try:
