@@ -58,7 +58,7 @@ SQL := $(call object,$(wildcard sql/*/*.c)) $(BUILD)/gen/sql_embedded.o
 AMQP := $(call object,$(wildcard amqp/*/*.c))
 DAEMON := $(call object,gateway/runtime/main.c)
 CLI := $(call object,$(wildcard gateway/cli/*.c gateway/cli/*/*.c))
-GATEWAY := $(filter-out $(DAEMON) $(CLI),$(call object,$(wildcard gateway/*/*.c)))
+GATEWAY := $(filter-out $(DAEMON) $(CLI),$(call object,$(wildcard gateway/*/*.c gateway/api/*/*.c)))
 EMBEDDED := $(wildcard sql/schema/*.sql sql/query/*.sql)
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
@@ -68,7 +68,7 @@ UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 LIB = $(BUILD)/lib$(1).a
 LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
-SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
+SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
 .PHONY: all units chaos bench deps stack stack-stop stack-clean run transport-known demo test-deps test-known test \

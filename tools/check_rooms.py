@@ -42,10 +42,12 @@ MAY_INCLUDE = {
     'gateway/instance': STAGE,
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/api/retry': f'{SHARED} gateway/runtime gateway/api',
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
+    'gateway/cli/retry': f'{SHARED} gateway/cli',
     'gateway/cli/schedule': f'{SHARED} gateway/cli',
 }
 # They see every room of the daemon: supervisor.c starts every thread, once.c (--once) watches all of them.

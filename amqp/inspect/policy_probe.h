@@ -15,6 +15,7 @@
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
+#include "core/base/buf.h"
 
 #define POLICY_ROUND_EVERY_MS 5000
 #define POLICY_SENTINELS 4
@@ -68,5 +69,8 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
 /* Would a queue of the intake drop accepted messages when a policy limits its length? A policy's overflow
  * beats the argument. Declares a quorum queue and removes it. */
 int policy_probe_overflow(struct broker *b, bool *drops, struct err *e);
+
+/* A name as a part of a regular expression, in single quotes of a shell. */
+void policy_put_name(struct buf *out, const char *name);
 
 #endif

@@ -37,8 +37,7 @@ const char *policy_describe(const struct policy_finding *f, char *out, size_t si
     return out;
 }
 
-/* A name as a regular expression in single quotes. */
-static void put_pattern(struct buf *out, const char *name)
+void policy_put_name(struct buf *out, const char *name)
 {
     for (const char *c = name; *c != '\0'; c++) {
         if (strchr("\\^$.|?*+()[]{}", *c) != NULL)
@@ -57,7 +56,7 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
     buf_put_str(&pattern, "^postdate\\.");
     if (strncmp(intake_queue, "postdate.", 9) != 0) {
         buf_put_str(&pattern, "|^");
-        put_pattern(&pattern, intake_queue);
+        policy_put_name(&pattern, intake_queue);
     }
     snprintf(
         out, size,

@@ -100,3 +100,47 @@ unsigned death_reason_parse(struct bytes name)
             return reasons[i].reason;
     return 0;
 }
+
+int retry_policy_parse_on(struct bytes text, unsigned *out, struct err *e)
+{
+    char shown[80];
+    size_t at = 0;
+    *out = 0;
+    do {
+        size_t end = at;
+        while (end < text.len && text.data[end] != ',')
+            end++;
+        struct bytes word = bytes_of(text.data + at, end - at);
+        unsigned reason = death_reason_parse(word);
+        if (reason == 0)
+            return err_set(e, ERR_REJECT,
+                           "on: \"%s\" is no reason (allowed: rejected, delivery_limit, expired, maxlen, "
+                           "with commas between)",
+                           bytes_printable(word, shown, sizeof shown));
+        *out |= reason;
+        at = end + 1;
+    } while (at <= text.len);
+    return 0;
+}
+
+int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct err *e)
+{
+    static const struct {
+        char letter;
+        int64_t us;
+    } units[] = {{'s', 1000000}, {'m', INT64_C(60000000)}, {'h', INT64_C(3600000000)}};
+    char shown[80];
+    int64_t n = 0;
+    size_t i = 0;
+    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && n <= RETRY_RATE_MAX; i++)
+        n = n * 10 + (text.data[i] - '0');
+    for (size_t u = 0; u < sizeof units / sizeof units[0] && text.len == i + 2; u++)
+        if (n >= 1 && n <= RETRY_RATE_MAX && text.data[i] == '/' && text.data[i + 1] == units[u].letter) {
+            *out_interval_us = (units[u].us + n - 1) / n;
+            return 0;
+        }
+    return err_set(e, ERR_REJECT,
+                   "rate: \"%s\" is none (allowed: 1 to %d for each second, minute or hour, such as 50/s, "
+                   "600/m, 100/h)",
+                   bytes_printable(text, shown, sizeof shown), RETRY_RATE_MAX);
+}

@@ -47,6 +47,13 @@ int64_t retry_policy_wait_ms(const struct retry_policy *p, int failed, uint32_t 
 /* ERR_REJECT, which names the value and what is allowed: some value is out of range. */
 int retry_policy_check(const struct retry_policy *p, struct err *e);
 
+/* "rejected,delivery_limit" to a sum. ERR_REJECT names the word and what is allowed. */
+int retry_policy_parse_on(struct bytes text, unsigned *out, struct err *e);
+/* How fast dead letters go back: "50/s", "600/m", "100/h" to the time between two of them. ERR_REJECT names
+ * the text and what is allowed. */
+int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct err *e);
+#define RETRY_RATE_MAX 1000000
+
 /* "rejected", "delivery_limit", "expired", "maxlen"; NULL for another number. */
 const char *death_reason_name(unsigned reason);
 /* 0: it is none of them. */

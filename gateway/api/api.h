@@ -36,6 +36,17 @@ enum api_op {
     API_BULK_RETRY,
     API_BULK_FAIL,
     API_STATS,
+    API_DEAD_LIST,    /* params */
+    API_DEAD_GROUPS,  /* params */
+    API_DEAD_SHOW,    /* id, params queue */
+    API_DEAD_REQUEUE, /* body: {"ids": [...] or "filter": {...}, "rate": "50/s", "dry_run": false} */
+    API_DEAD_DROP,
+    API_POLICY_LIST,
+    API_POLICY_MATCH,  /* params queue */
+    API_POLICY_SHOW,   /* id: the pattern */
+    API_POLICY_SET,    /* id: the pattern; body */
+    API_POLICY_REMOVE, /* id: the pattern */
+    API_OP_COUNT,
 };
 
 enum api_problem {
@@ -166,6 +177,7 @@ struct api_context {
     int64_t lead_ms;
     const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
     bool wake;                 /* out: something is due soon: the claimer should look */
+    bool idle;                 /* out: nothing was changed, though it might have been */
     bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
 };
 

@@ -4,6 +4,7 @@
 
 #include "gateway/api/api.h"
 #include "gateway/json/json_message_internal.h"
+#include "sql/operate/dead.h"
 
 /* A new reference to an object (with the "json" of messages as gateway/json/json_document.h says), or NULL
  * and the answer is a problem: 400 for what is not JSON, 422 for JSON that is no object. */
@@ -25,9 +26,51 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *out, stru
 int api_filter_from_json(const json_t *filter, struct api_request *scratch, struct lookup_filter *out,
                          struct api_answer *a);
 
+/* The parameters that a JSON object of strings gives into scratch->params, which may be of those names. -1:
+ * answered. Views into the object. */
+int api_filter_params(const json_t *filter, struct api_request *scratch, const char *const names[],
+                      struct api_answer *a);
+/* A parameter of at most MESSAGE_NAME_MAX bytes; data NULL: it is not there. -1: answered. */
+int api_param_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a);
+
+/* --- api_dead.c: filters of dead letters, from parameters of these names. -1: answered in a. */
+extern const char *const api_dead_names[];
+int api_dead_filter(const struct api_request *r, struct dead_filter *f, struct api_answer *a);
+
+/* --- api_page.c: pages of a list. names: the parameters that a page token is bound to. A position is what
+ * the list makes of it, of a length that leaves no rest by three. */
+#define API_POSITION_MAX 282
+struct api_pages {
+    uint8_t version; /* of its positions; another one for each list */
+    const char *const *names;
+    size_t least, most; /* bytes of a position */
+};
+/* -1: answered */
+int api_page_size(struct api_request *r, int64_t *out);
+/* The length of the position; 0: it is the first page; -1: answered. */
+int api_page_read(const struct api_context *c, struct api_request *r, const struct api_pages *pages,
+                  uint8_t out[API_POSITION_MAX]);
+void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
+                    struct bytes position, struct buf *out);
+
+/* --- api_once.c: work of many transactions, done once where the request has an Idempotency-Key. The key is
+ * taken in a transaction of its own before them. When the gateway or the database dies in the middle, a
+ * repetition does the rest, counting from when the first one began. */
+struct api_once {
+    /* Makes the answer; -1: e, and no answer. */
+    int (*run)(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
+    void *work;
+    uint64_t number;  /* of the operation: stored hashes of requests have it */
+    int64_t since_us; /* for run: when the first one began; 0: now */
+    bool touched;     /* of run: it failed when something was, or may have been, changed */
+};
+int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
+
 /* May this message be scheduled? -1: no, and text says why. */
 int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules, const struct message *m,
                      char *text, size_t size);
+/* Everything, whatever exchange? */
+bool api_scope_is_all(const struct api_scope *s);
 /* NULL: everything. */
 const struct operate_scope *api_operate_scope(const struct api_request *r);
 
@@ -39,5 +82,14 @@ int api_run_retry(struct api_context *c, struct api_request *r, struct err *e);
 int api_run_fail(struct api_context *c, struct api_request *r, struct err *e);
 int api_list(struct api_context *c, struct api_request *r, struct err *e);
 int api_bulk(struct api_context *c, struct api_request *r, struct err *e);
+int api_dead_list(struct api_context *c, struct api_request *r, struct err *e);
+int api_dead_groups(struct api_context *c, struct api_request *r, struct err *e);
+int api_dead_show(struct api_context *c, struct api_request *r, struct err *e);
+int api_dead_bulk(struct api_context *c, struct api_request *r, struct err *e);
+int api_policy_list(struct api_context *c, struct api_request *r, struct err *e);
+int api_policy_match(struct api_context *c, struct api_request *r, struct err *e);
+int api_policy_show(struct api_context *c, struct api_request *r, struct err *e);
+int api_policy_set(struct api_context *c, struct api_request *r, struct err *e);
+int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e);
 
 #endif

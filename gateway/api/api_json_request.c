@@ -30,7 +30,7 @@ struct bytes api_json_request_token(const struct api_json_request *o)
 static const struct api_operation *find_operation(const json_t *root, struct api_answer *a)
 {
     const json_t *op = json_object_get(root, "op");
-    char shown[JSON_SHOW_SIZE], names[120];
+    char shown[JSON_SHOW_SIZE], names[400];
     const struct api_operation *found =
         json_is_string(op) ? api_operation_find(json_text(op), json_object_get(root, "filter") != NULL)
                            : NULL;
@@ -56,13 +56,22 @@ static int take_token(struct api_json_request *o, struct api_answer *a)
     return 0;
 }
 
+static const char *id_name(const struct api_request *r)
+{
+    return r->op->id != NULL ? r->op->id : "id";
+}
+
 static int take_id(struct api_json_request *o, struct api_request *r, bool needed)
 {
-    const json_t *id = json_object_get(o->root, "id");
+    const char *name = id_name(r);
+    const json_t *id = json_object_get(o->root, name);
     if (id == NULL && !needed)
         return 0;
     if (!json_is_string(id) || json_string_length(id) == 0) {
-        api_fail(&r->answer, API_INVALID_MESSAGE, "id: name a message by its id, a string");
+        api_fail(&r->answer, API_INVALID_MESSAGE,
+                 r->op->id != NULL ? "%s: it is missing, or no string"
+                                   : "%s: name a message by its id, a string",
+                 name);
         return -1;
     }
     r->id = json_text(id);
@@ -77,7 +86,7 @@ static int take_params(struct api_json_request *o, struct api_request *r)
     json_object_foreach(o->root, name, v)
     {
         size_t n = r->param_count;
-        if (strcmp(name, "id") == 0 || json_is_null(v))
+        if (strcmp(name, id_name(r)) == 0 || json_is_null(v))
             continue;
         if (n == API_PARAMS_MAX || (!json_is_string(v) && !json_is_integer(v))) {
             char shown[80];
@@ -100,7 +109,8 @@ static int take_body(struct api_json_request *o, struct api_request *r, bool wit
     struct bytes rest = json_raw_object(o->text), name, value;
     const char *between = "{";
     while (json_raw_next(&rest, &name, &value)) {
-        if (json_raw_is(name, "op") || json_raw_is(name, "token") || (without_id && json_raw_is(name, "id")))
+        if (json_raw_is(name, "op") || json_raw_is(name, "token") ||
+            (without_id && json_raw_is(name, id_name(r))))
             continue;
         buf_put_str(&o->body, between);
         buf_put_bytes(&o->body, name);

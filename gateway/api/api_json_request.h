@@ -7,6 +7,10 @@
  *   {"op": "reschedule", "id", "due_at" or "delay_ms" …}    {"op": "retry" or "fail", "id"}     {"op":
  * "stats"}
  *   {"op": "cancel", "reschedule", "retry" or "fail", "filter": {…}, "dry_run", "shift_ms"}
+ *   {"op": "dead_list" or "dead_groups", …filters}          {"op": "dead_show", "id", "queue"}
+ *   {"op": "dead_requeue" or "dead_drop", "ids" or "filter", "rate", "dry_run"}
+ *   {"op": "retry_policy_list"}                             {"op": "retry_policy_match", "queue"}
+ *   {"op": "retry_policy_show", "retry_policy_set" or "retry_policy_remove", "pattern", …values}
  *
  * "token" may be in each. Everything else is as over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H

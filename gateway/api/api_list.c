@@ -1,24 +1,18 @@
-/* Listing: filters and pages.
- *
- * A page token says where the next page begins. It is signed together with the filter and the caller's scope,
- * so that it is of no use for another list, and a changed one is refused. */
-#include "core/base/base64.h"
-#include "core/base/siphash.h"
+/* Listing: filters and pages. */
 #include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define PAGE_DEFAULT 100
-#define PAGE_MAX 1000
-#define TOKEN_BYTES 33 /* version, due, id, signature */
-#define TOKEN_TEXT 44
+#define POSITION_BYTES 24 /* due, id */
 
 const char *const api_filter_names[] = {"key",       "state",      "exchange", "routing_key",
                                         "due_after", "due_before", NULL};
 static const char *const list_names[] = {"key",        "state",     "exchange",   "routing_key", "due_after",
                                          "due_before", "page_size", "page_token", NULL};
+static const struct api_pages pages = {
+    .version = 1, .names = api_filter_names, .least = POSITION_BYTES, .most = POSITION_BYTES};
 
 static int read_time(const struct api_request *r, const char *name, int64_t *out, struct api_answer *a)
 {
@@ -40,7 +34,7 @@ static int read_time(const struct api_request *r, const char *name, int64_t *out
     return -1;
 }
 
-static int read_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a)
+int api_param_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a)
 {
     *out = api_param(r, name);
     if (out->len <= MESSAGE_NAME_MAX)
@@ -55,9 +49,9 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct
     char text[16], shown[80];
     struct bytes state = api_param(r, "state");
     *f = (struct lookup_filter){.due_before_ms = TIMESTAMP_MAX_MS};
-    if (read_name(r, "exchange", &f->exchange, a) != 0 ||
-        read_name(r, "routing_key", &f->routing_key, a) != 0 || read_name(r, "key", &f->key, a) != 0 ||
-        read_time(r, "due_after", &f->due_after_ms, a) != 0 ||
+    if (api_param_name(r, "exchange", &f->exchange, a) != 0 ||
+        api_param_name(r, "routing_key", &f->routing_key, a) != 0 ||
+        api_param_name(r, "key", &f->key, a) != 0 || read_time(r, "due_after", &f->due_after_ms, a) != 0 ||
         read_time(r, "due_before", &f->due_before_ms, a) != 0)
         return -1;
     if (f->key.data != NULL && f->key.len == 0) {
@@ -78,8 +72,8 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct
     return -1;
 }
 
-int api_filter_from_json(const json_t *filter, struct api_request *scratch, struct lookup_filter *out,
-                         struct api_answer *a)
+int api_filter_params(const json_t *filter, struct api_request *scratch, const char *const names[],
+                      struct api_answer *a)
 {
     char shown[JSON_SHOW_SIZE];
     scratch->param_count = 0;
@@ -100,102 +94,47 @@ int api_filter_from_json(const json_t *filter, struct api_request *scratch, stru
         scratch->params[scratch->param_count++] =
             (struct api_param){bytes_of_str(json_object_iter_key(i)), json_text(v)};
     }
-    if (api_params_check(scratch, api_filter_names) == 0)
-        return api_filter_read(scratch, out, a);
+    if (api_params_check(scratch, names) == 0)
+        return 0;
     buf_reset(&a->body);
     buf_put_bytes(&a->body, buf_bytes(&scratch->answer.body));
     a->status = scratch->answer.status;
     return -1;
 }
 
-/* What a token is bound to: every parameter but the page's, and the scope. */
-static uint64_t sign_token(const struct api_context *c, const struct api_request *r, const uint8_t *token)
+int api_filter_from_json(const json_t *filter, struct api_request *scratch, struct lookup_filter *out,
+                         struct api_answer *a)
 {
-    struct buf b;
-    buf_init(&b, (size_t)1 << 20);
-    buf_put(&b, token, TOKEN_BYTES - 8);
-    for (int i = 0; api_filter_names[i] != NULL; i++) {
-        struct bytes v = api_param(r, api_filter_names[i]);
-        buf_put_u32(&b, v.data == NULL ? UINT32_MAX : (uint32_t)v.len);
-        buf_put_bytes(&b, v);
-    }
-    buf_put_u8(&b, r->scope != NULL);
-    for (size_t i = 0; r->scope != NULL && i < r->scope->exchanges.count; i++) {
-        buf_put_u32(&b, (uint32_t)r->scope->exchanges.exchanges[i].len);
-        buf_put_bytes(&b, r->scope->exchanges.exchanges[i]);
-    }
-    uint64_t h = siphash(c->secret, buf_bytes(&b));
-    buf_free(&b);
-    return h;
+    return api_filter_params(filter, scratch, api_filter_names, a) == 0 ? api_filter_read(scratch, out, a)
+                                                                        : -1;
 }
 
-static void put_be(uint8_t *out, uint64_t v)
+static int read_page(const struct api_context *c, struct api_request *r, struct lookup_page *page)
 {
+    uint8_t position[API_POSITION_MAX];
+    int64_t due_ms = 0;
+    *page = (struct lookup_page){0};
+    if (api_page_size(r, &page->limit) != 0)
+        return -1;
+    int size = api_page_read(c, r, &pages, position);
+    if (size <= 0)
+        return size;
     for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(v >> (56 - 8 * i));
+        due_ms = due_ms << 8 | position[i];
+    page->has_after = true;
+    page->after_due_ms = due_ms;
+    memcpy(page->after_id.b, position + 8, 16);
+    return 0;
 }
 
 static void print_token(const struct api_context *c, const struct api_request *r,
                         const struct lookup_page *at, struct buf *out)
 {
-    uint8_t token[TOKEN_BYTES] = {1};
-    put_be(token + 1, (uint64_t)at->after_due_ms);
-    memcpy(token + 9, at->after_id.b, 16);
-    put_be(token + 25, sign_token(c, r, token));
-    size_t from = out->len;
-    base64_encode(bytes_of(token, sizeof token), out);
-    for (size_t i = from; i < out->len; i++)
-        out->data[i] = out->data[i] == '+' ? '-' : out->data[i] == '/' ? '_' : out->data[i];
-}
-
-static bool read_token(const struct api_context *c, const struct api_request *r, struct bytes text,
-                       struct lookup_page *out)
-{
-    char copy[TOKEN_TEXT];
-    struct arena arena;
-    struct bytes token;
-    uint8_t signature[8];
-    if (text.len != TOKEN_TEXT)
-        return false;
-    for (size_t i = 0; i < TOKEN_TEXT; i++)
-        copy[i] = (char)(text.data[i] == '-' ? '+' : text.data[i] == '_' ? '/' : text.data[i]);
-    arena_init(&arena, 4096);
-    bool fine = base64_decode(bytes_of(copy, sizeof copy), &arena, &token) && token.data != NULL &&
-                token.len == TOKEN_BYTES && token.data[0] == 1;
-    if (fine) {
-        put_be(signature, sign_token(c, r, token.data));
-        uint8_t differs = 0;
-        for (int i = 0; i < 8; i++)
-            differs |= signature[i] ^ token.data[25 + i];
-        fine = differs == 0;
-        out->has_after = true;
-        out->after_due_ms = 0;
-        for (int i = 0; i < 8; i++)
-            out->after_due_ms = out->after_due_ms << 8 | token.data[1 + i];
-        memcpy(out->after_id.b, token.data + 9, 16);
-    }
-    arena_free(&arena);
-    return fine;
-}
-
-static int read_page(const struct api_context *c, struct api_request *r, struct lookup_page *page)
-{
-    struct bytes size = api_param(r, "page_size"), token = api_param(r, "page_token");
-    int64_t n = size.data == NULL ? PAGE_DEFAULT : 0;
-    for (size_t i = 0; i < size.len && n <= PAGE_MAX; i++)
-        n = size.data[i] >= '0' && size.data[i] <= '9' ? n * 10 + size.data[i] - '0' : PAGE_MAX + 1;
-    *page = (struct lookup_page){.limit = n};
-    if (n < 1 || n > PAGE_MAX) {
-        char shown[40];
-        api_fail(&r->answer, API_INVALID_REQUEST, "page_size: \"%s\" is not a number from 1 to %d",
-                 bytes_printable(size, shown, sizeof shown), PAGE_MAX);
-        return -1;
-    }
-    if (token.data == NULL || token.len == 0 || read_token(c, r, token, page))
-        return 0;
-    api_fail(&r->answer, API_INVALID_REQUEST,
-             "page_token: take it unchanged from the page before, with the same filter");
-    return -1;
+    uint8_t position[POSITION_BYTES];
+    for (int i = 0; i < 8; i++)
+        position[i] = (uint8_t)((uint64_t)at->after_due_ms >> (56 - 8 * i));
+    memcpy(position + 8, at->after_id.b, 16);
+    api_page_print(c, r, &pages, bytes_of(position, sizeof position), out);
 }
 
 struct listing {

@@ -6,9 +6,14 @@
 
 #include <stdio.h>
 
+bool api_scope_is_all(const struct api_scope *s)
+{
+    return s == NULL || s->exchanges.all;
+}
+
 bool api_scope_has(const struct api_scope *s, struct bytes exchange)
 {
-    if (s == NULL)
+    if (api_scope_is_all(s))
         return true;
     for (size_t i = 0; i < s->exchanges.count; i++)
         if (bytes_equal(exchange, s->exchanges.exchanges[i]))

@@ -27,20 +27,22 @@ static int prepare_session(struct worker *w, struct err *e)
 }
 
 /* What nobody can take back is told. */
-static void log_final(const struct api_request *r)
+static void log_final(const struct api_context *c, const struct api_request *r)
 {
     char id[80];
-    if (r->op->is_final && r->answer.status == 200)
-        log_info("%s: by %s: failed by hand",
-                 r->op->by_filter ? "messages in doubt" : bytes_printable(r->id, id, sizeof id),
-                 r->scope ? r->scope->principal : "a request");
+    if (r->op->is_final && r->answer.status == 200 && !c->idle)
+        log_info("%s: by %s: %s",
+                 r->id.len > 0      ? bytes_printable(r->id, id, sizeof id)
+                 : r->op->by_filter ? "messages in doubt"
+                                    : "dead letters",
+                 r->scope ? r->scope->principal : "a request", r->op->done);
 }
 
 static void run_request(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
     int rc = -1;
-    w->context.wrote = w->context.wake = false;
+    w->context.wrote = w->context.wake = w->context.idle = false;
     /* A connection that died while idle is noticed at the first use. */
     for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
         err_clear(&e);
@@ -53,7 +55,7 @@ static void run_request(struct worker *w, struct api_request *r)
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
     if (rc == 0) {
-        log_final(r);
+        log_final(&w->context, r);
         return;
     }
     log_debug("http: %s", e.text);

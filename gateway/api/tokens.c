@@ -80,6 +80,9 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
                                       .exchanges = {.exchanges = list[i].exchanges,
                                                     .count = list[i].exchange_count,
                                                     .who = x->principal}};
+        for (size_t k = 0; k < list[i].exchange_count; k++)
+            if (bytes_equal_str(list[i].exchanges[k], TOKEN_ALL))
+                x->scope.exchanges.all = true;
         atomic_init(&x->used, false);
     }
     return page;

@@ -4,6 +4,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_message.h"
+#include "sql/operate/dead.h"
 #include "sql/operate/operate.h"
 #include <stdio.h>
 #include <string.h>
@@ -93,9 +94,11 @@ static int show_message(struct cli *cli, struct message_id id, bool json)
     if (code != 0)
         return code;
     arena_init(&arena, RECORD_MAX);
-    if (operate_show(cli->pg, NULL, id, &arena, &record, &e) != 0)
+    if (operate_show(cli->pg, NULL, id, &arena, &record, &e) != 0) {
+        if (e.kind == ERR_NOT_FOUND)
+            dead_explain(cli->pg, NULL, id, &e);
         code = cli_fail(&e);
-    else if (json)
+    } else if (json)
         code = print_json(&record);
     else
         print_readable(&record, now_ms);
@@ -127,7 +130,9 @@ static int run_show(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "give one message id, or --key KEY");
     if (exchange != NULL && key == NULL)
         return cli_usage(cli, "--exchange belongs to --key: an id needs none");
-    if (key == NULL && (code = cli_parse_id(cli, argv[optind], &id)) != 0)
+    /* Not only ids of ours: what was refused may be known by another one. */
+    if (key == NULL && !message_id_parse(bytes_of_str(argv[optind]), &id) &&
+        (code = cli_parse_id(cli, argv[optind], &id)) != 0)
         return code;
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;

@@ -33,8 +33,11 @@ static int take_exchange(const struct cli *cli, const char *text, struct order *
     if (name.len > 255 || !bytes_is_text(name))
         return cli_usage(cli, "--exchange: \"%s\" is no exchange: allowed are up to 255 bytes of UTF-8",
                          shown);
-    if (strchr(text, '*') != NULL)
-        return cli_usage(cli, "--exchange: \"%s\": name each exchange, * is no wildcard here", shown);
+    if (strchr(text, '*') != NULL && strcmp(text, TOKEN_ALL) != 0)
+        return cli_usage(cli,
+                         "--exchange: \"%s\": name each exchange, * is no wildcard here (alone, it is "
+                         "all exchanges)",
+                         shown);
     o->exchanges[o->count++] = name;
     return 0;
 }
@@ -282,7 +285,8 @@ const struct command command_token = {
     .name = "token",
     .synopsis = "create --exchange E... [--name N] | list [--all] [--json] | revoke NAME...",
     .summary = "Make, list and revoke tokens for HTTP and the control queue",
-    .help = "      --exchange E    a delivery exchange that the token may use; may be repeated\n"
+    .help = "      --exchange E    a delivery exchange that the token may use; may be repeated;\n"
+            "                      '*' is all of them, and retry policies\n"
             "      --name N        what to call it (default: made up)\n"
             "      --all           revoked tokens, too\n"
             "      --json          one JSON object per line\n",

@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_migrate, &command_schedule, &command_show,   &command_list, &command_cancel, &command_reschedule,
-    &command_retry,   &command_fail,     &command_status, &command_feed, &command_token,  &command_doctor,
+    &command_migrate,    &command_schedule, &command_show,         &command_list,   &command_cancel,
+    &command_reschedule, &command_retry,    &command_fail,         &command_status, &command_feed,
+    &command_token,      &command_doctor,   &command_retry_policy, &command_dead,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
@@ -21,7 +22,7 @@ static void print_help(FILE *out)
           "Delayed messages for RabbitMQ, kept in Postgres.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nOptions:\n"
           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
           "  -h, --help          this text; `postdate COMMAND --help` for one command\n"

@@ -76,11 +76,13 @@ void http_front_join(struct http *h);
 /* route.c */
 enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI };
 struct http_route {
-    const char *method, *path; /* "{id}" matches a segment, or what is before a colon */
+    const char *method, *path; /* "{id}" matches a segment, or what is before a colon;
+                               "{pattern}" a segment, whose percent-encoding is undone */
     enum http_handler handler;
     enum api_op op;
     int number; /* for metrics */
 };
+#define HTTP_ROUTE_OTHER (METRICS_ROUTES - 1)              /* the number of what is no route */
 extern const char *const http_route_names[METRICS_ROUTES]; /* by number */
 /* Fills route, id; NULL route and *allow (static text) for a path with other methods; both NULL: no such
  * path. */
@@ -89,6 +91,8 @@ const struct http_route *http_route_find(const char *method, const char *path, s
 
 /* target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
+/* Undoes percent-encoding in a part of the path, in place. False: malformed, or a NUL. */
+bool http_target_decode(struct bytes *part);
 
 /* request.c */
 struct http_request *http_request_open(struct http *h, struct MHD_Connection *c);

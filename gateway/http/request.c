@@ -173,7 +173,8 @@ static bool has_body(const struct headers *h)
 
 static int check_headers(struct http_request *r, const struct headers *h, const char *method)
 {
-    bool wants_body = strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0;
+    bool wants_body =
+        strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0 || strcmp(method, "PUT") == 0;
     if (wants_body && !is_json(h->type)) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
@@ -203,7 +204,12 @@ static int find_route(struct http_request *r, const char *method)
     if (r->route != NULL) {
         r->allow = NULL;
         r->api.op = api_operation_of(r->route->op);
-        return 0;
+        if (r->api.op->id == NULL || http_target_decode(&r->api.id))
+            return 0;
+        api_fail(&r->api.answer, API_INVALID_REQUEST,
+                 "the address is not percent-encoded text (a %% needs two hexadecimal digits, and NUL is not "
+                 "allowed)");
+        return -1;
     }
     if (r->allow != NULL)
         api_fail(&r->api.answer, API_METHOD_NOT_ALLOWED, "allowed here: %s", r->allow);

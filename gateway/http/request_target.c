@@ -14,11 +14,11 @@ static int hex_digit(char c)
 }
 
 /* In place. False: malformed, or a NUL. */
-static bool decode_percent(char *text, size_t len, struct bytes *out)
+static bool decode_percent(char *text, size_t len, bool plus_is_blank, struct bytes *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
-        if (text[i] == '+') {
+        if (text[i] == '+' && plus_is_blank) {
             text[n++] = ' ';
         } else if (text[i] == '%') {
             bool whole = len - i > 2;
@@ -35,6 +35,11 @@ static bool decode_percent(char *text, size_t len, struct bytes *out)
     return true;
 }
 
+bool http_target_decode(struct bytes *part)
+{
+    return decode_percent((char *)(uintptr_t)part->data, part->len, false, part);
+}
+
 static int add_param(char *text, size_t len, struct api_request *r, struct err *e)
 {
     struct api_param *p = &r->params[r->param_count];
@@ -45,8 +50,8 @@ static int add_param(char *text, size_t len, struct api_request *r, struct err *
         return err_set(e, ERR_REJECT, "more than %d parameters", API_PARAMS_MAX);
     size_t name = equals != NULL ? (size_t)(equals - text) : len;
     char *value = equals != NULL ? equals + 1 : text + len;
-    if (!decode_percent(text, name, &p->name) ||
-        !decode_percent(value, (size_t)(text + len - value), &p->value))
+    if (!decode_percent(text, name, true, &p->name) ||
+        !decode_percent(value, (size_t)(text + len - value), true, &p->value))
         return err_set(e, ERR_REJECT,
                        "the query is not percent-encoded text (a %% needs two hexadecimal digits, "
                        "and NUL is not allowed)");

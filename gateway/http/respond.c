@@ -49,7 +49,7 @@ enum MHD_Result http_respond(struct http_request *r)
     } else {
         add_headers(m, r, status);
     }
-    metrics_http(&r->http->runtime->metrics, r->route != NULL ? r->route->number : METRICS_ROUTES - 6, status,
+    metrics_http(&r->http->runtime->metrics, r->route != NULL ? r->route->number : HTTP_ROUTE_OTHER, status,
                  (clock_monotonic_ns() - r->began_ns) / 1000);
     /* From here on the client has as long again to take the answer. */
     http_connection_renew(r->from, r->http, r);

@@ -15,7 +15,15 @@ enum {
     FAIL,
     MESSAGE_FAIL,
     STATS,
-    OTHER
+    DEAD,
+    DEAD_LETTER,
+    DEAD_GROUPS,
+    DEAD_REQUEUE,
+    DEAD_DROP,
+    POLICIES,
+    POLICY,
+    POLICY_MATCH,
+    OTHER = HTTP_ROUTE_OTHER
 };
 
 const char *const http_route_names[METRICS_ROUTES] = {
@@ -31,6 +39,14 @@ const char *const http_route_names[METRICS_ROUTES] = {
     [FAIL] = "/v1/messages:fail",
     [MESSAGE_FAIL] = "/v1/messages/{id}:fail",
     [STATS] = "/v1/stats",
+    [DEAD] = "/v1/dead",
+    [DEAD_LETTER] = "/v1/dead/{id}",
+    [DEAD_GROUPS] = "/v1/dead:groups",
+    [DEAD_REQUEUE] = "/v1/dead:requeue",
+    [DEAD_DROP] = "/v1/dead:drop",
+    [POLICIES] = "/v1/retry-policies",
+    [POLICY] = "/v1/retry-policies/{pattern}",
+    [POLICY_MATCH] = "/v1/retry-policies:match",
     [OTHER] = "other",
 };
 
@@ -51,6 +67,16 @@ static const struct http_route routes[] = {
     {"POST", "/v1/messages:retry", HTTP_API, API_BULK_RETRY, RETRY},
     {"POST", "/v1/messages:fail", HTTP_API, API_BULK_FAIL, FAIL},
     {"GET", "/v1/stats", HTTP_API, API_STATS, STATS},
+    {"GET", "/v1/dead", HTTP_API, API_DEAD_LIST, DEAD},
+    {"GET", "/v1/dead:groups", HTTP_API, API_DEAD_GROUPS, DEAD_GROUPS},
+    {"POST", "/v1/dead:requeue", HTTP_API, API_DEAD_REQUEUE, DEAD_REQUEUE},
+    {"POST", "/v1/dead:drop", HTTP_API, API_DEAD_DROP, DEAD_DROP},
+    {"GET", "/v1/dead/{id}", HTTP_API, API_DEAD_SHOW, DEAD_LETTER},
+    {"GET", "/v1/retry-policies", HTTP_API, API_POLICY_LIST, POLICIES},
+    {"GET", "/v1/retry-policies:match", HTTP_API, API_POLICY_MATCH, POLICY_MATCH},
+    {"GET", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_SHOW, POLICY},
+    {"PUT", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_SET, POLICY},
+    {"DELETE", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_REMOVE, POLICY},
 };
 
 /* By number: what an Allow header says. */
@@ -67,18 +93,27 @@ static const char *const allows[] = {
     [RETRY] = "POST",
     [FAIL] = "POST",
     [MESSAGE_FAIL] = "POST",
+    [DEAD] = "GET, HEAD",
+    [DEAD_LETTER] = "GET, HEAD",
+    [DEAD_GROUPS] = "GET, HEAD",
+    [DEAD_REQUEUE] = "POST",
+    [DEAD_DROP] = "POST",
+    [POLICIES] = "GET, HEAD",
+    [POLICY] = "GET, HEAD, PUT, DELETE",
+    [POLICY_MATCH] = "GET, HEAD",
 };
 
 static bool path_matches(const struct http_route *route, const char *path, struct bytes *id)
 {
-    const char *hole = strstr(route->path, "{id}");
+    const char *hole = strchr(route->path, '{');
     if (hole == NULL)
         return strcmp(route->path, path) == 0;
     size_t fixed = (size_t)(hole - route->path);
     if (strncmp(route->path, path, fixed) != 0 || path[fixed] == '\0' || strchr(path + fixed, '/') != NULL)
         return false;
-    /* What comes after the id, ":fail", is no part of one. */
-    const char *after = hole + strlen("{id}"), *end = strchr(path + fixed, ':');
+    /* What comes after the id, ":fail", is no part of one; a pattern may have colons of its own. */
+    bool is_id = strncmp(hole, "{id}", 4) == 0;
+    const char *after = strchr(hole, '}') + 1, *end = is_id ? strchr(path + fixed, ':') : NULL;
     if (strcmp(end != NULL ? end : "", after) != 0)
         return false;
     *id = bytes_of(path + fixed, end != NULL ? (size_t)(end - path) - fixed : strlen(path + fixed));

@@ -26,7 +26,7 @@ static json_t *base64_value(struct bytes v)
     return out;
 }
 
-static json_t *text_value(struct bytes v)
+json_t *json_text_value(struct bytes v)
 {
     json_t *text = json_stringn(v.len > 0 ? (const char *)v.data : "", v.len); /* NULL when it is not UTF-8 */
     if (text != NULL)
@@ -62,7 +62,6 @@ static json_t *decimal_value(struct bytes v)
     return real_value((double)(int32_t)digits / pow(10, v.data[0]));
 }
 
-static json_t *table_value(struct bytes entries);
 static json_t *array_value(struct bytes items);
 
 static json_t *field_value(const struct wire_field *f)
@@ -72,13 +71,13 @@ static json_t *field_value(const struct wire_field *f)
     json_t *out;
     switch (f->kind) {
     case 'S':
-        return text_value(f->value);
+        return json_text_value(f->value);
     case 't':
         return json_boolean(f->value.len == 1 && f->value.data[0] != 0);
     case 'V':
         return json_null();
     case 'F':
-        return table_value(f->value);
+        return json_table_value(f->value);
     case 'A':
         return array_value(f->value);
     case 'D':
@@ -100,7 +99,7 @@ static json_t *field_value(const struct wire_field *f)
     return unsigned_value(u);
 }
 
-static json_t *table_value(struct bytes entries)
+json_t *json_table_value(struct bytes entries)
 {
     struct wire_cursor c = wire_table(entries);
     struct wire_field f;
@@ -126,7 +125,7 @@ static json_t *array_value(struct bytes items)
     return out;
 }
 
-static json_t *properties_value(const struct wire_properties *w)
+json_t *json_properties_value(const struct wire_properties *w)
 {
     const struct {
         uint16_t flag;
@@ -147,7 +146,7 @@ static json_t *properties_value(const struct wire_properties *w)
     json_t *out = json_object();
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (w->flags & texts[i].flag)
-            json_object_set_new(out, texts[i].name, text_value(*texts[i].text));
+            json_object_set_new(out, texts[i].name, json_text_value(*texts[i].text));
     }
     if (w->flags & WIRE_DELIVERY_MODE)
         json_object_set_new(out, "delivery_mode", json_integer(w->delivery_mode));
@@ -158,21 +157,26 @@ static json_t *properties_value(const struct wire_properties *w)
     return out;
 }
 
-static json_t *time_value(int64_t ms)
+json_t *json_time_value(int64_t ms)
 {
     char text[40];
     return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
 }
 
-static void set_body(json_t *object, const struct message_record *r)
+void json_body_set(json_t *object, struct bytes body)
 {
-    struct bytes body = r->message.body;
-    if (r->state == MESSAGE_CANCELLED && body.len == 0)
-        json_object_set_new(object, "body", json_null());
-    else if (body.len == 0 || bytes_is_text(body))
-        json_object_set_new(object, "body", text_value(body));
+    if (body.len == 0 || bytes_is_text(body))
+        json_object_set_new(object, "body", json_text_value(body));
     else
         json_object_set_new(object, "body_base64", base64_value(body));
+}
+
+static void set_body(json_t *object, const struct message_record *r)
+{
+    if (r->state == MESSAGE_CANCELLED && r->message.body.len == 0)
+        json_object_set_new(object, "body", json_null());
+    else
+        json_body_set(object, r->message.body);
 }
 
 static json_t *record_value(const struct message_record *r, struct bytes properties, unsigned style,
@@ -187,20 +191,20 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     }
     json_t *o = json_object();
     json_object_set_new(o, "id", json_string(message_id_format(m->id, id)));
-    json_object_set_new(o, "key", m->key.len > 0 ? text_value(m->key) : json_null());
-    json_object_set_new(o, "exchange", text_value(m->exchange));
-    json_object_set_new(o, "routing_key", text_value(m->routing_key));
-    json_object_set_new(o, "due_at", time_value(m->due_ms));
+    json_object_set_new(o, "key", m->key.len > 0 ? json_text_value(m->key) : json_null());
+    json_object_set_new(o, "exchange", json_text_value(m->exchange));
+    json_object_set_new(o, "routing_key", json_text_value(m->routing_key));
+    json_object_set_new(o, "due_at", json_time_value(m->due_ms));
     if (m->deadline_ms > 0)
-        json_object_set_new(o, "deadline", time_value(m->deadline_ms));
+        json_object_set_new(o, "deadline", json_time_value(m->deadline_ms));
     json_object_set_new(o, "state", json_string(message_state_name(r->state)));
     json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));
-    json_object_set_new(o, "created_at", time_value(r->created_ms));
-    json_object_set_new(o, "settled_at", time_value(r->settled_ms));
+    json_object_set_new(o, "created_at", json_time_value(r->created_ms));
+    json_object_set_new(o, "settled_at", json_time_value(r->settled_ms));
     json_object_set_new(o, "attempts", json_integer(r->attempts));
-    json_object_set_new(o, "error", r->error.len > 0 ? text_value(r->error) : json_null());
-    json_object_set_new(o, "properties", properties_value(&w));
-    json_object_set_new(o, "headers", table_value(w.headers));
+    json_object_set_new(o, "error", r->error.len > 0 ? json_text_value(r->error) : json_null());
+    json_object_set_new(o, "properties", json_properties_value(&w));
+    json_object_set_new(o, "headers", json_table_value(w.headers));
     if ((style & JSON_STYLE_NO_BODY) == 0)
         set_body(o, r);
     return o;

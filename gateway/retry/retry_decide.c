@@ -149,6 +149,8 @@ static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64
     }
     bool again = (p->on & d->letter.reason) != 0 && failed < p->attempts;
     d->wait_ms = again ? retry_policy_wait_ms(p, failed, random_u32()) : 0;
+    int64_t most_ms = r->runtime->config->delivery.max_delay_ms; /* there are no days beyond it */
+    d->wait_ms = d->wait_ms < most_ms ? d->wait_ms : most_ms;
     d->too_late = again && ends_before(d, now_ms + d->wait_ms);
     again = again && !d->too_late;
     d->verdict = again ? RETRY_WAIT : RETRY_DEAD;

@@ -31,7 +31,7 @@ enum metric {
 };
 
 #define METRICS_LATENESS_BUCKETS 16
-#define METRICS_ROUTES 16
+#define METRICS_ROUTES 24
 #define METRICS_STATUSES 24
 
 struct metrics {

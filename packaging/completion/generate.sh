@@ -32,11 +32,23 @@ values='
     if (long == "--state") return "scheduled claimed handed delivered cancelled superseded failed expired"
     if (long == "--on-conflict") return "keep replace reject"
     if (long == "--hold") return "gateway broker"
+    if (long == "--on") return "rejected delivery_limit expired maxlen"
+    if (long == "--reason") return "rejected delivery_limit expired maxlen deadline return_failed"
     return ""'
+
+# What a command does, where that is its first word.
+verbs='
+function verbs(command) {
+    if (command == "token") return "create list revoke"
+    if (command == "dead") return "list show requeue drop"
+    if (command == "retry-policy") return "set list show remove"
+    return ""
+}'
 
 if [ "$shell" = bash ]; then
     options | awk -F '\t' -v names="$(echo "$commands" | sed 's/ .*//' | tr '\n' ' ')" '
     function values(long) {'"$values"'}
+    '"$verbs"'
     {
         if (!($1 in words)) command[++commands] = $1
         words[$1] = words[$1] " " $3 ($2 != "-" ? " " $2 : "")
@@ -70,7 +82,7 @@ if [ "$shell" = bash ]; then
         print "        \"\") words=\"" names "--config --help --version\" ;;"
         for (i = 1; i <= commands; i++) {
             c = command[i]
-            print "        " c ") words=\"" (c == "token" ? "create list revoke" : "") words[c] "\" ;;"
+            print "        " c ") words=\"" verbs(c) words[c] "\" ;;"
         }
         print "    esac"
         print "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")"
@@ -103,10 +115,11 @@ cat <<'END'
 END
 options | awk -F '\t' "$quote"'
     function values(long) {'"$values"'}
+    '"$verbs"'
     $1 != last {
         if (last != "") print "\n            ;;"
         printf "        %s)\n            _arguments", $1
-        if ($1 == "token") printf " \047*:order:(create list revoke)\047"
+        if (verbs($1) != "") printf " \047*:order:(%s)\047", verbs($1)
         last = $1
     }
     {

@@ -52,7 +52,7 @@ struct lookup_filter operate_filter(const struct operate_scope *scope, const str
 {
     static const struct bytes none;
     struct lookup_filter out = f ? *f : (struct lookup_filter){.due_before_ms = TIMESTAMP_MAX_MS + 1};
-    if (scope) {
+    if (scope && !scope->all) {
         out.scope = scope->exchanges ? scope->exchanges : &none;
         out.scope_count = scope->count;
     }
@@ -246,7 +246,7 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct message_id latest = id;
-    if (scope)
+    if (scope && !scope->all)
         return show_scoped(c, scope, id, a, out, e);
     int rc = lookup_by_id(c, id, a, out, e);
     for (int i = 0; i < MOVES_MAX && (rc == 0 ? out->state == MESSAGE_SUPERSEDED : e->kind == ERR_NOT_FOUND);

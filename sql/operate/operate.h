@@ -22,6 +22,7 @@
 struct operate_scope {
     const struct bytes *exchanges;
     size_t count;
+    bool all;        /* every exchange, whatever is listed */
     const char *who; /* for the record, where a message is ended by hand; NULL: the database's user */
 };
 

@@ -13,6 +13,7 @@
 
 #define TOKEN_COUNT_MAX 10000 /* that are not revoked: gateways keep them in memory */
 #define TOKEN_EXCHANGES_MAX 100
+#define TOKEN_ALL "*"     /* in place of exchanges: all of them */
 #define TOKEN_NAME_MAX 64 /* bytes */
 
 struct token_record {

@@ -38,7 +38,8 @@ create table postdate.lineage (
     body        bytea,
     primary key (id, queue)
 );
-create index lineage_dead on postdate.lineage (queue, died_at, id) where died_at is not null;
+create index lineage_dead on postdate.lineage (died_at, id, queue) where died_at is not null;
+create index lineage_queue on postdate.lineage (queue, died_at, id) where died_at is not null;
 create index lineage_expires on postdate.lineage (expires_at);
 create index lineage_message on postdate.lineage (message) where message is not null;
 
@@ -92,7 +93,7 @@ begin
     insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
     values (at, at, row_id, 'g', 'postdate.return', l.routing_key, l.properties, l.body);
     update postdate.lineage x
-       set message = row_id, died_at = null, failed = 0, properties = null, body = null, changed_at = clock_timestamp(),
+       set message = row_id, died_at = null, failed = 0, error = null, properties = null, body = null, changed_at = clock_timestamp(),
            expires_at = at + interval '30 days'
      where x.id = l.id and x.queue = l.queue;
     notify postdate_wake;

@@ -30,13 +30,25 @@ CALLS = {
     ('post', '/v1/messages:reschedule'): dict(FILTER, shift_ms=1000),
     ('post', '/v1/messages:retry'): FILTER,
     ('post', '/v1/messages:fail'): FILTER,
+    ('get', '/v1/dead'): None,
+    ('get', '/v1/dead/{id}'): None,
+    ('get', '/v1/dead:groups'): None,
+    ('post', '/v1/dead:requeue'): {'filter': {'queue': 'nobody'}, 'rate': '5/s'},
+    ('post', '/v1/dead:drop'): {'filter': {'queue': 'nobody'}},
+    ('put', '/v1/retry-policies/{pattern}'): {'attempts': 3},
+    ('get', '/v1/retry-policies'): None,
+    ('get', '/v1/retry-policies:match'): None,
+    ('get', '/v1/retry-policies/{pattern}'): None,
+    ('delete', '/v1/retry-policies/{pattern}'): None,
     ('get', '/v1/stats'): None,
     ('get', '/livez'): None,
     ('get', '/readyz'): None,
     ('get', '/metrics'): None,
     ('get', '/openapi.json'): None,
 }
+QUERIES = {'/v1/retry-policies:match': '?queue=q'}  # that a good request has
 BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
+DEAD_BULK = ['/v1/dead:requeue', '/v1/dead:drop']
 SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
 ODD = [None, True, 0, 1, -1, 2, 3, 255, 256, 1.5, 10 ** 8, '', 'x', '0', '1h', '1h1h', 'PT', 'PT1H', 'P1Y', '5', '-5', 'keep', 'broker', 'a' * 255,
        'a' * 256, 'a\0b', 'YQ==', 'YQ', 'Y===', SOON, SOON[:-1], '2026-13' + SOON[7:], SOON[:10],
@@ -142,6 +154,22 @@ class Agreement(SharedTest):
         for value in (*ODD, 315576000000, 315576000001, -315576000001):
             self.agree('POST', BULK[1], {'filter': {'routing_key': 'nobody'}, 'shift_ms': value})
 
+    def test_dead_letters_and_policies(self):
+        for path in DEAD_BULK:
+            for field in ('queue', 'reason', 'exchange', 'routing_key', 'nonsense'):
+                for value in (*ODD, 'rejected', 'deadline', 'return_failed'):
+                    self.agree('POST', path, {'filter': {'queue': 'nobody'} | {field: value}, 'dry_run': True})
+            for field in ('filter', 'dry_run', 'rate', 'nonsense'):
+                for value in (*ODD, '1/s', '0/s', '1000000/h', '1000001/h', '5 /s'):
+                    if field != 'filter' or value != {}:  # all there are
+                        self.agree('POST', path, {'filter': {'queue': 'nobody'}, 'dry_run': True} | {field: value})
+            for ids in (*ODD, [NOBODY], [NOBODY] * 1001, [NOBODY.upper()], [NOBODY, 'x']):
+                self.agree('POST', path, {'ids': ids})
+            self.agree('POST', path, {'ids': [NOBODY], 'filter': {'queue': 'nobody'}})
+        for field in ('attempts', 'first', 'factor', 'jitter', 'on', 'keep_dead', 'nonsense'):
+            for value in (*ODD, 100, 101, 1000, 1001, '1h30m', '7d', ['rejected'], ['rejected', 'maxlen'], ['rejected', 'nack']):
+                self.agree('PUT', '/v1/retry-policies/agree', {'first': '0s', 'max': '30d'} | {field: value})
+
 
 class EveryStatus(LiveTest):
     weight = 10
@@ -177,13 +205,16 @@ class EveryStatus(LiveTest):
         inbox = p.consumer('q', bind='now')
         done = self.schedule(routing_key='now', delay='0s', key='done')
         self.schedule(key='kept')
+        p.psql("insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, body)"
+               f" values ('{NOBODY}', now() + interval '1 day', now(), 1, 'q', '', 'q', 'rejected', '', array[now()], '{{rejected}}', 'x')")
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='kept')), 200)
         self.expect(self.ask('POST', '/v1/messages', {'messages': [HOUR]}), 200)
         message_id = self.schedule()['id']
         for method, path, body in self.calls:
             if path == '/v1/messages' and method != 'GET':
                 continue
-            self.expect(self.ask(method, path.replace('{id}', message_id), body), 200 if method != 'PATCH' else 409,
+            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk')
+            self.expect(self.ask(method, where + QUERIES.get(path, ''), body), 200 if method != 'PATCH' else 409,
                         '' if method != 'PATCH' else 'too-late')  # after its DELETE
         self.expect(self.ask('PATCH', '/v1/messages/' + self.schedule()['id'], {'delay': '2h'}), 200)
         self.expect(self.ask('DELETE', '/v1/messages?key=kept'), 200)
@@ -196,7 +227,7 @@ class EveryStatus(LiveTest):
 
     def bad_requests(self):
         for method, path, body in self.calls:
-            where = path.replace('{id}', NOBODY)
+            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk')
             self.expect(self.ask(method, where + '?nonsense=1', body), 400, 'invalid-request')
             if body is None:
                 continue
@@ -208,6 +239,9 @@ class EveryStatus(LiveTest):
             self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
         self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:fail', {}), 404, 'not-found')
         self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
+        self.expect(self.ask('GET', '/v1/dead/' + NOBODY[:-1] + '1'), 404, 'not-found')
+        for method in ('GET', 'DELETE'):
+            self.expect(self.ask(method, '/v1/retry-policies/nobody'), 404, 'not-found')
         self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
         self.expect(self.ask('PUT', '/v1/messages'), 405, 'method-not-allowed')
         self.expect(self.ask('POST', '/v1/messages', HOUR, Idempotency_Key='mismatch'), 201)
@@ -228,15 +262,15 @@ class EveryStatus(LiveTest):
         s.run("lock table postdate.message_" + p.value("select to_char((now() at time zone 'utc') + interval '2 days', 'YYYYMMDD')"))
         self.expect(self.ask('POST', '/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '2d'}), 503, 'day-locked')
         s.run('rollback')
-        for path in BULK:
+        for path in BULK + DEAD_BULK:
             self.in_progress(p, s, path)
         s.close()
 
     def in_progress(self, p, session, path):
         """The first request has taken its Idempotency-Key and waits for a lock; the second comes meanwhile."""
-        body, key = CALLS['post', path], path.rsplit(':', 1)[-1]
+        body, key = CALLS['post', path], path.split('/')[-1]
         session.run('begin')
-        session.run('lock table postdate.message in access exclusive mode')
+        session.run('lock table postdate.message, postdate.lineage in access exclusive mode')
         first = threading.Thread(target=lambda: Web(self.address).post(path, body, Idempotency_Key=key))
         first.start()
         wait_until(lambda: p.value(f"select count(*) from postdate.idempotency where key = '{key}'") == '1', 10, 'the first request')
@@ -249,9 +283,13 @@ class EveryStatus(LiveTest):
         bearer = 'Bearer ' + make_token(p, 'mine')
         for method, path, body in self.calls:
             if path.startswith('/v1/'):
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY), body), 401, 'unauthorized')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk'), body), 401, 'unauthorized')
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': bearer}).status == 200, 10, 'the token')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
+        for method, path, body in self.calls:
+            if path.startswith('/v1/retry-policies'):
+                where = path.replace('{pattern}', 'walk') + QUERIES.get(path, '')
+                self.expect(self.walker.ask(address, method, where, body, Authorization=bearer), 403, 'exchange-not-allowed')
 
     def not_in_time(self, p):
         address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
@@ -300,7 +338,7 @@ class EveryStatus(LiveTest):
             if path == '/v1/stats':
                 self.assertEqual(self.expect(self.walker.ask(address, method, path), 200).json['database'], 'away')
             elif path.startswith('/v1/') or path == '/readyz':
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY), body), 503, 'not-ready')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk'), body), 503, 'not-ready')
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
         self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')

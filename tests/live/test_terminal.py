@@ -204,6 +204,8 @@ class Completion(LiveTest):
         self.assertEqual(self.complete(path, 'list', '--state', 'ca'), ['cancelled'])
         self.assertEqual(self.complete(path, 'schedule', '--on-conflict', ''), ['keep', 'replace', 'reject'])
         self.assertEqual(self.complete(path, 'token', 'cr'), ['create'])
+        self.assertEqual(self.complete(path, 'dead', 're'), ['requeue'])
+        self.assertEqual(self.complete(path, 'retry-policy', 'se'), ['set'])
         self.assertEqual(self.complete(path, 'schedule', '--delay', ''), [])
         self.assertIn('Makefile', self.complete(path, 'schedule', '--file', os.path.join(ROOT, 'Makef'))[0])
 

@@ -285,7 +285,7 @@ class TokenCommand(SharedTest):
 
     def test_mistakes_are_explained(self):
         for args, code, text in (
-                (('create',), 64, 'with --exchange'), (('create', '--exchange', '*'), 64, 'no wildcard'),
+                (('create',), 64, 'with --exchange'), (('create', '--exchange', 'a*'), 64, 'no wildcard'),
                 (('create', '--exchange', 'postdate'), 64, "the gateway's own"),
                 (('create', '--exchange', 'postdate.ttl.exit'), 64, "the gateway's own"),
                 (('create', '--exchange', 'a', '--name', 'x' * 65), 64, '1 to 64 bytes'),

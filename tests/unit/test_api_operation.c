@@ -6,7 +6,7 @@
 static void test_each_is_found_by_its_name(void **state)
 {
     (void)state;
-    for (int i = API_SCHEDULE; i <= API_STATS; i++) {
+    for (int i = API_SCHEDULE; i < API_OP_COUNT; i++) {
         const struct api_operation *o = api_operation_of((enum api_op)i);
         assert_non_null(o->name);
         assert_ptr_equal(api_operation_find(bytes_of_str(o->name), o->by_filter), o);
@@ -27,12 +27,14 @@ static void test_what_has_no_filter_is_found_with_one(void **state)
 static void test_workers_can_do_what_they_are_given(void **state)
 {
     (void)state;
-    for (int i = API_SCHEDULE; i <= API_STATS; i++) {
+    for (int i = API_SCHEDULE; i < API_OP_COUNT; i++) {
         const struct api_operation *o = api_operation_of((enum api_op)i);
         bool for_workers = o->threads == API_WORKER || o->threads == API_BULK_WORKER;
         assert_int_equal(o->run != NULL, for_workers);
-        assert_int_equal(o->by_filter, o->threads == API_BULK_WORKER);
-        assert_true(!o->is_final || o->kind == OPERATE_FAIL || i == API_FAIL);
+        bool of_dead = i == API_DEAD_REQUEUE || i == API_DEAD_DROP;
+        assert_int_equal(o->by_filter || of_dead, o->threads == API_BULK_WORKER);
+        assert_true(!o->is_final || o->kind == OPERATE_FAIL || i == API_FAIL || i == API_DEAD_DROP);
+        assert_int_equal(o->is_final, o->done != NULL);
     }
 }
 
@@ -46,10 +48,12 @@ static void test_kinds_are_numbered_as_the_operations_by_filter(void **state)
 
 static void test_names(void **state)
 {
-    char names[120], few[10];
+    char names[400], few[10];
     (void)state;
     assert_string_equal(api_operation_names(names, sizeof names),
-                        "schedule, show, list, cancel, reschedule, retry, fail, stats");
+                        "schedule, show, list, cancel, reschedule, retry, fail, stats, dead_list, "
+                        "dead_groups, dead_show, dead_requeue, dead_drop, retry_policy_list, "
+                        "retry_policy_match, retry_policy_show, retry_policy_set, retry_policy_remove");
     assert_string_equal(api_operation_names(few, sizeof few), "schedule,");
 }
 

@@ -117,6 +117,47 @@ static void test_names_of_reasons(void **state)
     assert_int_equal(death_reason_parse(bytes_of_str("reject")), 0);
 }
 
+static void test_reasons_in_a_list(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    unsigned on = 0;
+    assert_int_equal(retry_policy_parse_on(bytes_of_str("rejected"), &on, &e), 0);
+    assert_int_equal(on, DEATH_REJECTED);
+    assert_int_equal(retry_policy_parse_on(bytes_of_str("expired,rejected,expired"), &on, &e), 0);
+    assert_int_equal(on, DEATH_REJECTED | DEATH_EXPIRED);
+    static const char *const wrong[] = {"", ",", "rejected,", ",rejected", "rejected, expired", "reject"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(retry_policy_parse_on(bytes_of_str(wrong[i]), &on, &e), -1);
+        assert_int_equal(e.kind, ERR_REJECT);
+        assert_non_null(strstr(e.text, "allowed: rejected, delivery_limit"));
+    }
+}
+
+static void test_rates(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    int64_t us = 0;
+    static const struct {
+        const char *text;
+        int64_t us;
+    } right[] = {{"50/s", 20000},   {"1/s", 1000000},    {"3/s", 333334},
+                 {"600/m", 100000}, {"100/h", 36000000}, {"1000000/s", 1}};
+    static const char *const wrong[] = {
+        "",       "50",    "/s",    "0/s",   "-1/s",  "1.5/s",     "50/d",
+        "50/sec", "50 /s", " 50/s", "50/s ", "50//s", "1000001/s", "99999999999999999999/s"};
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        assert_int_equal(retry_policy_parse_rate(bytes_of_str(right[i].text), &us, &e), 0);
+        assert_int_equal(us, right[i].us);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(retry_policy_parse_rate(bytes_of_str(wrong[i]), &us, &e), -1);
+        assert_int_equal(e.kind, ERR_REJECT);
+        assert_non_null(strstr(e.text, "allowed: 1 to 1000000"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +167,8 @@ int main(void)
         cmocka_unit_test(test_jitter_keeps_its_bounds),
         cmocka_unit_test(test_values_out_of_range_are_refused),
         cmocka_unit_test(test_names_of_reasons),
+        cmocka_unit_test(test_reasons_in_a_list),
+        cmocka_unit_test(test_rates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,87 @@
+/* Work of many transactions that an Idempotency-Key names. */
+#include "core/base/siphash.h"
+#include "gateway/api/api_internal.h"
+#include "sql/operate/idempotency.h"
+
+#include <string.h>
+
+static void hash_body(const struct api_request *r, uint64_t number, uint8_t out[IDEMPOTENCY_HASH_SIZE])
+{
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate bulk 1", "postdate bulk 2"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t h = siphash(keys[i], r->body) ^ number;
+        memcpy(out + 8 * i, &h, 8);
+    }
+}
+
+/* 1: it was begun and never ended, so the rest is to be done; 0: answered; -1. */
+static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
+                         struct err *e)
+{
+    struct arena arena;
+    arena_init(&arena, (size_t)1 << 20);
+    int found = idempotency_find(c->pg, q, &arena, e);
+    if (found == IDEMPOTENCY_ANSWERED) {
+        r->answer.status = q->status;
+        buf_reset(&r->answer.body);
+        buf_put_bytes(&r->answer.body, q->answer);
+    } else if (found == IDEMPOTENCY_OTHER) {
+        api_fail(&r->answer, API_IDEMPOTENCY_MISMATCH, "this Idempotency-Key was used for another request");
+    } else if (found == IDEMPOTENCY_NEW) {
+        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key has just ended");
+    }
+    arena_free(&arena);
+    return found < 0 ? -1 : found == IDEMPOTENCY_UNFINISHED;
+}
+
+static int run_held(struct api_context *c, struct api_request *r, struct api_once *once,
+                    struct idempotency_request *q, struct err *e)
+{
+    struct idempotency_request *list[] = {q};
+    if (idempotency_begin(c->pg, list, 1, e) != 0)
+        return -1;
+    bool fresh = q->taken;
+    if (!fresh) {
+        int rest = replay_answer(c, r, q, e);
+        if (rest <= 0)
+            return rest;
+        once->since_us = q->begun_us;
+        q->taken = true;
+    }
+    if (once->run(c, r, once, e) != 0 || r->answer.status >= 300) {
+        struct err ignored = {0};
+        /* Where something may have been done, the key stays: asked again, the rest is done. */
+        if (fresh && !once->touched)
+            idempotency_forget(c->pg, q, &ignored);
+        return r->answer.status >= 300 ? 0 : -1;
+    }
+    q->status = r->answer.status;
+    q->answer = buf_bytes(&r->answer.body);
+    struct err late = {0};
+    idempotency_finish(c->pg, list, 1, &late); /* the changes are made; a repetition finds nothing to do */
+    return 0;
+}
+
+/* Bulk changes are many transactions, so the key is taken in one of its own before them. When the gateway or
+ * the database dies in the middle, a repetition does the rest, counting from when the first one began: what
+ * that one moved was made since, and is left alone. */
+static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+{
+    struct idempotency_request q = {.principal = bytes_of_str(r->scope != NULL ? r->scope->principal : ""),
+                                    .key = r->idempotency_key};
+    struct err ignored = {0};
+    hash_body(r, once->number, q.body_hash);
+    int held = idempotency_hold(c->pg, &q, e);
+    if (held == 0)
+        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key is being done");
+    if (held <= 0)
+        return held;
+    int rc = run_held(c, r, once, &q, e);
+    idempotency_release(c->pg, &q, &ignored);
+    return rc;
+}
+
+int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+{
+    return r->idempotency_key.len > 0 ? run_once(c, r, once, e) : once->run(c, r, once, e);
+}

@@ -1,0 +1,148 @@
+/* Retry policies. They are of queues, whatever exchange fills them: so who has a token needs one for all
+ * exchanges. */
+#include "gateway/api/api_internal.h"
+#include "gateway/json/json_dead.h"
+#include "sql/operate/retry.h"
+#include "sql/pipeline/lineage.h"
+
+#define POLICIES_MAX ((size_t)16 * 1024 * 1024)
+
+/* False: answered. */
+static bool may_touch(struct api_request *r)
+{
+    if (api_scope_is_all(r->scope))
+        return true;
+    api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
+             "retry policies are of queues: they need a token for all exchanges (`postdate token create "
+             "--exchange '*'`)");
+    return false;
+}
+
+static bool takes_nothing(struct api_request *r)
+{
+    return api_params_check(r, (const char *const[]){NULL}) == 0;
+}
+
+/* The answer is printed, or print says why not. */
+static void end_answer(struct api_request *r, const struct err *print)
+{
+    buf_put_str(&r->answer.body, "\n");
+    r->answer.status = 200;
+    if (print->kind != ERR_NONE || r->answer.body.failed)
+        api_fail(&r->answer, API_INTERNAL, "%s", print->kind != ERR_NONE ? print->text : "out of memory");
+}
+
+static void answer_policy(struct api_request *r, const struct retry_policy *p)
+{
+    struct err print = {0};
+    buf_reset(&r->answer.body);
+    json_policy_print(p, JSON_STYLE_LINE, &r->answer.body, &print);
+    end_answer(r, &print);
+}
+
+/* 0: it was one that the request is to blame for, and is answered. */
+static int answer_err(struct api_request *r, const struct err *e)
+{
+    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
+        return -1;
+    api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_MESSAGE : API_NOT_FOUND, "%s", e->text);
+    return 0;
+}
+
+int api_policy_list(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct retry_policy *list;
+    size_t count = 0;
+    struct arena arena;
+    struct err print = {0};
+    struct buf *out = &r->answer.body;
+    if (!takes_nothing(r) || !may_touch(r))
+        return 0;
+    arena_init(&arena, POLICIES_MAX);
+    int rc = lineage_policies(c->pg, &arena, &list, &count, e);
+    buf_reset(out);
+    buf_put_str(out, "{\"policies\":[");
+    for (size_t i = 0; rc == 0 && i < count && print.kind == ERR_NONE; i++) {
+        buf_put_str(out, i > 0 ? "," : "");
+        json_policy_print(&list[i], JSON_STYLE_LINE, out, &print);
+    }
+    buf_put_str(out, "]}");
+    if (rc == 0)
+        end_answer(r, &print);
+    arena_free(&arena);
+    return rc;
+}
+
+int api_policy_match(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct bytes queue;
+    struct retry_match m;
+    struct arena arena;
+    struct err print = {0};
+    if (api_params_check(r, (const char *const[]){"queue", NULL}) != 0 ||
+        api_param_name(r, "queue", &queue, &r->answer) != 0 || !may_touch(r))
+        return 0;
+    if (queue.len == 0) {
+        api_fail(&r->answer, API_INVALID_REQUEST, "queue: name a queue (1 to %d bytes)", MESSAGE_NAME_MAX);
+        return 0;
+    }
+    arena_init(&arena, POLICIES_MAX);
+    int rc = retry_match(c->pg, queue, &arena, &m, e);
+    if (rc == 0) {
+        buf_reset(&r->answer.body);
+        json_match_print(&m, queue, JSON_STYLE_LINE, &r->answer.body, &print);
+        end_answer(r, &print);
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct retry_policy p;
+    struct arena arena;
+    if (!takes_nothing(r) || !may_touch(r))
+        return 0;
+    arena_init(&arena, POLICIES_MAX);
+    int rc = bytes_is_text(r->id) ? retry_get(c->pg, r->id, &arena, &p, e)
+                                  : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");
+    if (rc == 0)
+        answer_policy(r, &p);
+    else
+        rc = answer_err(r, e);
+    arena_free(&arena);
+    return rc;
+}
+
+int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct retry_policy p;
+    if (!takes_nothing(r) || !may_touch(r))
+        return 0;
+    json_t *root = api_parse_body(r->body, &r->answer);
+    if (root == NULL)
+        return 0;
+    int rc = json_policy_read(root, r->id, &p, e);
+    if (rc == 0)
+        rc = retry_set(c->pg, &p, e);
+    if (rc == 0)
+        answer_policy(r, &p);
+    else
+        rc = answer_err(r, e);
+    json_decref(root);
+    return rc;
+}
+
+int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e)
+{
+    if (!takes_nothing(r) || !may_touch(r))
+        return 0;
+    int rc = bytes_is_text(r->id) ? retry_remove(c->pg, r->id, e)
+                                  : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");
+    if (rc != 0)
+        return answer_err(r, e);
+    buf_reset(&r->answer.body);
+    buf_put_str(&r->answer.body, "{\"removed\":true}\n");
+    r->answer.status = 200;
+    return 0;
+}

@@ -1,0 +1,233 @@
+#include "gateway/json/json_dead.h"
+
+#include "core/base/duration.h"
+#include "gateway/json/json_memory.h"
+#include "gateway/json/json_message_internal.h"
+
+#include <string.h>
+
+static int append(const char *text, size_t len, void *out)
+{
+    buf_put(out, text, len);
+    return 0;
+}
+
+/* Ends the scope in which the object was made, and takes its reference. */
+static int finish(json_t *object, struct json_memory_scope outer, unsigned style, struct buf *out,
+                  struct err *e)
+{
+    size_t flags = style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT;
+    int failed = object == NULL || json_dump_callback(object, append, out, flags) != 0;
+    json_decref(object);
+    bool no_memory = json_memory_end(outer);
+    if (no_memory || failed || out->failed)
+        return err_set(e, ERR_BUG, "out of memory while printing JSON");
+    return 0;
+}
+
+static json_t *id_value(struct message_id id)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    return json_string(message_id_format(id, text));
+}
+
+static json_t *duration_value(int64_t ms)
+{
+    char text[40];
+    return json_string(duration_format(ms, text, sizeof text));
+}
+
+/* Rounds up, as times from the database are. */
+static int64_t ms_of_us(int64_t us)
+{
+    return us < 0 ? -1 : (us + 999) / 1000;
+}
+
+static json_t *attempts_value(const struct dead_letter_record *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->attempt_count; i++) {
+        json_t *o = json_object();
+        json_object_set_new(o, "at", json_time_value(r->attempts[i].at_ms));
+        json_object_set_new(o, "reason", json_string(r->attempts[i].reason));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static int set_content(json_t *o, const struct dead_letter_record *r, struct err *e)
+{
+    struct wire_properties w = {0};
+    if (r->properties.len > 0 && wire_properties_read(r->properties, &w, e) != 0)
+        return err_wrap(e, "the stored properties of a dead letter can't be read");
+    json_object_set_new(o, "error", r->error.len > 0 ? json_text_value(r->error) : json_null());
+    json_object_set_new(o, "next_at", json_time_value(r->next_ms));
+    json_object_set_new(o, "message", r->has_message ? id_value(r->message) : json_null());
+    json_object_set_new(o, "attempts", attempts_value(r));
+    if (r->state != DEAD_DEAD)
+        return 0;
+    json_object_set_new(o, "properties", json_properties_value(&w));
+    json_object_set_new(o, "headers", json_table_value(w.headers));
+    json_body_set(o, r->body);
+    return 0;
+}
+
+int json_dead_print(const struct dead_letter_record *r, unsigned style, struct buf *out, struct err *e)
+{
+    static const char *const states[] = {
+        [DEAD_DEAD] = "dead", [DEAD_WAITING] = "waiting", [DEAD_RETURNED] = "returned"};
+    struct json_memory_scope outer = json_memory_begin();
+    struct err why = {0}, memory = {0};
+    json_t *o = json_object();
+    json_object_set_new(o, "id", id_value(r->id));
+    json_object_set_new(o, "queue", json_text_value(r->queue));
+    json_object_set_new(o, "state", json_string(states[r->state]));
+    json_object_set_new(o, "reason", json_string(r->reason));
+    json_object_set_new(o, "exchange", json_text_value(r->exchange));
+    json_object_set_new(o, "routing_key", json_text_value(r->routing_key));
+    json_object_set_new(o, "failed", json_integer(r->failed));
+    json_object_set_new(o, "died_at", json_time_value(ms_of_us(r->died_us)));
+    json_object_set_new(o, "expires_at", json_time_value(r->expires_ms));
+    json_object_set_new(o, "body_bytes", json_integer(r->body_size));
+    if ((style & JSON_STYLE_NO_BODY) == 0)
+        set_content(o, r, &why);
+    int rc = finish(o, outer, style, out, &memory);
+    if (rc == 0 && why.kind == ERR_NONE)
+        return 0;
+    *e = rc != 0 ? memory : why;
+    return -1;
+}
+
+int json_dead_group_print(const struct dead_group *g, unsigned style, struct buf *out, struct err *e)
+{
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *o = json_object();
+    json_object_set_new(o, "queue", json_text_value(g->queue));
+    json_object_set_new(o, "reason", json_text_value(g->reason));
+    json_object_set_new(o, "exchange", json_text_value(g->exchange));
+    json_object_set_new(o, "routing_key", json_text_value(g->routing_key));
+    json_object_set_new(o, "count", json_integer(g->count));
+    json_object_set_new(o, "oldest_at", json_time_value(g->oldest_ms));
+    json_object_set_new(o, "newest_at", json_time_value(g->newest_ms));
+    return finish(o, outer, style, out, e);
+}
+
+static void set_policy(json_t *o, const struct retry_policy *p)
+{
+    json_t *on = json_array();
+    for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
+        if (p->on & r)
+            json_array_append_new(on, json_string(death_reason_name(r)));
+    json_object_set_new(o, "pattern", json_text_value(p->pattern));
+    json_object_set_new(o, "attempts", json_integer(p->attempts));
+    json_object_set_new(o, "first", duration_value(p->first_ms));
+    json_object_set_new(o, "factor", json_real(p->factor));
+    json_object_set_new(o, "max", duration_value(p->max_ms));
+    json_object_set_new(o, "jitter", json_integer(p->jitter));
+    json_object_set_new(o, "on", on);
+    json_object_set_new(o, "keep_dead", duration_value(p->keep_dead_ms));
+}
+
+int json_policy_print(const struct retry_policy *p, unsigned style, struct buf *out, struct err *e)
+{
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *o = json_object();
+    set_policy(o, p);
+    return finish(o, outer, style, out, e);
+}
+
+int json_match_print(const struct retry_match *m, struct bytes queue, unsigned style, struct buf *out,
+                     struct err *e)
+{
+    struct json_memory_scope outer = json_memory_begin();
+    struct retry_policy steady = m->policy;
+    json_t *o = json_object(), *waits = json_array();
+    steady.jitter = 0;
+    json_object_set_new(o, "queue", json_text_value(queue));
+    json_object_set_new(o, "is_default", json_boolean(m->is_default));
+    set_policy(o, &m->policy);
+    for (int i = 1; i < steady.attempts && i <= JSON_WAITS_MAX; i++)
+        json_array_append_new(waits, duration_value(retry_policy_wait_ms(&steady, i, 0)));
+    json_object_set_new(o, "waits", waits);
+    return finish(o, outer, style, out, e);
+}
+
+static int fail_field(const char *field, const json_t *v, const char *allowed, struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    return err_set(e, ERR_REJECT, "%s: %s is wrong (allowed: %s)", field, json_show(v, shown), allowed);
+}
+
+static int read_duration(const char *field, const json_t *v, int64_t *out, struct err *e)
+{
+    struct err why = {0};
+    if (!json_is_string(v))
+        return fail_field(field, v, "a duration as a string, such as \"90s\" or \"1h30m\"", e);
+    if (duration_parse(json_c_string(v), out, &why) == 0)
+        return 0;
+    return err_set(e, ERR_REJECT, "%s: %s", field, why.text);
+}
+
+static int read_integer(const char *field, const json_t *v, int *out, struct err *e)
+{
+    json_int_t n = json_integer_value(v);
+    if (!json_is_integer(v) || n < -1 || n > INT32_MAX)
+        return fail_field(field, v, "a whole number", e);
+    *out = (int)n;
+    return 0;
+}
+
+static int read_on(const json_t *v, unsigned *out, struct err *e)
+{
+    static const char allowed[] = "an array of rejected, delivery_limit, expired, maxlen";
+    *out = 0;
+    if (!json_is_array(v))
+        return fail_field("on", v, allowed, e);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *item = json_array_get(v, i);
+        unsigned reason = json_is_string(item) ? death_reason_parse(json_text(item)) : 0;
+        if (reason == 0)
+            return fail_field("on", item, allowed, e);
+        *out |= reason;
+    }
+    return 0;
+}
+
+static int read_field(const char *name, const json_t *v, struct retry_policy *p, struct err *e)
+{
+    if (strcmp(name, "attempts") == 0)
+        return read_integer(name, v, &p->attempts, e);
+    if (strcmp(name, "jitter") == 0)
+        return read_integer(name, v, &p->jitter, e);
+    if (strcmp(name, "first") == 0)
+        return read_duration(name, v, &p->first_ms, e);
+    if (strcmp(name, "max") == 0)
+        return read_duration(name, v, &p->max_ms, e);
+    if (strcmp(name, "keep_dead") == 0)
+        return read_duration(name, v, &p->keep_dead_ms, e);
+    if (strcmp(name, "on") == 0)
+        return read_on(v, &p->on, e);
+    if (strcmp(name, "factor") == 0) {
+        p->factor = json_number_value(v);
+        return json_is_number(v) ? 0 : fail_field(name, v, "a number from 1 to 100", e);
+    }
+    if (strcmp(name, "pattern") == 0)
+        return json_is_string(v) && bytes_equal(json_text(v), p->pattern)
+                   ? 0
+                   : fail_field(name, v, "the pattern that is named already", e);
+    char shown[80];
+    return err_set(e, ERR_REJECT,
+                   "%s: unknown field (allowed: attempts, first, factor, max, jitter, on, keep_dead)",
+                   bytes_printable(bytes_of_str(name), shown, sizeof shown));
+}
+
+int json_policy_read(const json_t *object, struct bytes pattern, struct retry_policy *out, struct err *e)
+{
+    *out = retry_policy_default;
+    out->pattern = pattern;
+    for (void *i = json_object_iter((json_t *)(uintptr_t)object); i != NULL;
+         i = json_object_iter_next((json_t *)(uintptr_t)object, i))
+        if (read_field(json_object_iter_key(i), json_object_iter_value(i), out, e) != 0)
+            return -1;
+    return retry_policy_check(out, e);
+}

@@ -1,0 +1,298 @@
+#include "sql/operate/dead_internal.h"
+
+#include "core/message/retry_policy.h"
+#include "sql/operate/operate_internal.h"
+#include "sql_embedded.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE_ROWS 500
+
+bool dead_is_reason(struct bytes name)
+{
+    return death_reason_parse(name) != 0 || bytes_equal_str(name, "deadline") ||
+           bytes_equal_str(name, "return_failed");
+}
+
+/* The pattern as one of LIKE. */
+static void put_like(struct buf *out, struct bytes pattern)
+{
+    for (size_t i = 0; i < pattern.len; i++) {
+        uint8_t c = pattern.data[i];
+        if (c == '\\' || c == '%' || c == '_')
+            buf_put_u8(out, '\\');
+        buf_put_u8(out, c == '*' ? '%' : c);
+    }
+}
+
+int dead_arrays_open(struct dead_arrays *a, const struct operate_scope *scope, const struct dead_filter *f,
+                     struct err *e)
+{
+    buf_init(&a->like, 1024);
+    buf_init(&a->ids, OPERATE_ARRAY_MAX);
+    int rc = operate_scope_array(&a->scope, scope, e);
+    put_like(&a->like, f->queue);
+    if (f->ids) {
+        pg_array_begin(&a->ids, PG_OID_UUID, f->id_count);
+        for (size_t i = 0; i < f->id_count; i++)
+            pg_array_id(&a->ids, f->ids[i]);
+    }
+    if (rc == 0 && (a->like.failed || a->ids.failed))
+        rc = err_set(e, ERR_REJECT, "the filter is too long");
+    return rc;
+}
+
+void dead_arrays_close(struct dead_arrays *a)
+{
+    buf_free(&a->like);
+    buf_free(&a->scope);
+    buf_free(&a->ids);
+}
+
+static void add_text(struct pg_params *p, struct bytes v)
+{
+    if (v.data)
+        pg_add_bytes(p, v);
+    else
+        pg_add_null(p);
+}
+
+static void add_filter(struct pg_params *p, const struct dead_filter *f, const struct dead_arrays *a)
+{
+    if (f->queue.data)
+        pg_add_bytes(p, a->like.len ? buf_bytes(&a->like) : bytes_of("", 0));
+    else
+        pg_add_null(p);
+    add_text(p, f->reason);
+    add_text(p, f->exchange);
+    add_text(p, f->routing_key);
+    operate_add_array(p, &a->scope);
+}
+
+PGresult *dead_query_page(struct pg *c, const struct dead_page *page, struct err *e)
+{
+    struct pg_params p = {0};
+    bool goes_on = page->after->queue.data != NULL;
+    if (goes_on) {
+        pg_add_int8(&p, page->after->died_us);
+        pg_add_id(&p, &page->after->id);
+        pg_add_bytes(&p, page->after->queue);
+    }
+    for (int i = 0; i < 3 && !goes_on; i++)
+        pg_add_null(&p);
+    add_filter(&p, page->filter, page->arrays);
+    operate_add_array(&p, &page->arrays->ids);
+    if (page->before_us)
+        pg_add_int8(&p, page->before_us);
+    else
+        pg_add_null(&p);
+    pg_add_int4(&p, page->limit);
+    return pg_query(c, sql_query_dead_list, &p, e);
+}
+
+/* The columns that dead_list.sql and dead_show.sql begin with; views into the result. */
+static void read_record(const PGresult *r, int row, struct dead_letter_record *out)
+{
+    *out = (struct dead_letter_record){.id = pg_id(r, row, 0),
+                                       .queue = pg_bytes(r, row, 1),
+                                       .exchange = pg_bytes(r, row, 2),
+                                       .routing_key = pg_bytes(r, row, 3),
+                                       .failed = pg_int4(r, row, 5),
+                                       .died_us = pg_is_null(r, row, 6) ? -1 : pg_time_us(r, row, 6),
+                                       .expires_ms = pg_time_ms(r, row, 7),
+                                       .body_size = pg_int8(r, row, 8),
+                                       .next_ms = -1};
+    pg_text(r, row, 4, out->reason, sizeof out->reason);
+}
+
+int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead_list *l, struct err *e)
+{
+    struct dead_arrays arrays;
+    struct dead_position at = l->after;
+    int64_t left = l->limit;
+    int rc = dead_arrays_open(&arrays, scope, l->filter, e);
+    PGresult *before = NULL; /* what at.queue points into */
+    while (rc == 0 && left > 0) {
+        int rows = left < PAGE_ROWS ? (int)left : PAGE_ROWS, n = 0;
+        struct dead_page page = {.filter = l->filter, .arrays = &arrays, .after = &at, .limit = rows};
+        PGresult *r = dead_query_page(c, &page, e);
+        PQclear(before);
+        before = r;
+        rc = r ? 0 : -1;
+        for (n = 0; r && n < PQntuples(r) && left > 0; n++, left--) {
+            struct dead_letter_record record;
+            read_record(r, n, &record);
+            at = (struct dead_position){record.died_us, record.id, record.queue};
+            if (!l->each(l->ctx, &record))
+                left = 1;
+        }
+        if (n < rows)
+            break;
+    }
+    PQclear(before);
+    dead_arrays_close(&arrays);
+    return rc;
+}
+
+static int copy_group(const PGresult *r, int row, struct arena *a, struct dead_group *g)
+{
+    struct bytes *const to[] = {&g->queue, &g->reason, &g->exchange, &g->routing_key};
+    for (int i = 0; i < 4; i++) {
+        struct bytes v = pg_bytes(r, row, i);
+        *to[i] = arena_copy(a, v);
+        if (v.len && !to[i]->data)
+            return -1;
+    }
+    g->count = pg_int8(r, row, 4);
+    g->oldest_ms = pg_time_ms(r, row, 5);
+    g->newest_ms = pg_time_ms(r, row, 6);
+    return 0;
+}
+
+int dead_groups(struct pg *c, const struct operate_scope *scope, const struct dead_filter *f, struct arena *a,
+                struct dead_groups *out, struct err *e)
+{
+    struct dead_arrays arrays;
+    struct pg_params p = {0};
+    int rc = dead_arrays_open(&arrays, scope, f, e);
+    add_filter(&p, f, &arrays);
+    pg_add_int4(&p, DEAD_LOOKED_MAX);
+    pg_add_int4(&p, DEAD_GROUPS_MAX);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_groups, &p, e) : NULL;
+    int n = r ? PQntuples(r) : 0;
+    struct dead_group *groups = arena_alloc(a, ((size_t)n + 1) * sizeof *groups);
+    rc = r ? 0 : -1;
+    for (int i = 0; i < n && rc == 0; i++)
+        if (!groups || copy_group(r, i, a, &groups[i]) != 0)
+            rc = err_set(e, ERR_BUG, "out of memory for groups of dead letters");
+    *out = (struct dead_groups){groups, (size_t)n, true};
+    if (n > 0)
+        out->complete = pg_int8(r, 0, 7) < DEAD_LOOKED_MAX && pg_int8(r, 0, 8) <= DEAD_GROUPS_MAX;
+    PQclear(r);
+    dead_arrays_close(&arrays);
+    return rc;
+}
+
+/* "a", "b" or "c" */
+static int fail_ambiguous(const PGresult *r, int rows, struct err *e)
+{
+    char names[300] = "", shown[80];
+    size_t used = 0;
+    for (int i = 0; i < rows && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i > 0 ? ", " : "",
+                                 bytes_printable(pg_bytes(r, i, 0), shown, sizeof shown));
+    return err_set(e, ERR_REJECT, "several queues have refused it: name one of them as queue: %s%s", names,
+                   rows > 10 ? ", …" : "");
+}
+
+static PGresult *query_queues(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
+                              struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    int rc = operate_scope_array(&array, scope, e);
+    pg_add_id(&p, &name->id);
+    add_text(&p, name->queue);
+    operate_add_array(&p, &array);
+    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_queues, &p, e) : NULL;
+    buf_free(&array);
+    return r;
+}
+
+void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
+{
+    const struct dead_name name = {.id = id};
+    char shown[80];
+    struct err ignored = {0};
+    PGresult *r = query_queues(c, scope, &name, &ignored);
+    size_t used = strlen(e->text);
+    if (r && PQntuples(r) > 0)
+        snprintf(e->text + used, sizeof e->text - used, "; %s queue \"%s\" (`postdate dead show` tells more)",
+                 pg_bool(r, 0, 1) ? "it is a dead letter of"
+                                  : "it waits for its next delivery, or had it, to",
+                 bytes_printable(pg_bytes(r, 0, 0), shown, sizeof shown));
+    PQclear(r);
+}
+
+/* The queue that is meant, in the arena. */
+static int find_queue(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
+                      struct bytes *queue, struct arena *a, struct err *e)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    PGresult *r = query_queues(c, scope, name, e);
+    int n = r ? PQntuples(r) : 0, dead = 0, rc;
+    while (dead < n && pg_bool(r, dead, 1))
+        dead++;
+    rc = r ? 0 : -1;
+    if (r && n == 0)
+        rc = err_set(e, ERR_NOT_FOUND, "no dead letter has the id %s", message_id_format(name->id, text));
+    else if (n > 1 && dead != 1)
+        rc = fail_ambiguous(r, dead > 0 ? dead : n, e);
+    else if (n > 0 && !(*queue = arena_copy(a, pg_bytes(r, 0, 0))).data)
+        rc = err_set(e, ERR_BUG, "out of memory");
+    PQclear(r);
+    return rc;
+}
+
+static int read_attempts(struct pg *c, const struct pg_params *p, struct arena *a,
+                         struct dead_letter_record *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_dead_attempts, p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    struct dead_attempt *list = arena_alloc(a, ((size_t)n + 1) * sizeof *list);
+    for (int i = 0; i < n && list; i++) {
+        list[i].at_ms = pg_time_ms(r, i, 0);
+        pg_text(r, i, 1, list[i].reason, sizeof list[i].reason);
+    }
+    PQclear(r);
+    out->attempts = list;
+    out->attempt_count = (size_t)n;
+    return list ? 0 : err_set(e, ERR_BUG, "out of memory");
+}
+
+static int read_whole(const PGresult *r, struct arena *a, struct dead_letter_record *out, struct err *e)
+{
+    struct bytes *const to[] = {&out->queue, &out->exchange,   &out->routing_key,
+                                &out->error, &out->properties, &out->body};
+    read_record(r, 0, out);
+    out->properties = pg_bytes(r, 0, 9);
+    out->body = pg_bytes(r, 0, 10);
+    out->error = pg_bytes(r, 0, 14);
+    out->has_message = !pg_is_null(r, 0, 11);
+    if (out->has_message)
+        out->message = pg_id(r, 0, 11);
+    out->state = out->died_us >= 0 ? DEAD_DEAD : pg_bool(r, 0, 13) ? DEAD_WAITING : DEAD_RETURNED;
+    if (out->state == DEAD_WAITING)
+        out->next_ms = pg_time_ms(r, 0, 12);
+    for (size_t i = 0; i < sizeof to / sizeof to[0]; i++) {
+        struct bytes v = *to[i];
+        *to[i] = arena_copy(a, v);
+        if (v.len && !to[i]->data)
+            return err_set(e, ERR_BUG, "a dead letter of more than %zu bytes does not fit into memory",
+                           a->limit);
+    }
+    return 0;
+}
+
+int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead_name *name, struct arena *a,
+              struct dead_letter_record *out, struct err *e)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    struct pg_params p = {0};
+    struct bytes queue;
+    if (find_queue(c, scope, name, &queue, a, e) != 0)
+        return -1;
+    pg_add_id(&p, &name->id);
+    pg_add_bytes(&p, queue);
+    PGresult *r = pg_query(c, sql_query_dead_show, &p, e);
+    int rc = r ? 0 : -1;
+    if (r && PQntuples(r) == 0)
+        rc = err_set(e, ERR_NOT_FOUND, "no dead letter has the id %s", message_id_format(name->id, text));
+    else if (r)
+        rc = read_whole(r, a, out, e);
+    PQclear(r);
+    return rc == 0 ? read_attempts(c, &p, a, out, e) : -1;
+}

@@ -1,0 +1,1 @@
+select postdate.retry_policy_remove($1::text)

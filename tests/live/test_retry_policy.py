@@ -1,0 +1,151 @@
+"""Retry policies as people set them: command line, HTTP, control queue, SQL."""
+import json
+import shlex
+import urllib.parse
+
+import harness
+from harness import LiveTest, wait_until
+from test_control import Requester
+from test_tokens import make_token
+from web import Web
+
+
+class PolicyCommands(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+
+    def run_cli(self, *args, code=0):
+        found, out, err = self.p.cli('retry-policy', *args)
+        self.assertEqual(found, code, (args, out, err))
+        return out
+
+    def policies(self):
+        return [json.loads(line) for line in self.run_cli('list', '--json').splitlines()]
+
+    def test_set_list_remove(self):
+        self.run_cli('set', 'orders.*', '--attempts', '5', '--first', '250ms', '--factor', '1.5', '--max', '1h30m', '--jitter', '0%', '--on',
+                     'rejected,expired', '--keep-dead', '7d')
+        orders = {'pattern': 'orders.*', 'attempts': 5, 'first': '250ms', 'factor': 1.5, 'max': '1h30m', 'jitter': 0, 'on': ['rejected', 'expired'],
+                  'keep_dead': '7d'}
+        self.assertEqual(self.policies(), [orders])
+        self.run_cli('set', 'orders.*')
+        default = {'pattern': 'orders.*', 'attempts': 10, 'first': '1s', 'factor': 2.0, 'max': '1h', 'jitter': 10,
+                   'on': ['rejected', 'delivery_limit'], 'keep_dead': '30d'}
+        self.assertEqual(self.policies(), [default])
+        self.assertEqual(len(self.run_cli('list').splitlines()), 3)
+        self.run_cli('remove', 'orders.*')
+        self.run_cli('remove', 'orders.*', code=66)
+        self.assertEqual(self.policies(), [])
+        self.p.psql("select postdate.retry_policy_set('by.sql')")
+        self.assertEqual(self.policies(), [dict(default, pattern='by.sql')])
+
+    def test_show_tells_which_one_counts(self):
+        self.run_cli('set', '*', '--attempts', '2')
+        self.run_cli('set', 'orders.*', '--attempts', '4', '--first', '10s', '--max', '30s')
+        shown = json.loads(self.run_cli('show', 'orders.new', '--json'))
+        self.assertEqual((shown['pattern'], shown['is_default'], shown['waits']), ('orders.*', False, ['10s', '20s', '30s']))
+        self.assertEqual(json.loads(self.run_cli('show', 'order', '--json'))['pattern'], '*')
+        self.run_cli('remove', '*')
+        shown = json.loads(self.run_cli('show', 'order', '--json'))
+        self.assertEqual((shown['is_default'], len(shown['waits'])), (True, 9))
+        self.assertIn('10s, 20s, 30s', self.run_cli('show', 'orders.new'))
+
+    def test_the_command_that_it_shows_makes_retries_work(self):
+        p, queue = self.p, "it's (a) queue.+"
+        p.gateway()
+        c = p.client()
+        for kind in ('quorum', 'classic'):
+            name = queue + kind
+            c.queue(name, arguments={'x-queue-type': kind})
+            text = self.run_cli('show', name).splitlines()
+            command = text[next(i for i, line in enumerate(text) if line.lower().startswith(kind)) + 1]
+            harness.stack().rabbitmqctl(*shlex.split(command)[1:])
+            self.run_cli('set', name, '--first', '50ms')
+            c.publish(name, b'x', exchange='')
+            method = wait_until(lambda: c.channel.basic_get(name)[0], 10, 'the first delivery')
+            c.channel.basic_reject(method.delivery_tag, requeue=False)
+            self.assertEqual(c.wait_get(name, 15).headers['x-postdate-attempt'], 2)
+
+    def test_what_is_wrong_is_named(self):
+        for args, word in ((('set',), 'pattern'), (('set', 'q', '--attempts', '0'), '1 to 1000'), (('set', 'q', '--attempts', 'x'), '--attempts'),
+                           (('set', 'q', '--first', '1x'), '--first'), (('set', 'q', '--first', '2h'), 'longer than max'),
+                           (('set', 'q', '--factor', '0.5'), '1 to 100'), (('set', 'q', '--jitter', '101%'), '0 to 100'),
+                           (('set', 'q', '--on', 'nack'), 'delivery_limit'), (('set', ''), '1 to 255'), (('list', 'x'), 'no argument'),
+                           (('show',), 'queue'), (('remove', '--attempts', '3', 'q'), 'belong to set'), ((), 'say set')):
+            code, _, err = self.p.cli('retry-policy', *args)
+            self.assertEqual(code, 64, (args, err))
+            self.assertIn(word, err, args)
+        self.assertEqual(self.policies(), [])
+
+
+class PolicyHttp(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+
+    def open(self, **env):
+        address = self.p.gateway(**env).http()
+        wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
+        return address
+
+    def test_set_show_match_remove(self):
+        address = self.open()
+        web = Web(address, Web(address).get('/openapi.json').json)
+        self.addCleanup(web.close)
+        for pattern in ('orders.*', 'a/b:c?d %+#', 'ä', '*'):
+            path = '/v1/retry-policies/' + urllib.parse.quote(pattern, safe='')
+            answer = web.ask('PUT', path, {'attempts': 4, 'first': '2s', 'on': ['rejected', 'maxlen']})
+            self.assertEqual(answer.status, 200, answer)
+            expected = {'pattern': pattern, 'attempts': 4, 'first': '2s', 'factor': 2.0, 'max': '1h', 'jitter': 10, 'on': ['rejected', 'maxlen'],
+                        'keep_dead': '30d'}
+            self.assertEqual((answer.json, web.get(path).json), (expected, expected))
+            self.assertEqual(web.ask('PUT', path, expected).status, 200)  # as it was read
+            self.assertEqual(web.ask('PUT', path, dict(expected, pattern='x')).status, 422)
+            self.assertIn(expected, web.get('/v1/retry-policies').json['policies'])
+        match = web.get('/v1/retry-policies:match?queue=orders.new').json
+        self.assertEqual((match['pattern'], match['waits'], match['is_default']), ('orders.*', ['2s', '4s', '8s'], False))
+        for pattern in ('orders.*', 'a/b:c?d %+#', 'ä', '*'):
+            path = '/v1/retry-policies/' + urllib.parse.quote(pattern, safe='')
+            self.assertEqual([web.ask('DELETE', path).status for _ in range(2)], [200, 404])
+        self.assertEqual(web.get('/v1/retry-policies').json, {'policies': []})
+        self.assertTrue(web.get('/v1/retry-policies:match?queue=orders.new').json['is_default'])
+        for body, word in (({'attempts': 0}, '1 to 1000'), ({'first': '1x'}, 'first'), ({'first': 5}, 'duration'), ({'first': '2h'}, 'longer than max'),
+                           ({'factor': '2'}, 'factor'), ({'on': 'rejected'}, 'array'), ({'on': ['nack']}, 'maxlen'), ({'colour': 1}, 'unknown field')):
+            answer = web.ask('PUT', '/v1/retry-policies/q', body)
+            self.assertEqual((answer.status, word in answer.json['detail']), (422, True), answer)
+        for path in ('%', '%zz', '%00'):
+            self.assertEqual(web.get('/v1/retry-policies/' + path).status, 400)
+        self.assertEqual(web.get('/v1/retry-policies:match').status, 400)
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/' + 'q' * 256, {}).status, 422)
+
+    def test_a_token_for_all_exchanges_is_needed(self):
+        web = Web(self.open(POSTDATE_HTTP_TOKENS='on'))
+        some, every = ({'Authorization': 'Bearer ' + make_token(self.p, e)} for e in ('orders', '*'))
+        wait_until(lambda: web.ask('GET', '/v1/retry-policies', None, every).status == 200, 10, 'the token')
+        self.assertEqual(web.ask('GET', '/v1/stats', None, some).status, 200)
+        for method, path, body in (('GET', '', None), ('GET', ':match?queue=q', None), ('GET', '/q', None), ('PUT', '/q', {}), ('DELETE', '/q', None)):
+            answer = web.ask(method, '/v1/retry-policies' + path, body, some)
+            self.assertEqual((answer.status, answer.problem), (403, 'exchange-not-allowed'), (method, path))
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/q', {}, dict(every, **{'Content-Type': 'application/json'})).status, 200)
+        hour = {'routing_key': 'k', 'exchange': 'anything', 'delay': '1h', 'body': 'x'}
+        made = web.ask('POST', '/v1/messages', hour, every)
+        self.assertEqual(made.status, 201, made)
+        self.assertEqual(web.ask('GET', '/v1/messages/' + made.json['id'], None, every).status, 200)
+        self.assertEqual(web.ask('GET', '/v1/messages/' + made.json['id'], None, some).status, 404)
+        self.assertEqual(len(web.ask('GET', '/v1/messages', None, every).json['messages']), 1)
+        intake = dict(hour, exchange='', routing_key='postdate.intake')
+        self.assertEqual(web.ask('POST', '/v1/messages', intake, every).status, 403)
+
+    def test_by_the_control_queue(self):
+        self.open()
+        r = Requester(self.p.amqp)
+        self.addCleanup(r.close)
+        answer = r.ask({'op': 'retry_policy_set', 'pattern': 'q.*', 'attempts': 3})
+        self.assertEqual((answer['status'], answer['pattern'], answer['attempts']), (200, 'q.*', 3))
+        self.assertEqual(r.ask({'op': 'retry_policy_show', 'pattern': 'q.*'})['attempts'], 3)
+        self.assertEqual(r.ask({'op': 'retry_policy_match', 'queue': 'q.1'})['waits'], ['1s', '2s'])
+        self.assertEqual(len(r.ask({'op': 'retry_policy_list'})['policies']), 1)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove', 'pattern': 'q.*'})['status'], 200)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove', 'pattern': 'q.*'})['status'], 404)
+        self.assertEqual(r.ask({'op': 'retry_policy_remove'})['status'], 422)
