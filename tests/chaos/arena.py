@@ -19,27 +19,40 @@ from cluster import Cluster
 from gateway import Gateway
 from ledger import Follower
 from proxy import Proxy
+from record import RETRY_ATTEMPTS, RETRY_FACTOR, RETRY_FIRST_MS, RETRY_MAX_MS
+from refusals import open_refusals
 from servers import DIE, ROOT, Postgres, Rabbit, wait_until
+from witness import Witness
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT_QUEUE, SIDE_QUEUE = 'chaos.out', 'chaos.side'
 TARGETS = {OUT_QUEUE: ('chaos.a', 'chaos.b'), SIDE_QUEUE: ('chaos.c',)}  # each queue's routing keys: a message goes to one
-DELIVERY, SECOND = 'postdate.delivery', 'chaos.second'
+DELIVERY, SECOND, RETRY = 'postdate.delivery', 'chaos.second', 'postdate.retry'
 GRACE = '2s'
 NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
                          'newest_delivered_attempt_us'), 0)
 
-# name: (transport, gateways, the consumer's queues); those of BROKER_DELIVERS: RabbitMQ does the last hop
+# name: (transport, gateways, types of the consumer's two queues); those of BROKER_DELIVERS: RabbitMQ does the last hop; those of
+# REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry
 BROKER_DELIVERS = ('ttl-broker',)
+REJECTS = ('retry', 'cluster-retry')
+BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum')
 CELLS = {
-    'timer': ('timer', 3, 'quorum'),
-    'ttl': ('ttl', 2, 'classic'),
-    'plugin': ('plugin', 2, 'quorum'),
-    'plugin-alone': ('plugin', 1, 'classic'),
-    'ttl-broker': ('ttl', 2, 'quorum'),
-    'cluster-timer': ('timer', 3, 'quorum'),
-    'cluster-ttl': ('ttl', 2, 'quorum'),
+    'timer': ('timer', 3, BOTH_QUORUM),
+    'ttl': ('ttl', 2, BOTH_CLASSIC),
+    'plugin': ('plugin', 2, BOTH_QUORUM),
+    'plugin-alone': ('plugin', 1, BOTH_CLASSIC),
+    'ttl-broker': ('ttl', 2, BOTH_QUORUM),
+    'retry': ('ttl', 2, ONE_OF_EACH),
+    'cluster-timer': ('timer', 3, BOTH_QUORUM),
+    'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
+    'cluster-retry': ('timer', 2, BOTH_QUORUM),
 }
+# A queue of the quorum type lets go what it dead-letters when it is confirmed.
+QUEUE_TYPES = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
+RETRYING = {'classic': {'x-dead-letter-exchange': RETRY},
+            'quorum': {'x-dead-letter-exchange': RETRY, 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'}}
+STILL_S = 5  # what is under way changes sooner
 
 
 def bind_targets(channel, exchange):
@@ -51,7 +64,8 @@ def bind_targets(channel, exchange):
 class Cell:
     def __init__(self, arena, name, seed, rate):
         self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
-        self.transport, count, self.queue_type = CELLS[name]
+        self.transport, count, types = CELLS[name]
+        self.queue_types, self.rejects = dict(zip(TARGETS, types)), name in REJECTS
         self.last_hop = 'broker' if name in BROKER_DELIVERS else 'gateway'
         self.on_cluster = name.startswith('cluster-')
         self.rabbit = arena.cluster if self.on_cluster else arena.rabbit
@@ -60,6 +74,7 @@ class Cell:
         os.makedirs(self.directory)
         self.workload, self.witnesses = None, []
         self.status, self.status_at = {}, 0
+        self.refusals, self.refusals_at = None, 0  # those that are open, and since when just these
         self.rabbit.make_vhost(self.vhost, ['guest', self.user])
         arena.postgres.primary.psql(f'create database {self.database} owner postdate')
         self.gateways = [self._gateway(i) for i in range(count)]
@@ -101,6 +116,10 @@ class Cell:
                    POSTDATE_DELIVERY_MAX_DELAY='3d')
         subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if self.rejects:
+            self.arena.postgres.primary.psql(
+                f"select postdate.retry_policy_set('chaos.*', {RETRY_ATTEMPTS}, '{RETRY_FIRST_MS} ms', {RETRY_FACTOR}, "
+                f"'{RETRY_MAX_MS} ms', 0)", self.database)
 
     # --- the consumer's side
     def amqp(self):
@@ -114,9 +133,12 @@ class Cell:
                 connection = self.amqp()
                 channel = connection.channel()
                 channel.exchange_declare(DELIVERY, 'topic', passive=True)
+                if self.rejects:
+                    channel.exchange_declare(RETRY, passive=True)
                 channel.exchange_declare(SECOND, 'topic', durable=True)
-                for queue in TARGETS:
-                    channel.queue_declare(queue, durable=True, arguments={'x-queue-type': self.queue_type})
+                for queue, kind in self.queue_types.items():
+                    channel.queue_declare(queue, durable=True, arguments={**QUEUE_TYPES[kind],
+                                                                          **(RETRYING[kind] if self.rejects else {})})
                 for exchange in (DELIVERY, SECOND):
                     bind_targets(channel, exchange)
                 connection.close()
@@ -129,10 +151,11 @@ class Cell:
         """A witness for each queue, and the workload."""
         arena = self.arena
         for number, queue in enumerate(TARGETS, 1):
-            self.witnesses.append(subprocess.Popen(
-                [*DIE, os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue',
-                 queue, '--out', os.path.join(arena.evidence, f'{self.name}.{number}.seen')], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=open(os.path.join(self.directory, f'witness-{number}.log'), 'wb')))
+            self.witnesses.append(Witness(
+                [os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue', queue,
+                 '--out', os.path.join(arena.evidence, f'{self.name}.{number}.seen'),
+                 *(['--rejects', self.queue_types[queue]] if self.rejects else [])],
+                os.path.join(self.directory, f'witness-{number}.log')))
         config = os.path.join(self.directory, 'cell.json')
         with open(config, 'w', encoding='utf-8') as f:
             json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
@@ -172,6 +195,21 @@ class Cell:
         except RuntimeError:
             return '?'
 
+    def dead(self):
+        """(id, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
+        rows = self.arena.postgres.primary.psql(
+            "select id, queue, failed, reason, exchange, routing_key, (extract(epoch from died_at) * 1000000)::int8, "
+            "octet_length(properties) > 0, encode(body, 'hex') from postdate.lineage where died_at is not null", self.database, 120)
+        return [(*row[:8], bytes.fromhex(row[8])) for row in rows]
+
+    def refusals_settled(self, asked):
+        """Whether each rejection has led to another delivery or to a dead letter (of those of classic queues: or is lost, perhaps),
+        and nothing has changed for a while. asked: since when this is waited for, by the monotonic clock."""
+        found = open_refusals(self.arena.evidence, self.name, [row[8] for row in self.dead()])
+        if found != self.refusals:
+            self.refusals, self.refusals_at = found, time.monotonic()
+        return 'quorum' not in found.values() and time.monotonic() - max(asked, self.refusals_at) > STILL_S
+
     def halt_gateways(self, number):
         """All of them end, and stay away."""
         for g in self.gateways:
@@ -185,7 +223,7 @@ class Cell:
 
     def close(self):
         codes = [g.end() for g in self.gateways]
-        for process in (self.workload, *self.witnesses):
+        for process in (self.workload, *(w.process for w in self.witnesses)):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:

@@ -5,6 +5,8 @@ attempts.
 """
 from array import array
 
+from record import rejects
+
 NONE, ATTEMPTED, REFUSED, UNKNOWN, ACCEPTED = range(5)
 
 # What was asked about a message later, and answered.
@@ -12,6 +14,7 @@ CANCEL_ASKED, CANCELLED, TOO_LATE, REPLACE_ASKED, REPLACED, REPLACE_NO, MOVE_DOU
 
 AGAIN_UNKNOWN = 255  # delivered "again", and not said how often
 LAST_EXCHANGE = 'postdate.last'  # what consumers see of a message that RabbitMQ itself delivered
+RETURN_EXCHANGE = 'postdate.return'  # and of one that they had rejected
 GROW = 4096
 NUMBER_MAX = 20_000_000
 
@@ -38,6 +41,15 @@ class Table:
         return f'{self.prefix}-{number}'
 
 
+class Tries:
+    """What is known of a message that a consumer rejected."""
+    __slots__ = ('queue_type', 'deliveries')
+
+    def __init__(self, queue_type):
+        self.queue_type = queue_type
+        self.deliveries = {}  # attempt: [(t_us, again, id)]; without the first if that was not rejected
+
+
 def hashed(text):
     """An id as a number; 0 for none. Equal ids give equal numbers within this process."""
     return 0 if text == '-' else hash(text) or 1
@@ -58,11 +70,13 @@ class Book:
         self.replaced = {}    # (table, number): (t_us of the answer yes)
         self.faults = []      # (start_us, end_us, kind, cell or *, detail)
         self.extra = []       # further deliveries: (table, number, t_us, again, id)
+        self.tries = {}       # (table, number): Tries
+        self.dead = {}        # (table, number): [(t_us, id, failed, reason)]
         self.mangled = []     # (cell, what, where)
         self.unreadable = []  # (where, line)
         self.actions = {k: getattr(self, 'take_' + v) for k, v in {
             'A': 'attempt', 'K': 'accepted', 'R': 'refused', 'U': 'unknown', 'C': 'cancel', 'c': 'cancel_answer',
-            'M': 'move', 'm': 'move_answer', 'P': 'replace', 'D': 'delivery', 'F': 'fault'}.items()}
+            'M': 'move', 'm': 'move_answer', 'P': 'replace', 'D': 'delivery', 'X': 'dead', 'F': 'fault'}.items()}
 
     def apply(self, line, cell, where):
         """One line without its end. cell: whose file it is; where: file and line, for what is reported."""
@@ -169,22 +183,44 @@ class Book:
 
     # --- the witness's lines -------------------------------------------------------------------------------------
     def take_delivery(self, f, cell, where):
-        t_us, again, verdict = int(f[2]), again_of(f[3]), f[5]
-        route = (f[6], f[7])
-        try:
-            table, n = self.find(f[1])
-        except (KeyError, ValueError):
-            self.mangled.append((cell, f'{f[1]}: nobody sent it', where))
+        t_us, again, attempt = int(f[2]), again_of(f[3]), int(f[8]) if f[8:] else 1
+        found = self.look_up(f[1], f[5], 'body', cell, where)
+        if found is None:
             return
-        if verdict != 'ok':
-            self.mangled.append((cell, f'{f[1]}: its body is not what was sent', where))
-            return
-        wanted = self.routes[table.route[n]]
+        table, n = found
+        route, wanted = (f[6], f[7]), self.routes[table.route[n]]
+        if attempt > 1:
+            wanted = (RETURN_EXCHANGE, wanted[1])
         if route != wanted and (cell not in self.broker_delivers or route != (LAST_EXCHANGE, wanted[1])):
             self.mangled.append((cell, f'{f[1]}: came by {"/".join(route)} instead of {"/".join(wanted)}', where))
+        delivery = (t_us, again, hashed(f[4]))
+        if f[8:]:
+            self.take_try(table, n, delivery, attempt, f[8:])
+        if attempt == 1:
+            self.deliver(table, n, delivery)
+
+    def look_up(self, ref, verdict, what, cell, where):
+        """(table, number) of what came, None for what nobody sent or has another content."""
+        try:
+            table, n = self.find(ref)
+        except (KeyError, ValueError):
+            self.mangled.append((cell, f'{ref}: nobody sent it', where))
+            return None
+        if verdict != 'ok':
+            self.mangled.append((cell, f'{ref}: its {what} is not what was sent', where))
+            return None
         if table.cell != cell:
-            self.mangled.append((cell, f'{f[1]}: came in cell {cell}', where))
-        self.deliver(table, n, (t_us, again, hashed(f[4])))
+            self.mangled.append((cell, f'{ref}: came in cell {cell}', where))
+        return table, n
+
+    def take_try(self, table, n, delivery, attempt, fields):
+        _, answer, queue_type = fields
+        rejected = rejects(table.ref(n), attempt)
+        if answer != ('rejected' if rejected else 'accepted') or queue_type not in ('classic', 'quorum') or attempt < 1:
+            raise ValueError(fields)
+        if rejected or attempt > 1:
+            tries = self.tries.setdefault((table, n), Tries(queue_type))
+            tries.deliveries.setdefault(attempt, []).append(delivery)
 
     def deliver(self, table, n, delivery):
         t_us, again, id_number = delivery
@@ -192,6 +228,17 @@ class Book:
             self.extra.append((table, n, t_us, again, id_number))
         else:
             table.seen_us[n], table.seen_again[n], table.seen_id[n] = delivery
+
+    def take_dead(self, f, cell, where):
+        t_us, failed = int(f[2]), int(f[4])
+        found = self.look_up(f[1], f[6], 'dead letter', cell, where)
+        if found is None:
+            return
+        table, n = found
+        wanted = self.routes[table.route[n]]
+        if (f[7], f[8]) != wanted:
+            self.mangled.append((cell, f'{f[1]}: its dead letter names {f[7]}/{f[8]} instead of {"/".join(wanted)}', where))
+        self.dead.setdefault((table, n), []).append((t_us, hashed(f[3]), failed, f[5]))
 
     def take_fault(self, f, _cell, _where):
         self.faults.append((int(f[1]), int(f[2]), f[3], f[4], ' '.join(f[5:])))

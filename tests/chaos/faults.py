@@ -58,6 +58,7 @@ class Injection:
 def load_all():
     import faults_broker  # noqa: F401
     import faults_cluster  # noqa: F401
+    import faults_consumer  # noqa: F401
     import faults_gateway  # noqa: F401
     import faults_load  # noqa: F401
     import faults_network  # noqa: F401

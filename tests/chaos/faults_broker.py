@@ -142,15 +142,17 @@ def exit_queue_purged(x):
     x.detail += f' of {found[-1]} messages'
 
 
-@fault('target.full', weight=2, only=lambda cell: cell.queue_type == 'classic')
+@fault('target.full', weight=2, only=lambda cell: cell.queue_types[OUT_QUEUE] == 'classic')
 def target_full(x):
     """The consumer's queue refuses what comes; all of it has to arrive later. (One of the quorum kind takes what is read at once.)"""
     vhost, name = f'<<"{x.cell.vhost}">>', '<<"full">>'
     fill = (f'ok = rabbit_policy:set({vhost}, {name}, <<"^{OUT_QUEUE}$">>, [{{<<"max-length">>, 0}}, '
             '{<<"overflow">>, <<"reject-publish">>}], 0, <<"queues">>, <<"chaos">>)')
-    # A RabbitMQ that stops meanwhile may forget the policy and not tell the queue: it has to be asked.
+    # A RabbitMQ that stops meanwhile may forget the policy and not tell the queue: it has to be asked. One that is killed soon after
+    # may forget what it told the queue, for it writes that down two seconds later.
     empty = (f'rabbit_policy:delete({vhost}, {name}, <<"chaos">>), timer:sleep(300), '
-             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, <<"{OUT_QUEUE}">>)), undefined = amqqueue:get_policy(Q)')
+             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({vhost}, queue, <<"{OUT_QUEUE}">>)), undefined = amqqueue:get_policy(Q), '
+             'catch mnesia:sync_log()')
     x.begin(f'queue {OUT_QUEUE} takes nothing')
     retry(lambda: x.cell.rabbit.erlang(f'{fill}.'))
     try:
@@ -160,7 +162,7 @@ def target_full(x):
 
 
 # Where RabbitMQ itself delivers, it tries such targets again every three minutes, which tests/live/test_last_hop.py looks at.
-@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_type == 'quorum' and cell.last_hop == 'gateway')
+@fault('target.leaderless', weight=2, only=lambda cell: cell.queue_types[SIDE_QUEUE] == 'quorum' and cell.last_hop == 'gateway')
 def target_leaderless(x):
     """One of the consumer's queues, of the quorum kind, has lost its majority: what goes there has to wait, the rest goes on."""
     x.begin(f'queue {SIDE_QUEUE} confirms nothing')
@@ -219,6 +221,10 @@ def rabbitmq_wiped(x):
         cell.tell(pause=True)
     try:
         settle_down(cells, 0, 90)
+        for cell in cells:
+            if cell.rejects:
+                asked = time.monotonic()
+                wait_until(lambda c=cell, t=asked: c.refusals_settled(t), 90, f'{cell.name}: all that was rejected to be settled', 1)
         now_ms = int(time.time() * 1000)
         keepers = [c for c in cells if c.transport != 'timer']
         for cell in keepers:

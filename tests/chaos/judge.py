@@ -5,19 +5,22 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
+from record import RETRY_ATTEMPTS, rejects, retry_wait_ms
 
 # What a fault leaves may come to light later than something has arrived again: what was published, and whose confirm got lost, is
 # published again when its turn comes.
 AFTERMATH_US = 5_000_000
 CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
+# With these RabbitMQ, or a node of it, goes. What a classic queue dead-letters in that moment may be lost: it waits for no confirm.
+BROKER_GOES = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.')
 SHOWN = 20  # refs that are named of each kind of finding
 PERCENTILES = (('p50', 0.5), ('p95', 0.95), ('p99', 0.99), ('p999', 0.999), ('max', 1.0))
 # What must be empty. Duplicates are allowed under faults, and only reported then.
 FORBIDDEN = ('lost', 'early', 'cancelled_delivered', 'superseded_delivered', 'refused_delivered', 'mangled', 'other_id',
-             'contradicted', 'unprovoked')
+             'contradicted', 'over_attempts', 'miscounted', 'unprovoked')
 FINDINGS = FORBIDDEN + ('duplicated',)
 COUNTS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'cancelled', 'replaced', 'rescheduled', 'delivered',
-          'redelivered', 'excused')
+          'redelivered', 'rejected', 'dead', 'lost_by_queue', 'excused')
 
 
 class Verdict:
@@ -37,7 +40,7 @@ class Verdict:
 def read(directory, broker_delivers=()):
     """The book of a folder, and the files whose last line was torn."""
     book, torn = Book(broker_delivers), []
-    for kind in ('faults', 'sent', 'seen'):
+    for kind in ('faults', 'sent', 'seen', 'dead'):
         for path in sorted(glob.glob(os.path.join(glob.escape(directory), f'*.*.{kind}'))):
             name = os.path.basename(path)
             cell = name.rsplit('.', 2)[0]
@@ -94,6 +97,10 @@ class Judge:
                 if state != NONE:
                     self.judge_message(verdict, table, n)
         self.judge_extra()
+        for (table, n), tries in self.book.tries.items():
+            self.judge_tries(self.cell(table.cell), table, n, tries)
+        for table, n in self.book.dead.keys() - self.book.tries.keys():
+            self.cell(table.cell).find('miscounted', table.ref(n), 'is dead, and was never rejected')
         return self
 
     # --- one message -----------------------------------------------------------------------------------------------
@@ -148,6 +155,54 @@ class Judge:
         if early_us > 0 and early_us > self.clock_was_ahead_us(table, n, seen_us):
             verdict.find('early', table.ref(n), f'by {ms(early_us)}: delivered at {seen_us}, due {table.lo_ms[n]}')
 
+    # --- a message that a consumer rejected ------------------------------------------------------------------------
+    def judge_tries(self, verdict, table, n, tries):
+        ref, deliveries, dead = table.ref(n), tries.deliveries, self.book.dead.get((table, n), [])
+        last = max(deliveries)
+        verdict.counts['rejected'] += 1
+        if last > RETRY_ATTEMPTS:
+            verdict.find('over_attempts', ref, f'attempt {last} of {RETRY_ATTEMPTS} came at {min(deliveries[last])[0]}')
+        for attempt in range(2, last + 1):
+            self.judge_attempt(verdict, table, n, attempt, deliveries)
+        if not table.asked[n] & MOVED and any(d[1] != table.seen_id[n] for d in dead):
+            verdict.find('other_id', ref, 'is dead under another id than it was delivered with')
+        if not rejects(ref, last):
+            if dead:
+                verdict.find('miscounted', ref, f'is dead, and attempt {last} was accepted')
+        elif dead:
+            verdict.counts['dead'] += 1
+            for _, _, failed, reason in dead:
+                if failed != RETRY_ATTEMPTS or last < RETRY_ATTEMPTS or reason != 'rejected':
+                    verdict.find('miscounted', ref, f'is dead after {failed} failures ({reason}), the last attempt was {last}')
+        else:
+            self.judge_unreturned(verdict, table, n, tries, last)
+
+    def judge_attempt(self, verdict, table, n, attempt, deliveries):
+        """One that is not the first."""
+        came, before = deliveries.get(attempt), deliveries.get(attempt - 1)
+        if not came:
+            return  # the next one says it
+        ref, (first_us, again, id_number) = table.ref(n), min(came)
+        if not before or not rejects(ref, attempt - 1):
+            verdict.find('miscounted', ref, f'attempt {attempt} came at {first_us}, and the one before was not rejected')
+            return
+        if id_number != table.seen_id[n] and not table.asked[n] & MOVED:
+            verdict.find('other_id', ref, f'attempt {attempt} came under another id')
+        before_us = min(before)[0]
+        early_us = before_us + (retry_wait_ms(attempt - 1) - 1) * 1000 - first_us
+        if early_us > max((us for start_us, end_us, us in self.clock_steps if start_us <= first_us and before_us < end_us), default=0):
+            verdict.find('early', ref, f'attempt {attempt} by {ms(early_us)}: at {first_us}')
+        self.judge_copies(verdict, table, n, (first_us, again, id_number), sorted(came)[1:], before_us)
+
+    def judge_unreturned(self, verdict, table, n, tries, last):
+        at_us = max(tries.deliveries[last])[0]
+        if tries.queue_type == 'classic' and any(
+                f['cell'] in ('*', table.cell) and f['kind'].startswith(BROKER_GOES) and
+                f['start_us'] - AFTERMATH_US <= at_us <= recovered_us(f) + AFTERMATH_US for f in self.faults):
+            verdict.counts['lost_by_queue'] += 1
+        else:
+            verdict.find('lost', table.ref(n), f'rejected at {at_us}, attempt {last}: it neither came again nor is dead')
+
     def clock_was_ahead_us(self, table, n, seen_us):
         """A point in time comes sooner when the database's clock is set forward, and so does what it counted before that. A
         delay that it counts from then on must last as long as ever."""
@@ -163,27 +218,34 @@ class Judge:
             by_message.setdefault((table, n), []).append((t_us, again, id_number))
         for (table, n), more in by_message.items():
             verdict = self.cell(table.cell)
-            copies, seen = {table.seen_id[n]: 1}, {(table.seen_id[n], table.seen_again[n]): 1}
-            for t_us, again, id_number in sorted(more):
+            for t_us, _, _ in more:
                 self.judge_early(verdict, table, n, t_us)
-                key = (id_number, again)
-                seen[key] = seen.get(key, 0) + 1
-                if id_number not in copies:
-                    copies[id_number] = 1
-                    self.duplicate(verdict, table, n, t_us)
-                    if not table.asked[n] & MOVED:
-                        verdict.find('other_id', table.ref(n), f'came again under another id at {t_us}')
-                elif again != AGAIN_UNKNOWN and seen[key] > copies[id_number]:
-                    copies[id_number] += 1
-                    self.duplicate(verdict, table, n, t_us)
-                else:
-                    verdict.counts['redelivered'] += 1
+            first = (table.seen_us[n], table.seen_again[n], table.seen_id[n])
+            self.judge_copies(verdict, table, n, first, sorted(more), table.sent_us[n])
 
-    def duplicate(self, verdict, table, n, t_us):
+    def judge_copies(self, verdict, table, n, first, more, from_us):
+        """first, more: deliveries of the same attempt; from_us: a fault before that explains nothing."""
+        first_us, first_again, first_id = first
+        copies, seen = {first_id: 1}, {(first_id, first_again): 1}
+        for t_us, again, id_number in more:
+            key = (id_number, again)
+            seen[key] = seen.get(key, 0) + 1
+            if id_number not in copies:
+                copies[id_number] = 1
+                self.duplicate(verdict, table, n, t_us, first_us, from_us)
+                if not table.asked[n] & MOVED:
+                    verdict.find('other_id', table.ref(n), f'came again under another id at {t_us}')
+            elif again != AGAIN_UNKNOWN and seen[key] > copies[id_number]:
+                copies[id_number] += 1
+                self.duplicate(verdict, table, n, t_us, first_us, from_us)
+            else:
+                verdict.counts['redelivered'] += 1
+
+    def duplicate(self, verdict, table, n, t_us, first_us, from_us):
         """Put down to the latest fault that had begun. Without one between its attempt (or shortly
         before) and now, nothing excuses it."""
-        first = f'at {t_us}, first at {table.seen_us[n]}'
-        if not self.in_shadow(table.cell, table.sent_us[n] - AFTERMATH_US, t_us):
+        first = f'at {t_us}, first at {first_us}'
+        if not self.in_shadow(table.cell, from_us - AFTERMATH_US, t_us):
             verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
         while at >= 0 and self.faults[at]['cell'] not in ('*', table.cell):

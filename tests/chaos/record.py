@@ -16,6 +16,10 @@ In CELL.RUN.seen, by the witness:
     D ref t_us again id verdict exchange key    delivery. again: 0; how often the queue had delivered it before; `r` when
                                                 it says "again" and not how often. verdict: ok, or bad for a body whose
                                                 checksum is wrong
+    D … attempt accepted|rejected classic|quorum        where the consumer rejects by chance: x-postdate-attempt (1 without),
+                                                what it answers after this line, of what type its queue is
+In CELL.RUN.dead, at the end, what the database has of messages that no attempt is left for:
+    X ref t_us id failed reason verdict exchange key    failed: how many attempts; verdict: as above, bad without properties
 In *.faults, by whoever injects them:
     F t_start_us t_end_us kind cell|* detail    t_end_us: when it was healed
 
@@ -27,6 +31,10 @@ import time
 import zlib
 
 PAD_MAX = 1 << 20
+
+# The policy where consumers reject: deliveries in all, and the waits between them, which have no jitter.
+RETRY_ATTEMPTS, RETRY_FIRST_MS, RETRY_FACTOR, RETRY_MAX_MS = 4, 200, 3, 1500
+REJECTED_ALWAYS, REJECTED_BY_CHANCE = 6, 30  # percent of the messages, of the attempts
 
 
 def now_us():
@@ -56,6 +64,23 @@ def read_body(body):
         return head.decode('ascii'), int(rest[:8], 16) == zlib.crc32(rest[9:], zlib.crc32(head + b' '))
     except ValueError:
         return None, False
+
+
+def percent_of(ref, attempt):
+    """0 to 99, the same each time; the checksum is mixed, as those of two attempts differ by the same bits in each message."""
+    x = zlib.crc32(f'{ref} {attempt}'.encode())
+    x = ((x ^ x >> 16) * 0x7feb352d) & 0xffffffff
+    x = ((x ^ x >> 15) * 0x846ca68b) & 0xffffffff
+    return (x ^ x >> 16) % 100
+
+
+def rejects(ref, attempt):
+    """What a consumer that rejects by chance does with this delivery; witness.c has the same."""
+    return percent_of(ref, 0) < REJECTED_ALWAYS or percent_of(ref, attempt) < REJECTED_BY_CHANCE
+
+
+def retry_wait_ms(failed):
+    return min(RETRY_MAX_MS, RETRY_FIRST_MS * RETRY_FACTOR ** (failed - 1))
 
 
 def word(text):

@@ -3,9 +3,11 @@
 LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delivered': 'superseded, then delivered',
           'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'unprovoked': 'duplicated without a fault',
           'contradicted': 'cancel answered both ways', 'unknown_arrived': 'unknown that arrived',
-          'redelivered': 'redelivered by RabbitMQ', 'excused': 'not owed (later asked away)'}
+          'redelivered': 'redelivered by RabbitMQ', 'rejected': 'rejected by the consumer',
+          'dead': 'of these dead in the end', 'lost_by_queue': 'lost by a classic queue',
+          'over_attempts': 'more attempts than allowed', 'miscounted': 'attempts counted wrong', 'excused': 'not owed (later asked away)'}
 NUMBERS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'delivered', 'redelivered', 'cancelled', 'replaced',
-           'rescheduled', 'excused')
+           'rescheduled', 'excused', 'rejected', 'dead', 'lost_by_queue')
 CELL_COLUMNS = {'accepted': 10, 'unknown': 9, 'delivered': 10, 'cancelled': 10, 'lost': 6, 'early': 6, 'duplicated': 8}
 
 
@@ -76,7 +78,8 @@ def text_of(verdict):
     if findings:
         parts.append(findings)
     broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
-    lost = verdict['tolerated_losses']
-    aside = f' ({lost:,} lost where RabbitMQ does the last hop)' if lost else ''
+    lost = {'where RabbitMQ does the last hop': verdict['tolerated_losses'],
+            'by a classic queue that RabbitMQ took along': verdict['total']['lost_by_queue']}
+    aside = ''.join(f' ({n:,} lost {where})' for where, n in lost.items() if n)
     parts.append([(f'verdict: BROKEN: {broken}' if broken else 'verdict: kept') + aside])
     return '\n\n'.join('\n'.join(part) for part in parts)

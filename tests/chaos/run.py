@@ -4,7 +4,8 @@
   FAULTS=n     how many (default 1000; at least one of each kind that strikes servers); with fewer than 200 what would last for a minute
                lasts for some seconds
   ONLY=word    only kinds with this word in their name; several: ONLY=exit,leaderless
-  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker; cluster-timer, cluster-ttl on three nodes of RabbitMQ)
+  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker, retry; cluster-timer, cluster-ttl, cluster-retry on three
+               nodes of RabbitMQ)
   RATE=n       messages a second for each cell (default 60)
   MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)
   STACK_PLUGINS_DIR=dir   the real delayed-message plugin, instead of its test double
@@ -29,6 +30,7 @@ from arena import BROKER_DELIVERS, CELLS, Arena  # noqa: E402
 from faults import Injection, NotPossible, load_all  # noqa: E402
 from ledger import Faults, judge, text_of  # noqa: E402
 from plan import make_plan  # noqa: E402
+from refusals import write_dead  # noqa: E402
 from servers import ROOT, wait_until  # noqa: E402
 
 RECOVERY_LIMIT_S = 90
@@ -131,7 +133,7 @@ class Run:
                 self.broken.append('the proxy ended')
                 self.over.set()
             for cell in self.arena.cells.values():
-                if any(p.poll() is not None for p in (cell.workload, *cell.witnesses)) and not self.draining:
+                if (cell.workload.poll() is not None or any(w.ended() for w in cell.witnesses)) and not self.draining:
                     self.broken.append(f'{cell.name}: the workload or a witness ended, see its log')
                     self.over.set()
 
@@ -169,10 +171,13 @@ class Run:
         def waiting(cell):
             return int(self.arena.postgres.primary.psql(
                 "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
+        asked = time.monotonic()
         until = time.monotonic() + DRAIN_LIMIT_S
         while time.monotonic() < until:
             left = {c.name: waiting(c) for c in self.arena.cells.values()}
             if not any(left.values()):
+                left = {c.name: 'rejected' for c in self.arena.cells.values() if c.rejects and not c.refusals_settled(asked)}
+            if not left or not any(left.values()):
                 time.sleep(3)  # what the broker still lets go, and the consumers still write down
                 return
             time.sleep(0.5)
@@ -255,6 +260,8 @@ def keep_rows(arena):
             "created_at from postdate.message order by due limit 500000", cell.database, 120)
         with open(os.path.join(cell.directory, 'rows.tsv'), 'w', encoding='utf-8') as f:
             f.writelines('\t'.join(row) + '\n' for row in rows)
+        if cell.rejects:
+            write_dead(arena.evidence, cell.name, cell.dead())
 
 
 def report(run, codes, evidence, seconds):

@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import ledger  # noqa: E402
 import record  # noqa: E402
+import refusals  # noqa: E402
 from judge import AFTERMATH_US  # noqa: E402
 
 T0_US = 1_800_000_000_000_000
@@ -42,6 +43,29 @@ class Ledger(unittest.TestCase):
         ref, n = (n, 0) if isinstance(n, str) else (f'c1-h1-{n}', n)
         id_ = ID.format(n if id_of is None else id_of)
         self.seen.write([f'D {ref} {at_us} {again} {id_} {verdict} {exchange} {key}'])
+
+    def tried(self, n, attempt, at_us, queue_type='quorum', again='0', id_of=None):
+        """A delivery to a consumer that rejects by chance."""
+        ref = f'c1-h1-{n}'
+        exchange = 'postdate.delivery' if attempt == 1 else 'postdate.return'
+        answer = 'rejected' if record.rejects(ref, attempt) else 'accepted'
+        self.seen.write([f'D {ref} {at_us} {again} {ID.format(n if id_of is None else id_of)} ok {exchange} k {attempt} {answer} '
+                         f'{queue_type}'])
+
+    def try_until(self, n, last, **more):
+        """Accepted by the gateway, delivered so often; when it came the last time."""
+        self.accept(n)
+        at_us = T0_US + 1_000_500
+        for attempt in range(1, last + 1):
+            self.tried(n, attempt, at_us, **more)
+            at_us += 1000 * record.retry_wait_ms(attempt)
+        return at_us - 1000 * record.retry_wait_ms(last)
+
+    def die(self, n, failed=record.RETRY_ATTEMPTS, reason='rejected', verdict='ok', key='k', id_of=None):
+        dead = record.Writer(self.directory, 'c1', 'dead')
+        dead.write([f'X c1-h1-{n} {T0_US + 9_000_000} {ID.format(n if id_of is None else id_of)} {failed} {reason} {verdict} '
+                    f'postdate.delivery {key}'])
+        dead.close()
 
     def answer(self, *lines):
         self.sent.write(lines)
@@ -269,6 +293,124 @@ class Ledger(unittest.TestCase):
         self.deliver('nonsense')
         verdict = self.judge(mangled=['c1-h1-1', 'c1-h1-2', 'c1-h1-3', 'c1-h1-4', 'c1-h1-555', 'nonsense'], lost=['c1-h1-1'])
         self.assertIn('lost', verdict['broken'])
+
+    # --- consumers that reject ---------------------------------------------------------------------------------
+    @staticmethod
+    def numbers(*pattern):
+        """Numbers of messages whose first attempts are rejected (True) and accepted as the pattern says."""
+        return (n for n in range(100_000)
+                if all(record.rejects(f'c1-h1-{n}', at) == rejected for at, rejected in enumerate(pattern, 1)))
+
+    def test_rejected_until_accepted_or_dead(self):
+        for n, last in zip((next(self.numbers(*[True] * k, False)) for k in range(4)), range(1, 5)):
+            self.try_until(n, last)
+        dead = next(self.numbers(True, True, True, True))
+        self.try_until(dead, 4)
+        self.die(dead)
+        verdict = self.judge()
+        self.assertEqual({k: verdict['total'][k] for k in ('delivered', 'rejected', 'dead', 'lost_by_queue')},
+                         {'delivered': 5, 'rejected': 4, 'dead': 1, 'lost_by_queue': 0})
+        self.assertEqual(verdict['broken'], {})
+
+    def test_a_rejected_one_is_lost(self):
+        dead = self.numbers(True, True, True, True)
+        lost = [next(self.numbers(True, False)), next(dead), next(dead)]
+        for n, last in zip(lost, (1, 3, 4)):
+            self.try_until(n, last)
+        self.try_until(next(self.numbers(False)), 1)
+        self.assertEqual(self.judge(lost=sorted(f'c1-h1-{n}' for n in lost))['broken'], {'lost': 3})
+
+    def test_what_a_classic_queue_loses_with_the_broker_is_counted_apart(self):
+        some = self.numbers(True, True)
+        early, classic, quorum, gateway = (next(some) for _ in range(4))
+        at_us = self.try_until(classic, 2, queue_type='classic')
+        self.try_until(quorum, 2)
+        self.add_fault(at_us + 100_000, at_us + 200_000, 'rabbitmq.kill', '*')
+        self.add_fault(at_us + 100_000 + 20_000_000, at_us + 200_000 + 20_000_000, 'gateway.kill', 'c1')
+        for n, at_us in ((early, at_us - 2 * AFTERMATH_US), (gateway, at_us + 20_000_000)):
+            self.accept(n, T0_MS - 60_000, T0_US - 60_000_000)
+            self.tried(n, 1, at_us, queue_type='classic')
+        verdict = self.judge(lost=sorted(f'c1-h1-{n}' for n in (early, quorum, gateway)))
+        self.assertEqual(verdict['total']['lost_by_queue'], 1)
+        self.assertIn('(1 lost by a classic queue that RabbitMQ took along)', ledger.text_of(verdict))
+
+    def test_an_attempt_too_many(self):
+        n = next(self.numbers(True, True, True, True, False))
+        self.try_until(n, 5)
+        self.assertEqual(self.judge(over_attempts=[f'c1-h1-{n}'])['broken'], {'over_attempts': 1})
+
+    def test_attempts_that_are_counted_wrong(self):
+        accepted, gap, again = next(self.numbers(True, False)), next(self.numbers(True, True, False)), self.numbers(False, False)
+        self.try_until(accepted, 2)
+        self.die(accepted)
+        self.accept(gap)
+        self.tried(gap, 1, T0_US + 1_000_500)
+        self.tried(gap, 3, T0_US + 3_000_500)
+        unasked, never = next(again), next(again)
+        self.try_until(unasked, 2)  # its first attempt was accepted
+        self.try_until(never, 1)
+        self.die(never)
+        dead = self.numbers(True, True, True, True)
+        fewer, more, reason, soon = (next(dead) for _ in range(4))
+        for n in (fewer, more, reason):
+            self.try_until(n, 4)
+        self.try_until(soon, 3)
+        self.die(fewer, 3)
+        self.die(more, 5)
+        self.die(reason, reason='queue_gone')
+        self.die(soon)
+        self.judge(miscounted=sorted(f'c1-h1-{n}' for n in (accepted, gap, unasked, never, fewer, more, reason, soon)))
+
+    def test_a_dead_letter_with_another_content(self):
+        some = self.numbers(True, True, True, True)
+        body, route, id_of = (next(some) for _ in range(3))
+        for n in (body, route, id_of):
+            self.try_until(n, 4)
+        self.die(body, verdict='bad')
+        self.die(route, key='other')
+        self.die(id_of, id_of=77)
+        self.die(555)
+        self.judge(mangled=sorted((f'c1-h1-{body}', f'c1-h1-{route}', 'c1-h1-555')), other_id=[f'c1-h1-{id_of}'],
+                   lost=[f'c1-h1-{body}'])
+
+    def test_an_attempt_twice_early_or_under_another_id(self):
+        some = self.numbers(True, False)
+        twice, excused, again, early, other = (next(some) for _ in range(5))
+        for n in (twice, again):
+            at_us = self.try_until(n, 2)
+            self.tried(n, 2, at_us + 1000, again='1' if n == again else '0')
+        for n, wait_us, id_of in ((early, 198_000, early), (other, 200_000, 77)):
+            self.accept(n)
+            self.tried(n, 1, T0_US + 1_000_500)
+            self.tried(n, 2, T0_US + 1_000_500 + wait_us, id_of=id_of)
+        begun_us = T0_US + 10 * AFTERMATH_US
+        self.accept(excused, begun_us // 1000, begun_us)
+        self.add_fault(begun_us + 1_000_000, begun_us + 1_000_001, 'gateway.kill', 'c1')
+        for attempt, at_us in ((1, 500), (2, 900_000), (2, 1_200_000)):
+            self.tried(excused, attempt, begun_us + at_us)
+        verdict = self.judge(duplicated=sorted(f'c1-h1-{n}' for n in (twice, excused)), unprovoked=[f'c1-h1-{twice}'],
+                             early=[f'c1-h1-{early}'], other_id=[f'c1-h1-{other}'])
+        self.assertEqual(verdict['total']['redelivered'], 1)
+
+    def test_an_answer_that_the_consumer_should_not_have_given(self):
+        n = next(self.numbers(True))
+        self.accept(n)
+        self.deliver(n)
+        self.seen.write([f'D c1-h1-{n} {T0_US} 0 {ID.format(n)} ok postdate.delivery k 1 accepted quorum'])
+        self.assertEqual(self.judge()['broken'], {'unreadable': 1})
+
+    def test_which_rejections_are_open(self):
+        some = self.numbers(True, True, True, True)
+        died, waits = next(some), next(some)
+        accepted = next(self.numbers(True, False))
+        self.try_until(died, 4)
+        self.try_until(waits, 2, queue_type='classic')
+        self.try_until(accepted, 2)
+        bodies = [record.make_body(f'c1-h1-{died}', b'x')]
+        self.assertEqual(refusals.open_refusals(self.directory, 'c1', bodies), {f'c1-h1-{waits}': 'classic'})
+        refusals.write_dead(self.directory, 'c1', [(ID.format(died), 'q', '4', 'rejected', 'postdate.delivery', 'k',
+                                                    str(T0_US + 9_000_000), 't', bodies[0])])
+        self.judge(lost=[f'c1-h1-{waits}'])
 
     def test_a_torn_last_line(self):
         self.accept(0)

@@ -1,9 +1,10 @@
-/* witness --url URL --queue QUEUE --out FILE: writes down every delivery of a queue, for the chaos ledger
- * (tests/chaos/record.py says what a line means).
+/* witness --url URL --queue QUEUE --out FILE [--rejects classic|quorum]: writes down every delivery of a
+ * queue, for the chaos ledger (tests/chaos/record.py says what a line means). With --rejects it rejects some
+ * of them, which ones their reference and attempt say; the word is the queue's type, for the lines.
  *
- * An oracle of its own: plain rabbitmq-c and nothing of Postdate. One thread. A delivery is acknowledged
- * after its line is with the kernel, so the death of this program loses none: the queue delivers them again.
- * Connects again for ever; ends on SIGTERM or SIGINT, exit 0. */
+ * An oracle of its own: plain rabbitmq-c and nothing of Postdate. One thread. A delivery is acknowledged or
+ * rejected after its line is with the kernel, so the death of this program loses none: the queue delivers
+ * them again. Connects again for ever; ends on SIGTERM or SIGINT, exit 0. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -42,14 +43,20 @@
 #define CONNECT_S 5
 #define FRAME_MAX 131072
 #define FIELD_MAX 255
-#define LINE_MAX (4 * FIELD_MAX + 128)
+#define LINE_MAX (4 * FIELD_MAX + 192)
+#define REJECTED_ALWAYS 6     /* percent of the messages: as in record.py */
+#define REJECTED_BY_CHANCE 30 /* percent of the attempts */
 
 struct witness {
     const char *url, *queue, *out;
+    const char *rejects; /* type of the queue; NULL: accepts all */
     int file;
     amqp_connection_state_t connection; /* NULL: none */
-    uint64_t tag;                       /* the last delivery that was taken */
-    int pending;                        /* deliveries whose lines are in `lines` */
+    struct {
+        uint64_t tag;
+        bool rejected;
+    } taken[BATCH]; /* deliveries whose lines are in `lines` */
+    int pending;    /* how many */
     size_t used;
     char lines[BATCH * LINE_MAX];
     uint64_t seen, reconnects;
@@ -178,6 +185,37 @@ static int64_t count_again(const amqp_envelope_t *envelope)
     return count != NULL && count->kind == AMQP_FIELD_KIND_U8 ? count->value.u8 : -1;
 }
 
+/* Which delivery to this queue it is, as Postdate counts them. */
+static int64_t count_attempt(const amqp_basic_properties_t *p)
+{
+    const amqp_field_value_t *attempt = find_header(p, "x-postdate-attempt");
+    if (attempt == NULL)
+        return 1;
+    return attempt->kind == AMQP_FIELD_KIND_I32 ? attempt->value.i32 : -1;
+}
+
+/* record.py: percent_of(). */
+static unsigned percent_of(amqp_bytes_t ref, int64_t attempt)
+{
+    char text[32];
+    int size = snprintf(text, sizeof text, " %" PRId64, attempt);
+    uint32_t x = crc_add(0xFFFFFFFFU, ref.bytes, ref.len);
+    x = crc_add(x, (const uint8_t *)text, (size_t)size) ^ 0xFFFFFFFFU;
+    x = (x ^ x >> 16) * 0x7feb352dU;
+    x = (x ^ x >> 15) * 0x846ca68bU;
+    return (x ^ x >> 16) % 100;
+}
+
+static void add_answer(struct witness *w, const amqp_envelope_t *envelope, amqp_bytes_t ref)
+{
+    int64_t attempt = count_attempt(&envelope->message.properties);
+    bool rejected = percent_of(ref, 0) < REJECTED_ALWAYS || percent_of(ref, attempt) < REJECTED_BY_CHANCE;
+    int n = snprintf(w->lines + w->used, 64, "%" PRId64 " %s ", attempt, rejected ? "rejected" : "accepted");
+    w->used += (size_t)n;
+    add_field(w, amqp_cstring_bytes(w->rejects));
+    w->taken[w->pending].rejected = rejected;
+}
+
 static void note(struct witness *w, const amqp_envelope_t *envelope)
 {
     struct timespec now;
@@ -197,8 +235,11 @@ static void note(struct witness *w, const amqp_envelope_t *envelope)
     add_field(w, amqp_cstring_bytes(right ? "ok" : "bad"));
     add_field(w, envelope->exchange);
     add_field(w, envelope->routing_key);
+    w->taken[w->pending].tag = envelope->delivery_tag;
+    w->taken[w->pending].rejected = false;
+    if (w->rejects != NULL)
+        add_answer(w, envelope, ref);
     w->lines[w->used - 1] = '\n';
-    w->tag = envelope->delivery_tag;
     w->pending++;
     w->seen++;
 }
@@ -328,14 +369,24 @@ static void reconnect(struct witness *w)
 
 /* --- the loop */
 
-/* Writes what has come, then acknowledges it. False: the connection is lost. */
+/* Each answer is one of its own where some are rejected, else the last one is for all. */
+static bool answer(struct witness *w)
+{
+    int count = w->pending, status = AMQP_STATUS_OK;
+    w->pending = 0;
+    if (w->rejects == NULL)
+        return amqp_basic_ack(w->connection, CHANNEL, w->taken[count - 1].tag, 1) == AMQP_STATUS_OK;
+    for (int i = 0; i < count && status == AMQP_STATUS_OK; i++)
+        status = w->taken[i].rejected ? amqp_basic_reject(w->connection, CHANNEL, w->taken[i].tag, 0)
+                                      : amqp_basic_ack(w->connection, CHANNEL, w->taken[i].tag, 0);
+    return status == AMQP_STATUS_OK;
+}
+
+/* Writes what has come, then answers it. False: the connection is lost. */
 static bool flush(struct witness *w)
 {
     write_lines(w);
-    if (w->pending == 0)
-        return true;
-    w->pending = 0;
-    return amqp_basic_ack(w->connection, CHANNEL, w->tag, 1) == AMQP_STATUS_OK;
+    return w->pending == 0 || answer(w);
 }
 
 /* The next delivery, or nothing for a while. False: the connection is lost. */
@@ -380,10 +431,11 @@ static void run(struct witness *w)
 
 static const char **option_of(struct witness *w, const char *name)
 {
-    return strcmp(name, "--url") == 0     ? &w->url
-           : strcmp(name, "--queue") == 0 ? &w->queue
-           : strcmp(name, "--out") == 0   ? &w->out
-                                          : NULL;
+    return strcmp(name, "--url") == 0       ? &w->url
+           : strcmp(name, "--queue") == 0   ? &w->queue
+           : strcmp(name, "--out") == 0     ? &w->out
+           : strcmp(name, "--rejects") == 0 ? &w->rejects
+                                            : NULL;
 }
 
 int main(int count, char **arguments)
@@ -394,8 +446,9 @@ int main(int count, char **arguments)
         if (option != NULL)
             *option = arguments[i + 1];
     }
-    if (count != 7 || w.url == NULL || w.queue == NULL || w.out == NULL) {
-        fprintf(stderr, "usage: witness --url amqp://… --queue QUEUE --out FILE\n");
+    if (count % 2 == 0 || count > 9 || w.url == NULL || w.queue == NULL || w.out == NULL) {
+        fprintf(stderr,
+                "usage: witness --url amqp://… --queue QUEUE --out FILE [--rejects classic|quorum]\n");
         return 64;
     }
     const struct sigaction end = {.sa_handler = stop}, ignore = {.sa_handler = SIG_IGN};

@@ -43,3 +43,17 @@ class ChaosOfCluster(Chaos):
     def test_short_form(self):
         faults, kinds, out = self.run_chaos(2, 6, 'cluster-ttl', only='exit,leaderless')
         self.assertEqual((faults, kinds), (6, 5), out)
+
+
+@harness.not_san
+@harness.only_full
+class ChaosOfRetries(Chaos):
+    """Consumers that reject and die, and what may strike between a rejection and its count."""
+
+    def test_short_form(self):
+        faults, kinds, out = self.run_chaos(3, 16, 'retry', only='consumer,gateway.kill,gateway.point,postgres.immediate,rabbitmq.kill')
+        self.assertEqual((faults, kinds), (16, 5), out)
+        rejected, dead = (int(re.search(rf'^{word} +([\d,]+)', out, re.M)[1].replace(',', ''))
+                          for word in ('rejected by the consumer', 'of these dead in the end'))
+        self.assertGreater(rejected, 100, out)
+        self.assertGreater(dead, 5, out)

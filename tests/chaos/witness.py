@@ -1,0 +1,33 @@
+"""The process of a witness, which a fault may kill."""
+import subprocess
+import threading
+
+from servers import DIE
+
+
+class Witness:
+    def __init__(self, words, log_path):
+        self.words, self.log_path = words, log_path
+        self.lock = threading.Lock()
+        self.start()
+
+    def start(self):
+        with open(self.log_path, 'ab') as log:
+            self.process = subprocess.Popen([*DIE, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+
+    def crash(self, away):
+        """kill -9; away() is waited for, then it starts again. What it had written and not answered is delivered again."""
+        with self.lock:
+            self.process.kill()
+            self.process.wait()
+            away()
+            self.start()
+
+    def ended(self):
+        """By itself."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            return self.process.poll() is not None
+        finally:
+            self.lock.release()
