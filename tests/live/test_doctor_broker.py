@@ -146,6 +146,26 @@ class DoctorAdmin(Doctor):
     def admin(self, p, **env):
         return self.doctor(p, '--rabbitmqctl', os.path.join(p.stack.directory, 'rabbitmqctl'), **env)
 
+    def test_queues_whose_refusals_come_back(self):
+        p, quorum = self.place(), {'x-queue-type': 'quorum', 'x-dead-letter-exchange': 'postdate.retry'}
+        p.gateway()
+        c = p.client()
+        sure = {**quorum, 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'}
+        c.queue('sure', arguments=sure)
+        found = self.admin(p)
+        self.assert_finding(found, 'retries.queues', 'ok', '1 hands over')
+        self.assertNotIn('retries.at_most_once', found)
+        c.queue('unsure', arguments=quorum)
+        c.queue('by-policy')
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'retry', '^by-policy$', '{"dead-letter-exchange":"postdate.retry"}')
+        found = self.admin(p)
+        self.assert_finding(found, 'retries.at_most_once', 'warn', "queue 'unsure' dead-letters", "retry-policy show 'unsure'")
+        self.assert_finding(found, 'retries.at_most_once', 'warn', "queue 'by-policy' is no quorum queue", 'quorum')
+        self.assertNotIn('retries.rights', found)
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '^postdate', '^(postdate.*|amq[.]default|un.*|by-.*)$', '^postdate')
+        found = self.admin(p)
+        self.assert_finding(found, 'retries.rights', 'fail', "may not write to queue 'sure'", 'set_permissions')
+
     def test_rabbitmqctl_that_cannot(self):
         p = self.place()
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/nowhere/rabbitmqctl'), 'rabbitmqctl', 'fail', '/nowhere',

@@ -42,13 +42,27 @@ static const char program[] =
     " Permissions = [maps:from_list([{K, T(P)} || {K, P} <- L]) || L <- case catch"
     " rabbit_auth_backend_internal:list_user_permissions(U) of Ls when is_list(Ls) -> Ls; _ -> [] end,"
     " proplists:get_value(vhost, L) =:= V],"
+    " Key = fun(Q, K) -> case lists:keyfind(<<\"x-\", K/binary>>, 1, amqqueue:get_arguments(Q)) of"
+    " {_, _, X} -> T(X); _ -> case rabbit_policy:get(K, Q) of undefined -> <<>>; X -> T(X) end end end,"
+    " Writes = fun(N) -> case [proplists:get_value(write, L) || L <- case catch"
+    " rabbit_auth_backend_internal:list_user_permissions(U) of Ls when is_list(Ls) -> Ls; _ -> [] end,"
+    " proplists:get_value(vhost, L) =:= V] of [] -> true; [<<>>] -> false; [W | _] -> re:run(N, W) =/= "
+    "nomatch"
+    " end end,"
+    " Retries = lists:sublist([#{queue => element(4, amqqueue:get_name(Q)), type => T(amqqueue:get_type(Q)),"
+    " retried => Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">>,"
+    " strategy => Key(Q, <<\"dead-letter-strategy\">>), overflow => Key(Q, <<\"overflow\">>),"
+    " native => Key(Q, <<\"delayed-retry-type\">>), writes => Writes(element(4, amqqueue:get_name(Q)))}"
+    " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">> orelse"
+    " not lists:member(Key(Q, <<\"delayed-retry-type\">>), [<<>>, <<\"disabled\">>])], 1000),"
     " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
     "I})],"
     " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "
     "T(rabbit_nodes:cluster_name()),"
     " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
     "Permissions,"
-    " intake => Intake, delivery => length(rabbit_binding:list_for_source({resource, V, exchange, D}))}))].";
+    " intake => Intake, retries => Retries, delivery => length(rabbit_binding:list_for_source({resource, V, "
+    "exchange, D}))}))].";
 
 /* What an operator can run by hand. */
 #define COUNT_BY_HAND                                                                                        \

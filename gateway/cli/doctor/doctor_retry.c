@@ -1,0 +1,98 @@
+/* Queues that dead-letter to postdate.retry. */
+#include "core/message/dead_letter.h"
+#include "gateway/cli/doctor/doctor_admin.h"
+
+#include <string.h>
+
+/* Some queues, of which the first one is named. */
+struct tally {
+    int count;
+    const char *first;
+};
+
+static bool has_text(const json_t *queue, const char *name, const char *text)
+{
+    const char *value = json_string_value(json_object_get(queue, name));
+    return value != NULL && strcmp(value, text) == 0;
+}
+
+static void add(struct tally *t, const json_t *queue, bool fits)
+{
+    if (fits && t->count++ == 0)
+        t->first = json_string_value(json_object_get(queue, "queue"));
+}
+
+/* " and 2 more" */
+static const char *print_more(const struct tally *t, char out[32])
+{
+    snprintf(out, 32, t->count > 1 ? " and %d more" : "", t->count - 1);
+    return out;
+}
+
+static bool is_sure(const json_t *queue)
+{
+    return has_text(queue, "strategy", "at-least-once") && has_text(queue, "overflow", "reject-publish");
+}
+
+static void report_losses(struct doctor *d, const struct tally *classic, const struct tally *unsure)
+{
+    char more[32];
+    if (unsure->count > 0) {
+        doctor_report(d, FINDING_WARN, "retries.at_most_once",
+                      "queue '%s'%s dead-letters to '" DEAD_LETTER_EXCHANGE
+                      "' at most once: what is refused while RabbitMQ crashes may be lost",
+                      unsure->first, print_more(unsure, more));
+        doctor_remedy(d,
+                      "set dead-letter-strategy to at-least-once and overflow to reject-publish: `postdate "
+                      "retry-policy show '%s'` prints the command",
+                      unsure->first);
+    }
+    if (classic->count > 0) {
+        doctor_report(
+            d, FINDING_WARN, "retries.at_most_once",
+            "queue '%s'%s is no quorum queue, so it dead-letters at most once: what is refused while "
+            "RabbitMQ crashes may be lost",
+            classic->first, print_more(classic, more));
+        doctor_remedy(d, "use quorum queues where no message may be lost: docs/retries.md");
+    }
+}
+
+static void report_rights(struct doctor *d, const struct tally *closed)
+{
+    char more[32];
+    if (closed->count == 0)
+        return;
+    doctor_report(d, FINDING_FAIL, "retries.rights",
+                  "'%s' may not write to queue '%s'%s: what is refused there cannot go back", d->target.user,
+                  closed->first, print_more(closed, more));
+    doctor_remedy(
+        d,
+        "add the names of these queues to the pattern for write: rabbitmqctl set_permissions -p '%s' '%s' …",
+        d->target.vhost, d->target.user);
+}
+
+void doctor_retry_report(struct doctor *d, const json_t *queues)
+{
+    struct tally all = {0}, classic = {0}, unsure = {0}, closed = {0}, native = {0};
+    char more[32];
+    for (size_t i = 0; i < json_array_size(queues); i++) {
+        const json_t *q = json_array_get(queues, i);
+        bool retried = json_is_true(json_object_get(q, "retried")),
+             quorum = has_text(q, "type", "rabbit_quorum_queue");
+        add(&all, q, retried);
+        add(&classic, q, retried && !quorum);
+        add(&unsure, q, retried && quorum && !is_sure(q));
+        add(&closed, q, retried && !json_is_true(json_object_get(q, "writes")));
+        add(&native, q, !has_text(q, "native", "") && !has_text(q, "native", "disabled"));
+    }
+    report_losses(d, &classic, &unsure);
+    report_rights(d, &closed);
+    if (all.count > 0 && classic.count + unsure.count + closed.count == 0)
+        doctor_report(d, FINDING_OK, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
+                      all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
+    if (native.count > 0)
+        doctor_report(d, FINDING_OK, "retries.native",
+                      "queue '%s'%s has RabbitMQ's own delayed retry: what it gives back by itself, Postdate "
+                      "does not see",
+                      native.first, print_more(&native, more));
+}
