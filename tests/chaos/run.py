@@ -133,7 +133,7 @@ class Run:
                 self.broken.append('the proxy ended')
                 self.over.set()
             for cell in self.arena.cells.values():
-                if (cell.workload.poll() is not None or any(w.ended() for w in cell.witnesses)) and not self.draining:
+                if (cell.workload.poll() is not None and not self.draining) or any(w.ended() for w in cell.witnesses):
                     self.broken.append(f'{cell.name}: the workload or a witness ended, see its log')
                     self.over.set()
 

@@ -2,7 +2,7 @@
 import subprocess
 import threading
 
-from servers import DIE
+from servers import DIE, LAUNCHER
 
 
 class Witness:
@@ -13,7 +13,7 @@ class Witness:
 
     def start(self):
         with open(self.log_path, 'ab') as log:
-            self.process = subprocess.Popen([*DIE, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+            self.process = LAUNCHER.start([*DIE, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
 
     def crash(self, away):
         """kill -9; away() is waited for, then it starts again. What it had written and not answered is delivered again."""
