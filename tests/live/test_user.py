@@ -66,3 +66,4 @@ class OrdinaryUser(LiveTest):
             shutil.copytree(os.path.join(harness.ROOT, name), os.path.join(home, name))
         for name in ('live', 'chaos', 'clocks'):  # run.py loads all tests to find one, and some use the chaos suite's parts
             shutil.copytree(os.path.join(harness.ROOT, 'tests', name), os.path.join(home, 'tests', name))
+        shutil.copy(os.path.join(harness.ROOT, 'tests', 'runner_report.py'), os.path.join(home, 'tests'))
