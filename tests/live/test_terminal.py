@@ -159,7 +159,7 @@ def command_table():
     table = {}
     for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', '**', 'cmd_*.c'), recursive=True):
         text = read(os.path.relpath(path, os.path.join(ROOT, 'gateway', 'cli')))
-        for name in re.findall(r'\.name = "([a-z]+)"', text):
+        for name in re.findall(r'\.name = "([a-z-]+)"', text):
             found = options(text) | common
             if re.search('FILTER_LONG|filter_options|operate_options', text):
                 found |= filters - ({'dry-run'} if name == 'list' else set())
@@ -188,7 +188,7 @@ class Completion(LiveTest):
 
     def test_the_table_is_what_help_lists(self):
         table = command_table()
-        listed = re.findall(r'^  ([a-z]+) +\S', subprocess.run([CLI, '--help'], stdout=subprocess.PIPE, check=True)
+        listed = re.findall(r'^  ([a-z-]+) +\S', subprocess.run([CLI, '--help'], stdout=subprocess.PIPE, check=True)
                             .stdout.decode().split('Options:')[0], re.M)
         self.assertEqual(sorted(table), sorted(listed))
         self.assertGreaterEqual(table['cancel'], {'state', 'key', 'dry-run', 'config'})
