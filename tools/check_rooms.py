@@ -46,6 +46,7 @@ MAY_INCLUDE = {
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
+    'gateway/cli/recur': f'{SHARED} gateway/cli',
     'gateway/cli/schedule': f'{SHARED} gateway/cli',
 }
 # They see every room of the daemon: supervisor.c starts every thread, once.c (--once) watches all of them.

@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_migrate, &command_schedule, &command_show,   &command_list, &command_cancel, &command_reschedule,
-    &command_retry,   &command_fail,     &command_status, &command_feed, &command_token,  &command_doctor,
+    &command_migrate,    &command_schedule, &command_show,   &command_list,   &command_cancel,
+    &command_reschedule, &command_retry,    &command_fail,   &command_status, &command_feed,
+    &command_token,      &command_recur,    &command_doctor,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -12,7 +12,9 @@ static const char *const operations[] = {"set",    "show",   "list", "pause",
 static int take_answer(const PGresult *r, const struct recur_request *q, struct arena *a, struct bytes *out,
                        struct err *e)
 {
-    struct bytes text = pg_bytes(r, 0, 0);
+    struct bytes text = pg_bytes(r, 0, 0), refusal = pg_bytes(r, 0, 1);
+    if (refusal.data)
+        return err_set(e, ERR_REJECT, "%.*s", (int)refusal.len, (const char *)refusal.data);
     if (!text.data)
         return err_set(e, ERR_NOT_FOUND, "there is no schedule \"%s\"", q->name ? q->name : "");
     *out = arena_copy(a, text);

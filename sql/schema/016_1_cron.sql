@@ -272,8 +272,10 @@ begin
     end loop;
     if postdate.cron_local(p, 1767225600) is null then -- from 2026 on
         perform postdate.cron_refuse(shown, 'day of month', cardinality(fields) - 2, length(array_to_string(fields[:cardinality(fields) - 3], ' ')) + 2,
-            postdate.shown(fields[cardinality(fields) - 2]) || ' never comes in month ' || postdate.shown(fields[cardinality(fields) - 1]),
-            'Name a day that one of the months has.', '"L" for the last day');
+            postdate.shown(fields[cardinality(fields) - 2]) || ' never comes in month ' || postdate.shown(fields[cardinality(fields) - 1])
+                || case when fields[cardinality(fields)] <> '*' then ' on day of week ' || postdate.shown(fields[cardinality(fields)]) else '' end,
+            'Name a day that one of the months has.' || case when fields[cardinality(fields)] <> '*' then ' Where a day field begins with *, both must match.' else '' end,
+            case when fields[cardinality(fields)] = '*' then '"L" for the last day' end);
     end if;
     return p;
 end $$;

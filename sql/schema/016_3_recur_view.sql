@@ -126,7 +126,7 @@ begin
         coalesce(o ->> 'missed', 'one'), coalesce(postdate.recur_duration('grace', o ->> 'grace'), '1 minute'),
         coalesce(postdate.recur_duration('jitter', o ->> 'jitter'), '0'), coalesce(o ->> 'dst', 'run'), coalesce(o ->> 'overlap', 'allow'),
         postdate.recur_time('from', o ->> 'from'), postdate.recur_time('until', o ->> 'until'));
-    perform postdate.recur_put(r, case when o ? 'json' then 'j' else 't' end, nullif(o -> 'headers', 'null'), nullif(o -> 'properties', 'null'));
+    perform postdate.recur_put(r, case when o ? 'json' then 'j'::"char" else 't' end, nullif(o -> 'headers', 'null'), nullif(o -> 'properties', 'null'));
 end $$;
 
 -- All operations, with a JSON argument and answer; null: there is no such schedule. scope: the exchanges that the caller may use; null: all.
@@ -163,6 +163,19 @@ begin
                   from postdate.recur_upcoming(name, coalesce((arg ->> 'n')::integer, 10)) v);
     end if;
     return (select postdate.recur_object(v) from postdate.recurring v where v.name = recur_do.name);
+end $$;
+
+-- The same for programs: what is wrong with the argument, in one line.
+create function postdate.recur_try(operation text, name text, arg jsonb, scope text[], out answer jsonb, out refusal text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    detail text;
+    hint text;
+begin
+    answer := postdate.recur_do(operation, name, arg, scope);
+exception when data_exception then
+    get stacked diagnostics detail = pg_exception_detail, hint = pg_exception_hint;
+    refusal := concat_ws(' ', sqlerrm || '.', nullif(detail, ''), nullif(hint, ''));
 end $$;
 
 -- As before (002_4_operate.sql), and a schedule goes on whose occurrence is cancelled, moved or ended by hand.
