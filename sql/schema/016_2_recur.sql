@@ -94,6 +94,7 @@ language plpgsql stable as $$
 declare
     span interval := '1 minute';
     walked timestamptz[];
+    hundred timestamptz;
 begin
     next := pending;
     missed := '{}';
@@ -103,18 +104,19 @@ begin
         count := count + 1;
         next := postdate.recur_after(r, next);
     end loop;
+    hundred := next;
     while next is not null and postdate.recur_due(r.name, r.jitter, next) + grace < now_at loop
         -- more than a hundred: from near the end, further back until there are enough
         count := 101;
-        next := greatest(next, postdate.recur_after(r, now_at - grace - r.jitter - span));
+        next := greatest(hundred, postdate.recur_after(r, now_at - grace - r.jitter - span));
         exit when next is null;
         walked := '{}';
         while next is not null and cardinality(walked) < 5000 and postdate.recur_due(r.name, r.jitter, next) + grace < now_at loop
             walked := walked || next;
             next := postdate.recur_after(r, next);
         end loop;
-        exit when cardinality(walked) >= 100 or now_at - grace - r.jitter - span < pending;
-        next := missed[100];
+        exit when cardinality(walked) >= 100 or now_at - grace - r.jitter - span < hundred;
+        next := hundred;
         span := span * 4;
     end loop;
     if cardinality(walked) > 0 then missed := (missed || walked)[cardinality(missed) + cardinality(walked) - 99:]; end if;
