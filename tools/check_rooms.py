@@ -48,6 +48,7 @@ MAY_INCLUDE = {
     'gateway/cli': SHARED,
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
     'gateway/cli/retry': f'{SHARED} gateway/cli',
+    'gateway/cli/recur': f'{SHARED} gateway/cli',
     'gateway/cli/schedule': f'{SHARED} gateway/cli',
 }
 # They see every room of the daemon: supervisor.c starts every thread, once.c (--once) watches all of them.

@@ -28,7 +28,7 @@ ANALYZER = {
     'amqp/connection/broker_login.c': 'core.uninitialized.Assign',
     'amqp/inspect/policy_probe.c': 'core.uninitialized.Assign',
     'core/message/request_headers.c': 'core.CallAndMessage',
-    'gateway/api/api_list.c': 'core.NullDereference',
+    'gateway/api/api_page.c': 'core.NullDereference',
     'gateway/cli/cmd_status.c': 'core.CallAndMessage',
     'gateway/cli/schedule/line_reader.c': 'core.NonNullParamChecker',
     'gateway/config/config.c': 'core.NonNullParamChecker',

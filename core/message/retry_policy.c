@@ -126,7 +126,7 @@ int retry_policy_parse_on(struct bytes text, unsigned *out, struct err *e)
 int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct err *e)
 {
     static const struct {
-        char letter;
+        uint8_t letter;
         int64_t us;
     } units[] = {{'s', 1000000}, {'m', INT64_C(60000000)}, {'h', INT64_C(3600000000)}};
     char shown[80];

@@ -6,6 +6,7 @@
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
 #include "sql/operate/idempotency.h"
+#include "sql/operate/recur.h"
 #include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
@@ -61,6 +62,20 @@ static int forget_lineages(struct janitor *j, struct err *e)
     return prune_lineage(j->pg, e);
 }
 
+static void say_recur(const char *text)
+{
+    log_warning("%s", text);
+}
+
+static int carry_on_schedules(struct janitor *j, struct err *e)
+{
+    int n;
+    do
+        n = recur_look(j->pg, say_recur, e);
+    while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
+    return n < 0 ? -1 : 0;
+}
+
 struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e);
@@ -99,6 +114,7 @@ void *janitor_thread(void *arg)
 {
     struct duty duties[] = {
         {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
+        {.name = "carrying on recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},

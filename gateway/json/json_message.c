@@ -317,6 +317,7 @@ int json_message_encode(struct bytes json, struct buf *out, struct err *e)
         return err_set(e, ERR_REJECT, "the stored headers are not valid JSON: %s",
                        bytes_printable(bytes_of_str(why.text), shown, sizeof shown));
     json_parser_init(&p, &rules);
+    p.stored = true;
     int rc =
         json_properties_build(&p, get_member(object, "properties"), get_member(object, "headers"), NULL, e);
     if (rc == 0) {

@@ -25,6 +25,7 @@ struct json_parser {
     struct bytes text; /* what the objects come from; json_message_parse sets it itself */
     struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
     struct buf properties, headers;
+    bool stored; /* the headers come from the tables: ours may be among them */
 };
 
 void json_parser_init(struct json_parser *p, const struct accept_rules *rules);

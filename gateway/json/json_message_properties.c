@@ -301,7 +301,7 @@ static int build_headers(struct json_parser *p, const json_t *headers, struct er
     char shown[JSON_SHOW_SIZE];
     if (!json_is_object(headers))
         return err_set(e, ERR_REJECT, "headers: %s is not an object", json_show(headers, shown));
-    if (check_header_names(headers, e) != 0 || check_more_routes(headers, "CC", e) != 0 ||
+    if ((!p->stored && check_header_names(headers, e) != 0) || check_more_routes(headers, "CC", e) != 0 ||
         check_more_routes(headers, "BCC", e) != 0)
         return -1;
     return put_members(&b, &p->headers, headers, 1);

@@ -63,27 +63,27 @@ static int collect_batch(struct retry *r, struct err *e)
     return 0;
 }
 
+/* Those that are not in postdate.rejected afterwards are offered again. */
 static void reject_batch(struct retry *r)
 {
     struct err e = {0};
-    size_t n = 0;
-    struct rejected *list = arena_alloc(&r->arena, RETRY_BATCH_MAX * sizeof *list);
-    for (size_t i = 0; i < r->count && list; i++)
+    size_t n = 0, i = 0;
+    struct rejected list[RETRY_BATCH_MAX];
+    for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
             list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
-    if (list && n == 0)
+    if (n == 0)
         return;
-    int rc = list ? rejected_publish(r->runtime, list, n, &e) : err_set(&e, ERR_BUSY, "out of memory");
-    if (rc == 0)
+    if (rejected_publish(r->runtime, list, n, &e) == 0)
         log_warning("moved %zu dead letter%s to postdate.rejected, the first because: %.*s", n,
                     n == 1 ? "" : "s", (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
     else
         log_debug("dead letters that are refused wait: %s", e.text);
     n = 0;
-    for (size_t i = 0; i < r->count; i++)
+    for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
-            r->deliveries[i].verdict = list && list[n++].done ? RETRY_DONE : RETRY_AGAIN;
+            r->deliveries[i].verdict = list[n++].done ? RETRY_DONE : RETRY_AGAIN;
 }
 
 static int acknowledge_batch(struct retry *r, struct err *e)

@@ -282,7 +282,7 @@ int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct pg_params p = {0};
-    struct bytes queue;
+    struct bytes queue = {0};
     if (find_queue(c, scope, name, &queue, a, e) != 0)
         return -1;
     pg_add_id(&p, &name->id);

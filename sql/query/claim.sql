@@ -3,8 +3,9 @@
 -- row is always taken. An instance that
 -- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column is true for a row whose earlier publish is in doubt.
+-- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's.
 with candidate as materialized (
-    select id, state, next_at, octet_length(body) + octet_length(properties)
+    select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
                   else octet_length(properties_json::text) end as size
       from postdate.message
@@ -13,16 +14,19 @@ with candidate as materialized (
        and due <= $7::timestamptz and due >= $3::timestamptz
        and exists (select from postdate.instance where id = $6::int)
        and (state <> 'handed' or due < $8::timestamptz)
+       and (late_at is null or late_at >= now())
      order by next_at
      limit $4::int
        for update skip locked),
 fitting as materialized (
-    select id, state
+    select id, state, recur
       from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
-     where before < $5::bigint)
+     where before < $5::bigint),
+held as materialized (
+    select postdate.recur_claim(array_agg(recur), array_agg(id)) as ids from fitting where recur is not null)
 update postdate.message m
-   set owner = $6::int, state = 'claimed'
- where m.id = any (array(select id from fitting))
+   set owner = $6::int, state = 'claimed', recur = null, late_at = null
+ where m.id = any (array(select id from fitting where recur is null or id <> all ((select ids from held)::uuid[])))
    and m.due <= $7::timestamptz and m.due >= $3::timestamptz
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,

@@ -1,0 +1,20 @@
+/* Options that become fields of a message object. Those that return -1 mean: go on; else the exit code, and
+ * the mistake is printed. */
+#ifndef POSTDATE_GATEWAY_CLI_FIELDS_H
+#define POSTDATE_GATEWAY_CLI_FIELDS_H
+
+#include "core/base/arena.h"
+#include "core/base/bytes.h"
+#include "gateway/cli/cli.h"
+#include <jansson.h>
+
+int cli_no_memory(void);
+/* field: value; once. */
+int cli_set_text(const struct cli *cli, json_t *object, const char *field, const char *option,
+                 const char *value);
+/* "NAME=VALUE" of --header or --property. */
+int cli_set_pair(const struct cli *cli, json_t *object, const char *option, const char *pair);
+/* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
+int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *out);
+
+#endif

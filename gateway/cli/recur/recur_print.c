@@ -1,0 +1,105 @@
+#include "gateway/cli/recur/recur_print.h"
+
+#include "core/base/timestamp.h"
+#include "gateway/cli/text.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *text_of(const json_t *o, const char *field)
+{
+    const char *text = json_string_value(json_object_get(o, field));
+    return text != NULL ? text : "";
+}
+
+/* "in 14 min"; "" where the field is null. */
+static const char *when_of(const json_t *o, const char *field, int64_t now_ms, char out[CLI_WHEN_SIZE])
+{
+    int64_t ms;
+    out[0] = '\0';
+    if (timestamp_parse(text_of(o, field), &ms, NULL) == 0)
+        cli_format_when(ms, now_ms, out);
+    return out;
+}
+
+/* "paused", "in 3 h", "over", or why there is none. */
+static const char *next_of(const json_t *o, int64_t now_ms, char out[CLI_WHEN_SIZE])
+{
+    if (json_is_true(json_object_get(o, "paused")))
+        return "paused";
+    if (json_is_string(json_object_get(o, "error")))
+        return "error";
+    return *when_of(o, "next_at", now_ms, out) != '\0' ? out : "over";
+}
+
+static const char *last_of(const json_t *o, int64_t now_ms, char *out, size_t size)
+{
+    char when[CLI_WHEN_SIZE];
+    if (*when_of(o, "last_at", now_ms, when) == '\0')
+        return "never";
+    const json_t *late = json_object_get(o, "last_lateness_ms");
+    int n = snprintf(out, size, "%s, %s", when,
+                     *text_of(o, "last_state") != '\0' ? text_of(o, "last_state") : "gone");
+    if (strcmp(text_of(o, "last_state"), "delivered") == 0 && json_is_number(late) && n > 0 &&
+        (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, " %.0f ms late", json_number_value(late));
+    return out;
+}
+
+void recur_print_heading(void)
+{
+    printf("%-24s %-24s %-18s %-14s %s\n", "NAME", "CRON", "ZONE", "NEXT", "LAST");
+}
+
+void recur_print_row(const json_t *o, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE], last[120];
+    printf("%-24s %-24s %-18s %-14s %s\n", text_of(o, "name"), text_of(o, "cron"), text_of(o, "zone"),
+           next_of(o, now_ms, when), last_of(o, now_ms, last, sizeof last));
+}
+
+static void print_line(const char *label, const char *text)
+{
+    char shown[1100];
+    if (*text != '\0')
+        printf("%-12s %s\n", label, text_show(bytes_of_str(text), TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+static void print_json_line(const char *label, const json_t *value)
+{
+    char *text = json_object_size(value) > 0 ? json_dumps(value, JSON_COMPACT) : NULL;
+    if (text != NULL)
+        print_line(label, text);
+    free(text);
+}
+
+void recur_print_all(const json_t *o, int64_t now_ms)
+{
+    static const char *const fields[] = {"name",   "cron", "zone",    "routing_key", "missed", "grace",
+                                         "jitter", "dst",  "overlap", "from",        "until",  "error"};
+    char when[CLI_WHEN_SIZE], last[120];
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        print_line(fields[i], text_of(o, fields[i]));
+    print_line("exchange", *text_of(o, "exchange") != '\0' ? text_of(o, "exchange") : "\"\"");
+    const char *next = next_of(o, now_ms, when);
+    printf("%-12s %s%s%s%s\n", "next", text_of(o, "next_at"), *text_of(o, "next_at") != '\0' ? " (" : "",
+           next, *text_of(o, "next_at") != '\0' ? ")" : "");
+    print_line("next id", text_of(o, "next_id"));
+    printf("%-12s %s\n", "last", last_of(o, now_ms, last, sizeof last));
+    print_line("last id", text_of(o, "last_id"));
+    printf("%-12s %s by %s\n", "changed", when_of(o, "changed_at", now_ms, when), text_of(o, "changed_by"));
+    print_json_line("headers", json_object_get(o, "headers"));
+    print_json_line("properties", json_object_get(o, "properties"));
+    print_line("body", text_of(o, "body"));
+    print_line("body_base64", text_of(o, "body_base64"));
+}
+
+void recur_print_times(const json_t *times)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(times, i, one)
+    {
+        const char *mark = text_of(one, "mark");
+        printf("%s  %s%s%s\n", text_of(one, "local"), text_of(one, "at"), *mark != '\0' ? "  " : "", mark);
+    }
+}

@@ -1,0 +1,170 @@
+"""Recurring schedules: each occurrence comes once, whichever gateway lives; what was missed; what people do to a schedule."""
+import json
+import time
+
+from harness import LiveTest, wait_until
+
+
+class Recur(LiveTest):
+    def inbox_of(self, p, *keys):
+        p.client().queue('q', bind=keys)
+        return p.consumer('q')
+
+    def nominals(self, inbox, name):
+        return [m.headers['x-postdate-nominal'] for m in inbox.all() if m.headers.get('x-postdate-recur') == name]
+
+    def test_two_gateways_and_one_dies(self):
+        p = self.place()
+        first, _ = p.gateway(), p.gateway()
+        inbox = self.inbox_of(p, 'tick')
+        p.psql("select postdate.recur_set('a', '@every 1s', 'tick', 'x'::text); select postdate.recur_set('b', '@every 1s', 'tick', 'y'::text)")
+        began = time.monotonic()
+        wait_until(lambda: len(inbox.all()) >= 4, 15, 'the first occurrences')
+        first.kill9()
+        time.sleep(1.5)
+        p.gateway()
+        time.sleep(max(0, 10 - (time.monotonic() - began)))
+        p.psql("select postdate.recur_remove('a'), postdate.recur_remove('b')")
+        wait_until(lambda: p.value("select count(*) from postdate.message where settled_at is null") == '0', 15, 'the last ones')
+        for name in ('a', 'b'):
+            came = sorted(set(self.nominals(inbox, name)))
+            self.assertGreaterEqual(len(came), 9)
+            self.assertEqual(came, list(range(came[0], came[-1] + 1, 1000)), f'{name}: one each second')
+        # once each; what was in flight when the one died may come again, under its id
+        messages = inbox.all()
+        self.assertEqual(len({m.id for m in messages}), len({(m.headers['x-postdate-recur'], m.headers['x-postdate-nominal']) for m in messages}))
+        self.assertLessEqual(len(messages) - len({m.id for m in messages}), 2)
+        for m in messages:
+            self.assertGreaterEqual(m.at_ms, m.headers['x-postdate-nominal'], 'none early')
+            self.assertEqual((m.routing_key, m.body), ('tick', b'x' if m.headers['x-postdate-recur'] == 'a' else b'y'))
+
+    def test_after_an_outage(self):
+        """Nothing ran for some seconds, and of other schedules for a week: what was missed is made up for as each says."""
+        p = self.place()
+        g = p.gateway()
+        inbox = self.inbox_of(p, 'one', 'all', 'none', 'late')
+        g.term()
+        for missed in ('one', 'all', 'none'):
+            p.psql(f"select postdate.recur_set('{missed}', '@every 1s', '{missed}', 'x'::text, missed => '{missed}', grace => '0')")
+            p.psql(f"select postdate.recur_set('{missed}-week', '0 * * * *', '{missed}', 'x'::text, missed => '{missed}')")
+        p.psql("select postdate.recur_set('late', '@every 1s', 'late', 'x'::text, grace => '1 hour')")
+        time.sleep(4)
+        p.psql("update postdate.message m set late_at = now() - interval '7 days' from postdate.recur r where r.message = m.id and r.name like '%week'; "
+               "update postdate.recur set nominal = nominal - interval '7 days', look_at = now() - interval '7 days' where name like '%week'")
+        g = p.gateway()
+        def headers(name):
+            return [(m.headers['x-postdate-nominal'], m.headers.get('x-postdate-missed', 0)) for m in inbox.all() if m.headers['x-postdate-recur'] == name]
+        wait_until(lambda: all(len(headers(n)) >= 8 for n in ('one', 'all', 'none', 'late')) and len(headers('all-week')) >= 100, 30, 'the occurrences')
+        hour = 3600 * 1000
+        # every second: one is made up for, and says how many were not; none says so with the next; late enough was none
+        for name in ('one', 'all', 'none', 'late'):
+            came = sorted(headers(name))
+            missing = (came[-1][0] - came[0][0]) // 1000 + 1 - len(came)
+            self.assertEqual(len({n for n, _ in came}), len(came), f'{name}: none twice')
+            self.assertEqual(missing, 0 if name != 'none' else missing)
+            self.assertEqual(sum(m for _, m in came) >= 2, name in ('one', 'none'), (name, came))
+        # every hour of a week
+        self.assertEqual(headers('none-week'), [])
+        self.assertEqual([m for _, m in headers('one-week')], [100], 'a hundred and more are counted as a hundred')
+        week = sorted(headers('all-week'))
+        self.assertEqual([n for n, _ in week], list(range(week[0][0], week[0][0] + 100 * hour, hour)), 'the last hundred')
+        self.assertEqual(headers('one-week')[0][0], week[-1][0])
+        self.assertTrue(g.lines_with('recur one-week: more than 100 missed'))
+        self.assertEqual(p.value("select count(*) from postdate.recur where nominal < now() - interval '10 s' or error is not null"), '0')
+
+    def test_what_people_do(self):
+        p = self.place()
+        p.gateway()
+        inbox = self.inbox_of(p, 'r', 's')
+        value = p.value
+        p.psql("select postdate.recur_set('a', '@every 1d', 'r', 'one'::text, headers => '{\"n\": 1}')")
+        self.assertEqual(value("select count(*) from postdate.messages where key = 'recur/a' and state = 'scheduled'"), '1')
+        run = value("select postdate.recur_run('a')")
+        m = inbox.wait(1)[0]
+        self.assertEqual((m.id, m.body, m.headers['n'], m.headers['x-postdate-recur']), (run, b'one', 1, 'a'))
+        # changed: the old occurrence never comes
+        p.psql("select postdate.recur_set('a', '@every 1s', 's', 'two'::text)")
+        self.assertEqual(inbox.wait(2)[1].body, b'two')
+        # paused: nothing; what was due meanwhile counts as missed
+        self.assertEqual(value("select postdate.recur_pause('a')"), 't')
+        p.psql("select postdate.recur_pause('a')")
+        wait_until(lambda: value("select count(*) from postdate.message where settled_at is null") == '0', 10, 'what was on its way')
+        time.sleep(0.3)
+        before = len(inbox.all())
+        time.sleep(2.5)
+        self.assertEqual(len(inbox.all()), before)
+        self.assertEqual(value("select postdate.recur_resume('a')"), 't')
+        after = wait_until(lambda: len(inbox.all()) > before and inbox.all()[before], 10, 'the one that is made up for')
+        self.assertGreaterEqual(after.headers['x-postdate-missed'], 1)
+        # cancelled by its key: that one is left out, the schedule goes on
+        p.psql("select postdate.recur_set('a', '@every 1h', 's', 'three'::text)")
+        first = value("select message from postdate.recur where name = 'a'")
+        self.assertEqual(value("select postdate.cancel_key('recur/a')"), 'cancelled')
+        self.assertEqual(value(f"select state from postdate.message where id = '{first}'"), 'cancelled')
+        second = value("select message from postdate.recur where name = 'a'")
+        self.assertNotEqual(second, first)
+        self.assertEqual(value("select postdate.recur_remove('a')"), 't')
+        self.assertEqual(value("select postdate.recur_remove('a')"), 'f')
+        self.assertEqual(value(f"select state from postdate.message where id = '{second}'"), 'superseded')
+        # who waits for the one before
+        p.psql("select postdate.recur_set('b', '@every 1s', 'nobody', 'x'::text, overlap => 'skip', exchange => 'not.there')")
+        wait_until(lambda: int(value("select count(*) from postdate.message where key = 'recur/b' and state = 'cancelled'")) >= 2, 15, 'two that are left out')
+        self.assertEqual(value("select count(*) from postdate.message where key = 'recur/b' and attempts > 0"), '1', 'one waits for its exchange')
+
+    def test_in_the_callers_transaction(self):
+        p = self.place()
+        p.gateway()
+        inbox = self.inbox_of(p, 'r', 'k')
+        s = p.session()
+        s.run('begin')
+        s.run("select postdate.recur_set('gone', '@every 1s', 'r', 'x'::text)")
+        s.run("rollback")
+        self.assertEqual(p.value("select (select count(*) from postdate.recur) + (select count(*) from postdate.message) + (select count(*) from postdate.key)"), '0')
+        p.psql("select postdate.recur_set('kept', '@every 1s', 'k', 'x'::text)")
+        inbox.wait(1)
+        # whoever has the schedule in an open transaction holds up this one, and no other
+        s.run('begin')
+        s.run("select postdate.recur_pause('kept')")
+        p.psql("select postdate.recur_set('other', '@every 1s', 'r', 'x'::text)")
+        wait_until(lambda: len(self.nominals(inbox, 'other')) >= 3, 10, 'the other one')
+        s.run('rollback')
+        count = len(self.nominals(inbox, 'kept'))
+        wait_until(lambda: len(self.nominals(inbox, 'kept')) >= count + 3, 10, 'the one that was held up')
+        came = self.nominals(inbox, 'kept')
+        self.assertEqual(came, list(range(came[0], came[-1] + 1, 1000)), 'all of them, once')
+        s.close()
+
+    def test_nothing_carries_it_on(self):
+        """The row is gone, as after somebody's hand in the tables: the janitor sees to it."""
+        p = self.place()
+        p.psql("select postdate.recur_set('a', '@every 1h', 'r', 'x'::text)")
+        p.psql("delete from postdate.message; update postdate.recur set look_at = now()")
+        g = p.gateway()
+        wait_until(lambda: p.value("select count(*) from postdate.message m join postdate.recur r on r.message = m.id and m.recur = r.id") == '1', 15, 'its next one')
+        self.assertTrue(g.lines_with('recur a: nothing carried it on'))
+
+    def test_the_command_line(self):
+        p = self.place()
+        def cli(*args, rc=0, **more):
+            code, out, err = p.cli('recur', *args, **more)
+            self.assertEqual(code, rc, out + err)
+            return out if rc == 0 else err
+        cli('set', 'r', '--cron', '0 9 * * mon-fri', '--zone', 'Europe/Berlin', '-k', 'report', '--body', 'x', '--jitter', '30s', '--header', 'n=1')
+        cli('set', 'bytes', '--cron', '@daily', '-k', 'report', '-', stdin=b'\xff\x00')
+        self.assertEqual([line.split()[0] for line in cli('list').splitlines()], ['NAME', 'bytes', 'r'])
+        shown = json.loads(cli('show', 'r', '--json'))
+        self.assertEqual([shown[k] for k in ('cron', 'zone', 'jitter', 'grace', 'missed', 'headers', 'body')],
+                         ['0 9 * * mon-fri', 'Europe/Berlin', '30s', '1m', 'one', {'n': 1}, 'x'])
+        self.assertEqual(json.loads(cli('show', 'bytes', '--json'))['body_base64'], '/wA=')
+        self.assertEqual(len(cli('preview', 'r', '-n', '3').splitlines()), 3)
+        self.assertIn('clock goes back', cli('preview', '--cron', '30 2 * * *', '--zone', 'Europe/Berlin', '--from', '2026-10-25T00:00:00Z', '-n', '1'))
+        self.assertIn('"23"', cli('set', 'r', '--cron', '0 25 * * *', '-k', 'k', '--body', '', rc=65))
+        cli('pause', 'r')
+        self.assertIn('paused', cli('show', 'r'))
+        cli('resume', 'r')
+        self.assertRegex(cli('run', 'r'), r'^[0-9a-f-]{36}\n$')
+        cli('remove', 'r')
+        cli('remove', 'r', rc=66)
+        cli('show', rc=64)
+        cli('pause', 'r', '--cron', 'x', rc=64)
+        cli(rc=64)

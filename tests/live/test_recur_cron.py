@@ -1,0 +1,235 @@
+"""Cron expressions and time zones, against a plain implementation that was written from crontab(5) and asks each day and second."""
+import datetime as dt
+import random
+import re
+import zoneinfo
+
+from harness import SharedTest
+from test_sql import psql_error
+
+UTC = dt.timezone.utc
+NAMES = {'jan': 1, 'feb': 2, 'mar': 3, 'apr': 4, 'may': 5, 'jun': 6, 'jul': 7, 'aug': 8, 'sep': 9, 'oct': 10, 'nov': 11, 'dec': 12,
+         'sun': 0, 'mon': 1, 'tue': 2, 'wed': 3, 'thu': 4, 'fri': 5, 'sat': 6}
+RANGES = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]
+MACROS = {'@hourly': '0 * * * *', '@daily': '0 0 * * *', '@midnight': '0 0 * * *', '@weekly': '0 0 * * 0', '@monthly': '0 0 1 * *',
+          '@yearly': '0 0 1 1 *', '@annually': '0 0 1 1 *'}
+ZONES = ['UTC', 'Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe', 'Africa/Casablanca', 'America/Sao_Paulo', 'Asia/Kolkata', 'Asia/Kathmandu',
+         'America/St_Johns', 'Pacific/Auckland', 'Pacific/Chatham', 'Asia/Tehran', 'Europe/Dublin', 'Atlantic/Azores', 'America/Havana', 'Asia/Gaza',
+         'America/Santiago', 'Africa/Cairo', 'Asia/Beirut', 'America/Nuuk', 'Antarctica/Troll', 'Europe/London', 'America/Los_Angeles', 'Pacific/Apia',
+         'Asia/Tokyo', 'America/Asuncion', 'Africa/El_Aaiun', 'Europe/Chisinau', 'America/Anchorage', 'Pacific/Kiritimati']
+
+
+def value(text):
+    return NAMES[text] if text in NAMES else int(text)
+
+
+def numbers(text, low, high):
+    """The plain part of a field: what is left of L and # is somebody else's."""
+    out = set()
+    for item in text.split(','):
+        if re.fullmatch(r'l|\w+l|\w+#\d', item):
+            continue
+        span, _, step = item.partition('/')
+        first, last = (low, high) if span == '*' else (value(span.split('-')[0]), value(span.split('-')[-1]))
+        out |= set(range(first, last + 1, int(step or 1)))
+    return out
+
+
+class Cron:
+    def __init__(self, text):
+        fields = MACROS.get(text, text).lower().split()
+        fields = ['0'] * (6 - len(fields)) + fields
+        self.fields = fields
+        self.second, self.minute, self.hour, self.dom, self.month, self.dow = (numbers(f, *r) for f, r in zip(fields, RANGES))
+        self.dow = {d % 7 for d in self.dow}
+        self.times = [h * 3600 + m * 60 + s for h in sorted(self.hour) for m in sorted(self.minute) for s in sorted(self.second)]
+        self.wild = fields[1].startswith('*') or fields[2].startswith('*')
+        self.either = not fields[3].startswith('*') and not fields[5].startswith('*')
+
+    def day(self, d):
+        if d.month not in self.month:
+            return False
+        weekday = d.isoweekday() % 7
+        last = (d + dt.timedelta(days=1)).month != d.month
+        dated = d.day in self.dom or (last and 'l' in self.fields[3].split(','))
+        named = weekday in self.dow
+        for item in self.fields[5].split(','):
+            if '#' in item:
+                named |= value(item.split('#')[0]) % 7 == weekday and (d.day + 6) // 7 == int(item.split('#')[1])
+            elif item.endswith('l'):
+                named |= value(item[:-1]) % 7 == weekday and (d + dt.timedelta(days=7)).month != d.month
+        return (dated or named) if self.either else (dated and named)
+
+    def instants(self, d, zone):
+        """All the instants of a day: each local time by converting there and back."""
+        out = set()
+        midnight = dt.datetime.combine(d, dt.time())
+        for t in self.times:
+            local = midnight + dt.timedelta(seconds=t)
+            passes = [local.replace(tzinfo=zone, fold=f).astimezone(UTC) for f in (0, 1)]
+            real = sorted({i for i in passes if i.astimezone(zone).replace(tzinfo=None) == local})
+            if real:
+                out |= set(real if self.wild else real[:1])
+            elif not self.wild:  # in a gap: right after it, unless the clock was set, as crontab(5) has it from three hours on
+                before, after = max(passes), min(passes)
+                if before - after < dt.timedelta(hours=3):
+                    low, high = int(after.timestamp()), int(before.timestamp())
+                    offset = dt.datetime.fromtimestamp(high, zone).utcoffset()
+                    while high - low > 1:
+                        mid = (low + high) // 2
+                        if dt.datetime.fromtimestamp(mid, zone).utcoffset() == offset:
+                            high = mid
+                        else:
+                            low = mid
+                    out.add(dt.datetime.fromtimestamp(high, UTC))
+        return out
+
+    def after(self, start, zone, count, until):
+        out = set()
+        d = start.astimezone(zone).date() - dt.timedelta(days=1)
+        while d <= until:
+            if self.day(d):
+                out |= {i for i in self.instants(d, zone) if i > start}
+                done = dt.datetime.combine(d - dt.timedelta(days=1), dt.time(), UTC)  # no later day has anything before that
+                if sum(i < done for i in out) >= count:
+                    break
+            d += dt.timedelta(days=1)
+        return sorted(out)[:count]
+
+
+def random_field(r, low, high, names=()):
+    def number():
+        return r.choice(names) if names and r.random() < 0.3 else str(r.randint(low, high))
+    kind = r.random()
+    if kind < 0.35:
+        return '*'
+    if kind < 0.5:
+        return f'*/{r.randint(1, max(2, (high - low) // 2))}'
+    items = []
+    for _ in range(r.choice((1, 1, 1, 2, 3))):
+        if r.random() < 0.4:
+            a, b = sorted((r.randint(low, high), r.randint(low, high)))
+            items.append(f'{a}-{b}' + (f'/{r.randint(1, 9)}' if r.random() < 0.4 else ''))
+        else:
+            items.append(number())
+    return ','.join(items)
+
+
+def random_cron(r):
+    fields = [random_field(r, 0, 59), random_field(r, 0, 23), random_field(r, 1, 28), random_field(r, 1, 12, ('jan', 'jun', 'oct')),
+              random_field(r, 0, 7, ('mon', 'fri', 'sun'))]
+    if r.random() < 0.3:
+        fields[1] = r.choice(('0', '1', '2', '3', '2,3', '1-4', '0-3', '*'))  # where clocks change
+    if r.random() < 0.1:
+        fields[2] = r.choice(('L', '31', '29-31', '1,L'))
+        fields[3] = '*'
+    if r.random() < 0.15:
+        fields[4] = r.choice(('5L', 'fril', '2#1', 'sun#5', '0#2,3', 'satL,1#1'))
+    if r.random() < 0.2:
+        fields.insert(0, random_field(r, 0, 59))
+    return ' '.join(fields)
+
+
+class RecurCron(SharedTest):
+    def ask(self, cases, n):
+        """[(cron, zone, from)] → lists of instants, in one statement."""
+        rows = ','.join(f"({i}, '{c}', '{z}', '{f.isoformat()}'::timestamptz)" for i, (c, z, f) in enumerate(cases))
+        out = [[] for _ in cases]
+        for i, at in self.p.psql(f'select i, extract(epoch from at)::bigint from (values {rows}) v(i, c, z, f), '
+                                 f'lateral postdate.recur_preview(c, z, {n}, f) p order by 1, 2'):
+            out[int(i)].append(dt.datetime.fromtimestamp(int(at), UTC))
+        return out
+
+    def compare(self, cases, n):
+        for (cron, zone, start), got in zip(cases, self.ask(cases, n)):
+            until = (got[-1] if got else start).date() + dt.timedelta(days=3)
+            self.assertEqual([str(x) for x in got], [str(x) for x in Cron(cron).after(start, zoneinfo.ZoneInfo(zone), len(got), until)], f'{cron} in {zone} after {start}')
+            self.assertEqual(len(got), n, f'{cron} in {zone}')
+
+    def test_random_expressions(self):
+        r = random.Random(18)
+        cases = []
+        for i in range(200):
+            zone = ZONES[i % len(ZONES)]
+            # near a change of the clock, half of the time
+            start = dt.datetime(r.randint(2010, 2030), 1, 1, tzinfo=UTC) + dt.timedelta(seconds=r.randint(0, 365 * 86400))
+            if r.random() < 0.5:
+                tz = zoneinfo.ZoneInfo(zone)
+                for _ in range(366):
+                    if (start + dt.timedelta(days=1)).astimezone(tz).utcoffset() != start.astimezone(tz).utcoffset():
+                        break
+                    start += dt.timedelta(days=1)
+                start -= dt.timedelta(hours=r.randint(0, 5))
+            cases.append((random_cron(r), zone, start))
+        self.compare(cases, 25)
+
+    def test_where_clocks_change(self):
+        def at(text):
+            return dt.datetime.fromisoformat(text).replace(tzinfo=UTC)
+        table = [
+            # zone, from (UTC), expression, the next ones (UTC)
+            ('Europe/Berlin', '2026-03-28 12:00', '30 2 * * *', ['2026-03-29 01:00', '2026-03-30 00:30']),       # the gap: right after it
+            ('Europe/Berlin', '2026-03-28 12:00', '0,30 2,3 * * *', ['2026-03-29 01:00', '2026-03-29 01:30']),   # once, however many
+            ('Europe/Berlin', '2026-03-29 00:00', '*/30 * * * *', ['2026-03-29 00:30', '2026-03-29 01:00', '2026-03-29 01:30']),
+            ('Europe/Berlin', '2026-03-28 12:00', '*/30 2 * * *', ['2026-03-30 00:00']),                         # wildcards: none in the gap
+            ('Europe/Berlin', '2026-10-24 12:00', '30 2 * * *', ['2026-10-25 00:30', '2026-10-26 01:30']),       # repeated: the first
+            ('Europe/Berlin', '2026-10-25 00:00', '*/30 2 * * *', ['2026-10-25 00:30', '2026-10-25 01:00', '2026-10-25 01:30', '2026-10-26 01:00']),
+            ('Europe/Berlin', '2026-10-24 23:30', '0 * * * *', ['2026-10-25 00:00', '2026-10-25 01:00', '2026-10-25 02:00']),
+            ('Europe/Berlin', '2026-10-25 00:50', '15 2 25 10 *', ['2027-10-25 00:15']),                         # asked in the first pass …
+            ('Europe/Berlin', '2026-10-25 01:05', '15 2 25 10 *', ['2027-10-25 00:15']),                         # … and in the second
+            ('Europe/Berlin', '2026-10-25 00:55', '*/10 2 25 10 *', ['2026-10-25 01:00', '2026-10-25 01:10']),
+            ('Australia/Lord_Howe', '2026-10-03 12:00', '15 2 * * *', ['2026-10-03 15:30', '2026-10-04 15:15']), # half an hour forward at 2:00
+            ('Australia/Lord_Howe', '2026-04-04 12:00', '45 1 * * *', ['2026-04-04 14:45', '2026-04-05 15:15']), # half an hour back at 2:00
+            ('Australia/Lord_Howe', '2026-04-04 14:30', '*/15 * * * *', ['2026-04-04 14:45', '2026-04-04 15:00', '2026-04-04 15:15', '2026-04-04 15:30']),
+            ('America/Sao_Paulo', '2017-10-14 12:00', '0 0 * * *', ['2017-10-15 03:00', '2017-10-16 02:00']),    # midnight is not there
+            ('America/Sao_Paulo', '2018-02-17 12:00', '30 23 * * *', ['2018-02-18 01:30', '2018-02-19 02:30']),  # the hour before midnight, twice
+            ('America/New_York', '2026-03-07 12:00', '30 2 * * *', ['2026-03-08 07:00', '2026-03-09 06:30']),
+            ('America/New_York', '2026-10-31 12:00', '30 1 * * *', ['2026-11-01 05:30', '2026-11-02 06:30']),
+            ('America/New_York', '2026-11-01 05:00', '30 * * * *', ['2026-11-01 05:30', '2026-11-01 06:30', '2026-11-01 07:30']),
+            ('Africa/Casablanca', '2026-02-14 12:00', '30 2 * * *', ['2026-02-15 01:30', '2026-02-16 02:30']),   # back for Ramadan
+            ('Africa/Casablanca', '2026-03-21 12:00', '30 2 * * *', ['2026-03-22 02:00', '2026-03-23 01:30']),   # and forward again
+            ('Pacific/Apia', '2011-12-29 12:00', '30 9 * * *', ['2011-12-29 19:30', '2011-12-30 19:30']),        # 30 December was not: no run for it
+        ]
+        for zone, start, cron, expected in table:
+            got = self.ask([(cron, zone, at(start))], len(expected))[0]
+            self.assertEqual([f'{x:%Y-%m-%d %H:%M}' for x in got], expected, f'{cron} in {zone} after {start}')
+        self.compare([(cron, zone, at(start)) for zone, start, cron, _ in table], 5)
+
+    def test_preview_marks_the_days(self):
+        rows = self.p.psql("select local, mark from postdate.recur_preview('30 2 * * *', 'Europe/Berlin', 3, '2026-03-28')")
+        self.assertEqual(rows, [['2026-03-28T02:30:00+01:00', ''], ['2026-03-29T03:00:00+02:00', 'clock goes forward to 03:00 at 02:00'], ['2026-03-30T02:30:00+02:00', '']])
+        self.assertEqual(self.p.psql("select mark from postdate.recur_preview('30 2 * * *', 'Europe/Berlin', 2, '2026-10-24')"), [[''], ['clock goes back to 02:00 at 03:00']])
+        skipped = self.p.value("select at from postdate.recur_preview('30 2 * * *', 'Europe/Berlin', 1, '2026-03-28 12:00Z', 'skip')")
+        self.assertEqual(skipped, '2026-03-30 00:30:00+00')
+
+    def test_wrong_expressions(self):
+        for cron, *words in (
+                ('0 25 * * *', 'hour "25"', 'field 2', 'column 3', '0 to 23', '"23"'),
+                ('61 * * * *', 'minute "61"', 'field 1', 'column 1', '"59"'),
+                ('0 0 30 2 *', 'never', '"L"'),
+                ('0 0 31 4,6,9,11 *', 'never'),
+                ('0 0 * * monday', 'day of week "monday"', 'field 5', '"mon"'),
+                ('0 0 * january *', 'month "january"', '"jan"'),
+                ('5/15 * * * *', 'no step', '"5-59/15"'),
+                ('*/0 * * * *', 'step of 0'),
+                ('0 22-4 * * *', 'begins behind its end', '"22-23,0-4"'),
+                ('0 0 * * fri-sun', 'begins behind its end', '"5-7"'),
+                ('0 0 ? * mon', '"*"'),
+                ('0 0 * * 5#6', 'no month', '"5L"'),
+                ('1,,2 * * * *', 'empty place', '"1,2"'),
+                ('0 0 * *', '4 fields', '"0 0 * * *"'),
+                ('0 0 0 * * * *', '7 fields'),
+                ('', 'empty'),
+                ('@every 90', '"@every 90s"'),
+                ('@every 500ms', '"@every 1s"'),
+                ('@day', '"@daily"'),
+                ('@reboot', '@hourly'),
+                ('0 0 0 0 0 x', 'day of month "0"', 'field 4', 'column 7')):
+            state, text = psql_error(self.p.postgres, f"select postdate.recur_next('{cron}', 'UTC', now())")
+            self.assertEqual(state, '22023', text)
+            for word in words:
+                self.assertIn(word, text, cron)
+        for zone, word in (('Europe/Berlni', '"Europe/Berlin"'), ('berlin', '"Europe/Berlin"'), ('CET', 'abbreviation'), ('FOO5', 'not known'), ('New York', '"America/New_York"')):
+            state, text = psql_error(self.p.postgres, f"select postdate.recur_next('@daily', '{zone}', now())")
+            self.assertEqual(state, '22023', text)
+            self.assertIn(word, text, zone)
