@@ -38,8 +38,9 @@ struct inflight {
                          this claim */
     bool late;        /* its deadline has passed, and this time nothing of it was published */
     bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
-    bool returned; /* the broker sent it back as unroutable; its confirm is still to come */
-    int64_t at_ms; /* when to publish: due, or the next attempt */
+    bool queue_gone;      /* it is to go back to a queue that is not there */
+    bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t at_ms;        /* when to publish: due, or the next attempt */
     int64_t published_ms; /* monotonic; while it is unconfirmed */
     uint64_t destination; /* destination_cache.h; 0: not watched */
     bool is_try;          /* it is to find out whether its destination still stands still */

@@ -70,9 +70,10 @@ enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct by
     const struct exchange_entry *entry = find_entry(cache, exchange);
     if (entry)
         v = entry->verdict;
-    if (v == EXCHANGE_REFUSED && entry->refused_until_ms <= clock_monotonic_ms())
+    bool refused = v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING;
+    if (refused && entry->refused_until_ms <= clock_monotonic_ms())
         v = EXCHANGE_UNKNOWN;
-    if (v == EXCHANGE_REFUSED)
+    else if (refused)
         snprintf(reason, reason_size, "%s", entry->reason);
     pthread_mutex_unlock(&cache->lock);
     return v;
@@ -87,16 +88,27 @@ void exchange_cache_good(struct exchange_cache *cache, struct bytes exchange)
     pthread_mutex_unlock(&cache->lock);
 }
 
-void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason)
+static void keep_refusal(struct exchange_cache *cache, struct bytes name, enum exchange_verdict v,
+                         const char *reason)
 {
     pthread_mutex_lock(&cache->lock);
-    struct exchange_entry *entry = find_or_add_entry(cache, exchange);
+    struct exchange_entry *entry = find_or_add_entry(cache, name);
     if (entry) {
-        entry->verdict = EXCHANGE_REFUSED;
+        entry->verdict = v;
         entry->refused_until_ms = clock_monotonic_ms() + EXCHANGE_REFUSED_MS;
         snprintf(entry->reason, sizeof entry->reason, "%s", reason);
     }
     pthread_mutex_unlock(&cache->lock);
+}
+
+void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason)
+{
+    keep_refusal(cache, exchange, EXCHANGE_REFUSED, reason);
+}
+
+void exchange_cache_missing(struct exchange_cache *cache, struct bytes queue, const char *reason)
+{
+    keep_refusal(cache, queue, EXCHANGE_MISSING, reason);
 }
 
 void exchange_cache_forget(struct exchange_cache *cache)

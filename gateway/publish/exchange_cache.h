@@ -12,7 +12,7 @@
 #define EXCHANGE_CACHE_MAX 1024
 #define EXCHANGE_REFUSED_MS 1000 /* how long a refusal is believed without asking again */
 
-enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED };
+enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
 
 struct exchange_entry {
     uint8_t name[255];
@@ -33,11 +33,13 @@ void exchange_cache_close(struct exchange_cache *cache);
 /* What m may find missing: its exchange; or the queue that it goes back to, which has to be bound first. May
  * point into out. */
 struct bytes exchange_cache_name(const struct message *m, uint8_t out[256]);
-/* reason (size reason_size) is filled for EXCHANGE_REFUSED. */
+/* reason (size reason_size) is filled for EXCHANGE_REFUSED and EXCHANGE_MISSING. */
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
                                          size_t reason_size);
 void exchange_cache_good(struct exchange_cache *cache, struct bytes exchange);
 void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason);
+/* The same for a queue that is not there. */
+void exchange_cache_missing(struct exchange_cache *cache, struct bytes queue, const char *reason);
 /* After a channel was closed on the fast queue: nothing is certain any more. */
 void exchange_cache_forget(struct exchange_cache *cache);
 

@@ -124,7 +124,11 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return -1;
     }
-    exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    h->queue_gone = e->kind == ERR_NOT_FOUND;
+    if (h->queue_gone)
+        exchange_cache_missing(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    else
+        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
     publisher_refuse(p, h, e->text);
     return -1;
 }

@@ -94,11 +94,12 @@ static bool send_to_be_bound(struct publisher *p, struct inflight *h)
     return due_queue_push(&p->pipeline->serial, h) == 0;
 }
 
-/* A queue that is gone seldom comes back, and a dead letter can be sent back by hand. */
+/* A queue that is gone seldom comes back, and a dead letter can be sent back by hand. A permission that is
+ * missing is waited for, as for any other message. */
 static int64_t attempts_allowed(const struct publisher *p, const struct inflight *h)
 {
-    return dead_letter_return_queue(&h->message).len > 0 ? RETURN_ATTEMPTS
-                                                         : p->runtime->config->retry.attempts;
+    bool gone = h->queue_gone || (h->returned && dead_letter_return_queue(&h->message).len > 0);
+    return gone ? RETURN_ATTEMPTS : p->runtime->config->retry.attempts;
 }
 
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)

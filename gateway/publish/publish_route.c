@@ -64,7 +64,8 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     uint8_t name[256];
     enum exchange_verdict v =
         exchange_cache_ask(p->exchanges, exchange_cache_name(&h->message, name), reason, sizeof reason);
-    if (v == EXCHANGE_REFUSED) {
+    if (v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING) {
+        h->queue_gone = v == EXCHANGE_MISSING;
         publisher_refuse(p, h, reason);
         return false;
     }

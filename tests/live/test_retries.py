@@ -6,6 +6,7 @@ import pika
 
 import harness
 from harness import LiveTest, Received, wait_until
+from test_auto import add_user, delete_user
 
 RETRY = {'x-dead-letter-exchange': 'postdate.retry'}
 QUORUM = {**RETRY, 'x-queue-type': 'quorum', 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'}
@@ -138,6 +139,25 @@ class Retries(LiveTest):
         c.channel.queue_delete('gone')
         wait_until(lambda: p.value('select reason from postdate.lineage where died_at is not null') == 'return_failed', 40, 'the dead letter')
         self.assertRegex(p.value('select error from postdate.lineage'), "404.*no queue 'gone'")
+
+    def test_a_permission_that_is_missing_for_a_while(self):
+        """The queue is there: so its messages wait, and are not dead letters after three attempts to bind it."""
+        p = self.place()
+        user = f'narrow-{p.vhost}'
+        url = add_user(p, user, 'secret', '.*', '^(postdate|amq[.]default)', '.*')
+        self.addCleanup(delete_user, p.stack, user)
+        p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_RETRY_FIRST='100ms', POSTDATE_RETRY_MAX='200ms', POSTDATE_RETRY_ATTEMPTS='1000')
+        wait_until(lambda: self.has_exchange(p, 'postdate.return'), 10, 'the exchanges of retries')
+        c = p.client()
+        c.queue('work', arguments=RETRY)
+        self.policy(p, 'work', first='100 ms')
+        r = self.refuser(p, 'work', lambda m: m.headers.get('x-postdate-attempt', 1) == 2)
+        c.publish('work', b'mine', exchange='')
+        tried = "select coalesce(max(attempts), 0) from postdate.message where exchange = 'postdate.return' and state = 'scheduled'"
+        wait_until(lambda: int(p.value(tried)) >= 5, 20, 'five attempts to bind the queue')
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, '.*', '.*', '.*')
+        self.assertEqual([m.body for m in r.wait(2)], [b'mine', b'mine'])
+        self.assertEqual(p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
 
     def test_what_nobody_dead_lettered_is_rejected(self):
         p, c = self.start()

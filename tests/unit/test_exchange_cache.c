@@ -60,6 +60,8 @@ static void test_the_last_answer_counts(void **state)
     exchange_cache_good(&b, bytes_of_str("e"));
     exchange_cache_refused(&b, bytes_of_str("e"), "ACCESS_REFUSED");
     assert_int_equal(ask("e"), EXCHANGE_REFUSED);
+    exchange_cache_missing(&b, bytes_of_str("e"), "NOT_FOUND");
+    assert_int_equal(ask("e"), EXCHANGE_MISSING);
     exchange_cache_good(&b, bytes_of_str("e"));
     assert_int_equal(ask("e"), EXCHANGE_GOOD);
     assert_int_equal(b.count, 1);
