@@ -123,8 +123,9 @@ begin
 end $$;
 
 -- The schedule goes on with `pending`, or with what follows when that was missed. The caller has its row locked.
+-- (One plan for all: a claim's session plans each statement anew, which took two thirds of the time here.)
 create function postdate.recur_step(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, left_out integer) returns text
-language plpgsql as $$
+language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
     s record;
     p record;
@@ -168,17 +169,21 @@ begin
                 select from postdate.message m where m.due = postdate.id_due(l.message) and m.id = l.message and m.settled_at is null)));
 end $$;
 
-create function postdate.recur_claim_one(r postdate.recur, carrier uuid) returns boolean
-language plpgsql set plan_cache_mode = force_custom_plan as $$
+create function postdate.recur_leave_out(carrier uuid, now_at timestamptz) returns void
+language sql set plan_cache_mode = force_custom_plan as $$
+    update postdate.message m
+       set state = 'cancelled', settled_at = now_at, body = '', properties = '', properties_json = null, recur = null, late_at = null,
+           error = 'left out: the occurrence before is not done yet'
+     where m.due = postdate.id_due(carrier) and m.id = carrier;
+$$;
+
+create function postdate.recur_claim_one(r postdate.recur, carrier uuid) returns boolean language plpgsql as $$
 declare
     now_at timestamptz := clock_timestamp();
 begin
     if r.message is distinct from carrier then return true; end if;
     if r.overlap = 'skip' and r.last is not null and postdate.recur_waits(r.last) then
-        update postdate.message m
-           set state = 'cancelled', settled_at = now_at, body = '', properties = '', properties_json = null, recur = null, late_at = null,
-               error = 'left out: the occurrence before is not done yet'
-         where m.due = postdate.id_due(carrier) and m.id = carrier;
+        perform postdate.recur_leave_out(carrier, now_at);
         perform postdate.recur_step(r, postdate.recur_after(r, r.nominal), now_at, r.grace, r.skipped + 1);
         return false;
     end if;

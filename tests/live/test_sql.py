@@ -347,18 +347,24 @@ class SqlRoles(LiveTest):
 
 
 class SqlMigrate(LiveTest):
-    @harness.not_san
-    def test_a_version_1_database_with_messages_is_upgraded(self):
+    def old(self, version):
+        """A place with the schema as it was, and today's partition."""
         p = self.place(migrate=False)
-        step = os.path.join(harness.ROOT, 'sql', 'schema', '001_core.sql')
-        with open(step, encoding='utf-8') as f:
-            core = f.read()
         p.psql("create schema postdate; create table postdate.meta (one boolean primary key default true check (one), version integer "
-               "not null, broker text, vhost text, fed_until timestamptz); insert into postdate.meta (version) values (1)")
-        p.psql('set search_path = pg_catalog; ' + core)
+               f"not null, broker text, vhost text, fed_until timestamptz); insert into postdate.meta (version) values ({version})")
+        folder = os.path.join(harness.ROOT, 'sql', 'schema')
+        for name in sorted(os.listdir(folder)):
+            if int(name[:3]) <= version:
+                with open(os.path.join(folder, name), encoding='utf-8') as f:
+                    p.psql('set search_path = pg_catalog; ' + f.read())
         start, end, day = p.psql("select t, t + interval '24 hours', to_char(t at time zone 'utc', 'YYYYMMDD') "
                                  "from date_trunc('day', now(), 'UTC') t")[0]
         p.psql(f"create table postdate.message_{day} partition of postdate.message for values from ('{start}') to ('{end}')")
+        return p
+
+    @harness.not_san
+    def test_a_version_1_database_with_messages_is_upgraded(self):
+        p = self.old(1)
         due = min(now_ms() + 4000 * harness.SLOWNESS, (now_ms() // 86_400_000 + 1) * 86_400_000 - 1)
         p.psql(f"insert into postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body) "
                f"select t, t, (lpad(to_hex({due}), 12, '0') || '8' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid, 'g', "
@@ -382,16 +388,15 @@ class SqlMigrate(LiveTest):
 
     def test_a_version_13_database_with_a_message_that_was_tried_is_upgraded(self):
         """Whether to publish it alone was read from the text of its error until then; now a column says it."""
-        p = self.place()
-        p.psql('alter table postdate.message drop column isolate; update postdate.meta set version = 13; '
-               'create table postdate.message_20990101 (like postdate.message including all)')
+        p = self.old(13)
+        p.psql('create table postdate.message_20990101 (like postdate.message including all)')
         one = p.value("select postdate.schedule('k', 'tried', '4 s')")
         p.psql(f"update postdate.message set attempts = 2, error = 'unroutable: NO_ROUTE (312)' where id = '{one}'")
         rc, out, err = p.cli('migrate')
         self.assertEqual(rc, 0, err)
         self.assertIn('upgraded from version 13', out)
-        columns = "select count(*) from pg_attribute where attname = 'isolate' and attrelid in ('postdate.message_20990101'::regclass, 'postdate.message'::regclass)"
-        self.assertEqual(p.value(columns), '2', 'also of a day that is not attached')
+        columns = "select count(*) from pg_attribute where attname in ('isolate', 'recur', 'late_at') and attrelid in ('postdate.message_20990101'::regclass, 'postdate.message'::regclass)"
+        self.assertEqual(p.value(columns), '6', 'also of a day that is not attached')
         p.psql('drop table postdate.message_20990101')
         p.gateway()
         self.assertEqual([m.id for m in p.consumer('q', bind='k').wait(1)], [one])
