@@ -32,6 +32,9 @@ values='
     if (long == "--state") return "scheduled claimed handed delivered cancelled superseded failed"
     if (long == "--on-conflict") return "keep replace reject"
     if (long == "--hold") return "gateway broker"
+    if (long == "--missed") return "one all none"
+    if (long == "--dst") return "run skip"
+    if (long == "--overlap") return "allow skip"
     return ""'
 
 if [ "$shell" = bash ]; then
@@ -70,7 +73,7 @@ if [ "$shell" = bash ]; then
         print "        \"\") words=\"" names "--config --help --version\" ;;"
         for (i = 1; i <= commands; i++) {
             c = command[i]
-            print "        " c ") words=\"" (c == "token" ? "create list revoke" : "") words[c] "\" ;;"
+            print "        " c ") words=\"" (c == "token" ? "create list revoke" : c == "recur" ? "set list show pause resume remove run preview" : "") words[c] "\" ;;"
         }
         print "    esac"
         print "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")"
@@ -107,6 +110,7 @@ options | awk -F '\t' "$quote"'
         if (last != "") print "\n            ;;"
         printf "        %s)\n            _arguments", $1
         if ($1 == "token") printf " \047*:order:(create list revoke)\047"
+        if ($1 == "recur") printf " \0471:order:(set list show pause resume remove run preview)\047"
         last = $1
     }
     {
