@@ -9,7 +9,7 @@ static int take_state(const struct cli *cli, const char *text, struct lookup_fil
         return 0;
     return cli_usage(
         cli,
-        "--state: \"%s\" is none: write scheduled, claimed, handed, delivered, cancelled, superseded "
+        "--state: \"%s\" is not a state: write scheduled, claimed, handed, delivered, cancelled, superseded, "
         "failed or expired",
         text);
 }

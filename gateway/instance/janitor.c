@@ -76,6 +76,11 @@ static int carry_on_schedules(struct janitor *j, struct err *e)
     return n < 0 ? -1 : 0;
 }
 
+static int look_at_zones(struct janitor *j, struct err *e)
+{
+    return recur_look_zones(j->pg, say_recur, e);
+}
+
 struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e);
@@ -115,6 +120,7 @@ void *janitor_thread(void *arg)
     struct duty duties[] = {
         {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
         {.name = "carrying on recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
+        {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},

@@ -34,6 +34,9 @@ values='
     if (long == "--hold") return "gateway broker"
     if (long == "--on") return "rejected delivery_limit expired maxlen"
     if (long == "--reason") return "rejected delivery_limit expired maxlen deadline return_failed"
+    if (long == "--missed") return "one all none"
+    if (long == "--dst") return "run skip"
+    if (long == "--overlap") return "allow skip"
     return ""'
 
 # What a command does, where that is its first word.
@@ -41,6 +44,7 @@ verbs='
 function verbs(command) {
     if (command == "token") return "create list revoke"
     if (command == "dead") return "list show requeue drop"
+    if (command == "recur") return "set list show pause resume remove run preview"
     if (command == "retry-policy") return "set list show remove"
     return ""
 }'

@@ -47,15 +47,11 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
     return rc;
 }
 
-int recur_look(struct pg *c, void (*say)(const char *text), struct err *e)
+/* Calls say for each row that has a text. */
+static int say_rows(PGresult *r, void (*say)(const char *text))
 {
-    struct pg_params p = {0};
     char text[600];
-    pg_add_int4(&p, LOOK_ROWS);
-    PGresult *r = pg_query(c, sql_query_recur_look, &p, e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
+    int n = r ? PQntuples(r) : -1;
     for (int i = 0; i < n; i++) {
         if (pg_bytes(r, i, 0).len > 0) {
             pg_text(r, i, 0, text, sizeof text);
@@ -64,4 +60,16 @@ int recur_look(struct pg *c, void (*say)(const char *text), struct err *e)
     }
     PQclear(r);
     return n;
+}
+
+int recur_look(struct pg *c, void (*say)(const char *text), struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_int4(&p, LOOK_ROWS);
+    return say_rows(pg_query(c, sql_query_recur_look, &p, e), say);
+}
+
+int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)
+{
+    return say_rows(pg_query(c, sql_query_recur_zones, NULL, e), say) < 0 ? -1 : 0;
 }

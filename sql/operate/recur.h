@@ -36,4 +36,7 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
  * of those, and calls say for what is worth a line in the log. Returns how many, 0: none is left; -1. */
 int recur_look(struct pg *c, void (*say)(const char *text), struct err *e);
 
+/* Next occurrences in time zones whose rules have changed, since tzdata was updated, are computed anew. */
+int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e);
+
 #endif

@@ -36,6 +36,16 @@ static int next_found(struct err *e)
     return next_of(4, e);
 }
 
+uint8_t database_byte(void)
+{
+    return fuzz_take_u8(&script);
+}
+
+int database_outcome(bool found, struct err *e)
+{
+    return next_of(found ? 4 : 3, e);
+}
+
 static void check_text(struct bytes name)
 {
     FUZZ_HOLDS(bytes_is_text(name));

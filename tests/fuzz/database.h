@@ -12,4 +12,9 @@ void database_script(struct bytes answers);
 /* Runs a request as the desk does. The answer is there afterwards, and it is checked. */
 void database_run(struct api_request *r);
 
+/* For the files of this mock: the next byte of the script; 0, or -1 and an error as sql/ makes one (found:
+ * that of a function that looks for something). */
+uint8_t database_byte(void);
+int database_outcome(bool found, struct err *e);
+
 #endif

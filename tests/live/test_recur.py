@@ -143,6 +143,20 @@ class Recur(LiveTest):
         wait_until(lambda: p.value("select count(*) from postdate.message m join postdate.recur r on r.message = m.id and m.recur = r.id") == '1', 15, 'its next one')
         self.assertTrue(g.lines_with('recur a: nothing carried it on'))
 
+    def test_the_rules_of_a_zone_change(self):
+        p = self.place()
+        p.psql("select postdate.recur_set('a', '0 */6 * * *', 'r', 'x'::text, zone => 'Europe/Berlin'), postdate.recur_set('b', '30 0,6,12,18 * * *', 'r', 'x'::text, zone => 'Europe/Berlin')")
+        p.psql("select postdate.recur_zones()")
+        right = p.psql('select name, nominal from postdate.recur order by name')
+        first = p.value("select string_agg(message::text, ' ') from postdate.recur")
+        # as if another rule had been in force when they were computed
+        p.psql("update postdate.recur set nominal = nominal + interval '1 hour'; update postdate.recur_zone set mark = 'another'")
+        g = p.gateway()
+        wait_until(lambda: p.psql('select name, nominal from postdate.recur order by name') == right, 15, 'the right times')
+        self.assertTrue(g.lines_with('the rules of Europe/Berlin have changed: 2 next occurrences'))
+        self.assertEqual(p.value("select count(*) from postdate.message where state = 'superseded' and '" + first + "' ~ id::text"), '2')
+        self.assertEqual(p.value("select count(*) from postdate.message m join postdate.recur r on r.message = m.id and m.due = r.nominal and m.state = 'scheduled'"), '2')
+
     def test_the_command_line(self):
         p = self.place()
         def cli(*args, rc=0, **more):

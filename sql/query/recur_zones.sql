@@ -1,0 +1,2 @@
+-- Next occurrences in zones whose rules have changed.
+select postdate.recur_zones()
