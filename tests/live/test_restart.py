@@ -2,6 +2,8 @@
 import os
 import time
 
+import pika
+
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
 
@@ -205,7 +207,7 @@ class ServersDie(LiveTest):
         c.queue('q', 'due')
         for i in range(300):
             c.channel.basic_publish('postdate', 'due', str(i).encode(),
-                                    harness.pika.BasicProperties(headers={'x-delay': 3000}, delivery_mode=2))
+                                    pika.BasicProperties(headers={'x-delay': 3000}, delivery_mode=2))
         wait_until(lambda: sum(p.counts().values()) == 301, 10, 'all to be stored')
         self.kill('rabbitmq', 'postgres')
         self.servers.start()
