@@ -11,6 +11,7 @@
 
 #define TICK_MS 10000
 #define AGAIN_MS 60000 /* after a failure */
+#define RECUR_LINES 20 /* in the log: after an outage there may be thousands */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -69,10 +70,12 @@ static void say_recur(const char *text)
 
 static int carry_on_schedules(struct janitor *j, struct err *e)
 {
-    int n;
+    int n, lines = RECUR_LINES;
     do
-        n = recur_look(j->pg, say_recur, e);
+        n = recur_look(j->pg, say_recur, &lines, e);
     while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
+    if (lines < 0)
+        log_warning("recur: and as much of %d other schedules", -lines);
     return n < 0 ? -1 : 0;
 }
 

@@ -48,12 +48,12 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
 }
 
 /* Calls say for each row that has a text. */
-static int say_rows(PGresult *r, void (*say)(const char *text))
+static int say_rows(PGresult *r, void (*say)(const char *text), int *lines)
 {
     char text[600];
     int n = r ? PQntuples(r) : -1;
     for (int i = 0; i < n; i++) {
-        if (pg_bytes(r, i, 0).len > 0) {
+        if (pg_bytes(r, i, 0).len > 0 && (*lines)-- > 0) {
             pg_text(r, i, 0, text, sizeof text);
             say(text);
         }
@@ -62,14 +62,15 @@ static int say_rows(PGresult *r, void (*say)(const char *text))
     return n;
 }
 
-int recur_look(struct pg *c, void (*say)(const char *text), struct err *e)
+int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_int4(&p, LOOK_ROWS);
-    return say_rows(pg_query(c, sql_query_recur_look, &p, e), say);
+    return say_rows(pg_query(c, sql_query_recur_look, &p, e), say, lines);
 }
 
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)
 {
-    return say_rows(pg_query(c, sql_query_recur_zones, NULL, e), say) < 0 ? -1 : 0;
+    int lines = 1000; /* there are some hundred zones */
+    return say_rows(pg_query(c, sql_query_recur_zones, NULL, e), say, &lines) < 0 ? -1 : 0;
 }

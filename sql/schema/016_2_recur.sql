@@ -87,6 +87,11 @@ begin
     return row_id;
 end $$;
 
+-- Not for claims: who inserts the same key waits for the other.
+create function postdate.recur_key(r postdate.recur) returns void language sql as $$
+    insert into postdate.key (exchange, key, due, id) values (r.exchange, 'recur/' || r.name, clock_timestamp(), gen_random_uuid()) on conflict do nothing
+$$;
+
 -- Which from `pending` on were missed: those that are later than grace (or, of one that was paused, due at all). The last hundred are
 -- named; how many is counted to a hundred, and then it says "at least".
 create function postdate.recur_pass(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, out next timestamptz, out missed timestamptz[], out count integer)
@@ -140,12 +145,12 @@ begin
         first_ := case when r.missed = 'all' and r.overlap = 'allow' then 1 else cardinality(p.missed) end;
         made := cardinality(p.missed) - first_ + 1;
         for i in first_..cardinality(p.missed) loop
-            r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then left_out + p.count - made else 0 end, false);
+            r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then least(case when p.count > 100 then 100 else left_out + p.count - made end, 100) else 0 end, false);
         end loop;
         r.last_nominal := p.missed[cardinality(p.missed)];
         left_out := 0;
     else
-        left_out := left_out + p.count;
+        left_out := least(left_out + p.count, 100);
     end if;
     due_at := postdate.recur_due(r.name, r.jitter, p.next);
     select x.max_delay_ms, x.wake_ms into s from postdate.settings x;
@@ -255,10 +260,15 @@ begin
             if not found and exists (select from postdate.message x where x.due = postdate.id_due(r.message) and x.id = r.message) then
                 update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- somebody is about to take it
                 return next null;
-            elsif r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at then
+                continue;
+            end if;
+            if r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at then
                 update postdate.recur x set look_at = greatest(m.late_at, now_at + interval '1 s') where x.id = r.id;
                 return next null;
-            elsif r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null then
+                continue;
+            end if;
+            perform postdate.recur_key(r);
+            if r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null then
                 update postdate.message x
                    set state = 'superseded', settled_at = now_at, body = '', properties = '', properties_json = null, error = null, recur = null, late_at = null
                  where x.due = postdate.id_due(r.message) and x.id = r.message;
@@ -347,7 +357,7 @@ begin
          where x.id = old.id
         returning x.* into old;
     end if;
-    insert into postdate.key (exchange, key, due, id) values (old.exchange, 'recur/' || old.name, now_at, gen_random_uuid()) on conflict do nothing;
+    perform postdate.recur_key(old);
     upcoming := postdate.recur_after(old, greatest(now_at, old.last_nominal));
     if upcoming is null then
         perform postdate.refuse('recur: it would never run', 'until is ' || coalesce(old.until_at::text, 'not given') || '.', 'Set until later than its first occurrence.');
@@ -411,7 +421,10 @@ begin
     update postdate.recur x set paused = false, changed_at = clock_timestamp(), changed_by = session_user
      where x.name = recur_resume.name and x.paused returning x.* into r;
     if not found then return exists (select from postdate.recur x where x.name = recur_resume.name); end if;
-    if r.nominal is not null then perform postdate.recur_step(r, r.nominal, clock_timestamp(), '0', r.skipped); end if;
+    if r.nominal is not null then
+        perform postdate.recur_key(r);
+        perform postdate.recur_step(r, r.nominal, clock_timestamp(), '0', r.skipped);
+    end if;
     perform postdate.commit_durably();
     return true;
 end $$;

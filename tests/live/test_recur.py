@@ -68,6 +68,7 @@ class Recur(LiveTest):
         self.assertEqual([m for _, m in headers('one-week')], [100], 'a hundred and more are counted as a hundred')
         week = sorted(headers('all-week'))
         self.assertEqual([n for n, _ in week], list(range(week[0][0], week[0][0] + 100 * hour, hour)), 'the last hundred')
+        self.assertEqual([m for _, m in week], [100] + [0] * 99)
         self.assertEqual(headers('one-week')[0][0], week[-1][0])
         self.assertTrue(g.lines_with('recur one-week: more than 100 missed'))
         self.assertEqual(p.value("select count(*) from postdate.recur where nominal < now() - interval '10 s' or error is not null"), '0')
