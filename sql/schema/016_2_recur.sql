@@ -128,9 +128,8 @@ begin
 end $$;
 
 -- The schedule goes on with `pending`, or with what follows when that was missed. The caller has its row locked.
--- (One plan for all: a claim's session plans each statement anew, which took two thirds of the time here.)
 create function postdate.recur_step(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, left_out integer) returns text
-language plpgsql set plan_cache_mode = force_generic_plan as $$
+language plpgsql as $$
 declare
     s record;
     p record;
@@ -199,8 +198,10 @@ begin
 end $$;
 
 -- For a claim: makes the next occurrences of those that it is about to take. Returns those that must not be taken: they were left out,
--- or their schedule is being changed. Never fails and never waits: what cannot be made now is made by postdate.recur_look.
-create function postdate.recur_claim(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql strict as $$
+-- or their schedule is being changed. (plan_cache_mode: sessions of the programs plan each statement anew, each expression of a function,
+-- too, and the next time would take many times as long to find.) Never fails and never waits: what cannot be made now is made by postdate.recur_look.
+create function postdate.recur_claim(schedules bigint[], ids uuid[]) returns uuid[]
+language plpgsql strict set plan_cache_mode = auto as $$
 declare
     held uuid[];
     r postdate.recur;
@@ -243,10 +244,28 @@ begin
      where m.due = postdate.id_due(r.message) and m.id = r.message and m.state = 'scheduled' and m.owner is null and m.recur = r.id;
 end $$;
 
+-- Does the row still carry the schedule on? 'waits', 'locked' (somebody is about to take it), 'gone'.
+create function postdate.recur_carrier(id uuid, schedule bigint, out standing text, out late_at timestamptz)
+language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare
+    m record;
+begin
+    standing := 'gone';
+    if id is null then return; end if;
+    select x.state, x.owner, x.recur, x.late_at into m from postdate.message x
+     where x.due = postdate.id_due(recur_carrier.id) and x.id = recur_carrier.id for update skip locked;
+    if found and m.recur = schedule and m.state = 'scheduled' and m.owner is null then
+        standing := 'waits';
+        late_at := m.late_at;
+    elsif not found and exists (select from postdate.message x where x.due = postdate.id_due(recur_carrier.id) and x.id = recur_carrier.id) then
+        standing := 'locked';
+    end if;
+end $$;
+
 -- The safety net, for the janitors: schedules whose occurrence was missed, or that nothing carries on. A row for each that it saw to, with
 -- something for the log, perhaps.
 create function postdate.recur_look(most integer) returns setof text
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
 declare
     r postdate.recur;
     m record;
@@ -254,24 +273,20 @@ declare
 begin
     for r in select x.* from postdate.recur x where x.look_at <= now_at order by x.look_at limit most for update skip locked loop
         begin
-            m := null;
-            select x.state, x.owner, x.recur, x.late_at into m from postdate.message x
-             where x.due = postdate.id_due(r.message) and x.id = r.message for update skip locked;
-            if not found and exists (select from postdate.message x where x.due = postdate.id_due(r.message) and x.id = r.message) then
+            m := postdate.recur_carrier(r.message, r.id);
+            if m.standing = 'locked' then
                 update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- somebody is about to take it
                 return next null;
                 continue;
             end if;
-            if r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at then
+            if m.standing = 'waits' and m.late_at >= now_at then
                 update postdate.recur x set look_at = greatest(m.late_at, now_at + interval '1 s') where x.id = r.id;
                 return next null;
                 continue;
             end if;
             perform postdate.recur_key(r);
-            if r.message is not null and m.recur = r.id and m.state = 'scheduled' and m.owner is null then
-                update postdate.message x
-                   set state = 'superseded', settled_at = now_at, body = '', properties = '', properties_json = null, error = null, recur = null, late_at = null
-                 where x.due = postdate.id_due(r.message) and x.id = r.message;
+            if m.standing = 'waits' then
+                perform postdate.recur_let_go(r, '-infinity');
                 return next postdate.recur_step(r, r.nominal, now_at, r.grace, r.skipped);
             elsif r.message is not null then
                 r.last := r.message;
@@ -482,7 +497,7 @@ begin
 end $$;
 
 -- For the janitors: has a zone changed since its schedules were computed? Returns what is worth a line in the log.
-create function postdate.recur_zones() returns setof text language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function postdate.recur_zones() returns setof text language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
 declare
     z record;
     r postdate.recur;

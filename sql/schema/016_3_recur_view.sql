@@ -167,7 +167,7 @@ end $$;
 
 -- The same for programs: what is wrong with the argument, in one line.
 create function postdate.recur_try(operation text, name text, arg jsonb, scope text[], out answer jsonb, out refusal text)
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
 declare
     detail text;
     hint text;
