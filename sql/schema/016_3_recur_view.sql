@@ -186,7 +186,7 @@ declare
 begin
     -- What is settled or under way is answered without a lock.
     latest := postdate.moved_latest(wanted);
-    select x.state, x.owner into m from postdate.message x
+    select x.state, x.owner, x.deadline into m from postdate.message x
      where x.due = postdate.id_due(latest) and x.id = latest and (scope is null or x.exchange = any (scope));
     if not found then
         result := 'not_found';
@@ -200,6 +200,8 @@ begin
         result := 'done';
     elsif m.state = 'superseded' then
         result := 'not_found'; -- what it became was delivered or cancelled, and removed, long ago: who knows which
+    elsif m.state = 'failed' and m.deadline < clock_timestamp() then
+        result := 'too_late';
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
            set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
@@ -239,13 +241,17 @@ begin
         return;
     end if;
     m.due := postdate.due_round(new_due, now_at);
+    if m.due > m.deadline then
+        result := 'past_deadline';
+        return;
+    end if;
     m.id := postdate.id_make(m.due);
     if m.key is not null and not postdate.key_regain(m.exchange, m.key, old_id, m.id, s.key_memory_ms) then
         result := 'key_taken';
         return;
     end if;
-    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body)
-    values (m.due, m.due, now_at, m.id, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.properties_json, m.body);
+    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
+    values (m.due, m.due, now_at, m.id, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.properties_json, m.body, m.deadline);
     perform postdate.message_supersede(old_id, m.id);
     if m.recur is not null then perform postdate.recur_skip(m.recur, old_id); end if;
     perform postdate.after_write(s, m.due, now_at);
