@@ -96,7 +96,7 @@ class Rounds(Once):
     def test_what_rabbitmq_lost_is_rescued(self):
         p = self.begin(POSTDATE_HANDOVER_GRACE='1s')
         inbox, c = p.consumer('q', bind='k'), p.client()
-        c.publish('k', b'lost', {'x-delay': 4000})
+        c.publish('k', b'lost', {'x-delay': 6000 * harness.SLOWNESS})
         self.run_once(p)
         self.feed(p)
         self.assertEqual(p.counts(), {'handed': 1})
