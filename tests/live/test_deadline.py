@@ -37,8 +37,8 @@ class Expires(LiveTest):
         attempts, error, settled_ms, due_ms = p.psql('select attempts, error, (extract(epoch from settled_at) * 1000)::bigint, '
                                                      '(extract(epoch from due) * 1000)::bigint from postdate.message')[0]
         self.assertGreaterEqual(int(attempts), 2)
-        self.assertIn('deadline', error)
-        self.assertIn("no exchange 'late'", error)
+        # at the last refusal, or, where the next try comes late on a busy machine, when it is to be published
+        self.assertRegex(error, "no exchange 'late'.*deadline|deadline passed before it was published")
         self.assertGreater(int(settled_ms), deadline - 600, 'it was given up too soon')
         time.sleep(1.5)
         self.assertEqual(self.c.depth('q'), 0)

@@ -229,7 +229,7 @@ class RecurCron(SharedTest):
             self.assertEqual(state, '22023', text)
             for word in words:
                 self.assertIn(word, text, cron)
-        for zone, word in (('Europe/Berlni', '"Europe/Berlin"'), ('berlin', '"Europe/Berlin"'), ('CET', 'abbreviation'), ('FOO5', 'not known'), ('New York', '"America/New_York"')):
+        for zone, word in (('Europe/Berlni', '"Europe/Berlin"'), ('berlin', '"Europe/Berlin"'), ('CET', 'Write a name of pg_timezone_names'), ('FOO5', 'not known'), ('New York', '"America/New_York"')):
             state, text = psql_error(self.p.postgres, f"select postdate.recur_next('@daily', '{zone}', now())")
             self.assertEqual(state, '22023', text)
             self.assertIn(word, text, zone)
