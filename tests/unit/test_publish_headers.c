@@ -41,7 +41,7 @@ static void test_a_deadline_stays(void **state)
     struct buf headers, properties, out;
     struct wire_properties p;
     struct wire_field f = {0};
-    int64_t ms;
+    int64_t ms = 0;
     buf_init(&headers, 1000);
     buf_init(&properties, 1000);
     buf_init(&out, 1000);
