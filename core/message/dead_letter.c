@@ -11,15 +11,6 @@
 
 enum { ADDED_MAX = 1024 };
 
-static bool string_in(struct bytes table, const char *name, struct bytes *out)
-{
-    struct wire_field f;
-    if (!wire_find(table, name, &f) || f.kind != 'S')
-        return false;
-    *out = f.value;
-    return true;
-}
-
 /* The newest entry of x-death, a table; an empty view where there is none. */
 static struct bytes newest_death(struct bytes headers)
 {
@@ -35,7 +26,7 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
     struct bytes reason;
     struct wire_field keys, key;
     char shown[80];
-    if (!string_in(death, "queue", &out->queue) || !string_in(death, "reason", &reason) ||
+    if (!wire_find_string(death, "queue", &out->queue) || !wire_find_string(death, "reason", &reason) ||
         !bytes_is_text(out->queue) || out->queue.len > MESSAGE_NAME_MAX)
         return err_set(e, ERR_REJECT, "x-death: it does not tell which queue gave the message up, and why");
     out->reason = death_reason_parse(reason);
@@ -44,7 +35,7 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
                        "x-death: the reason \"%s\" is unknown (allowed: rejected, delivery_limit, expired, "
                        "maxlen)",
                        bytes_printable(reason, shown, sizeof shown));
-    string_in(death, "exchange", &out->exchange);
+    wire_find_string(death, "exchange", &out->exchange);
     if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
         return 0;
     /* A dead-letter routing key of the queue's has replaced the one of the delivery. */
@@ -102,10 +93,10 @@ static void read_lineage(struct dead_letter *d)
     struct wire_field f;
     int64_t attempt = 0;
     d->has_lineage =
-        string_in(d->properties.headers, HEADER_ID, &text) && message_id_parse(text, &d->lineage);
+        wire_find_string(d->properties.headers, HEADER_ID, &text) && message_id_parse(text, &d->lineage);
     d->attempt = 1;
     /* Without our mark for this queue the message is new to it, whatever a publisher wrote. */
-    if (d->has_lineage && string_in(d->properties.headers, RETURN_HEADER_QUEUE, &queue) &&
+    if (d->has_lineage && wire_find_string(d->properties.headers, RETURN_HEADER_QUEUE, &queue) &&
         bytes_equal(queue, d->queue) && wire_find(d->properties.headers, HEADER_ATTEMPT, &f) &&
         wire_field_int(&f, &attempt) && attempt > 1 && attempt <= RETRY_ATTEMPTS_MAX)
         d->attempt = (int)attempt;
@@ -208,7 +199,7 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
     p.flags |= WIRE_HEADERS;
     p.flags &= (uint16_t)~WIRE_USER_ID;
     if (!(p.flags & WIRE_EXPIRATION) &&
-        string_in(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
+        wire_find_string(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
         p.expiration.len <= MESSAGE_NAME_MAX)
         p.flags |= WIRE_EXPIRATION;
     wire_properties_write(&p, &raw);
@@ -220,37 +211,41 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
     return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");
 }
 
-struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16])
+struct message_id dead_letter_random_lineage(const uint8_t random[16])
 {
     struct message_id id;
-    struct bytes death = newest_death(d->properties.headers);
-    struct wire_field time;
     memcpy(id.b, random, sizeof id.b);
-    if (d->properties.message_id.len > 0) {
-        uint8_t sum[SHA256_SIZE], text[DEAD_LETTER_HASH_SIZE + 2 * (MESSAGE_NAME_MAX + 1) + 8];
-        size_t len = 0;
-        memcpy(text, d->hash, sizeof d->hash); /* it covers the message-id */
-        len += sizeof d->hash;
-        memcpy(text + len, d->queue.data, d->queue.len);
-        len += d->queue.len;
-        if (wire_find(death, "time", &time) && time.value.len == 8) {
-            memcpy(text + len, time.value.data, 8);
-            len += 8;
-        }
-        sha256(bytes_of(text, len), sum);
-        memcpy(id.b, sum, sizeof id.b);
-    }
     id.b[6] = (uint8_t)((id.b[6] & 0x0f) | 0x40); /* version 4, RFC 9562: not one of ours, which begin with a
                                                      due time */
     id.b[8] = (uint8_t)((id.b[8] & 0x3f) | 0x80);
     return id;
 }
 
+struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16])
+{
+    struct bytes death = newest_death(d->properties.headers);
+    struct wire_field time;
+    if (d->properties.message_id.len == 0)
+        return dead_letter_random_lineage(random);
+    uint8_t sum[SHA256_SIZE], text[DEAD_LETTER_HASH_SIZE + 2 * (MESSAGE_NAME_MAX + 1) + 8];
+    size_t len = 0;
+    memcpy(text, d->hash, sizeof d->hash); /* it covers the message-id */
+    len += sizeof d->hash;
+    memcpy(text + len, d->queue.data, d->queue.len);
+    len += d->queue.len;
+    if (wire_find(death, "time", &time) && time.value.len == 8) {
+        memcpy(text + len, time.value.data, 8);
+        len += 8;
+    }
+    sha256(bytes_of(text, len), sum);
+    return dead_letter_random_lineage(sum);
+}
+
 static bool read_return(struct bytes properties, struct bytes *id, struct bytes *queue)
 {
     struct wire_properties p;
-    return wire_properties_read(properties, &p, NULL) == 0 && string_in(p.headers, HEADER_ID, id) &&
-           string_in(p.headers, RETURN_HEADER_QUEUE, queue);
+    return wire_properties_read(properties, &p, NULL) == 0 && wire_find_string(p.headers, HEADER_ID, id) &&
+           wire_find_string(p.headers, RETURN_HEADER_QUEUE, queue);
 }
 
 struct bytes dead_letter_return_queue(const struct message *m)

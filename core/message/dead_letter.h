@@ -57,4 +57,7 @@ bool dead_letter_is_same_return(struct bytes a, struct bytes b);
  * is recognised; else from random (16 bytes). */
 struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16]);
 
+/* One that nothing else has, from 16 random bytes. */
+struct message_id dead_letter_random_lineage(const uint8_t random[16]);
+
 #endif

@@ -70,6 +70,8 @@ struct wire_cursor wire_array(struct bytes items);
 int wire_next(struct wire_cursor *c, struct wire_field *out);
 /* Finds the first entry of that name; false when there is none. */
 bool wire_find(struct bytes entries, const char *name, struct wire_field *out);
+/* The same for a string: its value. */
+bool wire_find_string(struct bytes entries, const char *name, struct bytes *out);
 bool wire_has(struct bytes entries, struct bytes name); /* is there an entry of that name? */
 
 /* Any integer kind (b B s u I i l L, and T) as int64; false for other kinds or an L beyond INT64_MAX. */

@@ -121,6 +121,15 @@ bool wire_find(struct bytes entries, const char *name, struct wire_field *out)
     return false;
 }
 
+bool wire_find_string(struct bytes entries, const char *name, struct bytes *out)
+{
+    struct wire_field f;
+    if (!wire_find(entries, name, &f) || f.kind != 'S')
+        return false;
+    *out = f.value;
+    return true;
+}
+
 bool wire_has(struct bytes entries, struct bytes name)
 {
     struct wire_cursor c = wire_table(entries);

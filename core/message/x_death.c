@@ -2,19 +2,11 @@
 #include "core/message/last_hop.h"
 #include "core/message/ttl_ladder.h"
 
-static bool string_in(struct bytes table, const char *name, struct bytes *out)
-{
-    struct wire_field f;
-    if (!wire_find(table, name, &f) || f.kind != 'S')
-        return false;
-    *out = f.value;
-    return true;
-}
-
 static bool is_of_queue(const struct wire_field *death, const char *queue)
 {
     struct bytes name;
-    return death->kind == 'F' && string_in(death->value, "queue", &name) && bytes_equal_str(name, queue);
+    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) &&
+           bytes_equal_str(name, queue);
 }
 
 /* Made by us: in the intake queue, or where the broker waits. */
@@ -27,15 +19,15 @@ static bool is_ours(struct bytes queue_name, const char *queue)
 static bool is_our_death(const struct wire_field *death, const char *queue)
 {
     struct bytes name;
-    return death->kind == 'F' && string_in(death->value, "queue", &name) && is_ours(name, queue);
+    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) && is_ours(name, queue);
 }
 
 static void read_death(struct bytes death, struct x_death *out)
 {
     struct wire_field keys, key;
     out->found = true;
-    out->has_exchange = string_in(death, "exchange", &out->exchange);
-    out->has_expiration = string_in(death, "original-expiration", &out->expiration);
+    out->has_exchange = wire_find_string(death, "exchange", &out->exchange);
+    out->has_expiration = wire_find_string(death, "original-expiration", &out->expiration);
     if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
         return;
     struct wire_cursor c = wire_array(keys.value);
@@ -51,8 +43,8 @@ void x_death_read(struct bytes headers, const char *queue, struct x_death *out)
     struct wire_field f, death;
     struct bytes name;
     *out = (struct x_death){0};
-    out->strip_first = string_in(headers, "x-first-death-queue", &name) && is_ours(name, queue);
-    out->strip_last = string_in(headers, "x-last-death-queue", &name) && is_ours(name, queue);
+    out->strip_first = wire_find_string(headers, "x-first-death-queue", &name) && is_ours(name, queue);
+    out->strip_last = wire_find_string(headers, "x-last-death-queue", &name) && is_ours(name, queue);
     if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
         return;
     struct wire_cursor c = wire_array(f.value);

@@ -84,9 +84,9 @@ static int count_failures(struct retry *r, struct retry_delivery *d)
     if (same && (d->letter.has_lineage || d->redelivered))
         return 0;
     /* Another message under the same id: a consumer published what it had received, with its headers. */
-    random_take(&r->random, d->lineage.b, sizeof d->lineage.b);
-    d->lineage.b[6] = (uint8_t)((d->lineage.b[6] & 0x0f) | 0x40);
-    d->lineage.b[8] = (uint8_t)((d->lineage.b[8] & 0x3f) | 0x80);
+    uint8_t random[16];
+    random_take(&r->random, random, sizeof random);
+    d->lineage = dead_letter_random_lineage(random);
     return 1;
 }
 

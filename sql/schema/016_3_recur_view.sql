@@ -179,6 +179,8 @@ exception when data_exception then
 end $$;
 
 -- As before (002_4_operate.sql), and a schedule goes on whose occurrence is cancelled, moved or ended by hand.
+-- Deadlines, too: past its own a failed message is never tried again, and may have been delivered. That must not look like a cancelled
+-- one, which never is. What is moved keeps its deadline, and is not moved beyond it ('past_deadline').
 create or replace function postdate.do_cancel(wanted uuid, scope text[], out result text, out latest uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
