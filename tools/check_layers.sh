@@ -39,6 +39,8 @@ ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
     rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|ini|arpa/.*)\.?h?>" $(files core)
     rule "Only gateway/http/ may include <microhttpd.h>" "${ours}<microhttpd" \
         $(files core sql amqp gateway tests ! 'gateway/http/*')
+    rule "Only gateway/cli/recur/yaml_json.c may include <yaml.h>" "${ours}<yaml" \
+        $(files core sql amqp gateway tests ! gateway/cli/recur/yaml_json.c)
     rule "Includes are written from the top of the tree" "${ours}\"\\.\\.?/" $(files core sql amqp gateway tests)
     rule "These functions are not used here" \
         '(^|[^[:alnum:]_>.])(strcpy|strncpy|strcat|strncat|v?sprintf|strtok|strtok_r|ato[ifl]|atoll|gets)[[:space:]]*\(' \

@@ -42,7 +42,9 @@ MAY_INCLUDE = {
     'gateway/instance': STAGE,
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/api/report': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/retry': f'{SHARED} gateway/runtime gateway/api',
+    'gateway/api/recur': f'{SHARED} gateway/runtime gateway/api',
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
@@ -71,15 +73,16 @@ SHORT = {
     'gateway/runtime/once_rule.c', 'gateway/settle/settle_replay.c',
     # what both transports have in common; the row that the SQL functions read
     'amqp/topology/transport_exit.c', 'amqp/topology/topology_retry.c', 'sql/admin/settings.c',
-    # a security boundary: what a token may name, what must not leak
-    'gateway/api/api_scope.c', 'gateway/config/secrets.c',
+    # a security boundary: what a token may name, what must not leak, who did it
+    'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
-    'gateway/json/json_text.c', 'gateway/http/respond.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
+    'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
+    'gateway/json/json_text.c', 'gateway/api/report/api_slo.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
     'gateway/pipeline/handover.c', 'gateway/pipeline/claimed_row.c', 'gateway/pipeline/due_queue.c',
     'gateway/runtime/notifier.c', 'gateway/runtime/server_status.c',
-    # a step of the start, of the intake, of a retry
-    'gateway/runtime/startup_owner.c', 'gateway/intake/intake_reject.c', 'gateway/retry/retry_store.c',
+    # a step of the start, of the intake
+    'gateway/runtime/startup_owner.c', 'gateway/intake/intake_reject.c',
 }
 LONG = set()
 # Functions with more parameters, and with how many: a callback of libmicrohttpd's.

@@ -130,10 +130,11 @@ launch() {
     local log=$1
     shift
     (
+        # No 2>/dev/null here: bash would keep the real stderr as fd 10, and the loop would close that.
         for fd in /proc/"$BASHPID"/fd/*; do
             fd=${fd##*/}
             [[ $fd -le 2 ]] || eval "exec $fd>&-"
-        done 2>/dev/null
+        done
         cd / || exit 1
         exec setsid "$@"
     ) </dev/null >>"$log" 2>&1 &

@@ -19,8 +19,8 @@ int topology_declare_retry(struct broker *b, struct err *e)
     return broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e);
 }
 
-/* RabbitMQ removes the binding with the queue. Headers exchanges look at headers that begin with x- only
- * where x-match says so (since 3.10). */
+/* RabbitMQ removes the binding with the queue. Somebody may have deleted the exchange. Headers exchanges look
+ * at headers that begin with x- only where x-match says so (since 3.10). */
 int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
 {
     char name[256];
@@ -31,5 +31,8 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
         return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
     }
     snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
+    if (broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e)) {
+        return -1;
+    }
     return broker_bind_queue_with(b, name, RETURN_EXCHANGE, args, sizeof(args) / sizeof(args[0]), e);
 }

@@ -7,7 +7,7 @@
 #define HEADER_ID "x-postdate-id"
 #define HEADER_ATTEMPT "x-postdate-attempt"
 #define HEADER_USER_ID "x-postdate-user-id"
-#define HEADER_RETRY_COUNT "retry_count"
+#define HEADER_RETRY_COUNT "retry-count"
 
 enum { ADDED_MAX = 1024 };
 

@@ -42,7 +42,7 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
 
 /* The properties to go back with, in the arena: as they were, and x-postdate-id, x-postdate-attempt (attempt)
  * and x-postdate-queue, by which the return exchange finds the queue. The count in the newest entry of
- * x-death and a header retry_count (Spring AMQP) say how many deliveries failed; attempt 1 begins anew,
+ * x-death and a header retry-count (Spring AMQP) say how many deliveries failed; attempt 1 begins anew,
  * without that entry. An expiration that RabbitMQ took off is there again; a user_id, which only its own user
  * may publish, moves to x-postdate-user-id. */
 int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,

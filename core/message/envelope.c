@@ -6,6 +6,7 @@
 #define HEADER_ID "x-postdate-id"
 #define HEADER_EXCHANGE "x-postdate-exchange"
 #define HEADER_ROUTING_KEY "x-postdate-routing-key"
+#define HEADER_PROOF "x-postdate-delivered"
 
 enum {
     ADDED_MAX = 256 /* bytes that the names, the lengths and the id take, generously */
@@ -40,6 +41,22 @@ int envelope_write(const struct message *m, struct bytes steering, struct buf *o
     return failed ? err_set(e, ERR_BUG, "no memory for the envelope of message %s", id) : 0;
 }
 
+int envelope_write_proof(struct message_id id, struct buf *out, struct err *e)
+{
+    char text[MESSAGE_ID_TEXT_SIZE];
+    struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE, .delivery_mode = 2};
+    struct buf headers;
+    buf_init(&headers, ADDED_MAX);
+    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(id, text)));
+    wire_put_string(&headers, bytes_of_str(HEADER_PROOF), bytes_of_str(""));
+    p.headers = buf_bytes(&headers);
+    if (!headers.failed)
+        wire_properties_write(&p, out);
+    bool failed = headers.failed || out->failed;
+    buf_free(&headers);
+    return failed ? err_set(e, ERR_BUG, "no memory for the proof of message %s", text) : 0;
+}
+
 static bool find_string(struct bytes headers, const char *name, struct bytes *out)
 {
     struct wire_field f;
@@ -52,13 +69,16 @@ static bool find_string(struct bytes headers, const char *name, struct bytes *ou
 enum envelope_kind envelope_read(struct bytes properties, struct message *out)
 {
     struct wire_properties p, original;
-    struct bytes exchange, routing_key, stored;
+    struct bytes exchange, routing_key, stored, proof;
 
     if (!publish_headers_id(properties, &out->id) || !message_id_is_ours(out->id))
         return ENVELOPE_FOREIGN;
     out->due_ms = message_id_due_ms(out->id);
-    if (wire_properties_read(properties, &p, NULL) != 0 ||
-        !find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
+    if (wire_properties_read(properties, &p, NULL) != 0)
+        return ENVELOPE_ID_ONLY;
+    if (find_string(p.headers, HEADER_PROOF, &proof))
+        return ENVELOPE_PROOF;
+    if (!find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
         !find_string(p.headers, HEADER_ROUTING_KEY, &routing_key) ||
         !find_string(p.headers, ENVELOPE_HEADER, &stored) || exchange.len > MESSAGE_NAME_MAX ||
         routing_key.len > MESSAGE_NAME_MAX || wire_properties_read(stored, &original, NULL) != 0)

@@ -13,6 +13,7 @@
 #include "core/message/message_id.h"
 #include "sql/connection/pg.h"
 #include "sql/operate/operate.h"
+#include "sql/operate/slo.h"
 #include "sql/pipeline/store.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,7 +30,7 @@ enum api_op {
     API_LIST,     /* params */
     API_CANCEL,   /* id, or params key and exchange */
     API_RESCHEDULE,
-    API_RETRY,       /* id */
+    API_RETRY,       /* id; body: {} */
     API_FAIL,        /* id; body: {} */
     API_BULK_CANCEL, /* body: {"filter": {...}, "dry_run": false} */
     API_BULK_RESCHEDULE,
@@ -46,6 +47,19 @@ enum api_op {
     API_POLICY_SHOW,   /* id: the pattern */
     API_POLICY_SET,    /* id: the pattern; body */
     API_POLICY_REMOVE, /* id: the pattern */
+    API_RECUR_LIST,    /* params */
+    API_RECUR_SHOW,    /* id: the name, as in the next ones */
+    API_RECUR_SET,     /* body: the definition */
+    API_RECUR_REMOVE,
+    API_RECUR_PAUSE,  /* body: {} */
+    API_RECUR_RESUME, /* body: {} */
+    API_RECUR_RUN,    /* body: {} */
+    API_RECUR_HISTORY,
+    API_RECUR_PREVIEW, /* params: a name or an expression */
+    API_WHOAMI,
+    API_SLO,
+    API_FORECAST, /* params */
+    API_OVERVIEW,
     API_OP_COUNT,
 };
 
@@ -56,6 +70,7 @@ enum api_problem {
     API_INVALID_MESSAGE,
     API_UNAUTHORIZED,
     API_EXCHANGE_NOT_ALLOWED,
+    API_ROLE_NOT_ALLOWED,
     API_NOT_FOUND,
     API_NO_SUCH_ROUTE,
     API_METHOD_NOT_ALLOWED,
@@ -63,6 +78,7 @@ enum api_problem {
     API_KEY_TAKEN,
     API_BUSY,
     API_IN_PROGRESS,
+    API_PRECONDITION_FAILED,
     API_REQUEST_TIMEOUT,
     API_TOO_LARGE,
     API_TARGET_TOO_LONG,
@@ -83,6 +99,8 @@ enum api_problem {
  */
 struct api_scope {
     const char *principal; /* who, for what is kept per caller; never NULL */
+    const char *name;      /* what people call it */
+    bool reads_only;
     struct operate_scope exchanges;
 };
 
@@ -94,8 +112,11 @@ struct api_answer {
     int status;
     enum api_problem problem; /* what api_fail said last; API_OK: it was not called */
     int retry_after_s;        /* 0: none */
-    bool has_id;              /* 201: what was made */
+    bool counted;             /* by what does its work on many: */
+    int64_t matched, changed;
+    bool has_id; /* 201: what was made */
     struct message_id id;
+    char tag[64]; /* ETag, without its quotes; "": none */
     struct buf body;
 };
 
@@ -105,11 +126,13 @@ struct api_operation;
 struct api_request {
     const struct api_operation *op; /* api_operation.h */
     const struct api_scope *scope;
-    struct bytes id; /* as the caller wrote it; len 0: none */
+    const char *from; /* where it came from, for the log */
+    struct bytes id;  /* as the caller wrote it; len 0: none */
     struct api_param params[API_PARAMS_MAX];
     size_t param_count;
     struct bytes body;
-    struct bytes idempotency_key; /* len 0: none */
+    struct bytes idempotency_key;         /* len 0: none */
+    struct bytes if_match, if_none_match; /* as the caller wrote them; data NULL: not given */
     struct api_answer answer;
 
     /* For the executor (gateway/api/executor.h). */
@@ -175,6 +198,7 @@ struct api_context {
     uint8_t secret[16]; /* signs page tokens */
     int64_t now_ms;     /* database clock */
     int64_t lead_ms;
+    struct slo_objective objective;
     const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
     bool wake;                 /* out: something is due soon: the claimer should look */
     bool idle;                 /* out: nothing was changed, though it might have been */

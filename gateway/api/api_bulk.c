@@ -58,6 +58,8 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     b->order.ctx = b;
     int rc = operate_bulk(c->pg, api_operate_scope(r), &b->order, &n, e);
     once->touched = (rc != 0 || b->stopped) && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
+    c->idle = n.changed == 0 && rc == 0;
+    api_count(&r->answer, n.matched, n.changed);
     if (rc == 0 && b->stopped) {
         api_fail(&r->answer, API_NOT_READY,
                  "the gateway is stopping; %" PRId64 " messages were changed, and asking again with the same "
@@ -78,7 +80,6 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     c->wrote = rc != 0 && e->kind == ERR_AWAY && !b->order.dry_run && r->op->kind == OPERATE_RESCHEDULE;
     if (rc != 0)
         return -1;
-    c->idle = n.changed == 0;
     c->wake = !b->order.dry_run && r->op->kind != OPERATE_CANCEL;
     buf_reset(&r->answer.body);
     buf_printf(&r->answer.body, "{\"matched\":%" PRId64 ",\"changed\":%" PRId64 ",\"dry_run\":%s}\n",
@@ -95,6 +96,7 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     if (api_params_check(r, (const char *const[]){NULL}) != 0)
         return 0;
     if (atomic_load(c->ending)) {
+        c->idle = true;
         api_fail(&r->answer, API_NOT_READY, "the gateway is stopping; nothing was changed");
         return 0;
     }

@@ -3,15 +3,22 @@
 #define POSTDATE_GATEWAY_API_API_INTERNAL_H
 
 #include "gateway/api/api.h"
+#include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
 #include "sql/operate/dead.h"
 
 /* A new reference to an object (with the "json" of messages as gateway/json/json_document.h says), or NULL
  * and the answer is a problem: 400 for what is not JSON, 422 for JSON that is no object. */
 json_t *api_parse_body(struct bytes body, struct api_answer *a);
+/* Is it {}? False: answered. Over HTTP a body there must be: what has none, a browser sends to any address
+ * for any page. */
+bool api_body_is_empty(struct api_request *r);
 /* The problem object of one message in a batch, or of a whole answer; NULL: out of memory. */
 json_t *api_problem_object(enum api_problem p, const char *detail);
 void api_dump(const json_t *value, struct api_answer *a);
+
+/* For the audit line. */
+void api_count(struct api_answer *a, int64_t matched, int64_t changed);
 
 /* The value of a parameter; data NULL when it is not there. */
 struct bytes api_param(const struct api_request *r, const char *name);
@@ -74,6 +81,11 @@ bool api_scope_is_all(const struct api_scope *s);
 /* NULL: everything. */
 const struct operate_scope *api_operate_scope(const struct api_request *r);
 
+/* --- report/: what is about everything. False: the scope has not all exchanges, and the answer is made. */
+bool api_sees_all(struct api_request *r);
+/* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
+void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
+
 /* What the rows of api_operation.c run. */
 int api_run_show(struct api_context *c, struct api_request *r, struct err *e);
 int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e);
@@ -90,6 +102,18 @@ int api_policy_list(struct api_context *c, struct api_request *r, struct err *e)
 int api_policy_match(struct api_context *c, struct api_request *r, struct err *e);
 int api_policy_show(struct api_context *c, struct api_request *r, struct err *e);
 int api_policy_set(struct api_context *c, struct api_request *r, struct err *e);
+int api_forecast(struct api_context *c, struct api_request *r, struct err *e);
+int api_slo(struct api_context *c, struct api_request *r, struct err *e);
+int api_whoami(struct api_context *c, struct api_request *r, struct err *e);
 int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_list(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_show(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_set(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_remove(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_pause(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_resume(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_run(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_history(struct api_context *c, struct api_request *r, struct err *e);
+int api_recur_preview(struct api_context *c, struct api_request *r, struct err *e);
 
 #endif

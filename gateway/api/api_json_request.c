@@ -18,8 +18,10 @@ void api_json_request_close(struct api_json_request *o)
 {
     json_decref(o->root);
     json_decref(o->token_text);
+    json_decref(o->conditions[0]);
+    json_decref(o->conditions[1]);
     buf_free(&o->body);
-    o->root = o->token_text = NULL;
+    o->root = o->token_text = o->conditions[0] = o->conditions[1] = NULL;
 }
 
 struct bytes api_json_request_token(const struct api_json_request *o)
@@ -27,10 +29,31 @@ struct bytes api_json_request_token(const struct api_json_request *o)
     return o->token_text != NULL ? json_text(o->token_text) : (struct bytes){0};
 }
 
+/* What the operation itself has, beside the fields of its request. */
+static const char *const conditions[] = {"if_match", "if_none_match"};
+
+static int take_conditions(struct api_json_request *o, struct api_request *r)
+{
+    struct bytes *const to[] = {&r->if_match, &r->if_none_match};
+    for (size_t i = 0; r->op->conditional && i < 2; i++) {
+        json_t *v = json_object_get(o->root, conditions[i]);
+        if (v == NULL)
+            continue;
+        if (!json_is_string(v)) {
+            api_fail(&r->answer, API_INVALID_MESSAGE, "%s: is not a string", conditions[i]);
+            return -1;
+        }
+        o->conditions[i] = json_incref(v);
+        *to[i] = json_text(v);
+        json_object_del(o->root, conditions[i]);
+    }
+    return 0;
+}
+
 static const struct api_operation *find_operation(const json_t *root, struct api_answer *a)
 {
     const json_t *op = json_object_get(root, "op");
-    char shown[JSON_SHOW_SIZE], names[400];
+    char shown[JSON_SHOW_SIZE], names[700];
     const struct api_operation *found =
         json_is_string(op) ? api_operation_find(json_text(op), json_object_get(root, "filter") != NULL)
                            : NULL;
@@ -110,7 +133,8 @@ static int take_body(struct api_json_request *o, struct api_request *r, bool wit
     const char *between = "{";
     while (json_raw_next(&rest, &name, &value)) {
         if (json_raw_is(name, "op") || json_raw_is(name, "token") ||
-            (without_id && json_raw_is(name, id_name(r))))
+            (without_id && json_raw_is(name, id_name(r))) ||
+            (r->op->conditional && (json_raw_is(name, conditions[0]) || json_raw_is(name, conditions[1]))))
             continue;
         buf_put_str(&o->body, between);
         buf_put_bytes(&o->body, name);
@@ -157,7 +181,7 @@ int api_json_request_read(struct api_json_request *o, struct bytes text, struct 
     if (r->op == NULL)
         return -1;
     json_object_del(o->root, "op");
-    return take_fields(o, r);
+    return take_conditions(o, r) == 0 ? take_fields(o, r) : -1;
 }
 
 void api_json_request_print(const struct api_answer *a, struct buf *out)

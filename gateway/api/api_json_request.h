@@ -11,6 +11,10 @@
  *   {"op": "dead_requeue" or "dead_drop", "ids" or "filter", "rate", "dry_run"}
  *   {"op": "retry_policy_list"}                             {"op": "retry_policy_match", "queue"}
  *   {"op": "retry_policy_show", "retry_policy_set" or "retry_policy_remove", "pattern", …values}
+ *   {"op": "recur_list", "page_size", "page_token"}         {"op": "recur_show" or "recur_history", "name"}
+ *   {"op": "recur_set", "name", …definition, "if_match", "if_none_match"}
+ *   {"op": "recur_pause", "recur_resume", "recur_run" or "recur_remove", "name", "if_match"}
+ *   {"op": "recur_preview", "name" or "cron" …, "n"}
  *
  * "token" may be in each. Everything else is as over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
@@ -20,10 +24,11 @@
 #include <jansson.h>
 
 struct api_json_request {
-    struct bytes text;  /* the caller's */
-    json_t *root;       /* without op and token; the request's id and params point into it */
-    json_t *token_text; /* NULL: none */
-    struct buf body;    /* what the request's body points to */
+    struct bytes text;     /* the caller's */
+    json_t *root;          /* without op and token; the request's id and params point into it */
+    json_t *token_text;    /* NULL: none */
+    json_t *conditions[2]; /* if_match, if_none_match; NULL: none */
+    struct buf body;       /* what the request's body points to */
     char numbers[API_PARAMS_MAX][24];
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define POSITION_BYTES 24 /* due, id */
+#define BUDGET_MS 20      /* of a page that few messages match */
 
 const char *const api_filter_names[] = {"key",       "state",      "exchange", "routing_key",
                                         "due_after", "due_before", NULL};
@@ -170,6 +171,7 @@ int api_list(struct api_context *c, struct api_request *r, struct err *e)
     struct err print = {0};
     struct listing l = {.out = &r->answer.body, .wanted = page.limit, .e = &print};
     page.limit++;
+    page.budget_ms = BUDGET_MS;
     buf_reset(l.out);
     buf_put_str(l.out, "{\"messages\":[");
     if (operate_list(c->pg, api_operate_scope(r),
@@ -177,10 +179,15 @@ int api_list(struct api_context *c, struct api_request *r, struct err *e)
                      e) != 0)
         return -1;
     buf_put_str(l.out, "],\"next_page_token\":");
-    if (l.more) {
+    if (l.more || page.given_up) {
+        char until[40];
         buf_put_str(l.out, "\"");
-        print_token(c, r, &l.at, l.out);
-        buf_put_str(l.out, "\"}\n");
+        print_token(c, r, l.more ? &l.at : &page, l.out);
+        buf_put_str(l.out, "\"");
+        if (!l.more)
+            buf_printf(l.out, ",\"searched_until\":\"%s\"",
+                       timestamp_format(page.after_due_ms, until, sizeof until));
+        buf_put_str(l.out, "}\n");
     } else {
         buf_put_str(l.out, "null}\n");
     }

@@ -29,12 +29,11 @@ struct api_operation {
     const char *id;   /* what it calls the id there; NULL: "id" */
     bool by_filter;   /* of the two with this name, the one with a filter */
     bool needs_key;   /* where a request may be delivered twice */
-    bool is_final;    /* nobody can take it back: who did it is logged */
+    bool conditional; /* if_match and if_none_match count */
     enum api_shape shape;
     enum api_threads threads;
     enum api_effect effect;
-    enum operate_kind kind; /* by_filter: what is done with each message */
-    const char *done;       /* is_final: in the log */
+    enum operate_kind kind; /* of those on many: what is done with each, or with each dead letter */
     /* For workers; as api_run. */
     int (*run)(struct api_context *c, struct api_request *r, struct err *e);
 };

@@ -21,6 +21,7 @@ static const struct problem {
     [API_UNAUTHORIZED] = {401, URN "unauthorized", "A valid token is needed", 0},
     [API_EXCHANGE_NOT_ALLOWED] = {403, URN "exchange-not-allowed", "The token does not list this exchange",
                                   0},
+    [API_ROLE_NOT_ALLOWED] = {403, URN "role-not-allowed", "The role of the token does not allow it", 0},
     [API_NOT_FOUND] = {404, URN "not-found", "There is no such message", 0},
     [API_NO_SUCH_ROUTE] = {404, URN "no-such-route", "There is nothing at this address", 0},
     [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "Not with this method", 0},
@@ -28,6 +29,7 @@ static const struct problem {
     [API_KEY_TAKEN] = {409, URN "key-taken", "The key names another message", 0},
     [API_BUSY] = {409, URN "busy", "A gateway is publishing it", 1},
     [API_IN_PROGRESS] = {409, URN "in-progress", "A request with this Idempotency-Key is unfinished", 1},
+    [API_PRECONDITION_FAILED] = {412, URN "precondition-failed", "It is not as the request expects", 0},
     [API_REQUEST_TIMEOUT] = {408, URN "request-timeout", "The request took too long", 0},
     [API_TOO_LARGE] = {413, URN "too-large", "The body is too large", 0},
     [API_TARGET_TOO_LONG] = {414, URN "target-too-long", "The request target is too long", 0},
@@ -113,6 +115,7 @@ void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
     a->problem = p;
     a->retry_after_s = problems[p].retry_after_s;
     a->has_id = false;
+    a->tag[0] = '\0';
     api_dump(o, a);
     json_decref(o);
 }
@@ -148,6 +151,13 @@ void api_fail_err(struct api_answer *a, const struct err *e)
         api_fail(a, p, "%s", e->text);
 }
 
+void api_count(struct api_answer *a, int64_t matched, int64_t changed)
+{
+    a->counted = true;
+    a->matched = matched;
+    a->changed = changed;
+}
+
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
 {
     struct err e = {0};
@@ -165,6 +175,16 @@ json_t *api_parse_body(struct bytes body, struct api_answer *a)
         api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
     json_decref(value);
     return NULL;
+}
+
+bool api_body_is_empty(struct api_request *r)
+{
+    json_t *root = api_parse_body(r->body, &r->answer);
+    bool fine = root != NULL && json_object_size(root) == 0;
+    if (root != NULL && !fine)
+        api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
+    json_decref(root);
+    return fine;
 }
 
 struct bytes api_param(const struct api_request *r, const char *name)

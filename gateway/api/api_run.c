@@ -195,36 +195,25 @@ int api_run_reschedule(struct api_context *c, struct api_request *r, struct err 
     return answer_operated(c, r, &result, e);
 }
 
-int api_run_retry(struct api_context *c, struct api_request *r, struct err *e)
+/* What takes no more than an id: of a message that failed, or that is in doubt. */
+static int run_by_id(struct api_context *c, struct api_request *r, enum operate_kind kind, struct err *e)
 {
-    struct operate_request q = {.kind = OPERATE_RETRY};
+    struct operate_request q = {.kind = kind};
     struct operate_result result;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id))
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id) || !api_body_is_empty(r))
         return 0;
     if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;
-    c->wake = result.answer == OPERATE_DONE;
+    c->wake = kind == OPERATE_RETRY && result.answer == OPERATE_DONE;
     return answer_operated(c, r, &result, e);
 }
 
-/* A body there must be: what has none, a browser sends to any address for any page. */
-static bool is_empty_object(struct api_request *r)
+int api_run_retry(struct api_context *c, struct api_request *r, struct err *e)
 {
-    json_t *root = api_parse_body(r->body, &r->answer);
-    bool fine = root != NULL && json_object_size(root) == 0;
-    if (root != NULL && !fine)
-        api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
-    json_decref(root);
-    return fine;
+    return run_by_id(c, r, OPERATE_RETRY, e);
 }
 
 int api_run_fail(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct operate_request q = {.kind = OPERATE_FAIL};
-    struct operate_result result;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id) || !is_empty_object(r))
-        return 0;
-    if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
-        return -1;
-    return answer_operated(c, r, &result, e);
+    return run_by_id(c, r, OPERATE_FAIL, e);
 }

@@ -4,6 +4,8 @@
 #include "core/message/wire.h"
 #include "gateway/api/api_internal.h"
 
+#include "gateway/json/json_memory.h"
+
 #include <stdio.h>
 
 bool api_scope_is_all(const struct api_scope *s)
@@ -47,6 +49,37 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
     else
         return 0;
     return -1;
+}
+
+static json_t *exchange_names(const struct api_scope *s)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < s->exchanges.count; i++)
+        json_array_append_new(
+            out, json_stringn((const char *)s->exchanges.exchanges[i].data, s->exchanges.exchanges[i].len));
+    return out;
+}
+
+int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
+{
+    const struct api_scope *s = r->scope;
+    (void)c, (void)e;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+        return 0;
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *o = json_object();
+    json_object_set_new(o, "name", s != NULL ? json_string(s->name) : json_null());
+    json_object_set_new(o, "role", json_string(s != NULL && s->reads_only ? "read" : "operate"));
+    json_object_set_new(o, "all_exchanges", json_boolean(api_scope_is_all(s)));
+    json_object_set_new(o, "exchanges", api_scope_is_all(s) ? json_array() : exchange_names(s));
+    json_object_set_new(o, "from", json_string(r->from));
+    if (json_memory_end(outer))
+        api_fail(&r->answer, API_OVERLOADED, "out of memory");
+    else
+        api_dump(o, &r->answer);
+    r->answer.status = r->answer.status != 0 ? r->answer.status : 200;
+    json_decref(o);
+    return 0;
 }
 
 const struct operate_scope *api_operate_scope(const struct api_request *r)

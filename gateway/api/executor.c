@@ -1,3 +1,4 @@
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
@@ -39,6 +40,11 @@ void executor_submit(struct executor *d, struct api_request *r)
                                              [API_WORKER] = &d->work,
                                              [API_BULK_WORKER] = &d->bulk,
                                              [API_STATISTICS] = &d->count};
+    if (api_guard_admit(r) != 0) {
+        api_audit(r);
+        r->done(r);
+        return;
+    }
     executor_queue_put(queues[r->op->threads], r);
 }
 

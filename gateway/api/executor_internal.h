@@ -3,6 +3,8 @@
 #define POSTDATE_GATEWAY_API_EXECUTOR_INTERNAL_H
 
 #include "gateway/api/executor.h"
+#include "sql/admin/health.h"
+#include "sql/operate/forecast.h"
 #include "sql/operate/lookup.h"
 #include <pthread.h>
 
@@ -38,8 +40,11 @@ struct executor {
     int group_commit_count, worker_count, bulk_worker_count;
     bool stats_runs;
     atomic_bool ending;          /* what takes long is to end early */
-    pthread_mutex_t counts_lock; /* guards the next three */
+    pthread_mutex_t counts_lock; /* guards the next six */
     struct status_report counts;
+    struct slo_report slo;
+    int64_t due[FORECAST_WITHIN];
+    struct health_room room;
     int64_t counted_ms; /* monotonic; 0: never */
     atomic_bool counts_wanted;
     _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
@@ -59,11 +64,16 @@ void executor_session_close(struct executor_session *session);
 /* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
 
+/* [slo] */
+struct slo_objective executor_objective(const struct config *c);
+
 void *executor_group_commit(void *executor);
 void *executor_worker(void *executor);
 void *executor_bulk_worker(void *executor);
 void *executor_stats(void *executor);
 /* stats_answer.c: the answer to API_STATS. */
 void stats_answer(struct executor *d, struct api_request *r);
+/* report/overview_answer.c: that to API_OVERVIEW. */
+void overview_answer(struct executor *d, struct api_request *r);
 
 #endif

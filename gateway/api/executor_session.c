@@ -4,6 +4,8 @@
 
 #include "sql/admin/migrate.h"
 
+#include <string.h>
+
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
     struct runtime *rt = session->runtime;
@@ -55,6 +57,39 @@ bool executor_counts(struct executor *d, struct status_report *out, int64_t *age
     *age_ms = clock_monotonic_ms() - d->counted_ms;
     pthread_mutex_unlock(&d->counts_lock);
     return known;
+}
+
+bool executor_due(struct executor *d, int64_t *out)
+{
+    pthread_mutex_lock(&d->counts_lock);
+    bool known = d->counted_ms != 0;
+    memcpy(out, d->due, sizeof d->due);
+    pthread_mutex_unlock(&d->counts_lock);
+    return known;
+}
+
+bool executor_room(struct executor *d, struct health_room *out)
+{
+    pthread_mutex_lock(&d->counts_lock);
+    bool known = d->counted_ms != 0;
+    *out = d->room;
+    pthread_mutex_unlock(&d->counts_lock);
+    return known;
+}
+
+bool executor_slo(struct executor *d, struct slo_report *out)
+{
+    pthread_mutex_lock(&d->counts_lock);
+    bool known = d->counted_ms != 0;
+    *out = d->slo;
+    pthread_mutex_unlock(&d->counts_lock);
+    return known;
+}
+
+struct slo_objective executor_objective(const struct config *c)
+{
+    return (struct slo_objective){
+        .late_ms = c->slo.late_ms, .window_ms = c->slo.window_ms, .target = config_slo_target(c)};
 }
 
 const char *executor_why_not_ready(struct executor *d)

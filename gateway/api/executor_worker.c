@@ -1,5 +1,6 @@
 /* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
  * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
@@ -26,18 +27,6 @@ static int prepare_session(struct worker *w, struct err *e)
     return executor_session_now(&w->session, &w->context.now_ms, e);
 }
 
-/* What nobody can take back is told. */
-static void log_final(const struct api_context *c, const struct api_request *r)
-{
-    char id[80];
-    if (r->op->is_final && r->answer.status == 200 && !c->idle)
-        log_info("%s: by %s: %s",
-                 r->id.len > 0      ? bytes_printable(r->id, id, sizeof id)
-                 : r->op->by_filter ? "messages in doubt"
-                                    : "dead letters",
-                 r->scope ? r->scope->principal : "a request", r->op->done);
-}
-
 static void run_request(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
@@ -54,10 +43,8 @@ static void run_request(struct worker *w, struct api_request *r)
     }
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
-    if (rc == 0) {
-        log_final(&w->context, r);
+    if (rc == 0)
         return;
-    }
     log_debug("http: %s", e.text);
     if (w->context.wrote)
         api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
@@ -72,12 +59,15 @@ static void serve_queue(struct executor *d, struct executor_queue *queue, const 
     struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name}};
     w.context.rules = config_accept_rules(d->runtime->config);
     w.context.lead_ms = d->runtime->config->delivery.lead_ms;
+    w.context.objective = executor_objective(d->runtime->config);
     w.context.ending = &d->ending;
     for (bool ended = false; !ended;) {
         struct api_request *r = executor_queue_take(queue, 500, &ended);
         if (r == NULL)
             continue;
         run_request(&w, r);
+        if (api_is_change(r, w.context.idle))
+            api_audit(r);
         r->done(r);
     }
     executor_session_close(&w.session);

@@ -6,6 +6,7 @@
 #include "gateway/api/group_commit.h"
 #include "core/base/clock.h"
 #include "core/base/siphash.h"
+#include "gateway/api/api_guard.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
@@ -21,6 +22,8 @@
 
 static void answer_request(struct api_request *r)
 {
+    if (api_is_change(r, false))
+        api_audit(r);
     r->done(r);
 }
 

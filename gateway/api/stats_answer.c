@@ -1,5 +1,6 @@
 /* GET /v1/stats. */
 #include "core/base/timestamp.h"
+#include "gateway/api/api_internal.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/locks.h"
 
@@ -74,22 +75,24 @@ void stats_answer(struct executor *d, struct api_request *r)
     }
     buf_reset(out);
     buf_put_str(out, "{");
-    /* Counts and lateness are of all exchanges, so with a token there are none. */
-    if (r->scope == NULL)
+    /* Counts and lateness are of all exchanges, so only for who may see them all. */
+    bool all = api_scope_is_all(r->scope);
+    if (all)
         print_backlog(d, out);
-    print_lateness(rt, out, r->scope == NULL);
+    print_lateness(rt, out, all);
     locks_print(rt, out); /* days of due times, no content: seen with a token, too */
     buf_put_str(out, ",");
     buf_printf(out,
                "\"transport\":\"%s\",\"window\":{\"length_ms\":%" PRId64 ",\"max_messages\":%" PRId64 ",",
                runtime_transport_name(rt), rt->config->handover.window_ms, rt->config->handover.max_messages);
-    if (handed >= 0 && r->scope == NULL)
+    if (handed >= 0 && all)
         buf_printf(out, "\"messages\":%" PRId64 "},", handed);
     else
         buf_put_str(out, "\"messages\":null},");
     bool up = !is_away(&rt->rabbitmq) && atomic_load(&rt->publishing);
     const char *broker = atomic_load(&rt->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
-    buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker,
+    buf_printf(out, "\"broker\":\"%s\",\"stalled\":%d,\"refusing\":%d,\"database\":\"%s\"}\n", broker,
+               atomic_load(&rt->metrics.stalled), atomic_load(&rt->metrics.refusing),
                executor_why_not_ready(d) == NULL ? "up" : "away");
     r->answer.status = 200;
     if (out->failed)

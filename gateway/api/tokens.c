@@ -16,6 +16,7 @@ struct entry {
     uint8_t hash[SHA256_SIZE];
     int64_t id;
     char principal[32]; /* "token 7" */
+    char name[TOKEN_NAME_MAX + 1];
     struct api_scope scope;
     atomic_bool used; /* since it was noted last */
 };
@@ -76,7 +77,10 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
         memcpy(x->hash, list[i].hash, SHA256_SIZE);
         x->id = list[i].id;
         snprintf(x->principal, sizeof x->principal, "token %lld", (long long)x->id);
+        memcpy(x->name, list[i].name, sizeof x->name);
         x->scope = (struct api_scope){.principal = x->principal,
+                                      .name = x->name,
+                                      .reads_only = list[i].role == TOKEN_READ,
                                       .exchanges = {.exchanges = list[i].exchanges,
                                                     .count = list[i].exchange_count,
                                                     .who = x->principal}};

@@ -117,6 +117,12 @@ int cli_parse_time(const struct cli *cli, const char *option, const char *text, 
     return cli_usage(cli, "%s: %s", option, e.text);
 }
 
+void cli_changed(struct cli *cli, int64_t count)
+{
+    cli->changing = true;
+    cli->changed += count;
+}
+
 int cli_now(struct cli *cli, int64_t *out_ms)
 {
     struct err e;

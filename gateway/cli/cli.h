@@ -19,6 +19,8 @@ struct cli {
     bool has_config; /* config is loaded and to be freed */
     struct config config;
     struct pg *pg; /* open after cli_open */
+    bool changing; /* something was changed, or was about to be: the database's log tells who did it */
+    int64_t changed;
 };
 
 struct cli_operation;
@@ -28,13 +30,14 @@ struct command {
     const char *summary;                                /* one line */
     const char *help;                                   /* the options, lines indented by two */
     int (*run)(struct cli *cli, int argc, char **argv); /* exit code; argv[0] is the command's name */
+    bool has_content;                                   /* its options may hold what nobody is to log */
     const struct cli_operation *operation; /* of the commands that work on named or filtered messages
                                               (gateway/cli/filter.h), else NULL */
 };
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
     command_reschedule, command_retry, command_fail, command_status, command_feed, command_token,
-    command_doctor, command_dead, command_retry_policy, command_recur;
+    command_doctor, command_dead, command_retry_policy, command_recur, command_forecast;
 
 /* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"
@@ -64,6 +67,9 @@ int cli_fail(const struct err *e);
 int cli_print_json(const json_t *value, size_t flags);
 /* "postdate schedule: text" and where to read more; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Counts what was changed, for the audit line that is written at the end. */
+void cli_changed(struct cli *cli, int64_t count);
 
 /* An id, or 64 with an explanation on stderr. */
 int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out);

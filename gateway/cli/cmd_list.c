@@ -50,7 +50,7 @@ static bool print_record(void *ctx, const struct message_record *r)
 static int list_messages(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
 {
     struct listing l = {.json = json};
-    const struct lookup_page page = {.limit = limit};
+    struct lookup_page page = {.limit = limit};
     struct err e;
     int code = cli_now(cli, &l.now_ms);
     if (code != 0)

@@ -44,6 +44,8 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     const struct message *m = &r->message;
     char id[MESSAGE_ID_TEXT_SIZE];
     printf("%-12s %s\n", "id", message_id_format(m->id, id));
+    if (r->former_ids.len > 0)
+        print_line("former ids", r->former_ids);
     printf("%-12s %s\n", "state", message_state_name(r->state));
     print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)

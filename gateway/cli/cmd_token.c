@@ -17,7 +17,7 @@
 #define LIST_MAX ((size_t)256 * 1024 * 1024)
 
 struct order {
-    const char *name;
+    const char *name, *role;
     struct bytes exchanges[TOKEN_EXCHANGES_MAX];
     size_t count;
     bool json, all;
@@ -80,13 +80,15 @@ static int make_token(struct buf *out)
 
 static int create_token(struct cli *cli, const struct order *o)
 {
-    uint8_t hash[SHA256_SIZE];
-    char made_up[24];
+    struct token_record t = {.role = TOKEN_OPERATE};
+    struct bytes exchanges[TOKEN_EXCHANGES_MAX];
     struct buf token;
     struct err e = {0};
     if (o->count == 0)
         return cli_usage(cli, "create: name the delivery exchanges that the token may use, with --exchange");
     int code = o->name != NULL ? check_name(cli, o->name) : 0;
+    if (code == 0 && o->role != NULL && token_role_parse(o->role, &t.role) != 0)
+        code = cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
     if (code == 0)
         code = cli_load_config(cli);
     if (code == 0)
@@ -95,17 +97,22 @@ static int create_token(struct cli *cli, const struct order *o)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code != 0)
         return code;
-    snprintf(made_up, sizeof made_up, "token-%08x", (unsigned)random_u32());
+    if (o->name != NULL)
+        memcpy(t.name, o->name, strlen(o->name) + 1);
+    else
+        snprintf(t.name, sizeof t.name, "token-%08x", (unsigned)random_u32());
+    t.exchange_count = o->count;
+    t.exchanges = memcpy(exchanges, o->exchanges, sizeof exchanges);
     buf_init(&token, 256);
     if (make_token(&token) != 0)
         err_set(&e, ERR_BUG, "out of memory");
     else
-        sha256(buf_bytes(&token), hash);
-    const char *name = o->name != NULL ? o->name : made_up;
-    if (e.kind == ERR_NONE && token_create(cli->pg, name, hash, o->exchanges, o->count, &e) == 0) {
+        sha256(buf_bytes(&token), t.hash);
+    if (e.kind == ERR_NONE && token_create(cli->pg, &t, &e) == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);
-        cli_say("token \"%s\" is created; this is the only time that it is shown", name);
+        cli_changed(cli, 1);
+        cli_say("token \"%s\" is created; this is the only time that it is shown", t.name);
         if (!cli->config.http.tokens)
             fputs("postdate: it is not required yet: http.tokens is off in this configuration\n", stderr);
     } else {
@@ -124,6 +131,7 @@ static int revoke_tokens(struct cli *cli, int count, char **names)
             code = cli_fail(&e);
         else
             cli_say("token \"%s\" is revoked", names[i]);
+        cli_changed(cli, code == 0);
     }
     return code;
 }
@@ -156,8 +164,8 @@ static void print_row(const struct token_record *t, int64_t now_ms)
         snprintf(used, sizeof used, "revoked");
     else if (t->last_used_ms >= 0)
         cli_format_when(t->last_used_ms, now_ms, used);
-    printf("%-20.20s %-16s %-16s ", name, when, used);
-    print_exchanges(t, 25);
+    printf("%-20.20s %-7s %-16s %-16s ", name, token_role_name(t->role), when, used);
+    print_exchanges(t, 17);
 }
 
 static json_t *time_or_null(int64_t ms)
@@ -173,6 +181,7 @@ static void print_json(const struct token_record *t)
     for (size_t i = 0; i < t->exchange_count; i++)
         json_array_append_new(exchanges,
                               json_stringn((const char *)t->exchanges[i].data, t->exchanges[i].len));
+    json_object_set_new(o, "role", json_string(token_role_name(t->role)));
     json_object_set_new(o, "exchanges", exchanges);
     json_object_set_new(o, "created_at", time_or_null(t->created_ms));
     json_object_set_new(o, "last_used_at", time_or_null(t->last_used_ms));
@@ -206,7 +215,7 @@ static int list_tokens(struct cli *cli, const struct order *o)
     if (n > 0)
         qsort(tokens, (size_t)n, sizeof *tokens, compare_age);
     if (n > 0 && !o->json)
-        printf("%-20s %-16s %-16s %s\n", "NAME", "CREATED", "LAST USED", "EXCHANGES");
+        printf("%-20s %-7s %-16s %-16s %s\n", "NAME", "ROLE", "CREATED", "LAST USED", "EXCHANGES");
     if (n == 0 && !o->json)
         fputs("postdate: there are no tokens\n", stderr);
     for (int i = 0; i < n && cli_output_error() == 0; i++) {
@@ -230,14 +239,14 @@ static int run_list(struct cli *cli, const struct order *o, int count, char **wo
 {
     if (count > 0)
         return cli_usage(cli, "unexpected argument \"%s\"", words[0]);
-    if (o->count > 0 || o->name != NULL)
+    if (o->count > 0 || o->name != NULL || o->role != NULL)
         return cli_usage(cli, "list takes --all and --json only");
     return list_tokens(cli, o);
 }
 
 static int run_revoke(struct cli *cli, const struct order *o, int count, char **words)
 {
-    if (count == 0 || o->count > 0 || o->name != NULL)
+    if (count == 0 || o->count > 0 || o->name != NULL || o->role != NULL)
         return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
     return revoke_tokens(cli, count, words);
 }
@@ -259,6 +268,7 @@ static int run_token(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"exchange", required_argument, NULL, 'E'},
                                             {"name", required_argument, NULL, 'n'},
+                                            {"role", required_argument, NULL, 'r'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"all", no_argument, NULL, 'a'},
                                             CLI_LONG};
@@ -269,6 +279,8 @@ static int run_token(struct cli *cli, int argc, char **argv)
             code = take_exchange(cli, optarg, &o);
         else if (option == 'n')
             o.name = optarg;
+        else if (option == 'r')
+            o.role = optarg;
         else if (option == 'j')
             o.json = true;
         else if (option == 'a')
@@ -283,11 +295,13 @@ static int run_token(struct cli *cli, int argc, char **argv)
 
 const struct command command_token = {
     .name = "token",
-    .synopsis = "create --exchange E... [--name N] | list [--all] [--json] | revoke NAME...",
+    .synopsis =
+        "create --exchange E... [--name N] [--role read|operate] | list [--all] [--json] | revoke NAME...",
     .summary = "Make, list and revoke tokens for HTTP and the control queue",
     .help = "      --exchange E    a delivery exchange that the token may use; may be repeated;\n"
             "                      '*' is all of them, and retry policies\n"
             "      --name N        what to call it (default: made up)\n"
+            "      --role ROLE     read: look only, and dry runs; operate: everything (default)\n"
             "      --all           revoked tokens, too\n"
             "      --json          one JSON object per line\n",
     .run = run_token,

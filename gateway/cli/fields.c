@@ -75,6 +75,11 @@ int cli_set_pair(const struct cli *cli, json_t *object, const char *option, cons
 /* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
 int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *out)
 {
+    return cli_read_file(path, max, "intake.max_body allows", a, out);
+}
+
+int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out)
+{
     struct err e;
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "re");
@@ -90,8 +95,8 @@ int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *o
     else if (ferror(f))
         result = err_set(&e, ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
     else if (len > max)
-        result = err_set(&e, ERR_REJECT, "%s is longer than the %zu bytes that intake.max_body allows",
-                         is_stdin ? "the body from stdin" : path, max);
+        result = err_set(&e, ERR_REJECT, "%s is longer than the %zu bytes that %s",
+                         is_stdin ? "the body from stdin" : path, max, limit);
     if (!is_stdin)
         fclose(f);
     *out = bytes_of(data, len);

@@ -64,6 +64,7 @@ static int operate_id(struct cli *cli, const struct cli_operation *op, struct me
     struct err e;
     if (operate_message(cli->pg, NULL, &q, &result, &e) != 0)
         return cli_fail(&e);
+    cli_changed(cli, result.answer == OPERATE_DONE);
     const char *word = result.answer == OPERATE_DONE ? op->done : words[result.answer];
     if (op->moves && result.answer == OPERATE_DONE)
         printf("%s %s %s\n", message_id_format(id, text), word, message_id_format(result.id, now));
@@ -135,7 +136,10 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code != 0)
         return code;
-    if (operate_bulk(cli->pg, NULL, &bulk, &count, &e) != 0) {
+    int rc = operate_bulk(cli->pg, NULL, &bulk, &count, &e);
+    if (!f->dry_run)
+        cli_changed(cli, count.changed);
+    if (rc != 0) {
         fprintf(stderr, "postdate: stopped after %lld messages\n", (long long)count.changed);
         return cli_fail(&e);
     }

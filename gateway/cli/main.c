@@ -2,6 +2,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
+#include "sql/admin/audit.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -9,10 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WHAT_SIZE 600
+
 static const struct command *const commands[] = {
-    &command_migrate,    &command_schedule, &command_show,         &command_list,   &command_cancel,
-    &command_reschedule, &command_retry,    &command_fail,         &command_status, &command_feed,
-    &command_token,      &command_doctor,   &command_retry_policy, &command_dead,   &command_recur,
+    &command_migrate,      &command_schedule,   &command_show,  &command_list,
+    &command_cancel,       &command_reschedule, &command_retry, &command_fail,
+    &command_status,       &command_feed,       &command_token, &command_doctor,
+    &command_retry_policy, &command_dead,       &command_recur, &command_forecast,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
@@ -39,6 +43,26 @@ static const struct command *find_command(const char *name)
             return commands[i];
     }
     return NULL;
+}
+
+/* The command as it was called, without what may hold content. */
+static void describe_command(const struct command *command, int argc, char **argv, char out[WHAT_SIZE])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < argc && used < WHAT_SIZE && (!command->has_content || i < 3); i++)
+        if (!command->has_content || argv[i][0] != '-')
+            used += (size_t)snprintf(out + used, WHAT_SIZE - used, "%s%s", i > 0 ? " " : "", argv[i]);
+}
+
+/* Into the log of the database: there it is as safe from whoever did it as the server is. */
+static void audit_command(const struct cli *cli, const char *what, int code)
+{
+    char shown[WHAT_SIZE];
+    struct err e;
+    bytes_printable(bytes_of_str(what), shown, sizeof shown);
+    if (audit_note(cli->pg, shown, cli->changed, code, &e) != 0)
+        cli_say("this could not be noted in the log of PostgreSQL: %s", e.text);
 }
 
 static int run_command(struct cli *cli, int argc, char **argv)
@@ -68,10 +92,15 @@ static int run_command(struct cli *cli, int argc, char **argv)
         const char *word = argv[optind];
         return cli_usage(cli, "unknown command \"%s\"", word);
     }
+    char what[WHAT_SIZE];
     argc -= optind;
     argv += optind;
     optind = 0; /* starts getopt afresh */
-    return cli->command->run(cli, argc, argv);
+    describe_command(cli->command, argc, argv, what);
+    int code = cli->command->run(cli, argc, argv);
+    if (cli->changing)
+        audit_command(cli, what, code);
+    return code;
 }
 
 /* Output that did not arrive must not look like success; a reader that left is no news. */

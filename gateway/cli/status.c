@@ -2,6 +2,7 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
+#include "gateway/json/json_slo.h"
 #include "sql/pipeline/claim.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -27,7 +28,9 @@ int status_read(struct cli *cli, struct status *s, struct err *e)
 {
     const struct config *c = s->window.config = &cli->config;
     struct window *w = &s->window;
-    if (lookup_status(cli->pg, &s->report, e) != 0)
+    const struct slo_objective o = {
+        .late_ms = c->slo.late_ms, .window_ms = c->slo.window_ms, .target = config_slo_target(c)};
+    if (lookup_status(cli->pg, &s->report, e) != 0 || slo_read(cli->pg, &o, &s->slo, e) != 0)
         return -1;
     const struct claim_handed q = {s->report.now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* then the report names the days */
@@ -80,6 +83,21 @@ static void print_lateness(const struct status_lateness *l)
     else
         printf("lateness     p50 %" PRId64 ", p90 %" PRId64 ", p99 %" PRId64 " ms (%s in the last minute)\n",
                l->p50_ms, l->p90_ms, l->p99_ms, group_digits(l->count, n));
+}
+
+static void print_objective(const struct slo_report *r)
+{
+    const struct slo_count *n = &r->in[SLO_ALL];
+    char late[40], window[40];
+    duration_format_human(r->objective.late_ms, late, sizeof late);
+    duration_format_human(r->objective.window_ms, window, sizeof window);
+    if (n->delivered == 0)
+        printf("objective    %g%% within %s: nothing was delivered in %s\n", r->objective.target * 100, late,
+               window);
+    else
+        printf("objective    %.*f%% of %g%% within %s, %.0f%% of the budget left in %s\n",
+               slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
+               r->objective.target * 100, late, slo_budget_left(r) * 100, window);
 }
 
 /* What a person should look at; returns how many. */
@@ -145,6 +163,7 @@ void status_print(const struct status *status)
     else
         puts("overdue      none");
     print_lateness(&s->lateness);
+    print_objective(&status->slo);
     print_window(&status->window, s->now_ms);
     print_instances(s);
     print_locked(&s->locked);
@@ -232,6 +251,7 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "overdue", json_integer(s->overdue));
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
     json_object_set_new(o, "lateness_ms", lateness_value(&s->lateness));
+    json_object_set_new(o, "slo", json_slo(&status->slo));
     json_object_set_new(o, "window", window_value(&status->window));
     json_object_set_new(o, "locked_days", locked_value(&s->locked));
     json_object_set_new(o, "gateways", instances_value(s));

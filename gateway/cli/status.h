@@ -4,6 +4,7 @@
 
 #include "gateway/cli/cli.h"
 #include "sql/operate/lookup.h"
+#include "sql/operate/slo.h"
 
 /* What the broker holds, and up to when. */
 struct window {
@@ -14,6 +15,7 @@ struct window {
 
 struct status {
     struct status_report report;
+    struct slo_report slo;
     struct window window;
 };
 

@@ -129,6 +129,11 @@ enum hold_policy config_hold_policy(const struct config *c, bool has_transport)
     return hold_policy_make(has_transport, c->handover.what == HANDOVER_ALL);
 }
 
+double config_slo_target(const struct config *c)
+{
+    return strtod(c->slo.target, NULL) / 100;
+}
+
 struct accept_rules config_accept_rules(const struct config *c)
 {
     return (struct accept_rules){

@@ -13,6 +13,8 @@ enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPO
 enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
 enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
+/* What the audit lines are about: nothing, changes of what is stored, scheduling, too. */
+enum config_log_audit { LOG_AUDIT_OFF, LOG_AUDIT_CHANGES, LOG_AUDIT_ALL };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may
@@ -57,11 +59,16 @@ struct config {
     } retention;
     struct {
         char *listen; /* host:port; NULL: off */
-        bool tokens, insecure_listen;
+        bool tokens, console, insecure_listen;
         int64_t timeout_ms;
     } http;
     struct {
+        int64_t late_ms, window_ms;
+        char *target; /* "99.9%" */
+    } slo;
+    struct {
         enum config_log_level level;
+        enum config_log_audit audit;
         bool json;
         bool core_dumps;
     } log;
@@ -93,6 +100,9 @@ void config_print_sample(FILE *out);
 enum hold_policy config_hold_policy(const struct config *c, bool has_transport);
 /* The rules for accept_message, pointing into c. hold: as if the transport that is asked for were there. */
 struct accept_rules config_accept_rules(const struct config *c);
+
+/* slo.target as a part of one. */
+double config_slo_target(const struct config *c);
 /* As hold_policy_least_ahead_ms. */
 int64_t config_least_ahead_ms(const struct config *c);
 /* The window that a transport is declared for. A message may be handed over at the window's far end just when

@@ -19,6 +19,7 @@
 
 static const char *const transports[] = {"auto", "plugin", "ttl", "timer", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+static const char *const log_audits[] = {"off", "changes", "all", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const handover_whats[] = {"plain", "all", NULL};
 static const char *const feeders[] = {"internal", "cron", NULL};
@@ -45,6 +46,19 @@ static int check_name(const char *value, struct err *e)
     if (!bytes_is_text(bytes_of_str(value)))
         return err_set(e, ERR_CONFIG, "is not valid UTF-8");
     return 0;
+}
+
+/* Up to 100, which leaves no room for a mistake: then nothing can be said about what is left of it. */
+static int check_percentage(const char *value, struct err *e)
+{
+    char *end;
+    double part = strtod(value, &end);
+    if (isdigit((unsigned char)*value) && strcmp(end, "%") == 0 && part > 0 && part < 100)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "\"%s\" is not a percentage: allowed is more than 0%% and less than 100%%, "
+                   "such as 99.9%%",
+                   value);
 }
 
 static int check_listen(const char *value, struct err *e)
@@ -145,15 +159,27 @@ const struct option option_table[] = {
      .help = "address of the HTTP interface, host:port; port 0: any free one; off: none"},
     {"http", "tokens", OPTION_FLAG, "off", .choices = off_on, AT(http.tokens),
      .help = "on: every request, over HTTP and the control queue, needs a token"},
+    {"http", "console", OPTION_FLAG, "on", .choices = off_on, AT(http.console),
+     .help = "on: the same address serves the console, a web page, at /"},
     {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, AT(http.insecure_listen),
      .help = "on: allow tokens=off on an address that others can reach"},
     {"http", "timeout", OPTION_DURATION, "30s", SECOND, HOUR, AT(http.timeout_ms),
      .help = "a request must have arrived, and be answered, within this"},
 
+    {"slo", "late", OPTION_DURATION, "1s", 1, DAY, AT(slo.late_ms),
+     .help = "the objective: a delivery is late when it is confirmed more than this after its due time"},
+    {"slo", "target", OPTION_TEXT, "99.9%", .check = check_percentage, AT(slo.target),
+     .help = "how many deliveries are to be punctual"},
+    {"slo", "window", OPTION_DURATION, "30d", HOUR, 366 * DAY, AT(slo.window_ms),
+     .help = "over which time that is judged"},
+
     {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
      .help = "least severity to log"},
     {"log", "format", OPTION_FLAG, "text", .choices = log_formats, AT(log.json),
      .help = "json: one object per line"},
+    {"log", "audit", OPTION_CHOICE, "changes", .choices = log_audits, AT(log.audit),
+     .help = "lines that say who did what, from where: changes, of what is stored; all, also what was "
+             "scheduled; off"},
     {"log", "core_dumps", OPTION_FLAG, "off", .choices = off_on, AT(log.core_dumps),
      .help =
          "on: a crash may leave a core file, and debuggers of the same user may attach; both show passwords"},

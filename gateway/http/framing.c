@@ -17,6 +17,8 @@ const char *const framing_header_names[FRAMING_HEADERS] = {
     [FRAMING_CONTENT_TYPE] = "Content-Type",
     [FRAMING_IDEMPOTENCY_KEY] = "Idempotency-Key",
     [FRAMING_EXPECT] = "Expect",
+    [FRAMING_IF_MATCH] = "If-Match",
+    [FRAMING_IF_NONE_MATCH] = "If-None-Match",
 };
 
 static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
@@ -243,22 +245,20 @@ static enum framing_refusal read_head(struct bytes rest, struct head *h)
 
 static void put_header(struct buf *out, const char *name, struct bytes value)
 {
-    buf_put_str(out, name);
-    buf_put_str(out, ": ");
+    buf_printf(out, "%s: ", name);
     buf_put_bytes(out, value);
     buf_put_str(out, "\r\n");
 }
 
 static void write_head(const struct head *h, struct buf *out)
 {
-    static const enum framing_header as_they_are[] = {FRAMING_HOST, FRAMING_AUTHORIZATION,
-                                                      FRAMING_CONTENT_TYPE, FRAMING_IDEMPOTENCY_KEY};
     buf_put_bytes(out, h->method);
     buf_put_str(out, h->old ? " / HTTP/1.0\r\n" : " / HTTP/1.1\r\n");
     put_header(out, FRAMING_TARGET, h->target);
-    for (size_t i = 0; i < sizeof as_they_are / sizeof as_they_are[0]; i++)
-        if (h->count[as_they_are[i]] > 0)
-            put_header(out, framing_header_names[as_they_are[i]], h->value[as_they_are[i]]);
+    for (int i = 0; i < FRAMING_HEADERS; i++) /* but for what is written anew below */
+        if (h->count[i] > 0 && i != FRAMING_CONTENT_LENGTH && i != FRAMING_TRANSFER_ENCODING &&
+            i != FRAMING_EXPECT)
+            put_header(out, framing_header_names[i], h->value[i]);
     if (h->count[FRAMING_CONTENT_LENGTH] > 0)
         buf_printf(out, "Content-Length: %" PRIu64 "\r\n", h->length);
     if (h->chunked)

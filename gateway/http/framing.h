@@ -29,6 +29,8 @@ enum framing_header {
     FRAMING_CONTENT_TYPE,
     FRAMING_IDEMPOTENCY_KEY,
     FRAMING_EXPECT,
+    FRAMING_IF_MATCH,
+    FRAMING_IF_NONE_MATCH,
     FRAMING_HEADERS,
 };
 extern const char *const framing_header_names[FRAMING_HEADERS];

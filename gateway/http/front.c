@@ -8,8 +8,10 @@
 
 #include "gateway/runtime/log.h"
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -271,9 +273,19 @@ static void add_link(struct front *f, struct link *l)
         close_link(f, l);
 }
 
-static void admit_client(struct front *f, int fd)
+/* The daemon sees a Unix socket; its name is the client's address, for reaper.c. */
+static void name_client(const struct sockaddr_storage *a, socklen_t len, struct sockaddr_un *out)
 {
-    const struct sockaddr_un nobody = {.sun_family = AF_UNIX};
+    char host[48] = "", port[8] = "";
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (getnameinfo((const struct sockaddr *)(const void *)a, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+        snprintf(out->sun_path, sizeof out->sun_path, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host,
+                 port);
+}
+
+static void admit_client(struct front *f, int fd, const struct sockaddr_un *name)
+{
     int one = 1, room = (int)READ_SIZE, pair[2];
     struct link *l = calloc(1, sizeof *l);
     if (l == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
@@ -287,18 +299,22 @@ static void admit_client(struct front *f, int fd)
     l->inner.fd = pair[0];
     add_link(f, l);
     /* It closes its end when it refuses. */
-    if (MHD_add_connection(f->http->daemon, pair[1], (const struct sockaddr *)(const void *)&nobody,
-                           sizeof nobody) != MHD_YES)
+    if (MHD_add_connection(f->http->daemon, pair[1], (const struct sockaddr *)(const void *)name,
+                           sizeof *name) != MHD_YES)
         close_link(f, l);
 }
 
 static void accept_clients(struct front *f)
 {
     while (f->count < f->max) {
-        int fd = accept4(f->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            admit_client(f, fd);
-        else if (is_patience(errno))
+        struct sockaddr_storage from;
+        struct sockaddr_un name;
+        socklen_t len = sizeof from;
+        int fd = accept4(f->listening, (struct sockaddr *)(void *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            name_client(&from, len, &name);
+            admit_client(f, fd, &name);
+        } else if (is_patience(errno))
             break;
         else if (errno != ECONNABORTED) {
             f->paused = true;

@@ -1,7 +1,9 @@
-/* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
+/* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json, and the console's files. */
+#include "sql/admin/health.h"
 #include "gateway/http/http_internal.h"
 #include "gateway/runtime/locks.h"
 #include "openapi_embedded.h"
+#include "sql/operate/forecast.h"
 #include "sql/operate/lookup.h"
 
 #include <inttypes.h>
@@ -31,6 +33,46 @@ static void print_backlog(struct http *h, struct buf *out)
                 (double)age_ms / 1000);
 }
 
+static void print_slo(struct http *h, struct buf *out)
+{
+    struct slo_report s;
+    if (!executor_slo(h->executor, &s))
+        return;
+    print_gauge(out, "postdate_slo_late_seconds",
+                "The objective: a delivery that is later than this is late.",
+                (double)s.objective.late_ms / 1000);
+    print_gauge(out, "postdate_slo_target_ratio",
+                "The objective: the part of deliveries that are not to be late.", s.objective.target);
+    print_gauge(out, "postdate_slo_window_ratio",
+                "The part of deliveries that were not late, of all gateways, in the objective's window.",
+                slo_share(&s.in[SLO_ALL]));
+    print_gauge(out, "postdate_slo_budget_left_ratio",
+                "What is left of the window's error budget; below 0 when it is overspent.",
+                slo_budget_left(&s));
+}
+
+static void print_room(struct http *h, struct buf *out)
+{
+    struct health_room room;
+    if (!executor_room(h->executor, &room))
+        return;
+    print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
+                (double)room.days);
+    print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)room.bytes);
+}
+
+static void print_due(struct http *h, struct buf *out)
+{
+    int64_t due[FORECAST_WITHIN];
+    if (!executor_due(h->executor, due))
+        return;
+    buf_put_str(out, "# HELP postdate_due_messages Messages that will be due within so many seconds.\n"
+                     "# TYPE postdate_due_messages gauge\n");
+    for (int i = 0; i < FORECAST_WITHIN; i++)
+        buf_printf(out, "postdate_due_messages{within_seconds=\"%" PRId64 "\"} %" PRId64 "\n",
+                   forecast_within_s[i], due[i]);
+}
+
 static void print_rest(struct http *h, struct buf *out)
 {
     struct runtime *rt = h->runtime;
@@ -40,7 +82,7 @@ static void print_rest(struct http *h, struct buf *out)
                 "1 while the database answers, accepts writes, and has the right schema.",
                 executor_why_not_ready(h->executor) == NULL);
     locks_shown(rt, &locked);
-    print_gauge(out, "postdate_locked_days",
+    print_gauge(out, "postdate_locked_partitions",
                 "Days whose messages wait because another session has locked their partition.",
                 locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
@@ -71,6 +113,9 @@ static void answer_metrics(struct http_request *r)
     r->content_type = "text/plain; version=0.0.4; charset=utf-8";
     metrics_print(&h->runtime->metrics, http_route_names, out);
     print_backlog(h, out);
+    print_slo(h, out);
+    print_due(h, out);
+    print_room(h, out);
     print_rest(h, out);
     buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
                     "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
@@ -89,6 +134,10 @@ void http_health_answer(struct http_request *r)
 {
     struct api_answer *a = &r->api.answer;
     const char *why_not;
+    if (r->route->handler == HTTP_CONSOLE) {
+        http_console_answer(r);
+        return;
+    }
     if (r->api.param_count > 0) {
         api_fail(a, API_INVALID_REQUEST, "there are no parameters here");
         return;

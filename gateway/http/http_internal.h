@@ -12,7 +12,9 @@
 #define HTTP_CONNECTION_MEMORY (96u * 1024) /* a head as framing.h writes it, and what is read at once */
 #define HTTP_BODIES_MAX (24u * 1024 * 1024) /* all request bodies together */
 #define HTTP_BODY_EXTRA (64u * 1024)        /* of one, beside the message's body in base64 */
+#define HTTP_CONDITION_MAX 1000             /* If-Match, bytes */
 #define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
+#define HTTP_PEER_SIZE 64
 
 enum http_phase {
     HTTP_READING,  /* headers or body */
@@ -23,11 +25,13 @@ enum http_phase {
 struct http_connection {
     struct http_connection *next, **previous;
     int fd;
+    char peer[HTTP_PEER_SIZE];    /* the client's address and port */
     int64_t deadline_ms;          /* monotonic */
     struct http_request *request; /* NULL between two */
 };
 
 struct http_route;
+struct console_file;
 
 /* Belongs to its connection and, while it is with the executor, to that, too. */
 struct http_request {
@@ -40,6 +44,8 @@ struct http_request {
     char *target;                   /* as sent; cut up in place; NULL: no memory, or none */
     enum framing_refusal refusal;
     char key[HTTP_KEY_MAX + 1];
+    char conditions[2][HTTP_CONDITION_MAX + 1];
+    char peer[HTTP_PEER_SIZE]; /* outlives its connection */
     struct buf body;
     size_t body_limit;
     bool headers_seen, discard; /* discard: the answer is there, the rest of the body is read and forgotten */
@@ -48,6 +54,8 @@ struct http_request {
     bool gone;                  /* no answer */
     bool head_only;
     const char *content_type, *allow; /* of the answer; NULL: JSON, none */
+    const char *if_none_match;        /* the connection's; NULL: not given */
+    const struct console_file *file;  /* the answer; NULL: it is api.answer's body */
     int64_t began_ns;
     enum http_phase phase; /* guarded by http->lock, as the next two */
     int references;
@@ -74,10 +82,11 @@ int http_front_start(struct http *h, int listening, unsigned max, struct err *e)
 void http_front_join(struct http *h);
 
 /* route.c */
-enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI };
+enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI, HTTP_CONSOLE };
 struct http_route {
-    const char *method, *path; /* "{id}" matches a segment, or what is before a colon;
-                               "{pattern}" a segment, whose percent-encoding is undone */
+    const char *method, *path; /* "{id}" and "{name}" match a segment, or what is before a colon;
+                               "{pattern}" a segment; of a name and a pattern percent-encoding is undone;
+                               "{path}" the rest */
     enum http_handler handler;
     enum api_op op;
     int number; /* for metrics */
@@ -108,6 +117,10 @@ void http_request_end(struct http_request *r);
 
 /* health.c: what is answered without the executor. */
 void http_health_answer(struct http_request *r);
+
+/* console.c: finds the file; its response when it is found, without what all answers have. */
+void http_console_answer(struct http_request *r);
+struct MHD_Response *http_console_response(const struct http_request *r);
 
 /* respond.c: queues r's answer. */
 enum MHD_Result http_respond(struct http_request *r);

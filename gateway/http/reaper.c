@@ -3,9 +3,11 @@
  * front looks after what is no request yet, and after answers that nobody takes. */
 #include "gateway/http/http_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r)
 {
@@ -56,6 +58,10 @@ void http_connection_event(void *http, struct MHD_Connection *mhd, void **socket
     if (c == NULL)
         return; /* its requests are refused */
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    const union MHD_ConnectionInfo *from = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (from != NULL && from->client_addr != NULL && from->client_addr->sa_family == AF_UNIX)
+        snprintf(c->peer, sizeof c->peer, "%.63s",
+                 ((const struct sockaddr_un *)(const void *)from->client_addr)->sun_path);
     c->deadline_ms = clock_monotonic_ms() + h->runtime->config->http.timeout_ms;
     add_connection(h, c);
 }

@@ -18,6 +18,9 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
     r->http = h;
     r->connection = c;
     r->from = info != NULL ? info->socket_context : NULL;
+    if (r->from != NULL)
+        memcpy(r->peer, r->from->peer, sizeof r->peer);
+    r->api.from = r->peer;
     r->references = 1;
     r->began_ns = clock_monotonic_ns();
     api_answer_open(&r->api.answer);
@@ -60,7 +63,7 @@ void http_request_know_answer(struct http_request *r)
 
 /* Those that framing.h lets through; NULL: not given. */
 struct headers {
-    const char *host, *length, *encoding, *type, *key, *expect, *target, *refusal;
+    const char *host, *length, *encoding, *type, *key, *expect, *target, *refusal, *match, *none_match;
 };
 
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -68,10 +71,16 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
     struct headers *h = ctx;
     const struct {
         const char *name, **to;
-    } known[] = {
-        {"Host", &h->host},           {"Content-Length", &h->length}, {"Transfer-Encoding", &h->encoding},
-        {"Content-Type", &h->type},   {"Idempotency-Key", &h->key},   {"Expect", &h->expect},
-        {FRAMING_TARGET, &h->target}, {FRAMING_REFUSAL, &h->refusal}};
+    } known[] = {{"Host", &h->host},
+                 {"Content-Length", &h->length},
+                 {"Transfer-Encoding", &h->encoding},
+                 {"Content-Type", &h->type},
+                 {"Idempotency-Key", &h->key},
+                 {"Expect", &h->expect},
+                 {FRAMING_TARGET, &h->target},
+                 {FRAMING_REFUSAL, &h->refusal},
+                 {"If-Match", &h->match},
+                 {"If-None-Match", &h->none_match}};
     (void)kind;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcasecmp(name, known[i].name) == 0)
@@ -124,6 +133,26 @@ static int take_key(struct http_request *r, const char *value)
     }
     memcpy(r->key, value, len + 1);
     r->api.idempotency_key = bytes_of(r->key, len);
+    return 0;
+}
+
+/* If-Match and If-None-Match, of what looks at them. */
+static int take_conditions(struct http_request *r, const struct headers *h)
+{
+    const char *const values[] = {h->match, h->none_match};
+    struct bytes *const to[] = {&r->api.if_match, &r->api.if_none_match};
+    for (size_t i = 0; i < 2 && r->api.op->conditional; i++) {
+        if (values[i] == NULL)
+            continue;
+        size_t len = strlen(values[i]);
+        if (len > HTTP_CONDITION_MAX) {
+            api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes",
+                     i == 0 ? "If-Match" : "If-None-Match", HTTP_CONDITION_MAX);
+            return -1;
+        }
+        memcpy(r->conditions[i], values[i], len + 1);
+        *to[i] = bytes_of(r->conditions[i], len);
+    }
     return 0;
 }
 
@@ -184,6 +213,8 @@ static int check_headers(struct http_request *r, const struct headers *h, const 
         return -1;
     }
     if (h->key != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key) != 0)
+        return -1;
+    if (r->route->handler == HTTP_API && take_conditions(r, h) != 0)
         return -1;
     if (h->length != NULL && strtoull(h->length, NULL, 10) > r->body_limit) {
         api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
@@ -246,6 +277,7 @@ static int check_request(struct http_request *r, const struct headers *h, const 
         return -1;
     if (h->target != NULL)
         r->target = strdup(h->target);
+    r->if_none_match = h->none_match; /* libmicrohttpd keeps it as long as the connection's request */
     if (r->target == NULL || r->from == NULL) {
         api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
         return -1;

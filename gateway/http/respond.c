@@ -10,7 +10,8 @@ static void add_headers(struct MHD_Response *m, const struct http_request *r, in
                        : r->content_type != NULL                ? r->content_type
                                                                 : "application/json";
     MHD_add_response_header(m, "Content-Type", type);
-    MHD_add_response_header(m, "Cache-Control", "no-store");
+    if (r->file == NULL)
+        MHD_add_response_header(m, "Cache-Control", "no-store");
     MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
     if (r->allow != NULL)
         MHD_add_response_header(m, "Allow", r->allow);
@@ -19,6 +20,10 @@ static void add_headers(struct MHD_Response *m, const struct http_request *r, in
     if (a->retry_after_s > 0) {
         snprintf(text, sizeof text, "%d", a->retry_after_s);
         MHD_add_response_header(m, "Retry-After", text);
+    }
+    if (a->tag[0] != '\0') {
+        snprintf(text, sizeof text, "\"%s\"", a->tag);
+        MHD_add_response_header(m, "ETag", text);
     }
     if (a->has_id) {
         snprintf(text, sizeof text, "/v1/messages/%s", message_id_format(a->id, id));
@@ -39,6 +44,8 @@ enum MHD_Result http_respond(struct http_request *r)
     int status = r->expired ? 503 : a->status;
     if (r->expired)
         m = MHD_create_response_from_buffer(sizeof late - 1, late, MHD_RESPMEM_PERSISTENT);
+    else if (r->file != NULL)
+        m = http_console_response(r);
     else
         m = MHD_create_response_from_buffer(a->body.len, a->body.data, MHD_RESPMEM_PERSISTENT);
     if (m == NULL)

@@ -5,13 +5,16 @@
 #include "gateway/runtime/log.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
+#include "sql/operate/forecast.h"
 #include "sql/operate/idempotency.h"
 #include "sql/operate/recur.h"
+#include "sql/operate/slo.h"
 #include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
-#define AGAIN_MS 60000 /* after a failure */
-#define RECUR_LINES 20 /* in the log: after an outage there may be thousands */
+#define AGAIN_MS 60000  /* after a failure */
+#define RECUR_LINES 20  /* in the log: after an outage there may be thousands */
+#define FORECAST_MS 500 /* of each tick at most */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -61,6 +64,26 @@ static int bury_lost_returns(struct janitor *j, struct err *e)
 static int forget_lineages(struct janitor *j, struct err *e)
 {
     return prune_lineage(j->pg, e);
+}
+
+static int forget_schedules(struct janitor *j, struct err *e)
+{
+    return recur_forget(j->pg, e);
+}
+
+static int fold_slo(struct janitor *j, struct err *e)
+{
+    return slo_fold(j->pg, j->runtime->config->slo.window_ms, e);
+}
+
+static int fold_forecast(struct janitor *j, struct err *e)
+{
+    return forecast_fold(j->pg, FORECAST_MS, e);
+}
+
+static int correct_forecast(struct janitor *j, struct err *e)
+{
+    return forecast_correct(j->pg, &j->counted_ms, FORECAST_MS, e);
 }
 
 static void say_recur(const char *text)
@@ -128,8 +151,12 @@ void *janitor_thread(void *arg)
         {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
+        {.name = "forgetting what happened to schedules", .run = forget_schedules, .every_ms = HOUR_MS},
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
         {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
+        {.name = "adding up what will be due", .run = fold_forecast, .every_ms = TICK_MS},
+        {.name = "counting what will be due", .run = correct_forecast, .every_ms = TICK_MS},
+        {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
         {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
     };
     struct janitor *j = arg;

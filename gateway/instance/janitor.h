@@ -12,6 +12,7 @@ struct janitor {
     /* The thread's own. */
     struct pg *pg;
     int64_t started_ms; /* boottime */
+    int64_t counted_ms; /* where the slow count of the forecast is */
     bool unfinished;    /* the duty did what it could, and wants to be called again soon */
 };
 

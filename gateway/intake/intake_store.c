@@ -1,5 +1,6 @@
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 #include "core/base/timestamp.h"
@@ -57,18 +58,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
 
 int intake_connect_database(struct intake *in, struct err *e)
 {
-    if (in->pg && !pg_is_broken(in->pg))
-        return 0;
-    pg_close(in->pg);
-    in->pg = pg_open(in->runtime->config->postgres.url, "postdate intake", e);
-    if (in->pg && store_prepare_session(in->pg, e) == 0) {
-        server_status_succeeded(&in->runtime->postgres);
-        return 0;
-    }
-    pg_close(in->pg);
-    in->pg = NULL;
-    server_status_failed(&in->runtime->postgres, e);
-    return -1;
+    return sessions_open_store(in->runtime, &in->pg, "postdate intake", e);
 }
 
 static struct store_options store_options(struct intake *in)
@@ -133,17 +123,11 @@ static int store_singly(struct intake *in, struct err *e)
     return 0;
 }
 
-/* The claimer looks twice a lead; what is due sooner than that must be said. */
-static void ring_claimer(struct intake *in, int64_t now_ms)
+static void tell_stored(struct intake *in, int64_t now_ms)
 {
     if (store_begun_ms(in->pg) > now_ms)
         now_ms = store_begun_ms(in->pg);
-    for (size_t i = 0; i < in->item_count; i++)
-        if (in->items[i].result == STORE_ACCEPTED &&
-            in->items[i].message.due_ms <= now_ms + in->runtime->config->delivery.lead_ms) {
-            notifier_notify(&in->runtime->claimer_notifier);
-            break;
-        }
+    runtime_ring_claimer(in->runtime, in->items, in->item_count, now_ms);
     if (in->runtime->transport)
         notifier_notify(&in->runtime->handover_feeder_notifier);
 }
@@ -206,7 +190,7 @@ int intake_store(struct intake *in, struct err *e)
     }
     if (rc != 0)
         return -1;
-    ring_claimer(in, now_ms);
+    tell_stored(in, now_ms);
     give_verdicts(in);
     return 0;
 }

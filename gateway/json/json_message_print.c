@@ -179,6 +179,21 @@ static void set_body(json_t *object, const struct message_record *r)
         json_body_set(object, r->message.body);
 }
 
+/* By commas. */
+static json_t *ids_value(struct bytes text)
+{
+    json_t *out = json_array();
+    const char *at = (const char *)text.data;
+    for (size_t left = text.len; left > 0;) {
+        const char *comma = memchr(at, ',', left);
+        size_t len = comma != NULL ? (size_t)(comma - at) : left;
+        json_array_append_new(out, json_stringn(at, len));
+        at += comma != NULL ? len + 1 : len;
+        left -= comma != NULL ? len + 1 : len;
+    }
+    return out;
+}
+
 static json_t *record_value(const struct message_record *r, struct bytes properties, unsigned style,
                             struct err *e)
 {
@@ -191,6 +206,8 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     }
     json_t *o = json_object();
     json_object_set_new(o, "id", json_string(message_id_format(m->id, id)));
+    if (r->former_ids.len > 0)
+        json_object_set_new(o, "former_ids", ids_value(r->former_ids));
     json_object_set_new(o, "key", m->key.len > 0 ? json_text_value(m->key) : json_null());
     json_object_set_new(o, "exchange", json_text_value(m->exchange));
     json_object_set_new(o, "routing_key", json_text_value(m->routing_key));

@@ -12,8 +12,10 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         return false;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
-    if (row->in_doubt)
+    if (row->in_doubt) {
         atomic_store(&l->handover->rescued, true);
+        metrics_add(&l->runtime->metrics, METRIC_RECOVERED, 1);
+    }
     l->bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
     if (refused) {
         pipeline_settle(l->pipeline, h, SETTLE_FAILED);

@@ -32,6 +32,7 @@ struct inflight {
     int attempts;     /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
     bool receipt;     /* relayed, and RabbitMQ delivered it itself: nobody knows when */
+    bool proof;       /* a receipt, of what a gateway delivered and has counted: relay_proof.c */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool isolate;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
@@ -50,6 +51,7 @@ struct inflight {
     enum settle_kind outcome;
     bool unsettled; /* counted so, see result_queue.h */
     int64_t next_at_ms;
+    int64_t late_us, later_us; /* delivered: so long after its due time; after the time of this attempt */
     char *error;               /* owned; why, for the outcome or from the return */
     enum inflight_cause cause; /* of the error */
     size_t size;
@@ -64,6 +66,11 @@ struct inflight *inflight_ghost(const struct inflight *h);
 /* The same h, perhaps elsewhere in memory, without names, properties and body. */
 struct inflight *inflight_without_content(struct inflight *h);
 void inflight_free(struct inflight *h);
+/* An attempt before this one did not succeed, or nobody knows. */
+static inline bool inflight_is_again(const struct inflight *h)
+{
+    return h->attempts > 0 || h->in_doubt;
+}
 /* Keeps a copy of the text; NULL: no error. */
 void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text);
 

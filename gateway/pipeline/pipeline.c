@@ -47,7 +47,8 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
  * without its content. */
 static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
 {
-    relay_book_settling(&p->book, h->message.id);
+    bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->receipt;
+    relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
     if (h->outcome == SETTLE_RELEASE) {
         h->outcome = SETTLE_WAIT;
         h->next_at_ms = h->at_ms;
@@ -67,6 +68,15 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
         metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
 }
 
+static void note_lateness(struct runtime *rt, struct inflight *h)
+{
+    int64_t now_us = runtime_now_us(rt);
+    h->late_us = now_us - h->message.due_ms * 1000;
+    h->later_us = now_us - h->at_ms * 1000;
+    metrics_lateness(&rt->metrics, h->late_us);
+    metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
+}
+
 void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
@@ -75,10 +85,10 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
                                   [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_WAIT] = METRIC_COUNT,
                                   [SETTLE_RELEASE] = METRIC_COUNT};
     struct metrics *m = &p->runtime->metrics;
-    if (counted[outcome] != METRIC_COUNT)
+    if (counted[outcome] != METRIC_COUNT && !h->proof)
         metrics_add(m, (enum metric)counted[outcome], 1);
     if (outcome == SETTLE_DELIVERED && !h->receipt)
-        metrics_lateness(m, runtime_now_us(p->runtime) - h->message.due_ms * 1000);
+        note_lateness(p->runtime, h);
     h->outcome = outcome;
     if (h->relayed)
         h = settle_relayed(p, h);

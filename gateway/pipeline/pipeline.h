@@ -29,6 +29,7 @@ struct pipeline {
     struct relay_book book;          /* of what was relayed */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
+    atomic_int_fast64_t settled_ms;  /* monotonic: when the settler wrote something down last */
     atomic_int_fast64_t heard_ms;    /* boottime: when the relay read last what RabbitMQ had to say */
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };

@@ -8,14 +8,17 @@
 #define SCAN_MS 500 /* between two looks for what has become late */
 
 enum state { WAITS, SENT, SETTLING, LOOK_UP };
+enum proof { PROOF_NONE, PROOF_UNDER_WAY, PROOF_THERE };
 
 struct relay_entry {
     struct message_id id;
     uint64_t tag;
-    int64_t again_ms; /* monotonic: not asked before */
-    uint32_t session; /* of the tag */
-    uint32_t next;    /* in its bucket, or among the free ones */
+    int64_t again_ms;     /* monotonic: not asked before */
+    int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
+    uint32_t session;     /* of the tag */
+    uint32_t next;        /* in its bucket, or among the free ones */
     uint8_t state;
+    uint8_t proof; /* in the exit queue, that it was delivered */
     bool asked;
     bool used;
 };
@@ -191,33 +194,98 @@ enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id,
     return v;
 }
 
-static void move_entry(struct relay_book *book, struct message_id id, enum state state)
+static void move_entry(struct relay_book *book, struct message_id id, enum state state, int64_t delivered_ms)
 {
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
-    if (entry)
+    if (entry) {
         set_state(book, entry, state);
+        entry->delivered_ms = delivered_ms;
+    }
     pthread_mutex_unlock(&book->lock);
 }
 
 void relay_book_sent(struct relay_book *book, struct message_id id)
 {
-    move_entry(book, id, SENT);
+    move_entry(book, id, SENT, 0);
 }
 
-void relay_book_settling(struct relay_book *book, struct message_id id)
+void relay_book_settling(struct relay_book *book, struct message_id id, int64_t delivered_ms)
 {
-    move_entry(book, id, SETTLING);
+    move_entry(book, id, SETTLING, delivered_ms);
+}
+
+/* What it has of the exit queue is acknowledged. */
+static void give_back_tag(struct relay_book *book, struct relay_entry *entry)
+{
+    if (entry->session == book->session)
+        note_done(book, entry->tag);
+    entry->session = 0;
+}
+
+size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&book->lock);
+    for (uint32_t i = 0; book->settling > 0 && i < book->capacity && n < max; i++) {
+        struct relay_entry *entry = &book->entries[i];
+        if (!entry->used || entry->state != SETTLING || entry->proof != PROOF_NONE ||
+            entry->delivered_ms == 0 || entry->delivered_ms > before_ms)
+            continue;
+        entry->proof = PROOF_UNDER_WAY;
+        out[n++] = entry->id;
+    }
+    pthread_mutex_unlock(&book->lock);
+    return n;
+}
+
+void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    if (entry && entry->proof == PROOF_UNDER_WAY) { /* it has not come back to this gateway yet */
+        entry->proof = ok ? PROOF_THERE : PROOF_NONE;
+        if (ok)
+            give_back_tag(book, entry);
+    }
+    pthread_mutex_unlock(&book->lock);
+}
+
+/* Its proof takes its place, unless that is here already. */
+static enum relay_taken replace_by_proof(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
+{
+    bool is_settling = entry->state == SETTLING;
+    if (entry->state == SENT || (entry->proof == PROOF_THERE && entry->session == book->session))
+        return RELAY_COPY;
+    give_back_tag(book, entry);
+    entry->tag = tag;
+    entry->session = book->session;
+    entry->proof = PROOF_THERE;
+    set_state(book, entry, SETTLING);
+    return is_settling ? RELAY_KNOWN : RELAY_FRESH;
+}
+
+enum relay_taken relay_book_take_proof(struct relay_book *book, struct message_id id, uint64_t tag)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    enum relay_taken taken = RELAY_NO_ROOM;
+    if (!entry)
+        entry = add_entry(book, id);
+    if (entry)
+        taken = replace_by_proof(book, entry, tag);
+    pthread_mutex_unlock(&book->lock);
+    return taken;
 }
 
 void relay_book_done(struct relay_book *book, struct message_id id)
 {
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
-    if (entry && entry->session == book->session)
-        note_done(book, entry->tag);
-    if (entry)
+    if (entry) {
+        give_back_tag(book, entry);
         drop_entry(book, entry);
+    }
     pthread_mutex_unlock(&book->lock);
 }
 

@@ -9,6 +9,9 @@
  * to another gateway then), and when it is so late that it may have been rescued. Then its row is claimed by
  * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
  *
+ * While the database is away, a proof in the exit queue takes the place of what was delivered
+ * (relay_proof.c): whoever takes the proof settles it.
+ *
  * Thread-safe. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
 #define POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
@@ -56,8 +59,9 @@ enum relay_verdict {
 /* May it be published now? now_ms: database time, as late as it may be. */
 enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms);
 void relay_book_sent(struct relay_book *book, struct message_id id);
-/* What became of it is known and on its way to the database. */
-void relay_book_settling(struct relay_book *book, struct message_id id);
+/* What became of it is known and on its way to the database. delivered_ms: monotonic, when it was delivered;
+ * 0: it was not. */
+void relay_book_settling(struct relay_book *book, struct message_id id, int64_t delivered_ms);
 /* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
 void relay_book_done(struct relay_book *book, struct message_id id);
 
@@ -72,6 +76,15 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
                             struct relay_question *out, size_t max);
 /* There was no answer: from at_ms (monotonic) on it is asked again. */
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
+
+/* What was delivered before `before_ms` (monotonic), is not settled, and has no proof in the exit queue
+ * (relay_proof.c): at most max of it. Each is to be answered by relay_book_proven. */
+size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max);
+/* ok: its proof is in the exit queue, so that the message itself is acknowledged. Not: it is asked again. */
+void relay_book_proven(struct relay_book *book, struct message_id id, bool ok);
+/* A proof came: RELAY_FRESH: settle it, it was delivered; RELAY_KNOWN: it is being settled; RELAY_COPY:
+ * acknowledge this one; RELAY_NO_ROOM. */
+enum relay_taken relay_book_take_proof(struct relay_book *book, struct message_id id, uint64_t tag);
 
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);

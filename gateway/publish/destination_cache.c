@@ -39,6 +39,7 @@ int destination_cache_open(struct destination_cache *cache)
 {
     *cache = (struct destination_cache){0};
     pthread_mutex_init(&cache->lock, NULL);
+    refusals_open(&cache->refusals);
     cache->ready_end = &cache->ready;
     for (size_t i = 0; i < sizeof cache->key; i++)
         cache->key[i] = (uint8_t)random_u32();
@@ -54,6 +55,7 @@ void destination_cache_close(struct destination_cache *cache)
             inflight_free(h);
         }
     free(cache->table);
+    refusals_close(&cache->refusals);
     pthread_mutex_destroy(&cache->lock);
 }
 

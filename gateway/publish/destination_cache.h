@@ -15,6 +15,7 @@
 #define POSTDATE_GATEWAY_PUBLISH_DESTINATION_CACHE_H
 
 #include "core/base/bytes.h"
+#include "gateway/publish/refusals.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +48,7 @@ struct destination_cache {
     int stalled;          /* how many destinations */
     int parked, unproven; /* how many messages; unproven: of those in flight */
     int64_t stalled_since_ms;
+    struct refusals refusals; /* has a lock of its own */
     bool said;
     char name[200]; /* of the destination that was the first to stand still */
 };

@@ -98,6 +98,19 @@ static void tell_news(struct publisher *p, int64_t now_ms)
         log_info("RabbitMQ confirms everything again");
 }
 
+static void tell_refusals(struct publisher *p, int64_t now_ms)
+{
+    char name[200];
+    int count, news = refusals_news(&p->destinations->refusals, now_ms, name, sizeof name, &count);
+    atomic_store(&p->runtime->metrics.refusing, count);
+    if (news > 0)
+        log_warning("RabbitMQ refuses messages to %s: is a queue there full (overflow reject-publish)? They "
+                    "are tried again; all others are published",
+                    name);
+    else if (news < 0)
+        log_info("RabbitMQ refuses no messages any more");
+}
+
 static void isolate_first(struct publisher *p)
 {
     int n = 0;
@@ -124,6 +137,7 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     if (!publisher_check_unconfirmed(p, now_ms))
         return 0;
     tell_news(p, now_ms);
+    tell_refusals(p, now_ms);
     if (now_ms - p->parked_ms > PARKED_EVERY_MS) {
         p->parked_ms = now_ms;
         destination_cache_look_again(p->destinations);

@@ -152,6 +152,7 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
 
 void publisher_acked(struct publisher *p, struct inflight *h)
 {
+    refusals_note_taken(&p->destinations->refusals, h);
     if (!h->returned) {
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return;
@@ -167,6 +168,7 @@ void publisher_acked(struct publisher *p, struct inflight *h)
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
 {
+    refusals_add(&p->destinations->refusals, h, clock_monotonic_ms());
     if (h->released)
         inflight_free(h); /* it is in doubt already */
     else

@@ -66,8 +66,7 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         relay_note_tag(r, ev->tag, TAG_DONE);
         break;
     case RELAY_NO_ROOM:
-        log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
-        _exit(1); /* as a crash: nothing is lost */
+        relay_end_without_memory();
     }
 }
 
@@ -88,6 +87,8 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
     }
     if (relay_is_receipt(ev))
         relay_take_receipt(r, ev, &m);
+    else if (kind == ENVELOPE_PROOF)
+        relay_take_proof(r, ev, &m);
     else
         take_message(r, ev, &m,
                      bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);

@@ -6,8 +6,9 @@
  *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
- * once its outcome is in the database; publishing needs no database, so deliveries go on while Postgres is
- * away. relay_book.h says what is looked up before it is published. */
+ * once its outcome is in the database, or while Postgres is away, once a proof of it is in the exit queue
+ * (relay_proof.c). Publishing needs no database, so deliveries go on meanwhile. relay_book.h says what is
+ * looked up before it is published. */
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
 
@@ -29,6 +30,7 @@ struct relay {
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
+    struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
     /* Atomic. */
     atomic_bool forgotten;       /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers;   /* of its lost connections: RabbitMQ goes on counting those of a dead node */
@@ -38,5 +40,6 @@ struct relay {
 
 void *relay_thread(void *relay);
 void *relay_lookup_thread(void *relay);
+void *relay_proof_thread(void *relay); /* relay_proof.c */
 
 #endif

@@ -41,10 +41,15 @@ struct reader { /* the relay thread's own */
 struct broker *relay_open_broker(struct reader *r, struct err *e);
 struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
 void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
+/* Ends the program as a crash does, which loses nothing. */
+void relay_end_without_memory(void) __attribute__((noreturn));
 /* What is settled: in one as far as it goes; after a while also what has undone ones before it. */
 int relay_acknowledge(struct reader *r, struct err *e);
 /* Those that are done and have undone ones before them, one by one. */
 int relay_acknowledge_singles(struct reader *r, struct err *e);
+
+/* relay_proof.c */
+void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m);
 
 /* relay_receipts.c */
 /* Reads the receipts once it is known that there are any. */

@@ -1,6 +1,10 @@
 /* What the relay's connection has taken: opened, kept in memory, acknowledged. */
+#include "amqp/topology/topology.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+
+#include <unistd.h>
 
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
 
@@ -25,6 +29,12 @@ void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
     r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
     if (tag > r->high)
         r->high = tag;
+}
+
+void relay_end_without_memory(void)
+{
+    log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
+    _exit(1);
 }
 
 int relay_acknowledge_singles(struct reader *r, struct err *e)

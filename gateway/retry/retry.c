@@ -9,23 +9,6 @@
 #define AGAIN_MS 200
 #define PREFETCH 400
 
-static int connect_database(struct retry *r, struct err *e)
-{
-    struct runtime *rt = r->runtime;
-    if (r->pg && !pg_is_broken(r->pg))
-        return 0;
-    pg_close(r->pg);
-    r->pg = pg_open(rt->config->postgres.url, "postdate retry", e);
-    if (r->pg && store_prepare_session(r->pg, e) == 0) {
-        server_status_succeeded(&rt->postgres);
-        return 0;
-    }
-    pg_close(r->pg);
-    r->pg = NULL;
-    server_status_failed(&rt->postgres, e);
-    return -1;
-}
-
 static int connect_broker(struct retry *r, struct err *e)
 {
     r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
@@ -60,6 +43,49 @@ static int collect_batch(struct retry *r, struct err *e)
                                     .redelivered = ev.redelivered};
         r->bytes += ev.properties.len + (ev.body.data ? ev.body.len : 0);
     }
+    return 0;
+}
+
+/* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
+static int write_failures(void *ctx, struct pg *c, struct err *e)
+{
+    struct retry *r = ctx;
+    struct lineage_failure *some = arena_alloc(&r->arena, r->failure_count * sizeof *some);
+    size_t n = 0;
+    if (!some)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < r->failure_count; i++) {
+        const struct store_item *item = r->failures[i].item;
+        if (!item || item->result == STORE_ACCEPTED)
+            some[n++] = r->failures[i].failure;
+    }
+    return lineage_write(c, some, n, e);
+}
+
+static void give_verdicts(struct retry *r)
+{
+    for (size_t i = 0; i < r->failure_count; i++) {
+        struct retry_delivery *d = &r->deliveries[r->failures[i].delivery];
+        const struct store_item *item = r->failures[i].item;
+        bool stored = !item || item->result == STORE_ACCEPTED;
+        if (stored)
+            metrics_add(&r->runtime->metrics, item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
+        d->verdict = stored ? RETRY_DONE : RETRY_AGAIN;
+    }
+}
+
+/* One transaction for what waits and for what is counted. Those stored become RETRY_DONE, or RETRY_AGAIN. -1:
+ * nothing is sure. */
+static int store_batch(struct retry *r, struct err *e)
+{
+    const struct store_extra extra = {.after = write_failures, .ctx = r};
+    const struct store_options o = {.extra = &extra, .locks = &r->locks};
+    if (r->failure_count == 0)
+        return 0;
+    if (store_accept(r->pg, &o, r->items, r->item_count, e) != 0)
+        return -1;
+    runtime_ring_claimer(r->runtime, r->items, r->item_count, store_begun_ms(r->pg));
+    give_verdicts(r);
     return 0;
 }
 
@@ -108,7 +134,7 @@ static void run_connected(struct retry *r, struct err *e)
             return;
         if (r->count == 0)
             continue;
-        if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
+        if (retry_decide(r, e) != 0 || store_batch(r, e) != 0)
             return;
         reject_batch(r);
         if (acknowledge_batch(r, e) != 0)
@@ -124,7 +150,8 @@ void *retry_thread(void *arg)
     arena_init(&r->arena, 8 * RETRY_BATCH_BYTES + 2 * (size_t)RETRY_BODY_MAX);
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
         err_clear(&e);
-        if (connect_database(r, &e) == 0 && connect_broker(r, &e) == 0) {
+        if (sessions_open_store(r->runtime, &r->pg, "postdate retry", &e) == 0 &&
+            connect_broker(r, &e) == 0) {
             attempt = 0;
             run_connected(r, &e);
             if (e.kind != ERR_NONE && e.kind != ERR_AWAY && e.kind != ERR_BUSY)

@@ -71,8 +71,4 @@ void *retry_thread(void *retry);
  * count. Reads the database only. */
 int retry_decide(struct retry *r, struct err *e);
 
-/* retry_store.c: stores items and failures; those stored become RETRY_DONE, or RETRY_AGAIN. -1: nothing is
- * sure: drop the connection. */
-int retry_store(struct retry *r, struct err *e);
-
 #endif

@@ -159,19 +159,30 @@ static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64
     return add_failure(r, i, failed, p, e);
 }
 
+/* About now: waits are counted again when the batch is stored (store_accept). */
+static int current_ms(struct retry *r, int64_t *out_ms, struct err *e)
+{
+    int64_t us = 0;
+    if (runtime_now_ms(r->runtime, out_ms))
+        return 0;
+    int rc = store_clock(r->pg, &us, e);
+    *out_ms = us / 1000;
+    return rc;
+}
+
 int retry_decide(struct retry *r, struct err *e)
 {
     struct retry_policy *policies;
     size_t policy_count;
-    int64_t now_us;
+    int64_t now_ms;
     r->item_count = r->failure_count = 0;
     if (lineage_policies(r->pg, &r->arena, &policies, &policy_count, e) != 0 ||
-        store_clock(r->pg, &now_us, e) != 0 || read_all(r, e) != 0)
+        current_ms(r, &now_ms, e) != 0 || read_all(r, e) != 0)
         return -1;
     for (size_t i = 0; i < r->count; i++) {
         const struct retry_delivery *d = &r->deliveries[i];
         if (d->verdict == RETRY_DECIDE &&
-            decide(r, i, retry_policy_find(policies, policy_count, d->letter.queue), now_us / 1000, e) != 0)
+            decide(r, i, retry_policy_find(policies, policy_count, d->letter.queue), now_ms, e) != 0)
             return -1;
     }
     return 0;

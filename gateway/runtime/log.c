@@ -11,11 +11,13 @@
 /* Set once before threads start, and again on a reload. */
 static atomic_int threshold = LOG_LEVEL_INFO;
 static atomic_bool as_json;
+static atomic_int audited = LOG_AUDIT_CHANGES;
 
-void log_setup(enum config_log_level level, bool json)
+void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
     atomic_store(&threshold, (int)level);
     atomic_store(&as_json, json);
+    atomic_store(&audited, (int)audit);
 }
 
 /* Copies text with control bytes escaped, quotes and backslashes too for JSON. Returns the length written. */
@@ -44,8 +46,6 @@ static void write_line(enum config_log_level level, const char *fmt, va_list arg
     bool json = atomic_load(&as_json);
     struct timespec now;
 
-    if ((int)level > atomic_load(&threshold))
-        return;
     vsnprintf(message, sizeof message, fmt, args);
     clock_gettime(CLOCK_REALTIME, &now);
     timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
@@ -62,9 +62,21 @@ static void write_line(enum config_log_level level, const char *fmt, va_list arg
     (void)ignored;
 }
 
+static bool is_wanted(enum config_log_level level)
+{
+    return (int)level <= atomic_load(&threshold);
+}
+
+bool log_audits(enum config_log_audit what)
+{
+    return (int)what <= atomic_load(&audited);
+}
+
 #define LOG_AT(level)                                                                                        \
     do {                                                                                                     \
         va_list args;                                                                                        \
+        if (!is_wanted(level))                                                                               \
+            break;                                                                                           \
         va_start(args, fmt);                                                                                 \
         write_line(level, fmt, args);                                                                        \
         va_end(args);                                                                                        \
@@ -83,6 +95,14 @@ void log_warning(const char *fmt, ...)
 void log_info(const char *fmt, ...)
 {
     LOG_AT(LOG_LEVEL_INFO);
+}
+
+void log_audit(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    write_line(LOG_LEVEL_INFO, fmt, args);
+    va_end(args);
 }
 
 void log_debug(const char *fmt, ...)

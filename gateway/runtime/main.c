@@ -110,7 +110,7 @@ int main(int argc, char **argv)
         config_free(&config);
         return 0;
     }
-    log_setup(config.log.level, config.log.json);
+    log_setup(config.log.level, config.log.json, config.log.audit);
     secrets_allow_dumps(config.log.core_dumps);
     signals_block();
     set_stack_size();

@@ -6,8 +6,8 @@
 static const double bounds_s[METRICS_LATENESS_BUCKETS] = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600};
 
-static const int statuses[METRICS_STATUSES] = {200, 201, 400, 401, 403, 404, 405, 408, 409, 411, 413,
-                                               414, 415, 417, 422, 429, 431, 500, 501, 503, 505};
+static const int statuses[METRICS_STATUSES] = {200, 201, 304, 400, 401, 403, 404, 405, 408, 409, 411,
+                                               413, 414, 415, 417, 422, 429, 431, 500, 501, 503, 505};
 
 void metrics_open(struct metrics *m)
 {
@@ -28,6 +28,11 @@ void metrics_lateness(struct metrics *m, int64_t late_us)
         i++;
     atomic_fetch_add_explicit(&m->lateness[i], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->lateness_sum_us, late_us > 0 ? (uint64_t)late_us : 0, memory_order_relaxed);
+}
+
+void metrics_slo(struct metrics *m, bool within, bool again)
+{
+    atomic_fetch_add_explicit(&m->slo[within][again], 1, memory_order_relaxed);
 }
 
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us)
@@ -103,6 +108,10 @@ static void print_counters(struct metrics *m, struct buf *out)
             {"postdate_dead_letters_total", "{to=\"queue\"}",
              "Messages that consumers refused: sent back to their queues after a wait, or kept as dead."},
         [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
+        [METRIC_RECOVERED] =
+            {"postdate_messages_recovered_total", "",
+             "Messages claimed again, because their gateway died or RabbitMQ did not release "
+             "them."},
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
@@ -110,7 +119,7 @@ static void print_counters(struct metrics *m, struct buf *out)
         METRIC_INTAKE_DUPLICATE,  METRIC_COMMITS,           METRIC_DELIVERED,   METRIC_HANDED,
         METRIC_RELAYED,           METRIC_RETRIES,           METRIC_IN_DOUBT,    METRIC_FAILED,
         METRIC_EXPIRED,           METRIC_SENT_BACK,         METRIC_DEAD,        METRIC_REJECTED_INVALID,
-        METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE,
+        METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE, METRIC_RECOVERED,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];
@@ -131,6 +140,17 @@ static void print_lateness(struct metrics *m, struct buf *out)
     buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, total,
                name, (double)atomic_load_explicit(&m->lateness_sum_us, memory_order_relaxed) / 1e6, name,
                total);
+}
+
+static void print_slo(struct metrics *m, struct buf *out)
+{
+    print_head(out, "postdate_slo_deliveries_total", "counter",
+               "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not.");
+    for (int within = 1; within >= 0; within--)
+        for (int again = 0; again < 2; again++)
+            buf_printf(out, "postdate_slo_deliveries_total{within=\"%s\",attempt=\"%s\"} %" PRIu64 "\n",
+                       within ? "yes" : "no", again ? "again" : "first",
+                       (uint64_t)atomic_load_explicit(&m->slo[within][again], memory_order_relaxed));
 }
 
 static void print_http(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
@@ -158,10 +178,15 @@ void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUT
 {
     print_counters(m, out);
     print_lateness(m, out);
+    print_slo(m, out);
     print_http(m, route_names, out);
     print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
     buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
     print_head(out, "postdate_addresses_stalled", "gauge",
                "Pairs of exchange and routing key for which RabbitMQ confirms nothing.");
     buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
+    print_head(
+        out, "postdate_addresses_refusing", "gauge",
+        "Pairs of exchange and routing key whose messages RabbitMQ refuses, such as for a full queue.");
+    buf_printf(out, "postdate_addresses_refusing %d\n", atomic_load(&m->refusing));
 }

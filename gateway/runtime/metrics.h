@@ -27,21 +27,24 @@ enum metric {
     METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
     METRIC_SENT_BACK,         /* refused by a consumer: goes back to its queue */
     METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
+    METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_COUNT,
 };
 
 #define METRICS_LATENESS_BUCKETS 16
-#define METRICS_ROUTES 24
+#define METRICS_ROUTES 40
 #define METRICS_STATUSES 24
 
 struct metrics {
     atomic_uint_fast64_t count[METRIC_COUNT];
     atomic_uint_fast64_t lateness[METRICS_LATENESS_BUCKETS + 1]; /* the last one: beyond the last bound */
     atomic_uint_fast64_t lateness_sum_us;
+    atomic_uint_fast64_t slo[2][2]; /* deliveries: late or within; first attempt or again */
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;
     atomic_int stalled;           /* addresses that confirm nothing */
+    atomic_int refusing;          /* addresses that refuse messages: full queues */
     atomic_int broker_blocked;    /* 1: the broker takes nothing for now */
     atomic_int_fast64_t handed;   /* what the broker holds, as last counted; -1: never counted */
     atomic_int policy_in_the_way; /* 1: a policy of the broker's changes its waiting */
@@ -52,6 +55,8 @@ void metrics_open(struct metrics *m);
 void metrics_add(struct metrics *m, enum metric which, uint64_t n);
 /* A message was confirmed late_us after its due time. */
 void metrics_lateness(struct metrics *m, int64_t late_us);
+/* … within the objective or not; at the first attempt, or after a retry or a recovery. */
+void metrics_slo(struct metrics *m, bool within, bool again);
 /* route: 0..METRICS_ROUTES-1; names are given when printing. */
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us);
 /* The lateness below which the part p (0..1) of all deliveries lies, interpolated within a bucket, in

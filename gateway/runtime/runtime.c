@@ -1,5 +1,6 @@
 #include "gateway/runtime/runtime.h"
 
+#include "sql/pipeline/store.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -95,4 +96,14 @@ int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, 
         rt->suspended_ms = suspended_ms();
     pthread_mutex_unlock(&rt->clock_lock);
     return jump_ns;
+}
+
+void runtime_ring_claimer(struct runtime *rt, const struct store_item *items, size_t count, int64_t now_ms)
+{
+    for (size_t i = 0; i < count; i++)
+        if (items[i].result == STORE_ACCEPTED &&
+            items[i].message.due_ms <= now_ms + rt->config->delivery.lead_ms) {
+            notifier_notify(&rt->claimer_notifier);
+            return;
+        }
 }

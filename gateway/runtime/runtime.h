@@ -40,6 +40,8 @@ enum up_bit {
     UP_PROBER = 1024,
 };
 
+struct store_item;
+
 struct runtime {
     /* Set before the threads start. */
     const struct config *config;
@@ -101,5 +103,9 @@ enum clock_answer {
     CLOCK_CAME_ALONG, /* with a statement's result */
 };
 int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, enum clock_answer kind);
+
+/* The claimer looks twice a lead: rings it when one of these was stored and is due within a lead from now_ms.
+ */
+void runtime_ring_claimer(struct runtime *rt, const struct store_item *items, size_t count, int64_t now_ms);
 
 #endif

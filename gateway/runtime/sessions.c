@@ -1,6 +1,7 @@
 #include "gateway/runtime/sessions.h"
 
 #include "gateway/runtime/log.h"
+#include "sql/pipeline/store.h"
 
 #include <string.h>
 
@@ -61,4 +62,20 @@ struct broker *sessions_open_broker_with(const struct runtime *rt, const char *n
     struct broker *b = broker_open(&o, e);
     say_hosts(rt, name, b);
     return b;
+}
+
+int sessions_open_store(struct runtime *rt, struct pg **pg, const char *name, struct err *e)
+{
+    if (*pg && !pg_is_broken(*pg))
+        return 0;
+    pg_close(*pg);
+    *pg = pg_open(rt->config->postgres.url, name, e);
+    if (*pg && store_prepare_session(*pg, e) == 0) {
+        server_status_succeeded(&rt->postgres);
+        return 0;
+    }
+    pg_close(*pg);
+    *pg = NULL;
+    server_status_failed(&rt->postgres, e);
+    return -1;
 }

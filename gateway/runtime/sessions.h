@@ -1,4 +1,4 @@
-/* Connections to the broker as they are configured. */
+/* Connections to the servers as they are configured. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_SESSIONS_H
 #define POSTDATE_GATEWAY_RUNTIME_SESSIONS_H
 
@@ -12,5 +12,9 @@ struct broker *sessions_open_broker(const struct runtime *rt, const char *name, 
 /* The same with heartbeats as often at least, unless they are off. */
 struct broker *sessions_open_broker_with(const struct runtime *rt, const char *name, int heartbeat_s,
                                          struct err *e);
+
+/* A database session that stores messages: *pg, if it still works, or a new one in its place. Tells the
+ * server's status. -1: there is none now, and *pg is NULL. */
+int sessions_open_store(struct runtime *rt, struct pg **pg, const char *name, struct err *e);
 
 #endif

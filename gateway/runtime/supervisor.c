@@ -108,6 +108,8 @@ static const struct thread threads[] = {
      .ends_with = STOP_RELAY,       .up = UP_RELAY,             .notifier = AT(pipeline.relay_notifier)},
     {.run = relay_lookup_thread,    .arg = AT(relay),           SEES_ALL(relay),
      .ends_with = STOP_INTAKE,      .notifier = AT(pipeline.lookup_notifier)},
+    {.run = relay_proof_thread,     .arg = AT(relay),           SEES_ALL(relay),
+     .ends_with = STOP_RELAY,       .notifier = AT(relay.proof_notifier)},
     {PUBLISHER(to_rabbitmq),        .up = UP_HANDOVER,          .notifier = AT(pipeline.handover.notifier),
      .needs_transport = true},
     {.run = handover_feeder_thread, .arg = AT(handover_feeder), SEES_ALL(handover_feeder.loop),
@@ -162,7 +164,7 @@ static void reload_log_settings(void *ctx)
         log_error("SIGHUP: configuration unchanged: %s", e.text);
         return;
     }
-    log_setup(c.log.level, c.log.json);
+    log_setup(c.log.level, c.log.json, c.log.audit);
     secrets_allow_dumps(c.log.core_dumps);
     config_free(&c);
     log_info("SIGHUP: log settings read again; all other options need a restart");

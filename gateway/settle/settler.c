@@ -13,6 +13,7 @@
 #define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
 #define SMALL 200
 #define LATER_MS 1000
+#define SLO_EVERY_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
 static bool same_owner(const struct inflight *a, const struct inflight *b)
@@ -55,9 +56,45 @@ static void keep_for_later(struct settler *s, size_t i)
     s->later_ms = clock_monotonic_ms() + LATER_MS;
 }
 
+/* For the objective. What RabbitMQ delivered itself has no time. */
+static void count_delivery(struct settler *s, const struct inflight *h)
+{
+    const int64_t late_us = s->runtime->config->slo.late_ms * 1000;
+    bool again = inflight_is_again(h);
+    if (h->outcome != SETTLE_DELIVERED || h->receipt)
+        return;
+    s->slo.delivered++;
+    s->slo.late += h->late_us > late_us;
+    s->slo.again += again;
+    s->slo.again_late += again && h->late_us > late_us;
+    s->slo.again_later += again && h->later_us > late_us;
+}
+
+/* At most once a second: a second's worth is what a crash of this process swallows. */
+static int write_slo(struct settler *s, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (s->slo.delivered == 0 ||
+        (now_ms - s->slo_ms < SLO_EVERY_MS && !runtime_stopping(s->runtime, STOP_SETTLER)))
+        return 0;
+    s->slo.peak =
+        s->slo.delivered * 1000 / (now_ms - s->slo_ms > SLO_EVERY_MS ? now_ms - s->slo_ms : SLO_EVERY_MS);
+    s->slo_ms = now_ms;
+    if (slo_add(s->pg, &s->slo, e) != 0) {
+        if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
+            return -1;
+        log_debug("settler: lateness is not counted: %s", e->text); /* that holds up no message */
+        err_clear(e);
+        return 0;
+    }
+    s->slo = (struct slo_count){0};
+    return 0;
+}
+
 static void finish_message(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
+    count_delivery(s, s->batch[i]);
     if (o.relayed)
         relay_book_done(&s->pipeline->book, s->batch[i]->message.id);
     else
@@ -94,7 +131,8 @@ static int settle_singly(struct settler *s, struct err *e)
         }
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
-        log_warning("cannot settle a message: %s", e->text);
+        char id[MESSAGE_ID_TEXT_SIZE];
+        log_warning("cannot settle message %s: %s", message_id_format(s->items[i].id, id), e->text);
         inflight_set_error(s->batch[i], INFLIGHT_REFUSED, NULL);
         keep_for_later(s, i);
     }
@@ -219,6 +257,8 @@ static int settle_once(struct settler *s, struct err *e)
 {
     if (atomic_load(&s->lease->forgotten) && repeat_outcomes(s, e) != 0)
         return -1;
+    if (write_slo(s, e) != 0)
+        return -1;
     gather_results(s);
     fill_batch(s);
     if (s->count == 0)
@@ -228,6 +268,7 @@ static int settle_once(struct settler *s, struct err *e)
         on_unclear(s);
         return -1;
     }
+    atomic_store(&s->pipeline->settled_ms, clock_monotonic_ms());
     if (relayed)
         notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
     if (s->count < SMALL && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
@@ -246,7 +287,7 @@ void *settler_thread(void *arg)
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
             gather_results(s);
-            if ((!s->backlog && !s->later) || clock_monotonic_ns() > give_up_ns)
+            if ((!s->backlog && !s->later && s->slo.delivered == 0) || clock_monotonic_ns() > give_up_ns)
                 break;
         }
         if (!s->pg && open_session(s, &e) != 0) {

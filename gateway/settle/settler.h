@@ -5,6 +5,7 @@
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/settle/settle_replay.h"
+#include "sql/operate/slo.h"
 
 #define SETTLER_BATCH_MAX 2000
 
@@ -22,6 +23,8 @@ struct settler {
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
     struct settle_replay replay;
+    struct slo_count slo; /* settled, and not yet written */
+    int64_t slo_ms;       /* monotonic: when it was written last */
 };
 
 void *settler_thread(void *settler);

@@ -187,3 +187,13 @@ int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_ha
                ? count_handed(c, &locked, past, most, &out->overdue, e)
                : -1;
 }
+
+int health_room(struct pg *c, struct health_room *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_health_room, NULL, e);
+    if (!r)
+        return -1;
+    *out = (struct health_room){.days = pg_int8(r, 0, 0), .bytes = pg_int8(r, 0, 1)};
+    PQclear(r);
+    return 0;
+}

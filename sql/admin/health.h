@@ -60,6 +60,12 @@ struct health_partitions {
 };
 int health_partitions(struct pg *c, struct health_partitions *out, struct err *e);
 
+struct health_room {
+    int64_t days;  /* from today on that have a partition, without a gap */
+    int64_t bytes; /* of the database */
+};
+int health_room(struct pg *c, struct health_room *out, struct err *e);
+
 struct health_locks {
     int64_t all_days;        /* that one query takes that is not bounded to some days */
     int64_t per_transaction; /* max_locks_per_transaction … */

@@ -1,5 +1,6 @@
 #include "sql/operate/lookup_internal.h"
 
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/admin/partition.h"
 #include "sql_embedded.h"
@@ -9,6 +10,10 @@
 
 #define PAGE_ROWS 500
 #define DAYS_AT_ONCE 8
+#define CHUNK_LEAST 250 /* rows that are looked at before the clock is; what is in no cache takes long */
+#define CHUNK_MOST 4000
+#define LOOK_LEAST 10000 /* rows that are always looked at, so that small stores are listed whole; */
+#define DAY_ROWS 100     /* as many rows as one more day costs */
 #define RECORD_MAX (32u * 1024 * 1024)
 #define ARRAY_MAX (1u << 20)
 #define KEYS_MAX 10000 /* exchanges in which one key is used */
@@ -23,6 +28,9 @@ struct walk {
     struct buf ids;   /* array of the messages that the filter's key names; unused without a key */
     struct buf scope; /* array of exchange names; unused without a scope */
     bool stopped;
+    int chunk;           /* so many rows are looked at next; 0: the filter needs no bound */
+    int64_t deadline_ms; /* with a chunk */
+    int64_t looked;      /* rows so far */
 };
 
 static void add_filter(struct pg_params *p, struct bytes v)
@@ -33,7 +41,43 @@ static void add_filter(struct pg_params *p, struct bytes v)
         pg_add_null(p);
 }
 
-static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
+/* What a look at the next chunk of rows ends with. *last stays NULL: fewer are left. */
+static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct message_id *bound,
+                      const struct message_id **last, struct err *e)
+{
+    struct pg_params p = {0};
+    if (w->chunk == 0)
+        return 0;
+    pg_add_time(&p, from_ms);
+    pg_add_time(&p, to_ms);
+    pg_add_id(&p, &w->at.after_id);
+    pg_add_int4(&p, w->chunk - 1);
+    PGresult *r = pg_query(w->c, sql_query_list_bound, &p, e);
+    if (!r)
+        return -1;
+    if (PQntuples(r) > 0) {
+        *bound = pg_id(r, 0, 0);
+        *last = bound;
+    }
+    PQclear(r);
+    return 0;
+}
+
+/* Behind id, of which nothing before matched but what was given. True: time is up. */
+static bool move_on(struct walk *w, int64_t due_ms, struct message_id id, int rows)
+{
+    w->at.has_after = true;
+    w->at.after_due_ms = due_ms;
+    w->at.after_id = id;
+    w->chunk = w->chunk < CHUNK_MOST ? w->chunk * 2 : w->chunk;
+    w->looked += rows;
+    w->at.given_up = w->looked >= LOOK_LEAST && clock_monotonic_ms() >= w->deadline_ms;
+    w->stopped = w->at.given_up;
+    return w->stopped;
+}
+
+static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, const struct message_id *last,
+                            struct err *e)
 {
     struct pg_params p = {0};
     pg_add_time(&p, from_ms);
@@ -42,9 +86,13 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, int 
     pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
     add_filter(&p, w->filter->exchange);
     add_filter(&p, w->filter->routing_key);
-    pg_add_int4(&p, rows);
+    pg_add_int4(&p, w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
+    if (last)
+        pg_add_id(&p, last);
+    else
+        pg_add_null(&p);
     return pg_query(w->c, sql_query_list_records, &p, e);
 }
 
@@ -74,7 +122,11 @@ static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct e
 static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
 {
     int rows = w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS;
-    PGresult *r = page_query(w, from_ms, to_ms, rows, e);
+    struct message_id bound;
+    const struct message_id *last = NULL;
+    if (find_bound(w, from_ms, to_ms, &bound, &last, e) != 0)
+        return -1;
+    PGresult *r = page_query(w, from_ms, to_ms, last, e);
     if (!r)
         return -1;
     int n = PQntuples(r), rc = n == rows;
@@ -92,6 +144,8 @@ static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err 
         w->stopped = !w->fn(w->ctx, &record) || w->at.limit == 0;
     }
     PQclear(r);
+    if (rc == 0 && last && !w->stopped)
+        return !move_on(w, message_id_due_ms(bound), bound, w->chunk);
     return rc < 0 ? -1 : rc && !w->stopped;
 }
 
@@ -134,6 +188,13 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
     return r ? rc : -1;
 }
 
+/* Few may match: the rows that do are looked for a chunk at a time. Those that a key names are found by an
+ * index. */
+static bool is_sparse(const struct lookup_filter *f)
+{
+    return !f->key.data && (f->has_state || f->exchange.data || f->routing_key.data || f->scope);
+}
+
 /* The first days that are left, a few at a time: the first page mostly needs one. Returns how many there
  * were; -1: error. */
 static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
@@ -148,16 +209,22 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
         while (rc > 0)
             rc = walk_page(w, from, to, e);
+        if (rc == 0 && w->chunk > 0 && !w->stopped)
+            move_on(w, end, message_id_least(end), DAY_ROWS);
     }
     free(days);
     return rc < 0 ? -1 : n;
 }
 
-int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
+int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
 {
     struct walk w = {.c = c, .filter = f, .at = *page, .fn = fn, .ctx = ctx, .stopped = page->limit <= 0};
     struct lookup_range range = {0};
+    if (page->budget_ms > 0 && is_sparse(f)) {
+        w.chunk = CHUNK_LEAST;
+        w.deadline_ms = clock_monotonic_ms() + page->budget_ms;
+    }
     arena_init(&w.arena, RECORD_MAX);
     buf_init(&w.ids, ARRAY_MAX);
     buf_init(&w.scope, ARRAY_MAX);
@@ -167,6 +234,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup
     int64_t from_ms = w.at.has_after && w.at.after_due_ms > range.from_ms ? w.at.after_due_ms : range.from_ms;
     while (rc == 0 && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
         rc = (n = walk_days(&w, &range, &from_ms, e)) < 0 ? -1 : 0;
+    *page = w.at;
     arena_free(&w.arena);
     buf_free(&w.ids);
     buf_free(&w.scope);

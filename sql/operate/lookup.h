@@ -21,6 +21,7 @@ struct message_record {
     /* Of a message that came by SQL with headers or properties: {"headers":…,"properties":…}, and
      * message.properties is empty (gateway/json/json_message.h encodes it). len 0: none. */
     struct bytes properties_json;
+    struct bytes former_ids; /* operate_show only: ids that lead here, as text, by commas; len 0: none */
 };
 
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */
@@ -42,14 +43,17 @@ struct lookup_filter {
 
 /* Calls fn for each match in id order, which is due order, starting after after_id when has_after; at most
  * limit rows. The arena is reset between rows: copy what must stay. fn returns false to stop. Reads one
- * partition at a time, so that a listing locks few of them. */
+ * partition at a time, so that a listing locks few of them. Where a filter matches few among many, it ends
+ * after about budget_ms: the page then stands behind what was looked at, and says that it was given up. */
 struct lookup_page {
     bool has_after;
     int64_t after_due_ms;
     struct message_id after_id;
     int64_t limit;
+    int64_t budget_ms; /* 0: to the end */
+    bool given_up;     /* out */
 };
-int lookup_list(struct pg *c, const struct lookup_filter *f, const struct lookup_page *page,
+int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */

@@ -198,6 +198,21 @@ int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out
     return 0;
 }
 
+static int add_former_ids(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_id(&p, &r->message.id);
+    PGresult *found = pg_query(c, sql_query_operate_former_ids, &p, e);
+    if (!found)
+        return -1;
+    struct bytes ids = pg_bytes(found, 0, 0);
+    r->former_ids = arena_copy(a, ids);
+    PQclear(found);
+    if (ids.len > 0 && !r->former_ids.data)
+        return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
+    return 0;
+}
+
 /* 1: it is in out; 0: there is none in the scope. */
 static int find_in_scope(struct pg *c, const struct buf *scope, struct message_id id, struct arena *a,
                          struct message_record *out, struct err *e)
@@ -241,13 +256,11 @@ static int show_scoped(struct pg *c, const struct operate_scope *scope, struct m
     return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
 }
 
-int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
-                 struct message_record *out, struct err *e)
+static int show_any(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
+                    struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct message_id latest = id;
-    if (scope && !scope->all)
-        return show_scoped(c, scope, id, a, out, e);
     int rc = lookup_by_id(c, id, a, out, e);
     for (int i = 0; i < MOVES_MAX && (rc == 0 ? out->state == MESSAGE_SUPERSEDED : e->kind == ERR_NOT_FOUND);
          i++) {
@@ -262,6 +275,13 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
     if (rc != 0)
         return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
     return 0;
+}
+
+int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
+                 struct message_record *out, struct err *e)
+{
+    int rc = scope && !scope->all ? show_scoped(c, scope, id, a, out, e) : show_any(c, id, a, out, e);
+    return rc == 0 ? add_former_ids(c, a, out, e) : rc;
 }
 
 int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)

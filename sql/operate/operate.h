@@ -104,7 +104,7 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
 /* As lookup_list, within the scope. */
 struct operate_list {
     const struct lookup_filter *filter;
-    const struct lookup_page *page;
+    struct lookup_page *page; /* afterwards: where it ended */
     bool (*each)(void *ctx, const struct message_record *r);
     void *ctx;
 };

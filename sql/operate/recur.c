@@ -6,45 +6,96 @@
 
 #define LOOK_ROWS 200 /* each may make up for a hundred occurrences: about a second */
 
-static const char *const operations[] = {"set",    "show",   "list", "pause",
-                                         "resume", "remove", "run",  "preview"};
+static const char *const operations[] = {"set",    "show", "list",    "pause",  "resume",
+                                         "remove", "run",  "preview", "history"};
 
-static int take_answer(const PGresult *r, const struct recur_request *q, struct arena *a, struct bytes *out,
-                       struct err *e)
+static const struct {
+    const char *name;
+    enum recur_outcome outcome;
+} outcomes[] = {
+    {"done", RECUR_DONE}, {"made", RECUR_MADE}, {"unmet", RECUR_UNMET}, {"exchange", RECUR_EXCHANGE}};
+
+static int copy_text(struct bytes text, struct arena *a, struct bytes *out, struct err *e)
 {
-    struct bytes text = pg_bytes(r, 0, 0), refusal = pg_bytes(r, 0, 1);
-    if (refusal.data)
-        return err_set(e, ERR_REJECT, "%.*s", (int)refusal.len, (const char *)refusal.data);
-    if (!text.data)
-        return err_set(e, ERR_NOT_FOUND, "there is no schedule \"%s\"", q->name ? q->name : "");
     *out = arena_copy(a, text);
     return out->data ? 0 : err_set(e, ERR_BUG, "out of memory for %zu bytes about schedules", text.len);
 }
 
-int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct bytes *out,
+/* The text of a refusal, unless it is null. */
+static int take_refusal(struct bytes refusal, struct err *e)
+{
+    return refusal.data ? err_set(e, ERR_REJECT, "%.*s", (int)refusal.len, (const char *)refusal.data) : 0;
+}
+
+static int take_answer(const PGresult *r, const struct recur_request *q, struct arena *a,
+                       struct recur_answer *out, struct err *e)
+{
+    struct bytes text = pg_bytes(r, 0, 0), outcome = pg_bytes(r, 0, 1);
+    char shown[80];
+    if (take_refusal(pg_bytes(r, 0, 3), e) != 0)
+        return -1;
+    if (bytes_equal_str(outcome, "not_found"))
+        return err_set(e, ERR_NOT_FOUND, "there is no schedule \"%s\"",
+                       bytes_printable(q->name, shown, sizeof shown));
+    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++)
+        if (bytes_equal_str(outcome, outcomes[i].name))
+            out->outcome = outcomes[i].outcome;
+    pg_text(r, 0, 2, out->tag, sizeof out->tag);
+    return text.data ? copy_text(text, a, &out->text, e) : 0;
+}
+
+static void add_optional(struct pg_params *p, struct bytes v)
+{
+    if (v.data)
+        pg_add_bytes(p, v);
+    else
+        pg_add_null(p);
+}
+
+int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct recur_answer *out,
                   struct err *e)
 {
     struct pg_params p = {0};
     struct buf scope;
+    *out = (struct recur_answer){0};
     pg_add_str(&p, operations[q->operation]);
-    if (q->name)
-        pg_add_str(&p, q->name);
-    else
-        pg_add_null(&p);
-    if (q->argument.data)
-        pg_add_bytes(&p, q->argument);
-    else
-        pg_add_null(&p);
+    add_optional(&p, q->name);
+    add_optional(&p, q->argument);
     if (operate_scope_array(&scope, q->scope, e) != 0) {
         buf_free(&scope);
         return -1;
     }
     operate_add_array(&p, &scope);
-    PGresult *r = operate_query(c, sql_query_recur_do, &p, e);
+    pg_add_str(&p, q->via);
+    add_optional(&p, q->versions);
+    pg_add_bool(&p, q->fresh);
+    PGresult *r = operate_query(c, sql_query_recur_ask, &p, e);
     buf_free(&scope);
     int rc = r ? take_answer(r, q, a, out, e) : -1;
     PQclear(r);
     return rc;
+}
+
+int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, struct bytes *out, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->schedules);
+    pg_add_bool(&p, q->dry_run);
+    pg_add_str(&p, q->prefix);
+    pg_add_str(&p, q->via);
+    PGresult *r = operate_query(c, sql_query_recur_apply, &p, e);
+    int rc = r ? take_refusal(pg_bytes(r, 0, 1), e) : -1;
+    if (rc == 0)
+        rc = copy_text(pg_bytes(r, 0, 0), a, out, e);
+    PQclear(r);
+    return rc;
+}
+
+int recur_forget(struct pg *c, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_recur_forget, NULL, e);
+    PQclear(r);
+    return r ? 0 : -1;
 }
 
 /* Calls say for each row that has a text. */

@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "sql/connection/pg.h"
 #include "sql/operate/operate.h"
+#include <stdbool.h>
 
 enum recur_operation {
     RECUR_SET,     /* argument: the definition; answer: the schedule */
@@ -16,26 +17,58 @@ enum recur_operation {
     RECUR_PAUSE,   /* the schedule */
     RECUR_RESUME,  /* the schedule */
     RECUR_REMOVE,  /* true */
-    RECUR_RUN,     /* the id of the message */
+    RECUR_RUN,     /* {"request": text}, or none; the id of the message */
     RECUR_PREVIEW, /* without a name {"cron", "zone", "n", "from", "dst"}, else {"n"}; an array */
+    RECUR_HISTORY, /* an array of changes, the last one first; also of a schedule that was removed */
 };
 
 struct recur_request {
     enum recur_operation operation;
-    const char *name;                  /* NULL: none */
+    struct bytes name;                 /* data NULL: none */
     struct bytes argument;             /* JSON; data NULL: none */
     const struct operate_scope *scope; /* NULL: all exchanges */
+    const char *via;                   /* whom the program acts for; never NULL */
+    struct bytes versions; /* the schedule must have one of these, separated by commas; "*": any; data
+                              NULL: no matter */
+    bool fresh;            /* set: there must be none of this name */
 };
 
-/* *out: the answer as JSON text, in the arena. ERR_NOT_FOUND; ERR_REJECT names the value and what is allowed.
- */
-int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct bytes *out,
+enum recur_outcome {
+    RECUR_DONE,
+    RECUR_MADE,     /* set: it is new */
+    RECUR_UNMET,    /* versions or fresh: nothing was done */
+    RECUR_EXCHANGE, /* it is of, or is to be for, an exchange beyond the scope: nothing was done */
+};
+
+#define RECUR_TAG_SIZE 256
+struct recur_answer {
+    enum recur_outcome outcome;
+    struct bytes text;        /* JSON, in the arena; of DONE and MADE */
+    char tag[RECUR_TAG_SIZE]; /* set, show, pause, resume: the version; list: the last name, if more follow;
+                                 else "" */
+};
+
+/* ERR_NOT_FOUND; ERR_REJECT names the value and what is allowed. */
+int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct recur_answer *out,
                   struct err *e);
+
+/* Makes the schedules whose names begin with the prefix equal to those of a JSON object, in one transaction,
+ * or says only how they differ. *out: a JSON array of {"change": "+", "-" or "~", "name", "fields", "old",
+ * "new"}. ERR_REJECT: nothing was done. */
+struct recur_apply {
+    struct bytes schedules; /* {"schedules": {name: definition}} */
+    const char *prefix, *via;
+    bool dry_run;
+};
+int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, struct bytes *out, struct err *e);
 
 /* What no claim carries on, because it was missed or because nothing is left of its occurrence: sees to some
  * of those, and calls say for what is worth a line in the log, while *lines > 0; it counts down, also below.
  * Returns how many, 0: none is left; -1. */
 int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e);
+
+/* Forgets what happened to schedules that were removed long ago. */
+int recur_forget(struct pg *c, struct err *e);
 
 /* Next occurrences in time zones whose rules have changed, since tzdata was updated, are computed anew. */
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e);

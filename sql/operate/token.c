@@ -7,26 +7,43 @@
 
 #define ARRAY_MAX (1u << 20)
 
-int token_create(struct pg *c, const char *name, const uint8_t hash[SHA256_SIZE],
-                 const struct bytes *exchanges, size_t count, struct err *e)
+static const char *const roles[TOKEN_ROLE_COUNT] = {[TOKEN_OPERATE] = "operate", [TOKEN_READ] = "read"};
+
+const char *token_role_name(enum token_role role)
+{
+    return roles[role];
+}
+
+int token_role_parse(const char *text, enum token_role *out)
+{
+    for (int i = 0; i < TOKEN_ROLE_COUNT; i++) {
+        *out = (enum token_role)i;
+        if (strcmp(text, roles[i]) == 0)
+            return 0;
+    }
+    return -1;
+}
+
+int token_create(struct pg *c, const struct token_record *t, struct err *e)
 {
     struct pg_params p = {0};
     struct buf array;
     char shown[80];
     buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_TEXT, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&array, exchanges[i]);
-    pg_add_str(&p, name);
-    pg_add_bytes(&p, bytes_of(hash, SHA256_SIZE));
+    pg_array_begin(&array, PG_OID_TEXT, t->exchange_count);
+    for (size_t i = 0; i < t->exchange_count; i++)
+        pg_array_bytes(&array, t->exchanges[i]);
+    pg_add_str(&p, t->name);
+    pg_add_bytes(&p, bytes_of(t->hash, SHA256_SIZE));
     pg_add_bytes(&p, buf_bytes(&array));
     pg_add_int8(&p, TOKEN_COUNT_MAX);
+    pg_add_str(&p, token_role_name(t->role));
     int64_t rows =
         array.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_token_create, &p, e);
     buf_free(&array);
     if (rows < 0 && e->kind == ERR_REJECT)
         return err_set(e, ERR_REJECT, "a token with the name \"%s\" is there already",
-                       bytes_printable(bytes_of_str(name), shown, sizeof shown));
+                       bytes_printable(bytes_of_str(t->name), shown, sizeof shown));
     if (rows == 0)
         return err_set(e, ERR_REJECT, "there are %d tokens already: allowed are no more (revoke some)",
                        TOKEN_COUNT_MAX);
@@ -84,6 +101,10 @@ static int read_token(const PGresult *r, int row, struct arena *a, struct token_
     pg_text(r, row, 2, t->name, sizeof t->name);
     if (hash.len != SHA256_SIZE)
         return err_set(e, ERR_BUG, "postdate.token: the hash of '%s' has %zu bytes", t->name, hash.len);
+    char role[16];
+    pg_text(r, row, 7, role, sizeof role);
+    if (token_role_parse(role, &t->role) != 0)
+        return err_set(e, ERR_BUG, "postdate.token: '%s' has the role '%s'", t->name, role);
     memcpy(t->hash, hash.data, SHA256_SIZE);
     return read_texts(pg_bytes(r, row, 3), a, t, e);
 }

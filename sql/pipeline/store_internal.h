@@ -19,4 +19,7 @@ int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *item
 int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                 struct err *e);
 
+/* Notes when what is accepted will be due, for the forecast. Inside the transaction, before it is stored. */
+int note_due(struct pg *c, const struct store_item *items, size_t count, struct err *e);
+
 #endif

@@ -22,11 +22,14 @@ import subprocess
 import sys
 
 import backlog
+import console
 import feed
 import held_open
 import herd
 import machine
 import plot
+import recur
+import retry
 import scale
 import steady
 import store
@@ -44,7 +47,10 @@ SHAPES = [
     ('million-herd', herd.measure_million, 110),
     ('scale', scale.measure, 85),
     ('feed', feed.measure, 55),
+    ('retry', retry.measure, 160),
     ('backlog-steady', backlog.measure, 215),
+    ('console', console.measure, 120),
+    ('recurring', recur.measure, 650),
     ('held-open', held_open.measure, held_open.AROUND_S + held_open.LEAST_S),
 ]
 
@@ -76,7 +82,7 @@ def measure(bench, shapes):
                 bench.report.rows.remove(row)
 
 
-def measure_peers(bench):
+def measure_peers(bench, shapes):
     """A program of its own, with servers of its own; its rows are added as they are."""
     program, path = os.path.join(HERE, 'peers.py'), os.path.join(OUT, 'peers.json')
     row = bench.report.row('peers: the same shapes, without a broker behind them', 'all')
@@ -86,7 +92,8 @@ def measure_peers(bench):
         if os.path.exists(path):
             os.unlink(path)
         small = ['--small'] if bench.sizes.small else []
-        done = subprocess.run([sys.executable, program, '--json', path, *small], stdin=subprocess.DEVNULL, check=False, timeout=900)
+        only = ['asynq'] if {s[0] for s in shapes} == {'retry'} else []  # the others have no such shape
+        done = subprocess.run([sys.executable, program, *only, '--json', path, *small], stdin=subprocess.DEVNULL, check=False, timeout=900)
         bench.report.add_peers(path)
         if done.returncode != 0:
             raise AssertionError(f'peers.py ended with {done.returncode}')
@@ -126,7 +133,7 @@ def run(bench, stack, shapes, report):
             print(f'         {name}: {value}', flush=True)
         measure(bench, shapes)
         if os.environ.get('PEERS'):
-            measure_peers(bench)
+            measure_peers(bench, shapes)
     except KeyboardInterrupt:
         report.ended = f'Interrupted after {bench.elapsed_s():.0f} s: this is what there is so far.'
     finally:

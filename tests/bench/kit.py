@@ -40,10 +40,12 @@ class Sizes:
         self.transport_s = 2 if small else 5
         self.rates = (500, 1000) if small else (1000, 5000, 10000)
         self.transport_rates = (200, 500) if small else (200, 1000, 2000, 5000)
-        self.herd = 5_000 if small else 50_000
+        self.herd = 5_000 if small else 50_000          # and of the retries
         self.million = 20_000 if small else 1_000_000
         self.feed = 3_000 if small else 200_000
         self.calls = 50 if small else 200
+        self.schedules = number('SCHEDULES', 1200 if small else 100_000)
+        self.recur_s = 10 if small else 120
         more_s = max(0, self.held_s - 180) + max(0, self.backlog - 10_000_000) // 100_000
         self.budget_s = number('BUDGET_S', 895 + more_s)
 

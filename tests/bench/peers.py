@@ -3,16 +3,18 @@
 
     tests/bench/peers.py [PEER...] [--json FILE] [--small]
 
-Peers: graphile-worker, pg-boss (Node.js libraries on Postgres), BullMQ (Node.js library on Redis), beanstalkd. All
-are measured when none is named. One that cannot be measured here (no npm, no network, no server) is skipped with a line that
-says why. Libraries are installed once, at the versions of peers/package-lock.json, under build/bench/peers.
+Peers: graphile-worker, pg-boss (Node.js libraries on Postgres), BullMQ (Node.js library on Redis), beanstalkd, asynq
+(Go library on Redis; only retries). All are measured when none is named. One that cannot be measured here (no npm, no
+network, no server) is skipped with a line that says why. Libraries are installed once, under build/bench/peers, at the
+versions of peers/package-lock.json and peers/asynq/go.mod.
 
 Shapes: `store` (messages a second, many at a time, due in an hour), `steady 1000` (a thousand due every second, for ten
 seconds, all stored before) and `herd 50000` (all due at one instant, stored before). Lateness is the time at which a
-message is run minus the time at which it was due; a herd's seconds are from that instant to the last run. Store and herd are
-medians of three. Every peer has the settings that its own documentation recommends for speed and, where it names no number, one that
-did well in tries; they are printed and in the JSON, with their source. All write what they store to disk, but only those on
-Postgres wait for that before they answer.
+message is run minus the time at which it was due; a herd's seconds are from that instant to the last run. Of asynq
+`retry 50000`: tasks in ten queues all fail at once and are run again after a back-off of 2 s; as it is by default, and
+looking every second. Store, herd and retry are medians of three. Every peer has the settings that its own documentation
+recommends for speed and, where it names no number, one that did well in tries; they are printed and in the JSON, with
+their source. All write what they store to disk, but only those on Postgres wait for that before they answer.
 
 $STACK_DIR: a stack whose Postgres is to be used (it stays as it was); without, a private one is made and removed.
 """
@@ -35,8 +37,8 @@ import servers  # noqa: E402
 from servers import Missing, say, version_of  # noqa: E402
 
 RUNS = 3
-COUNTS = {'store': 50_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000}
-SMALL = {'store': 5_000, 'steady_rate': 1000, 'steady_s': 2, 'herd': 5_000}
+COUNTS = {'store': 50_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000, 'retry': 50_000}
+SMALL = {'store': 5_000, 'steady_rate': 1000, 'steady_s': 2, 'herd': 5_000, 'retry': 5_000}
 PEER_LIMIT_S = 150
 FIGURES = ('rate', 'seconds', 'p50_ms', 'p99_ms', 'p999_ms', 'max_ms', 'min_ms', 'again')
 
@@ -104,16 +106,32 @@ def measure_on_postgres(run, peer):
     ask_library(run, peer, postgres.make_database(peer), f'Postgres {postgres.version()}')
 
 
-def measure_bullmq(run):
-    servers.install_libraries()
+def with_redis(measure):
+    """measure(address) while a private Redis runs."""
+    os.makedirs(servers.INSTALLED, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='redis-', dir=servers.INSTALLED) as folder:
         redis = servers.Server('redis-server', 'redis-server', lambda port: [
             '--port', str(port), '--bind', '127.0.0.1', '--dir', folder, '--appendonly', 'yes', '--appendfsync', 'everysec',
             '--maxmemory-policy', 'noeviction'])
         try:
-            ask_library(run, 'bullmq', f'redis://127.0.0.1:{redis.port}', f'Redis {version_of("redis-server", "--version", r"v=([0-9.]+)")}')
+            measure(f'127.0.0.1:{redis.port}')
         finally:
             redis.stop()
+
+
+def redis_version():
+    return f'Redis {version_of("redis-server", "--version", r"v=([0-9.]+)")}'
+
+
+def measure_bullmq(run):
+    servers.install_libraries()
+    with_redis(lambda address: ask_library(run, 'bullmq', f'redis://{address}', redis_version()))
+
+
+def measure_asynq(run):
+    program, version = servers.build_go('asynq', 'github.com/hibiken/asynq')
+    run.version = f'{version}, {redis_version()}'
+    with_redis(lambda address: run.ask([program], address, 400))
 
 
 def measure_beanstalkd(run):
@@ -128,6 +146,7 @@ PEERS = {
     'pg-boss': lambda run: measure_on_postgres(run, 'pg-boss'),
     'bullmq': measure_bullmq,
     'beanstalkd': measure_beanstalkd,
+    'asynq': measure_asynq,
 }
 
 
@@ -141,7 +160,8 @@ def one_line(row):
 
 def make_rows(peer, version, lines, counts):
     """One row a shape: medians of its runs."""
-    names = {'store': 'store', 'steady': f"steady {counts['steady_rate']}", 'herd': f"herd {counts['herd']}"}
+    names = {'store': 'store', 'steady': f"steady {counts['steady_rate']}", 'herd': f"herd {counts['herd']}",
+             'retry': f"retry {counts['retry']}", 'retry-1s': f"retry {counts['retry']}, looks every second"}
     rows = []
     settings = next((line['settings'] for line in lines if 'settings' in line), {})
     for shape, name in names.items():

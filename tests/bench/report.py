@@ -10,14 +10,14 @@ BEGIN, END = '<!-- table: written by make bench -->', '<!-- end of table -->'
 
 
 class Target:
-    """`figure` of a row (or 'ratio') compared with a bound; a bound that is a row means: that row's figure, and so much more."""
+    """`figure` of a row (or 'ratio') compared with a bound; a bound that is a row means: that row's figure, so many times, and so much more."""
 
-    def __init__(self, figure, sign, bound, text=None, more=0):
-        self.figure, self.sign, self.bound, self.text, self.more = figure, sign, bound, text, more
+    def __init__(self, figure, sign, bound, text=None, more=0, factor=1):
+        self.figure, self.sign, self.bound, self.text, self.more, self.factor = figure, sign, bound, text, more, factor
 
     def limit_of(self):
         value = self.bound.value(self.figure) if isinstance(self.bound, Row) else self.bound
-        return None if value is None else value + self.more
+        return None if value is None else value * self.factor + self.more
 
     def met(self, row):
         value, bound = row.value(self.figure), self.limit_of()
@@ -70,10 +70,10 @@ class Row:
         self.limit = limit
         self.ratios.append(value / limit_value)
 
-    def aim(self, figure, sign, bound, text=None, more=0):
+    def aim(self, figure, sign, bound, text=None, more=0, factor=1):
         """Once, however often the row is asked for."""
         if not any(t.figure == figure and t.sign == sign for t in self.targets):
-            self.targets.append(Target(figure, sign, bound, text, more))
+            self.targets.append(Target(figure, sign, bound, text, more, factor))
         return self
 
     def note(self, text):

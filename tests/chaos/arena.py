@@ -126,6 +126,14 @@ class Cell:
         return pika.BlockingConnection(pika.URLParameters(
             self.rabbit.url(self.vhost) + '?heartbeat=0&blocked_connection_timeout=30&socket_timeout=20'))
 
+    def depth_of_intake(self):
+        """What publishers have a confirm for, and no gateway has read."""
+        connection = self.amqp()
+        try:
+            return connection.channel().queue_declare('postdate.intake', passive=True).method.message_count
+        finally:
+            connection.close()
+
     def declare_target(self):
         """The consumer's queues and their bindings; an exchange of the user's beside the gateway's own."""
         def done():

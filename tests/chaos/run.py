@@ -169,7 +169,7 @@ class Run:
                 self.broken.append(f'{cell.name}: the workload did not end')
 
         def waiting(cell):
-            return int(self.arena.postgres.primary.psql(
+            return cell.depth_of_intake() + int(self.arena.postgres.primary.psql(
                 "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
         asked = time.monotonic()
         until = time.monotonic() + DRAIN_LIMIT_S
@@ -232,7 +232,7 @@ def main():
     arena = run = None
     codes = {}
     try:
-        arena = Arena(evidence, work, build, (6 << 30) if flood > 100_000 else (1 << 30), short=count < SHORT_FAULTS)
+        arena = Arena(evidence, work, build, (6 << 30) if flood > 100_000 else (3 << 30), short=count < SHORT_FAULTS)
         arena.start_brokers(names, plugins)
         arena.add_cells(names, seed, rate)
         arena.start_load()

@@ -1,4 +1,5 @@
 #include "tests/fuzz/database.h"
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 
 #include "core/base/timestamp.h"
@@ -149,7 +150,7 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
 
 int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)
 {
-    const struct lookup_page *page = l->page;
+    struct lookup_page *page = l->page;
     struct message_record record;
     (void)c;
     check_scope(scope);
@@ -161,6 +162,8 @@ int operate_list(struct pg *c, const struct operate_scope *scope, const struct o
         if (!l->each(l->ctx, &record))
             break;
     }
+    page->given_up = fuzz_take_u8(&script) % 2 == 1;
+    page->after_due_ms = FUZZ_NOW_MS;
     return next_outcome(e);
 }
 
@@ -284,10 +287,19 @@ static void check_answer(const struct api_request *r)
 void database_run(struct api_request *r)
 {
     static const atomic_bool ending;
-    struct api_context c = {
-        .rules = rules, .secret = "fuzz fuzz fuzz", .now_ms = FUZZ_NOW_MS, .lead_ms = 500, .ending = &ending};
+    struct api_context c = {.rules = rules,
+                            .secret = "fuzz fuzz fuzz",
+                            .now_ms = FUZZ_NOW_MS,
+                            .lead_ms = 500,
+                            .objective = {.late_ms = 1000, .window_ms = 3600000, .target = 0.999},
+                            .ending = &ending};
     struct err e = {0};
     int rc = 0;
+    if (api_guard_admit(r) != 0) {
+        FUZZ_HOLDS(r->scope->reads_only && r->answer.status == 403);
+        check_answer(r);
+        return;
+    }
     if (r->op->threads == API_STATISTICS)
         api_fail(&r->answer, API_NOT_READY, "no statistics here");
     else

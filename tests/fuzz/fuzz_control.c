@@ -13,7 +13,8 @@
 
 /* Who asks is tested with live tokens; here every third caller has a scope. */
 static const struct bytes exchange = {(const uint8_t *)"orders", 6};
-static const struct api_scope scope = {"fuzz", {.exchanges = &exchange, .count = 1}};
+static const struct api_scope scope = {
+    .principal = "fuzz", .name = "fuzz", .exchanges = {.exchanges = &exchange, .count = 1}};
 
 int tokens_admit(struct tokens *t, struct bytes token, struct tokens_grant *out, struct api_answer *a)
 {

@@ -10,9 +10,9 @@
 
 static const struct bytes exchanges[] = {{(const uint8_t *)"orders", 6}, {NULL, 0}};
 static const struct api_scope scopes[] = {
-    {"some", {.exchanges = exchanges, .count = 2}},
-    {"one", {.exchanges = exchanges, .count = 1}},
-    {"none", {.exchanges = exchanges}},
+    {.principal = "some", .name = "some", .exchanges = {.exchanges = exchanges, .count = 2}},
+    {.principal = "one", .name = "one", .exchanges = {.exchanges = exchanges, .count = 1}},
+    {.principal = "none", .name = "none", .reads_only = true, .exchanges = {.exchanges = exchanges}},
 };
 
 static void check_route(const struct http_route *route, const char *method, const char *path, struct bytes id,
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes rest = bytes_of(data, size);
     uint8_t choice = fuzz_take_u8(&rest);
-    struct api_request r = {.scope = choice % 4 < 3 ? &scopes[choice % 4] : NULL};
+    struct api_request r = {.from = "127.0.0.1:1", .scope = choice % 4 < 3 ? &scopes[choice % 4] : NULL};
     database_script(fuzz_take_line(&rest));
     struct bytes line = fuzz_take_line(&rest);
     uint8_t *body = fuzz_copy(rest); /* parsers must not read on */

@@ -37,7 +37,8 @@ class Size:
         return (self.status('VmHWM') - self.base_kib) / 1024
 
     def log_lines(self):
-        return len(self.gateway.log().splitlines()) - self.lines_before
+        """But for those that say who changed what: one for each call."""
+        return sum(' audit: ' not in line for line in self.gateway.log().splitlines()) - self.lines_before
 
     def stop(self, what):
         """What it was at most, also printed."""

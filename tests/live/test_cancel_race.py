@@ -11,7 +11,7 @@ import time
 
 import harness
 from harness import LiveTest, now_ms, run_psql, wait_until
-from web import Web
+from web import Web, ready_address
 
 ROUNDS = int(os.environ.get('POSTDATE_CANCEL_ROUNDS', '1' if harness.SAN else '5'))
 COUNT = 200           # cancels of a round, half of them by HTTP
@@ -74,8 +74,7 @@ class CancelRaces(LiveTest):
 
     def race(self, env, held_by_broker):
         p = self.place()
-        self.address = p.gateway(**env).http()
-        wait_until(lambda: Web(self.address).get('/readyz').status == 200, 10, '/readyz')
+        self.address = ready_address(p.gateway(**env))
         inbox = p.consumer('q', bind='race')
         rng, first_due = random.Random(5), now_ms() + (5000 + 200 * ROUNDS) * harness.SLOWNESS
         targets = [Target(n, first_due + n // COUNT * EVERY_MS + rng.randrange(SPREAD_MS), held_by_broker(n), rng)

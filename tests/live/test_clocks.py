@@ -4,18 +4,15 @@ or back. Messages come by every way in, across the moment of it.
 Early is judged by time as it passed: a consumer must not get it sooner after its publisher began to send it than its delay.
 What was accepted before the database's clock was set is due by that clock."""
 import datetime
-import os
 import sys
 import threading
 import time
 
 import harness
-from harness import ROOT, LiveTest, Stack, now_ms, wait_until
+from clock_kit import MovedClocks, postgres_with_clock
+from harness import ROOT, LiveTest, now_ms, wait_until
 from test_control import Requester
 from web import Web
-
-sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
-from moved_clocks import MovedClocks  # noqa: E402
 
 
 class Senders:
@@ -168,20 +165,7 @@ class DatabaseClockWasSet(Clocks):
 
     @classmethod
     def setUpClass(cls):
-        cls.clocks = MovedClocks(ROOT)
-        cls.addClassCleanup(cls.clocks.close)
-        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-clocks'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        before = {k: os.environ.get(k) for k in cls.clocks.env}
-        os.environ.update(cls.clocks.env)
-        try:
-            cls.servers.command('start-postgres')
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
-        main = harness.stack()
-        cls.servers.env = dict(main.env, POSTDATE_POSTGRES_URL=read_url(cls.servers))
-        cls.servers.vhosts = main.vhosts
+        cls.clocks, cls.servers = postgres_with_clock(cls, 'clocks')
 
     def setUp(self):
         self.clocks.set_time(0)
@@ -255,7 +239,3 @@ class DatabaseClockWasSet(Clocks):
                 came[f'{way.__name__} {i}'] = inbox.wait(len(came) + 1)[-1].at_ms - at_ms
         session.close()
         self.assertEqual({k: v for k, v in came.items() if not 399 <= v < 1500}, {})
-
-
-def read_url(servers):
-    return servers.load().env['POSTDATE_POSTGRES_URL']

@@ -149,7 +149,7 @@ class Control(SharedTest):
                  ({'op': 'show', 'id': 'x', 'color': 'red'}, 400), ({'op': 'cancel', 'id': ''}, 422),
                  ({'op': 'cancel', 'key': 'nobody'}, 404), ({'op': 'reschedule', 'delay': '1h'}, 422),
                  ({'op': 'reschedule', 'id': str(uuid.uuid4()), 'delay': '1h'}, 404), ({'op': 'retry'}, 422),
-                 ({'op': 'retry', 'id': str(uuid.uuid4()), 'x': '1'}, 400), ({'op': 'list', 'page_size': 0}, 400),
+                 ({'op': 'retry', 'id': str(uuid.uuid4()), 'x': '1'}, 422), ({'op': 'list', 'page_size': 0}, 400),
                  ({'op': 'list', 'state': ['failed']}, 422), ({'op': 'schedule'}, 422), ({'op': 'stats', 'token': 5}, 422),
                  (dict(HOUR, routing_key='r', id='x'), 422), (dict(HOUR, routing_key='r', delay='soon'), 422),
                  (dict(HOUR, routing_key='r', body='y' * 2_200_000), 413)]

@@ -1,11 +1,12 @@
 """Dead letters as people manage them: command line, HTTP, control queue."""
 import json
+import os
 import uuid
 
-from harness import LiveTest, wait_until
+from harness import ROOT, LiveTest, wait_until
 from test_control import Requester
 from test_tokens import make_token
-from web import Web
+from web import Web, described, ready_address
 
 DEAD = "select count(*) from postdate.lineage where died_at is not null"
 
@@ -131,25 +132,33 @@ class DeadCommands(LiveTest):
         self.assertEqual(self.p.value(DEAD), '1')
 
 
+class DeadCost(LiveTest):
+    def test_one_is_shown_without_a_plan_for_each_day(self):
+        """A statement that may need any day locks them all while it is planned."""
+        p = self.place(max_delay='60d')
+        with open(os.path.join(ROOT, 'sql', 'query', 'dead_show.sql'), encoding='utf-8') as f:
+            query = f.read().replace('$1', f"'{bury(p, 1)[0]}'").replace('$2', "'work'")
+        days = int(p.value("select count(*) from pg_inherits where inhparent = 'postdate.message'::regclass"))
+        self.assertGreater(days, 60)
+        session = p.session()
+        session.run('begin')
+        session.run(query)
+        locked = int(session.run("select count(*) from pg_locks l join pg_inherits i on i.inhrelid = l.relation where l.pid = pg_backend_pid()")[0][0])
+        self.assertLess(locked, 3)
+
+
 class DeadHttp(LiveTest):
     def setUp(self):
         super().setUp()
         self.p = self.place()
 
     def open(self, **env):
-        address = self.p.gateway(**env).http()
-        wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
-        return address
-
-    def described(self, address):
-        web = Web(address, Web(address).get('/openapi.json').json)
-        self.addCleanup(web.close)
-        return web
+        return ready_address(self.p.gateway(**env))
 
     def test_pages_and_filters(self):
         ids = bury(self.p, 25, queue='ä' * 100)
         other = bury(self.p, 4, queue='other', reason='expired', ago='3 h')
-        web, found, token = self.described(self.open()), [], None
+        web, found, token = described(self, self.open()), [], None
         while True:
             answer = web.get('/v1/dead?page_size=7' + (f'&page_token={token}' if token else ''))
             self.assertEqual(answer.status, 200, answer)
@@ -171,7 +180,7 @@ class DeadHttp(LiveTest):
 
     def test_groups_and_one(self):
         one, *_ = bury(self.p, 3, body='the body')
-        web = self.described(self.open())
+        web = described(self, self.open())
         groups = web.get('/v1/dead:groups?queue=wor*').json
         self.assertEqual(([(g['queue'], g['count']) for g in groups['groups']], groups['complete']), ([('work', 3)], True))
         shown = web.get('/v1/dead/' + one).json
@@ -186,7 +195,7 @@ class DeadHttp(LiveTest):
     def test_requeue_and_drop(self):
         ids = bury(self.p, 5)
         bury(self.p, 300, queue='other')
-        web = self.described(self.open())
+        web = described(self, self.open())
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:2], 'dry_run': True}).json, {'matched': 2, 'changed': 0, 'dry_run': True})
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:2]}).json['changed'], 2)
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:3]}).json, {'matched': 1, 'changed': 1, 'dry_run': False})
@@ -198,7 +207,7 @@ class DeadHttp(LiveTest):
         self.assertEqual(self.p.value(DEAD), '0')
 
     def test_a_repeated_request_is_done_once(self):
-        web = self.described(self.open())
+        web = described(self, self.open())
         bury(self.p, 2)
         first = web.post('/v1/dead:drop', {'filter': {'queue': 'work'}}, Idempotency_Key='one')
         bury(self.p, 3)

@@ -162,6 +162,12 @@ class DoctorAdmin(Doctor):
         self.assert_finding(found, 'retries.at_most_once', 'warn', "queue 'unsure' dead-letters", "retry-policy show 'unsure'")
         self.assert_finding(found, 'retries.at_most_once', 'warn', "queue 'by-policy' is no quorum queue", 'quorum')
         self.assertNotIn('retries.rights', found)
+        self.assertNotIn('retries.native', found)
+        delayed = {'x-queue-type': 'quorum', 'x-delayed-retry-type': 'failed'}
+        c.queue('own', arguments={**delayed, 'x-delayed-retry-min': 1000})
+        c.queue('without-minimum', arguments=delayed)
+        c.queue('off', arguments={**delayed, 'x-delayed-retry-min': 1000, 'x-delayed-retry-type': 'disabled'})
+        self.assert_finding(self.admin(p), 'retries.native', 'ok', "queue 'own' asks for")
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '^postdate', '^(postdate.*|amq[.]default|un.*|by-.*)$', '^postdate')
         found = self.admin(p)
         self.assert_finding(found, 'retries.rights', 'fail', "may not write to queue 'sure'", 'set_permissions')

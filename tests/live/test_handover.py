@@ -2,6 +2,8 @@
 import time
 import urllib.parse
 
+import pika
+
 import harness
 from handover_kit import EXIT, TTL_EXIT, handover, relayed, who_held
 from harness import LiveTest, now_ms, wait_until
@@ -138,9 +140,15 @@ class Handover(LiveTest):
     def test_what_cannot_be_declared_is_waited_for_by_the_gateway(self):
         p = self.place()
         g = p.gateway(**ttl())
-        c = p.client()
-        c.channel.exchange_delete(TTL_EXIT)
-        c.channel.exchange_declare(TTL_EXIT, 'direct', durable=True)  # of another type: it can't be declared again
+
+        def of_another_type():  # it can't be declared again then; the gateway, which may be faster, declares it as it was
+            channel = p.client().channel
+            channel.exchange_delete(TTL_EXIT)
+            try:
+                return channel.exchange_declare(TTL_EXIT, 'direct', durable=True) is not None
+            except pika.exceptions.ChannelClosedByBroker:
+                return False
+        wait_until(of_another_type, 15, f'{TTL_EXIT} to be of another type')
         p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
         wait_until(lambda: g.lines_with("cannot hold messages"), 15, 'the reason to be logged')
         inbox, c = p.consumer('q', bind='k'), p.client()

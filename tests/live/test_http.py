@@ -9,7 +9,7 @@ import urllib.parse
 
 import harness
 from harness import LiveTest, SharedTest, now_ms, wait_until
-from web import Web
+from web import Web, described, ready_address
 
 DUE = {'delay': '1h', 'body': 'x'}
 
@@ -17,10 +17,8 @@ DUE = {'delay': '1h', 'body': 'x'}
 class HttpTest(SharedTest):
     def setUp(self):
         super().setUp()
-        self.address = self.gw.http()
-        wait_until(lambda: Web(self.address).get('/readyz').status == 200, 10, '/readyz')
-        self.web = Web(self.address, Web(self.address).get('/openapi.json').json)
-        self.addCleanup(self.web.close)
+        self.address = ready_address(self.gw)
+        self.web = described(self, self.address)
 
     def name(self):
         return self.id().rsplit('.', 1)[-1]
@@ -105,7 +103,9 @@ class Calls(HttpTest):
         at = now_ms()
         moved = self.web.ask('PATCH', '/v1/messages/' + m['id'], {'delay_ms': 800})
         self.assertEqual(moved.status, 200, moved)
-        self.assertEqual(self.web.get('/v1/messages/' + m['id']).json['id'], moved.json['id'])
+        self.assertNotIn('former_ids', m)
+        now = self.web.get('/v1/messages/' + m['id']).json
+        self.assertEqual((now['id'], now['former_ids']), (moved.json['id'], [m['id']]))
         self.assert_on_time(inbox.wait(1)[0], at, 800)
         for body in ({}, {'delay': '1h', 'delay_ms': 1}, {'delay': 'soon'}, {'delay_ms': -1}, {'delay_ms': 1.5},
                      {'due_at': '2026-11-22'}, {'due_at': 5}, {'delay': '1h', 'x': 1}):
@@ -219,7 +219,7 @@ class Calls(HttpTest):
         wait_until(lambda: self.web.get('/v1/stats').json['messages']['scheduled'] >= 1, 10, 'it to be counted')
         text = self.web.get('/metrics').body.decode()
         for line in text.splitlines():
-            self.assertRegex(line, r'^(# (HELP|TYPE) postdate_[a-z_]+ .+|postdate_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+Inf-]+)$')
+            self.assertRegex(line, r'^(# (HELP|TYPE) postdate_[a-z_]+ .+|postdate_[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+Inf-]+)$')
         names = [x.split()[2] for x in text.splitlines() if x.startswith('# TYPE')]
         self.assertEqual(len(names), len(set(names)), 'a metric twice')
         for wanted in ('postdate_lateness_seconds_bucket{le="+Inf"}', 'postdate_database_up 1', 'postdate_broker_up 1',
@@ -236,12 +236,49 @@ class Calls(HttpTest):
             for part in name.split('/'):
                 node = node[part]
         paths = {(m, p) for p, item in root['paths'].items() for m in item if m != 'parameters'}
-        self.assertEqual(len(paths), 26)
+        self.assertEqual(len(paths), 40)
         redocly = shutil.which('redocly') or os.environ.get('REDOCLY', '')
         if redocly:
             path = os.path.join(harness.ROOT, 'gateway', 'http', 'openapi.json')
             done = subprocess.run([redocly, 'lint', path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             self.assertEqual(done.returncode, 0, done.stdout.decode())
+
+
+class Sparse(LiveTest):
+    """Few match among many: a page ends before its search takes long, and its token goes on."""
+    weight = 8
+    FEW, DAYS = 7, 3
+
+    def test_pages_that_end_early_give_every_message_once(self):
+        p = self.place(max_delay='10d')
+        p.psql(f"""set postdate.forecast_noted = 'yes'; insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
+                   select d, d, postdate.id_make(d), 'g', 'postdate.delivery', 'many', '', ''
+                     from (select date_trunc('milliseconds', now() + interval '1 day' + random() * interval '{self.DAYS} days') as d from generate_series(1, 80000)) x""")
+        p.psql('analyze postdate.message')
+        web = Web(p.gateway(POSTDATE_DELIVERY_MAX_DELAY='10d').http())
+        self.addCleanup(web.close)
+        few = [web.post('/v1/messages', {'routing_key': 'few', 'exchange': 'rare', 'body': '', 'delay': f'{24 + i * 24 * self.DAYS // self.FEW}h'}) for i in range(self.FEW)]
+        self.assertEqual({a.status for a in few}, {201}, few)
+        few = [a.json['id'] for a in few]
+        for query, expected in (('exchange=rare', few), ('routing_key=few', few), ('routing_key=few&state=scheduled', few), ('exchange=none', []), ('state=handed', []),
+                                ('key=none', [])):
+            found, token, early, pages = [], '', 0, 0
+            while token is not None:
+                page = web.get(f'/v1/messages?{query}&page_size=5' + (f'&page_token={token}' if token else '')).json
+                found += [m['id'] for m in page['messages']]
+                token, pages = page['next_page_token'], pages + 1
+                if 'searched_until' in page:
+                    early += 1
+                    self.assertIsNotNone(token)
+                    self.assertLess(len(page['messages']), 5)
+                    self.assertTrue(all(m['due_at'] <= page['searched_until'] for m in page['messages']), page)
+                self.assertLess(pages, 2000)
+            self.assertEqual(found, expected, query)
+            self.assertEqual(early > 0, query != 'key=none', f'{query}: {pages} pages')
+        # and all of them where there is no filter, or one that most match
+        for query in ('', '&state=scheduled', '&exchange=postdate.delivery'):
+            page = web.get('/v1/messages?page_size=1000' + query).json
+            self.assertEqual((len(page['messages']), 'searched_until' in page), (1000, False), query)
 
 
 class Idempotency(HttpTest):

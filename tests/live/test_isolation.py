@@ -1,7 +1,9 @@
 """One bad message, target, lock or open transaction does not delay the others."""
+import re
 
 import harness
 from harness import LiveTest, now_ms, wait_until
+from web import Web
 
 
 class OpenTransactions(LiveTest):
@@ -133,7 +135,9 @@ class BadTargets(LiveTest):
 
     def test_a_full_queue_is_tried_again_until_there_is_room(self):
         p = self.place()
-        p.gateway(**self.PATIENT)
+        gateway = p.gateway(**self.PATIENT)
+        web = Web(gateway.http())
+        self.addCleanup(web.close)
         c = p.client()
         c.queue('full', arguments={'x-max-length': 5, 'x-overflow': 'reject-publish'})
         other = p.consumer('q', bind='good')
@@ -143,9 +147,18 @@ class BadTargets(LiveTest):
         at = now_ms()
         c.publish('good', b'good', {'x-delay': 100})
         self.assert_on_time(other.wait(1)[0], at, 100)
+        gateway.wait_log("refuses messages to exchange '', routing key 'full': is a queue there full")
+        wait_until(lambda: self.refusing(web) == (1, 1), 5, 'it to be counted')
         inbox = p.consumer('full')
         self.assertEqual(sorted(int(m.body) for m in inbox.wait(15)), list(range(15)))
         wait_until(lambda: p.counts() == {'delivered': 16}, 5, 'all to be settled')
+        gateway.wait_log('refuses no messages any more')
+        self.assertEqual(self.refusing(web), (0, 0))
+        self.assertEqual(len(gateway.lines_with('refuses')), 2)
+
+    def refusing(self, web):
+        gauge = re.search(r'^postdate_addresses_refusing ([0-9]+)$', web.get('/metrics').body.decode(), re.M)
+        return int(gauge[1]), web.get('/v1/stats').json['refusing']
 
     def test_two_thousand_to_a_missing_exchange_do_not_delay_the_good_ones(self):
         p = self.place()

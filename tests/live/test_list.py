@@ -38,7 +38,7 @@ class Lists(LiveTest):
         self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
         self.assertEqual(sum(self.walk('&state=scheduled'), []), self.ids("state = 'scheduled'"))
         self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where state = 'scheduled'")
-        self.assertEqual(self.walk('&state=scheduled'), [[]])
+        self.assertEqual(sum(self.walk('&state=scheduled'), []), [])
         self.assertEqual(len(sum(self.walk('&state=delivered'), [])), SETTLED + LEFT)
 
     def read_for_pages(self):

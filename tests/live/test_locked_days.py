@@ -75,7 +75,7 @@ class LockedDays(Days):
         self.assertEqual(http.get('/v1/stats').json['locked_days'], [day])
         ready = http.get('/readyz')
         self.assertEqual((ready.status, ready.json), (200, {'status': 'ready', 'locked_days': [day]}))
-        self.assertIn('postdate_locked_days 1\n', http.get('/metrics').body.decode())
+        self.assertIn('postdate_locked_partitions 1\n', http.get('/metrics').body.decode())
         self.assertEqual(http.post('/v1/messages', {'routing_key': 'k', 'delay': '1d', 'body': ''}).status, 201)
         today = p.value("select (now() at time zone 'utc')::date")
         self.assertEqual(http.get(f'/v1/messages?due_after={today}T00:00:00Z').status, 200)

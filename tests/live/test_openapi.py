@@ -17,6 +17,7 @@ from web import Raw, Web, check, mismatches, operation_of, resolve
 NOBODY = '00000000-0000-8000-8000-000000000000'
 HOUR = {'routing_key': 'walk', 'delay': '1h', 'body': 'x'}
 FILTER = {'filter': {'routing_key': 'nobody'}}
+SCHEDULE = {'cron': '0 9 * * *', 'routing_key': 'walk', 'body': 'x'}
 # One good request for each call that is described.
 CALLS = {
     ('post', '/v1/messages'): HOUR,
@@ -24,6 +25,7 @@ CALLS = {
     ('delete', '/v1/messages'): None,
     ('get', '/v1/messages/{id}'): None,
     ('post', '/v1/messages/{id}:fail'): {},
+    ('post', '/v1/messages/{id}:retry'): {},
     ('delete', '/v1/messages/{id}'): None,
     ('patch', '/v1/messages/{id}'): {'delay': '2h'},
     ('post', '/v1/messages:cancel'): FILTER,
@@ -40,13 +42,26 @@ CALLS = {
     ('get', '/v1/retry-policies:match'): None,
     ('get', '/v1/retry-policies/{pattern}'): None,
     ('delete', '/v1/retry-policies/{pattern}'): None,
+    ('put', '/v1/recurring/{name}'): SCHEDULE,
+    ('get', '/v1/recurring'): None,
+    ('get', '/v1/recurring:preview'): None,
+    ('get', '/v1/recurring/{name}'): None,
+    ('post', '/v1/recurring/{name}:pause'): {},
+    ('post', '/v1/recurring/{name}:resume'): {},
+    ('post', '/v1/recurring/{name}:run'): {},
+    ('get', '/v1/recurring/{name}:history'): None,
+    ('delete', '/v1/recurring/{name}'): None,
     ('get', '/v1/stats'): None,
+    ('get', '/v1/whoami'): None,
+    ('get', '/v1/slo'): None,
+    ('get', '/v1/forecast'): None,
+    ('get', '/v1/overview'): None,
     ('get', '/livez'): None,
     ('get', '/readyz'): None,
     ('get', '/metrics'): None,
     ('get', '/openapi.json'): None,
 }
-QUERIES = {'/v1/retry-policies:match': '?queue=q'}  # that a good request has
+QUERIES = {'/v1/retry-policies:match': '?queue=q', '/v1/recurring:preview': '?name=walk'}  # that a good request has
 BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
 DEAD_BULK = ['/v1/dead:requeue', '/v1/dead:drop']
 SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
@@ -170,6 +185,19 @@ class Agreement(SharedTest):
             for value in (*ODD, 100, 101, 1000, 1001, '1h30m', '7d', ['rejected'], ['rejected', 'maxlen'], ['rejected', 'nack']):
                 self.agree('PUT', '/v1/retry-policies/agree', {'first': '0s', 'max': '30d'} | {field: value})
 
+    def test_schedules(self):
+        good = {'cron': '* * * * *', 'routing_key': 'agree', 'body': 'x'}
+        fields = ['routing_key', 'exchange', 'body', 'body_base64', 'json', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from',
+                  'until', 'nonsense']
+        for field in fields:
+            self.agree('PUT', '/v1/recurring/agree', {k: v for k, v in good.items() if k != field})
+            for value in (*ODD, 'one', 'all', 'none', 'run', 'skip', 'allow', '1h30m', '250ms', '30m1h', 'P1D'):
+                self.agree('PUT', '/v1/recurring/agree', good | {field: value})
+                if field != 'json' or '\0' not in str(value):  # PostgreSQL's JSON has no NUL, which no schema can say of a part of a value
+                    self.agree('PUT', '/v1/recurring/agree', {k: v for k, v in good.items() if k != 'body'} | {field: value})
+        for pair in ({'body': None, 'json': None}, {'body': None}, {'json': 1}, {'body': None, 'body_base64': 'YQ=='}, {'cron': None}, {'cron': 5}, {'zone': None}):
+            self.agree('PUT', '/v1/recurring/agree', good | pair)
+
 
 class EveryStatus(LiveTest):
     weight = 10
@@ -213,9 +241,9 @@ class EveryStatus(LiveTest):
         for method, path, body in self.calls:
             if path == '/v1/messages' and method != 'GET':
                 continue
-            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk')
-            self.expect(self.ask(method, where + QUERIES.get(path, ''), body), 200 if method != 'PATCH' else 409,
-                        '' if method != 'PATCH' else 'too-late')  # after its DELETE
+            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk').replace('{name}', 'walk')
+            status = {'PATCH': 409, 'PUT': 201 if 'recurring' in path else 200}.get(method, 200)
+            self.expect(self.ask(method, where + QUERIES.get(path, ''), body), status, '' if method != 'PATCH' else 'too-late')  # after its DELETE
         self.expect(self.ask('PATCH', '/v1/messages/' + self.schedule()['id'], {'delay': '2h'}), 200)
         self.expect(self.ask('DELETE', '/v1/messages?key=kept'), 200)
         inbox.wait(1)
@@ -227,7 +255,7 @@ class EveryStatus(LiveTest):
 
     def bad_requests(self):
         for method, path, body in self.calls:
-            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk')
+            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk')
             self.expect(self.ask(method, where + '?nonsense=1', body), 400, 'invalid-request')
             if body is None:
                 continue
@@ -237,11 +265,20 @@ class EveryStatus(LiveTest):
             self.expect(self.walker.announce(self.address, method, where, 10 ** 9), 413, 'too-large')
         for method, body in (('GET', None), ('DELETE', None), ('PATCH', {'delay': '1h'})):
             self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
-        self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:fail', {}), 404, 'not-found')
+        for verb in ('fail', 'retry'):
+            self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:{verb}', {}), 404, 'not-found')
         self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
         self.expect(self.ask('GET', '/v1/dead/' + NOBODY[:-1] + '1'), 404, 'not-found')
         for method in ('GET', 'DELETE'):
             self.expect(self.ask(method, '/v1/retry-policies/nobody'), 404, 'not-found')
+        for method, path, body in self.calls:
+            if '{name}' in path and method != 'PUT':
+                self.expect(self.ask(method, path.replace('{name}', 'nobody'), body), 404, 'not-found')
+            if '{name}' in path and method != 'GET':
+                self.expect(self.ask(method, path.replace('{name}', 'nobody'), body, If_Match='"1-0"'), 412, 'precondition-failed')
+        self.expect(self.ask('GET', '/v1/recurring:preview?name=nobody'), 404, 'not-found')
+        self.expect(self.ask('PUT', '/v1/recurring/same', SCHEDULE), 201)
+        self.expect(self.ask('PUT', '/v1/recurring/same', SCHEDULE), 200)
         self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
         self.expect(self.ask('PUT', '/v1/messages'), 405, 'method-not-allowed')
         self.expect(self.ask('POST', '/v1/messages', HOUR, Idempotency_Key='mismatch'), 201)
@@ -253,6 +290,7 @@ class EveryStatus(LiveTest):
         owned = self.schedule()['id']
         p.psql(f"update postdate.message set state = 'claimed', owner = (select id from postdate.instance limit 1) where id = '{owned}'")
         self.expect(self.ask('POST', f'/v1/messages/{owned}:fail', {}), 409, 'busy')
+        self.expect(self.ask('POST', f'/v1/messages/{owned}:retry', {}), 409, 'too-late')
         s = p.session()
         s.run('begin')
         s.run("select postdate.schedule('k', 'x', '1 hour', key => 'locked')")
@@ -264,11 +302,14 @@ class EveryStatus(LiveTest):
         s.run('rollback')
         for path in BULK + DEAD_BULK:
             self.in_progress(p, s, path)
+        self.expect(self.ask('PUT', '/v1/recurring/walk', SCHEDULE), 201)
+        self.in_progress(p, s, '/v1/recurring/{name}:run')
         s.close()
 
     def in_progress(self, p, session, path):
         """The first request has taken its Idempotency-Key and waits for a lock; the second comes meanwhile."""
         body, key = CALLS['post', path], path.split('/')[-1]
+        path = path.replace('{name}', 'walk')
         session.run('begin')
         session.run('lock table postdate.message, postdate.lineage in access exclusive mode')
         first = threading.Thread(target=lambda: Web(self.address).post(path, body, Idempotency_Key=key))
@@ -283,13 +324,22 @@ class EveryStatus(LiveTest):
         bearer = 'Bearer ' + make_token(p, 'mine')
         for method, path, body in self.calls:
             if path.startswith('/v1/'):
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk'), body), 401, 'unauthorized')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk'), body), 401, 'unauthorized')
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': bearer}).status == 200, 10, 'the token')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
+        self.expect(self.walker.ask(address, 'PUT', '/v1/recurring/walk', SCHEDULE, Authorization=bearer), 403, 'exchange-not-allowed')
         for method, path, body in self.calls:
             if path.startswith('/v1/retry-policies'):
-                where = path.replace('{pattern}', 'walk') + QUERIES.get(path, '')
+                where = path.replace('{pattern}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
                 self.expect(self.walker.ask(address, method, where, body, Authorization=bearer), 403, 'exchange-not-allowed')
+        for path in ('/v1/slo', '/v1/overview', '/v1/forecast?exchange=foreign'):
+            self.expect(self.walker.ask(address, 'GET', path, Authorization=bearer), 403, 'exchange-not-allowed')
+        reader = 'Bearer ' + make_token(p, '*', name='reader', role='read')
+        wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': reader}).status == 200, 10, 'the token')
+        for method, path, body in self.calls:
+            if method != 'GET':
+                where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
+                self.expect(self.walker.ask(address, method, where, body, Authorization=reader), 403, 'role-not-allowed')
 
     def not_in_time(self, p):
         address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
@@ -303,6 +353,11 @@ class EveryStatus(LiveTest):
 
         def too_late():  # what was counted before the lock is good for a while
             answer = self.walker.ask(address, 'GET', '/v1/stats')
+            if answer.status == 200 and answer.json['database'] == 'away':  # it noticed before it counted, and does not ask any more
+                s.run('rollback')
+                wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
+                s.run('begin')
+                s.run('lock table postdate.message, postdate.instance in access exclusive mode')
             return answer if answer.status != 200 else None
         self.expect(wait_until(too_late, 30, 'a count that waits for the lock'), 503, 'unknown-outcome')
         s.run('rollback')
@@ -335,10 +390,11 @@ class EveryStatus(LiveTest):
     def database_away(self, p):
         address = p.gateway(wait=False, POSTDATE_POSTGRES_URL='postgresql:///none?host=/nonexistent').http()
         for method, path, body in self.calls:
-            if path == '/v1/stats':
-                self.assertEqual(self.expect(self.walker.ask(address, method, path), 200).json['database'], 'away')
+            if path in ('/v1/stats', '/v1/overview'):
+                database = self.expect(self.walker.ask(address, method, path), 200).json['database']
+                self.assertEqual(database if path == '/v1/stats' else database['state'], 'away')
             elif path.startswith('/v1/') or path == '/readyz':
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk'), body), 503, 'not-ready')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk'), body), 503, 'not-ready')
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
         self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')

@@ -4,7 +4,7 @@ import sys
 import threading
 
 import harness
-from harness import LiveTest, wait_until
+from harness import LiveTest, now_ms, wait_until
 from test_trouble import Gate
 
 sys.path.append(os.path.join(harness.ROOT, 'tests', 'chaos'))
@@ -96,6 +96,29 @@ class Redelivery(LiveTest):
             c.publish('q', b'again', {'x-delay': HOUR_MS}, message_id='same')
             wait_until(lambda n=number: p.value('select count(*) from postdate.message') == str(n), 10, f'{number} to be stored')
             p.psql("begin; select nextval('postdate.redelivery'); commit")
+
+    def test_a_thousand_redeliveries_after_a_quiet_hour(self):
+        """Each batch of one message is a note. All of them are looked through for each batch with redeliveries, while all other
+        intakes wait: joined one by one, that took seconds for each batch."""
+        p = self.place()
+        g = p.gateway()
+        g.term()
+        p.psql("insert into postdate.intake_batch (consumer, message_ids, ids) select n % 10, array['quiet-' || n], "
+               "array[gen_random_uuid()] from generate_series(1, 40000) n")
+        p.psql('analyze postdate.intake_batch')  # as autovacuum does sooner or later
+        c = p.client()
+        for i in range(6000):
+            c.publish('k', b'again', {'x-delay': HOUR_MS}, message_id=f'again-{i}')
+        reader = p.client()
+        reader.channel.basic_qos(prefetch_count=6000)
+        taken = sum(1 for _ in zip(range(6000), reader.channel.consume('postdate.intake', inactivity_timeout=20)))
+        reader.connection.close()
+        self.assertEqual(taken, 6000)
+        began_ms = now_ms()
+        p.gateway()
+        wait_until(lambda: p.value('select count(*) from postdate.message') == '6000', 120, 'all to be stored')
+        print(f'note redelivery: 6,000 redeliveries after 40,000 notes in {(now_ms() - began_ms) / 1000:.1f} s', flush=True)
+        self.assertLess(now_ms() - began_ms, 15_000 * harness.SLOWNESS)
 
     def test_what_a_session_stored_last_is_remembered_until_it_cannot_come_back(self):
         """Its acknowledgements may be read much later than they were sent: by number, not by time."""

@@ -140,6 +140,22 @@ class Retries(LiveTest):
         wait_until(lambda: p.value('select reason from postdate.lineage where died_at is not null') == 'return_failed', 40, 'the dead letter')
         self.assertRegex(p.value('select error from postdate.lineage'), "404.*no queue 'gone'")
 
+    def test_an_exchange_that_somebody_deletes(self):
+        """postdate.return, and all its bindings: it is declared again when the next message goes back."""
+        p, c = self.start()
+        for queue in ('known', 'new'):
+            c.queue(queue, arguments=RETRY)
+        self.policy(p, '*', first='300 ms', factor=1)
+        known = self.refuser(p, 'known', lambda m: m.headers.get('x-postdate-attempt') == 4)
+        new = self.refuser(p, 'new', lambda m: m.headers.get('x-postdate-attempt') == 2)
+        c.publish('known', b'x', exchange='')
+        known.wait(2)
+        c.channel.exchange_delete('postdate.return')
+        c.publish('new', b'y', exchange='')
+        self.assertEqual(known.wait(4)[-1].headers['x-postdate-attempt'], 4)
+        self.assertEqual(new.wait(2)[-1].headers['x-postdate-attempt'], 2)
+        self.assertEqual(p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
+
     def test_a_permission_that_is_missing_for_a_while(self):
         """The queue is there: so its messages wait, and are not dead letters after three attempts to bind it."""
         p = self.place()

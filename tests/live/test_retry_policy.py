@@ -7,7 +7,7 @@ import harness
 from harness import LiveTest, wait_until
 from test_control import Requester
 from test_tokens import make_token
-from web import Web
+from web import Web, described, ready_address
 
 
 class PolicyCommands(LiveTest):
@@ -85,14 +85,11 @@ class PolicyHttp(LiveTest):
         self.p = self.place()
 
     def open(self, **env):
-        address = self.p.gateway(**env).http()
-        wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
-        return address
+        return ready_address(self.p.gateway(**env))
 
     def test_set_show_match_remove(self):
         address = self.open()
-        web = Web(address, Web(address).get('/openapi.json').json)
-        self.addCleanup(web.close)
+        web = described(self, address)
         for pattern in ('orders.*', 'a/b:c?d %+#', 'ä', '*'):
             path = '/v1/retry-policies/' + urllib.parse.quote(pattern, safe='')
             answer = web.ask('PUT', path, {'attempts': 4, 'first': '2s', 'on': ['rejected', 'maxlen']})

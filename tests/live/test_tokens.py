@@ -10,8 +10,8 @@ from web import Web
 HOUR = {'routing_key': 'k', 'delay': '1h', 'body': 'x'}
 
 
-def make_token(place, *exchanges, name=None, env=None):
-    args = [part for e in exchanges for part in ('--exchange', e)] + (['--name', name] if name else [])
+def make_token(place, *exchanges, name=None, role=None, env=None):
+    args = [part for e in exchanges for part in ('--exchange', e)] + (['--name', name] if name else []) + (['--role', role] if role else [])
     code, out, err = place.cli('token', 'create', *args, env=env)
     assert code == 0, err
     return out.strip()

@@ -64,6 +64,6 @@ class OrdinaryUser(LiveTest):
             shutil.copy(os.path.join(harness.BIN_DIR, name), os.path.join(home, 'build'))
         for name in ('tools', 'plugins-config'):
             shutil.copytree(os.path.join(harness.ROOT, name), os.path.join(home, name))
-        for name in ('live', 'chaos', 'clocks'):  # run.py loads all tests to find one, and some use the chaos suite's parts
+        for name in ('live', 'chaos', 'clocks', 'console'):  # run.py loads all tests to find one, and some use parts of these
             shutil.copytree(os.path.join(harness.ROOT, 'tests', name), os.path.join(home, 'tests', name))
         shutil.copy(os.path.join(harness.ROOT, 'tests', 'runner_report.py'), os.path.join(home, 'tests'))

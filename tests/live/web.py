@@ -5,6 +5,8 @@ import re
 import socket
 import time
 
+from harness import wait_until
+
 JSON = {'Content-Type': 'application/json'}
 
 
@@ -49,6 +51,20 @@ class Web:
 
     def close(self):
         self.connection.close()
+
+
+def ready_address(gateway):
+    """Its address, once requests are answered there."""
+    address = gateway.http()
+    wait_until(lambda: Web(address).get('/readyz').status == 200, 10, '/readyz')
+    return address
+
+
+def described(case, address):
+    """A connection whose answers are checked, for the time of the test."""
+    web = Web(address, Web(address).get('/openapi.json').json)
+    case.addCleanup(web.close)
+    return web
 
 
 # --- is it what /openapi.json says? Only what that file uses of JSON Schema ------------------------------------------

@@ -130,6 +130,8 @@ static const struct setting SETTINGS[] = {
     {"windows", NUMBER, AT(windows)},
     {"prefetch", NUMBER, AT(prefetch)},
     {"timeout-s", NUMBER, AT(timeout_s)},
+    {"queues", NUMBER, AT(queues)},
+    {"back-off-ms", NUMBER, AT(back_off_ms)},
     {"idle-s", SECONDS, AT(idle_s)},
     {"retry", FLAG, AT(retry)},
     {"quorum", FLAG, AT(quorum)},
@@ -144,6 +146,9 @@ static const char USAGE[] =
     "                    [--rate R] [--window W] [--retry]\n"
     "       load consume --url U --queue Q --expect N [--exchange E --bind KEY] [--start N0] [--quorum]\n"
     "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--windows W] [--retry]\n"
+    "       load consume --url U --queue Q --queues M --back-off-ms D --expect N …    refuses each once: "
+    "Q.0, "
+    "Q.1 …\n"
     "       load raw     --url U --count N [--size B] [--queue Q] [--quorum]\n";
 
 static _Noreturn void usage(void)

@@ -19,7 +19,8 @@ struct delay_range {
 
 struct options {
     const char *url, *exchange, *routing_key, *target, *queue, *bind;
-    int64_t count, size, start, due_at_ms, due_rate, rate, window, windows, prefetch, timeout_s;
+    int64_t count, size, start, due_at_ms, due_rate, rate, window, windows, prefetch, timeout_s, queues,
+        back_off_ms;
     double idle_s;
     struct delay_range delay;
     bool retry, quorum, relative;
@@ -52,8 +53,9 @@ struct counter {
     struct arena arena;
     bool *seen;
     int64_t *lateness_us; /* by index, where seen */
+    int64_t *refused_ns;  /* with --back-off-ms, by index: when it was refused; 0: not yet */
     int64_t distinct, duplicates, early, earliest_us, unexpected, redelivered, reconnects;
-    int64_t first_ns, last_ns, deadline_ns;
+    int64_t first_ns, last_ns, deadline_ns, refusing_ns[2]; /* the first refusal, and the last */
     uint64_t unacked_tag;
     int unacked;
 };

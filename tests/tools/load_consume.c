@@ -1,4 +1,5 @@
-/* Counting what arrives: every number once, none early, how late. */
+/* Counting what arrives: every number once, none early, how late. With --back-off-ms each number is refused
+ * when it comes first, and is due so much later. */
 #include "tests/tools/load.h"
 #include <inttypes.h>
 #include <poll.h>
@@ -6,10 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { QUEUES_MAX = 100, QUEUE_NAME_MAX = 128 };
+
+/* Q.0, Q.1 …, which are there. */
+static int consume_several(struct counter *c, struct err *e)
+{
+    static char names[QUEUES_MAX][QUEUE_NAME_MAX];
+    struct broker_consumer consumers[QUEUES_MAX];
+    size_t count = (size_t)(c->o->queues < QUEUES_MAX ? c->o->queues : QUEUES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(names[i], sizeof names[i], "%s.%zu", c->o->queue, i);
+        consumers[i] = (struct broker_consumer){.queue = names[i], .tag = names[i]};
+    }
+    return broker_consume_all(c->b, consumers, count, (uint16_t)c->o->prefetch, e);
+}
+
 static int counter_connect_once(struct counter *c, struct err *e)
 {
     const struct options *o = c->o;
     struct broker_arg quorum = {.name = "x-queue-type", .text = "quorum"};
+    if (o->queues > 0)
+        return consume_several(c, e);
     if (broker_declare_queue(c->b, o->queue, &quorum, o->quorum ? 1 : 0, e) != 0)
         return -1;
     if (o->bind != NULL && broker_bind_queue(c->b, o->queue, o->exchange, o->bind, e) != 0)
@@ -33,24 +51,37 @@ static void counter_connect(struct counter *c)
     fprintf(stderr, "consuming %s\n", c->o->queue);
 }
 
-static void count_message(struct counter *c, const struct broker_event *ev)
+static void note_refusal(struct counter *c, int64_t index, int64_t received_ns)
+{
+    c->refused_ns[index] = received_ns;
+    c->refusing_ns[1] = now_ns(CLOCK_MONOTONIC);
+    if (c->refusing_ns[0] == 0)
+        c->refusing_ns[0] = c->refusing_ns[1];
+}
+
+/* True: it is to be refused. */
+static bool count_message(struct counter *c, const struct broker_event *ev)
 {
     int64_t received_ns = now_ns(CLOCK_REALTIME);
     struct body_head head;
-    c->unacked_tag = ev->tag;
-    c->unacked++;
     c->redelivered += ev->redelivered ? 1 : 0;
     if (ev->body.data == NULL || ev->body.len < sizeof head) {
         c->unexpected++;
-        return;
+        return false;
     }
     memcpy(&head, ev->body.data, sizeof head);
     int64_t index = (int64_t)head.number - c->o->start;
     if (index < 0 || index >= c->o->count) {
         c->unexpected++;
-        return;
+        return false;
+    }
+    if (c->o->back_off_ms > 0 && c->refused_ns[index] == 0) {
+        note_refusal(c, index, received_ns);
+        return true;
     }
     int64_t due_ns = head.due_ms > 0 ? head.due_ms * NS_PER_MS : head.published_ns;
+    if (c->o->back_off_ms > 0)
+        due_ns = c->refused_ns[index] + c->o->back_off_ms * NS_PER_MS;
     int64_t late_us = (received_ns - due_ns) / 1000;
     if (received_ns < due_ns) {
         c->early++;
@@ -58,7 +89,7 @@ static void count_message(struct counter *c, const struct broker_event *ev)
     }
     if (c->seen[index]) {
         c->duplicates++;
-        return;
+        return false;
     }
     c->seen[index] = true;
     c->lateness_us[index] = late_us;
@@ -66,6 +97,7 @@ static void count_message(struct counter *c, const struct broker_event *ev)
     c->last_ns = now_ns(CLOCK_MONOTONIC);
     if (c->distinct == 1)
         c->first_ns = c->last_ns;
+    return false;
 }
 
 /* One event. 1: it was a message, 0: nothing came, -1: connection lost. */
@@ -76,8 +108,12 @@ static int counter_step(struct counter *c)
     arena_reset(&c->arena);
     int timeout_ms = c->unacked > 0 ? 20 : 200;
     int rc = broker_next_event(c->b, &c->arena, MESSAGE_MAX, timeout_ms, &ev, &e);
-    if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY)
-        count_message(c, &ev);
+    if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY && count_message(c, &ev)) {
+        rc = broker_reject(c->b, ev.tag, false, &e);
+    } else if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY) {
+        c->unacked_tag = ev.tag;
+        c->unacked++;
+    }
     bool idle = ev.kind == BROKER_EVENT_NONE;
     if (rc == 0 && c->unacked > 0 && (idle || c->unacked >= c->o->prefetch / 4)) {
         rc = broker_ack(c->b, c->unacked_tag, true, &e);
@@ -127,6 +163,7 @@ void count_all(const struct options *o, struct counter *c)
     arena_init(&c->arena, MESSAGE_MAX);
     c->seen = must_alloc((size_t)o->count, sizeof *c->seen);
     c->lateness_us = must_alloc((size_t)o->count, sizeof *c->lateness_us);
+    c->refused_ns = must_alloc((size_t)o->count, sizeof *c->refused_ns);
     counter_connect(c);
     int64_t quiet_since_ns = now_ns(CLOCK_MONOTONIC);
     for (;;) {
@@ -201,6 +238,7 @@ void counter_print(const struct counter *c)
            c->distinct, c->o->count - c->distinct, c->duplicates, c->early, (double)c->earliest_us / 1000.0,
            c->unexpected, c->redelivered, c->reconnects);
     print_lateness(c);
+    printf(",\"refusing_s\":%.3f", (double)(c->refusing_ns[1] - c->refusing_ns[0]) / 1e9);
     printf(",\"seconds\":%.3f,\"rate\":%.0f", seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
     print_missing(c);
     printf("}\n");
@@ -210,4 +248,5 @@ void counter_free(struct counter *c)
 {
     free(c->seen);
     free(c->lateness_us);
+    free(c->refused_ns);
 }

@@ -154,7 +154,7 @@ static void test_what_goes_back(void **state)
     open_letter(&l);
     sample_put_text(&l.headers, "mine", "kept");
     sample_put_text(&l.headers, "x-postdate-attempt", "forged");
-    wire_put_int64(&l.headers, bytes_of_str("retry_count"), 77);
+    wire_put_int64(&l.headers, bytes_of_str("retry-count"), 77);
     wire_put_int64(&l.headers, bytes_of_str("x-delivery-count"), 3);
     put_death(&l.headers, "orders", "rejected", "60000");
     assert_int_equal(read_letter(&l,
@@ -174,7 +174,7 @@ static void test_what_goes_back(void **state)
     assert_true(wire_find(p.headers, "x-postdate-id", &f) && bytes_equal_str(f.value, ID));
     assert_true(wire_find(p.headers, "x-postdate-queue", &f) && bytes_equal_str(f.value, "orders"));
     assert_true(wire_find(p.headers, "x-postdate-attempt", &f) && wire_field_int(&f, &n) && n == 3);
-    assert_true(wire_find(p.headers, "retry_count", &f) && wire_field_int(&f, &n) && n == 2);
+    assert_true(wire_find(p.headers, "retry-count", &f) && wire_field_int(&f, &n) && n == 2);
     assert_false(wire_find(p.headers, "x-delivery-count", &f));
     assert_int_equal(count_of_newest(p.headers), 2);
     /* anew: the queue's own entry is gone, the earlier one's is not */

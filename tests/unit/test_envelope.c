@@ -133,11 +133,26 @@ static void test_strangers_and_older_releases(void **state)
     buf_free(&out);
 }
 
+static void test_a_proof(void **state)
+{
+    (void)state;
+    struct buf out;
+    struct err e = {0};
+    struct message read = {0}, m = make_message((struct bytes){0});
+    buf_init(&out, 200);
+    assert_int_equal(envelope_write_proof(m.id, &out, &e), 0);
+    assert_int_equal(envelope_read(buf_bytes(&out), &read), ENVELOPE_PROOF);
+    assert_true(message_id_equal(read.id, m.id));
+    assert_int_equal(read.due_ms, message_id_due_ms(m.id));
+    buf_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_went_in_comes_out),
         cmocka_unit_test(test_the_outside_is_bare),
+        cmocka_unit_test(test_a_proof),
         cmocka_unit_test(test_what_does_not_fit_is_refused),
         cmocka_unit_test(test_strangers_and_older_releases),
     };

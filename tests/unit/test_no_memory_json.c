@@ -103,6 +103,7 @@ static struct message_record record = {
     .created_ms = NOW,
     .settled_ms = -1,
     .error = {.data = (const uint8_t *)"nobody there", .len = 12},
+    .former_ids = {.data = (const uint8_t *)"one,another", .len = 11},
 };
 
 static int make_stored(void **state)

@@ -48,7 +48,7 @@ static void test_the_ordinary_way(void **state)
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
     relay_book_sent(&book, id);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE / 2, 1, &q, 1), 0);
-    relay_book_settling(&book, id);
+    relay_book_settling(&book, id, 0);
     assert_int_equal(relay_book_count(&book, &settling), 1);
     assert_int_equal(settling, 1);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, &q, 1),
@@ -60,6 +60,74 @@ static void test_the_ordinary_way(void **state)
     assert_int_equal(relay_book_count(&book, &settling), 0);
     assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_FORGET);
+}
+
+static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW), refused = id_of(2, NOW), fresh = id_of(3, NOW), out[4];
+    uint64_t tag;
+    relay_book_take(&book, id, 7, false);
+    relay_book_take(&book, refused, 8, false);
+    relay_book_take(&book, fresh, 9, false);
+    relay_book_settling(&book, id, 100);
+    relay_book_settling(&book, refused, 0);
+    relay_book_settling(&book, fresh, 200);
+    assert_int_equal(relay_book_unproven(&book, 99, out, 4), 0);
+    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
+    assert_true(message_id_equal(out[0], id));
+    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 0); /* it is under way */
+    relay_book_proven(&book, id, false);
+    assert_int_equal(done_tags(&tag), 0);
+    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
+    relay_book_proven(&book, id, true);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 7);
+    assert_int_equal(relay_book_low_ms(&book), NOW); /* it is not settled yet */
+    relay_book_done(&book, id);
+    assert_int_equal(done_tags(&tag), 0);
+}
+
+static void test_a_proof_that_comes_back_is_kept_until_it_is_settled(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW), out[1];
+    uint64_t tag;
+    relay_book_take(&book, id, 7, false);
+    relay_book_settling(&book, id, 100);
+    relay_book_unproven(&book, 100, out, 1);
+    assert_int_equal(relay_book_take_proof(&book, id, 9), RELAY_KNOWN); /* before its confirm */
+    relay_book_proven(&book, id, true);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 7);
+    assert_int_equal(relay_book_take_proof(&book, id, 10), RELAY_COPY);
+    relay_book_done(&book, id);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 9);
+}
+
+static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
+{
+    (void)state;
+    struct message_id looked_up = id_of(1, NOW), unknown = id_of(2, NOW), sent = id_of(3, NOW), out[4];
+    struct relay_question q;
+    uint64_t tag;
+    relay_book_take(&book, looked_up, 1, true);
+    assert_int_equal(relay_book_take_proof(&book, looked_up, 2), RELAY_FRESH);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 1);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 0);
+    assert_int_equal(relay_book_take_proof(&book, unknown, 3), RELAY_FRESH);
+    relay_book_take(&book, sent, 4, false);
+    relay_book_sent(&book, sent);
+    assert_int_equal(relay_book_take_proof(&book, sent, 5), RELAY_COPY);
+    assert_int_equal(relay_book_unproven(&book, INT64_MAX, out, 4), 0); /* nobody proves what has a proof */
+    relay_book_connected(&book);
+    assert_int_equal(relay_book_take_proof(&book, unknown, 1), RELAY_KNOWN); /* it came again */
+    relay_book_done(&book, unknown);
+    relay_book_done(&book, looked_up); /* its proof went with the connection */
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 1);
 }
 
 static void test_what_is_late_is_looked_up(void **state)
@@ -153,6 +221,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_ordinary_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_takes_the_place_of_what_was_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_back_is_kept_until_it_is_settled, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),

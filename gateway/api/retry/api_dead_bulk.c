@@ -100,7 +100,8 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     b->order.since_us = once->since_us;
     int rc = dead_bulk(c->pg, api_operate_scope(r), &b->order, &n, e);
     once->touched = (rc != 0 || b->stopped) && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
-    c->idle = n.changed == 0;
+    c->idle = n.changed == 0 && rc == 0;
+    api_count(&r->answer, n.matched, n.changed);
     c->wake = n.changed > 0 && b->order.kind == DEAD_REQUEUE;
     if (rc == 0 && b->stopped)
         api_fail(&r->answer, API_NOT_READY,
@@ -122,12 +123,13 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
 int api_dead_bulk(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct bulk b = {0};
-    bool back = !r->op->is_final;
+    bool back = r->op->kind == OPERATE_RETRY;
     struct api_once once = {.run = run_bulk, .work = &b, .number = back ? API_DEAD_REQUEUE : API_DEAD_DROP};
     int64_t clock_us;
     if (api_params_check(r, (const char *const[]){NULL}) != 0)
         return 0;
     if (atomic_load(c->ending)) {
+        c->idle = true;
         api_fail(&r->answer, API_NOT_READY, "the gateway is stopping; nothing was changed");
         return 0;
     }

@@ -16,7 +16,8 @@
 /* One expression, for each run costs a second. Names come in as base64, so that none can end a string. The
  * answer is JSON, each byte as a number above all characters: `eval` would print text with escapes and cut it
  * into lines. The calls are the broker's own, the same in the sources of 3.10 to 4.2; info/1 of an exchange
- * also asks its type, and the plugin answers with messages_delayed. */
+ * also asks its type, and the plugin answers with messages_delayed. RabbitMQ 4.3's delayed retry is for
+ * quorum queues; of its type a policy counts before an argument, and without a minimum it is off. */
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
@@ -44,6 +45,11 @@ static const char program[] =
     " proplists:get_value(vhost, L) =:= V],"
     " Key = fun(Q, K) -> case lists:keyfind(<<\"x-\", K/binary>>, 1, amqqueue:get_arguments(Q)) of"
     " {_, _, X} -> T(X); _ -> case rabbit_policy:get(K, Q) of undefined -> <<>>; X -> T(X) end end end,"
+    " Native = fun(Q) -> amqqueue:get_type(Q) =:= rabbit_quorum_queue andalso Key(Q, "
+    "<<\"delayed-retry-min\">>)"
+    " =/= <<>> andalso lists:member(case rabbit_policy:get(<<\"delayed-retry-type\">>, Q) of undefined ->"
+    " Key(Q, <<\"delayed-retry-type\">>); X -> T(X) end, [<<\"all\">>, <<\"failed\">>, <<\"returned\">>]) "
+    "end,"
     " Writes = fun(N) -> case [proplists:get_value(write, L) || L <- case catch"
     " rabbit_auth_backend_internal:list_user_permissions(U) of Ls when is_list(Ls) -> Ls; _ -> [] end,"
     " proplists:get_value(vhost, L) =:= V] of [] -> true; [<<>>] -> false; [W | _] -> re:run(N, W) =/= "
@@ -52,9 +58,9 @@ static const char program[] =
     " Retries = lists:sublist([#{queue => element(4, amqqueue:get_name(Q)), type => T(amqqueue:get_type(Q)),"
     " retried => Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">>,"
     " strategy => Key(Q, <<\"dead-letter-strategy\">>), overflow => Key(Q, <<\"overflow\">>),"
-    " native => Key(Q, <<\"delayed-retry-type\">>), writes => Writes(element(4, amqqueue:get_name(Q)))}"
+    " native => Native(Q), writes => Writes(element(4, amqqueue:get_name(Q)))}"
     " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">> orelse"
-    " not lists:member(Key(Q, <<\"delayed-retry-type\">>), [<<>>, <<\"disabled\">>])], 1000),"
+    " Native(Q)], 1000),"
     " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
     "I})],"
     " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "

@@ -83,7 +83,7 @@ void doctor_retry_report(struct doctor *d, const json_t *queues)
         add(&classic, q, retried && !quorum);
         add(&unsure, q, retried && quorum && !is_sure(q));
         add(&closed, q, retried && !json_is_true(json_object_get(q, "writes")));
-        add(&native, q, !has_text(q, "native", "") && !has_text(q, "native", "disabled"));
+        add(&native, q, json_is_true(json_object_get(q, "native")));
     }
     report_losses(d, &classic, &unsure);
     report_rights(d, &closed);
@@ -92,7 +92,7 @@ void doctor_retry_report(struct doctor *d, const json_t *queues)
                       all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
     if (native.count > 0)
         doctor_report(d, FINDING_OK, "retries.native",
-                      "queue '%s'%s has RabbitMQ's own delayed retry: what it gives back by itself, Postdate "
-                      "does not see",
+                      "queue '%s'%s asks for the delayed retry of RabbitMQ 4.3: Postdate does not see what "
+                      "consumers give back with requeue",
                       native.first, print_more(&native, more));
 }

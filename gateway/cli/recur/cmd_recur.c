@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "core/base/base64.h"
 #include "gateway/cli/fields.h"
+#include "gateway/cli/recur/recur_apply.h"
 #include "gateway/cli/recur/recur_print.h"
 #include "sql/operate/recur.h"
 #include <stdio.h>
@@ -13,7 +14,8 @@
 struct order {
     json_t *object, *headers, *properties;
     const char *body, *file;
-    bool json;
+    const char *prefix;
+    bool json, history, dry_run;
 };
 
 struct verb {
@@ -21,17 +23,19 @@ struct verb {
     enum recur_operation operation;
     int names;          /* 1: one; 0: none; -1: one or none */
     const char *fields; /* options that it takes, by letter */
+    bool of_file;       /* what is named is a file */
 };
 
 static const struct verb verbs[] = {
-    {"set", RECUR_SET, 1, "zkeExHPtbfmgjdouv"},
-    {"list", RECUR_LIST, 0, "J"},
-    {"show", RECUR_SHOW, 1, "J"},
-    {"pause", RECUR_PAUSE, 1, ""},
-    {"resume", RECUR_RESUME, 1, ""},
-    {"remove", RECUR_REMOVE, 1, ""},
-    {"run", RECUR_RUN, 1, ""},
-    {"preview", RECUR_PREVIEW, -1, "eznudJ"},
+    {"set", RECUR_SET, 1, "zkeExHPtbfmgjdouv", false},
+    {"list", RECUR_LIST, 0, "J", false},
+    {"show", RECUR_SHOW, 1, "JY", false},
+    {"pause", RECUR_PAUSE, 1, "", false},
+    {"resume", RECUR_RESUME, 1, "", false},
+    {"remove", RECUR_REMOVE, 1, "", false},
+    {"run", RECUR_RUN, 1, "", false},
+    {"preview", RECUR_PREVIEW, -1, "eznudJ", false},
+    {"apply", RECUR_SET, 1, "NQJ", true},
 };
 
 static const struct option options[] = {{"cron", required_argument, NULL, 'e'},
@@ -51,6 +55,9 @@ static const struct option options[] = {{"cron", required_argument, NULL, 'e'},
                                         {"from", required_argument, NULL, 'u'},
                                         {"until", required_argument, NULL, 'v'},
                                         {"number", required_argument, NULL, 'n'},
+                                        {"dry-run", no_argument, NULL, 'N'},
+                                        {"prefix", required_argument, NULL, 'Q'},
+                                        {"history", no_argument, NULL, 'Y'},
                                         {"json", no_argument, NULL, 'J'},
                                         CLI_LONG};
 
@@ -80,6 +87,15 @@ static int take_option(struct cli *cli, int letter, char **argv, struct order *w
     switch (letter) {
     case 'J':
         w->json = true;
+        return -1;
+    case 'N':
+        w->dry_run = true;
+        return -1;
+    case 'Q':
+        w->prefix = optarg;
+        return -1;
+    case 'Y':
+        w->history = true;
         return -1;
     case 'n':
         return take_number(cli, w->object, optarg);
@@ -138,32 +154,35 @@ static int finish_definition(struct cli *cli, struct order *w, struct arena *a)
 }
 
 /* *out: the answer, to be released with json_decref. 0 or the exit code. */
-static int ask(struct cli *cli, const struct recur_request *q, struct arena *a, json_t **out)
+static int ask(struct cli *cli, struct recur_request *q, struct arena *a, json_t **out, char *tag)
 {
-    struct bytes text;
+    struct recur_answer answer;
     struct err e = {0};
-    if (recur_operate(cli->pg, q, a, &text, &e) != 0)
+    char who[RECUR_WHO_SIZE];
+    q->via = recur_who(who);
+    if (recur_operate(cli->pg, q, a, &answer, &e) != 0)
         return cli_fail(&e);
-    *out = json_loadb((const char *)text.data, text.len, JSON_DECODE_ANY, NULL);
+    if (tag != NULL)
+        memcpy(tag, answer.tag, RECUR_TAG_SIZE);
+    *out = json_loadb((const char *)answer.text.data, answer.text.len, JSON_DECODE_ANY, NULL);
     return *out != NULL ? 0 : cli_no_memory();
 }
 
 static int list(struct cli *cli, const struct order *w, int64_t now_ms)
 {
-    char last[256] = "", argument[320];
-    size_t count = PAGE, total = 0;
+    char last[RECUR_TAG_SIZE] = "", argument[RECUR_TAG_SIZE + 64];
+    size_t total = 0;
     int code = 0;
-    while (code == 0 && count == PAGE && cli_output_error() == 0) {
+    do {
         struct arena a;
         json_t *page = NULL, *one;
         size_t i;
         snprintf(argument, sizeof argument, "{\"after\":\"%s\",\"limit\":%d}", last, PAGE);
-        const struct recur_request q = {.operation = RECUR_LIST, .argument = bytes_of_str(argument)};
+        struct recur_request q = {.operation = RECUR_LIST, .argument = bytes_of_str(argument)};
         arena_init(&a, (size_t)1 << 30);
-        code = ask(cli, &q, &a, &page);
+        code = ask(cli, &q, &a, &page, last);
         arena_free(&a);
-        count = json_array_size(page);
-        if (total == 0 && count > 0 && !w->json)
+        if (total == 0 && json_array_size(page) > 0 && !w->json)
             recur_print_heading();
         json_array_foreach(page, i, one)
         {
@@ -171,11 +190,10 @@ static int list(struct cli *cli, const struct order *w, int64_t now_ms)
                 cli_print_json(one, JSON_COMPACT);
             else
                 recur_print_row(one, now_ms);
-            snprintf(last, sizeof last, "%s", json_string_value(json_object_get(one, "name")));
         }
-        total += count;
+        total += json_array_size(page);
         json_decref(page);
-    }
+    } while (code == 0 && *last != '\0' && cli_output_error() == 0);
     if (code == 0 && total == 0 && !w->json)
         cli_say("there are no schedules");
     return code;
@@ -199,21 +217,24 @@ static int print_answer(const struct order *w, const struct recur_request *q, co
         break;
     case RECUR_SET:
     case RECUR_RESUME:
-        cli_say("schedule \"%s\": next at %s", q->name, next != NULL ? next : "no time");
+        cli_say("schedule \"%s\": next at %s", (const char *)q->name.data, next != NULL ? next : "no time");
         break;
     case RECUR_PAUSE:
-        cli_say("schedule \"%s\" is paused", q->name);
+        cli_say("schedule \"%s\" is paused", (const char *)q->name.data);
+        break;
+    case RECUR_HISTORY:
+        recur_print_history(answer, now_ms);
         break;
     case RECUR_REMOVE:
     case RECUR_LIST:
-        cli_say("schedule \"%s\" is removed", q->name);
+        cli_say("schedule \"%s\" is removed", (const char *)q->name.data);
     }
     return 0;
 }
 
 static int perform(struct cli *cli, const struct verb *v, const char *name, struct order *w, struct arena *a)
 {
-    struct recur_request q = {.operation = v->operation, .name = name};
+    struct recur_request q = {.operation = v->operation};
     json_t *answer = NULL;
     int64_t now_ms = 0;
     int code = v->operation == RECUR_SET ? finish_definition(cli, w, a) : 0;
@@ -225,11 +246,17 @@ static int perform(struct cli *cli, const struct verb *v, const char *name, stru
         return code;
     if (v->operation == RECUR_LIST)
         return list(cli, w, now_ms);
+    if (w->history)
+        q.operation = RECUR_HISTORY;
+    if (name != NULL)
+        q.name = bytes_of_str(name);
     char *text = json_dumps(w->object, JSON_COMPACT);
     if (text == NULL)
         return cli_no_memory();
     q.argument = bytes_of_str(text);
-    code = ask(cli, &q, a, &answer);
+    code = ask(cli, &q, a, &answer, NULL);
+    if (v->operation != RECUR_SHOW && v->operation != RECUR_PREVIEW)
+        cli_changed(cli, code == 0);
     if (code == 0)
         code = print_answer(w, &q, answer, now_ms);
     json_decref(answer);
@@ -249,7 +276,11 @@ static int check_words(const struct cli *cli, const struct verb *v, int count, c
 {
     bool cron = json_object_get(w->object, "cron") != NULL;
     if (v->names >= 0 && count != v->names)
-        return cli_usage(cli, v->names ? "%s: give the name of one schedule" : "%s takes no name", v->name);
+        return cli_usage(cli,
+                         v->of_file ? "%s: give one file, or - for stdin"
+                         : v->names ? "%s: give the name of one schedule"
+                                    : "%s takes no name",
+                         v->name);
     if (v->operation == RECUR_PREVIEW && (count > 1 || cron == (count == 1)))
         return cli_usage(cli, "preview: give the name of a schedule, or --cron");
     return 0;
@@ -272,13 +303,18 @@ static int run_order(struct cli *cli, int argc, char **argv, struct order *w)
             return code;
     }
     if (v == NULL)
-        return cli_usage(cli, "say set, list, show, pause, resume, remove, run or preview first");
-    if (v->operation == RECUR_SET && optind < argc && strcmp(argv[argc - 1], "-") == 0 && w->file == NULL) {
+        return cli_usage(cli, "say set, list, show, pause, resume, remove, run, preview or apply first");
+    if (v->operation == RECUR_SET && !v->of_file && optind < argc && strcmp(argv[argc - 1], "-") == 0 &&
+        w->file == NULL) {
         w->file = "-";
         argc--;
     }
     if ((code = check_words(cli, v, argc - optind, w)) != 0)
         return code;
+    if (v->of_file)
+        return recur_apply_file(
+            cli, &(struct recur_apply_options){
+                     .file = argv[optind], .prefix = w->prefix, .dry_run = w->dry_run, .json = w->json});
     arena_init(&a, (size_t)1 << 30);
     code = perform(cli, v, optind < argc ? argv[optind] : NULL, w, &a);
     arena_free(&a);
@@ -299,7 +335,8 @@ const struct command command_recur = {
     .name = "recur",
     .synopsis = "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
                 "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
-                "       postdate recur preview NAME | --cron EXPRESSION [--zone Z] [-n 10] [--json]",
+                "       postdate recur preview NAME | --cron EXPRESSION [--zone Z] [-n 10] [--json]\n"
+                "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
     .summary = "Schedules that recur: set, list, pause, preview them",
     .help = "      --cron E        five or six fields, @every 90s, @daily: '0 9 * * mon-fri'\n"
             "      --zone Z        time zone, such as Europe/Berlin (default: UTC)\n"
@@ -318,6 +355,10 @@ const struct command command_recur = {
             "      --from T        not before\n"
             "      --until T       not after: 2026-11-22T08:00:00Z\n"
             "  -n, --number N      of preview: how many times (default: 10)\n"
-            "      --json          of list, show and preview\n",
+            "      --history       of show: who changed what, and when\n"
+            "      --prefix P      of apply: only names that begin with this\n"
+            "      --dry-run       of apply: only say what differs\n"
+            "      --json          of list, show, preview and apply\n",
     .run = run,
+    .has_content = true,
 };

@@ -2,8 +2,10 @@
 
 #include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *text_of(const json_t *o, const char *field)
 {
@@ -102,4 +104,61 @@ void recur_print_times(const json_t *times)
         const char *mark = text_of(one, "mark");
         printf("%s  %s%s%s\n", text_of(one, "local"), text_of(one, "at"), *mark != '\0' ? "  " : "", mark);
     }
+}
+
+/* "cron: "0 9 * * *" → "0 8 * * *"", a line for each field that differs. */
+static void print_difference(const json_t *old, const json_t *new)
+{
+    const char *field;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t) new, field, v)
+    {
+        const json_t *before = json_object_get(old, field);
+        char *is = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY),
+             *was = before != NULL ? json_dumps(before, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        if (is != NULL && (was == NULL || strcmp(is, was) != 0)) {
+            char shown[2][400];
+            printf("    %s: %s%s%s\n", field,
+                   was != NULL ? text_show(bytes_of_str(was), TEXT_ANY_WIDTH, shown[0], sizeof shown[0]) : "",
+                   was != NULL ? " -> " : "",
+                   text_show(bytes_of_str(is), TEXT_ANY_WIDTH, shown[1], sizeof shown[1]));
+        }
+        free(is);
+        free(was);
+    }
+    json_object_foreach((json_t *)(uintptr_t)old, field, v)
+    {
+        if (json_object_get(new, field) == NULL)
+            printf("    %s: is gone\n", field);
+    }
+}
+
+void recur_print_difference(const json_t *old, const json_t *new)
+{
+    if (json_is_object(old) && json_is_object(new))
+        print_difference(old, new);
+}
+
+void recur_print_history(const json_t *changes, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE], who[200];
+    size_t i;
+    json_t *one;
+    json_array_foreach(changes, i, one)
+    {
+        const json_t *old = json_object_get(one, "old");
+        bool made = strcmp(text_of(one, "what"), "set") == 0 && !json_is_object(old);
+        printf("%s  %-14s %-7s by %s%s%s\n", text_of(one, "at"), when_of(one, "at", now_ms, when),
+               made ? "made" : text_of(one, "what"),
+               text_show(bytes_of_str(text_of(one, "who")), TEXT_ANY_WIDTH, who, sizeof who),
+               *text_of(one, "id") != '\0' ? ": " : "", text_of(one, "id"));
+        recur_print_difference(old, json_object_get(one, "new"));
+    }
+}
+
+const char *recur_who(char out[RECUR_WHO_SIZE])
+{
+    const struct passwd *user = getpwuid(getuid());
+    snprintf(out, RECUR_WHO_SIZE, "postdate recur (%.50s)", user != NULL ? user->pw_name : "nobody known");
+    return out;
 }

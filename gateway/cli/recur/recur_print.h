@@ -10,7 +10,15 @@ void recur_print_heading(void);
 void recur_print_row(const json_t *schedule, int64_t now_ms);
 /* All of one schedule. */
 void recur_print_all(const json_t *schedule, int64_t now_ms);
+/* A line for each field in which two definitions differ. */
+void recur_print_difference(const json_t *old, const json_t *new);
+/* Who changed what, an array. */
+void recur_print_history(const json_t *changes, int64_t now_ms);
 /* The next times, an array. */
 void recur_print_times(const json_t *times);
+
+/* For whom this program acts, as the history says it: "postdate recur (anna)". */
+#define RECUR_WHO_SIZE 80
+const char *recur_who(char out[RECUR_WHO_SIZE]);
 
 #endif

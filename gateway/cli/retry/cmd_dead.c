@@ -176,7 +176,10 @@ static int operate_filtered(struct cli *cli, const struct order *o, enum dead_ki
     struct operate_count n;
     struct err e;
     char span[40];
-    if (dead_bulk(cli->pg, NULL, &bulk, &n, &e) != 0) {
+    int rc = dead_bulk(cli->pg, NULL, &bulk, &n, &e);
+    if (!o->dry_run)
+        cli_changed(cli, n.changed);
+    if (rc != 0) {
         if (n.changed > 0)
             fprintf(stderr, "postdate: stopped after %lld\n", (long long)n.changed);
         return cli_fail(&e);
@@ -207,6 +210,8 @@ static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind ki
             code = cli_fail(&e);
         if (code != 0)
             break;
+        if (!o->dry_run)
+            cli_changed(cli, n.changed);
         if (n.matched == 0)
             printf("%s not found\n", ids[i]);
         else if (o->dry_run || n.changed == n.matched)

@@ -43,6 +43,8 @@ static int set(struct cli *cli, const struct order *o, const char *pattern)
     if (retry_policy_check(&p, &e) != 0)
         return cli_usage(cli, "set: %s", e.text);
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code == 0)
+        cli_changed(cli, 1);
     if (code == 0 && retry_set(cli->pg, &p, &e) != 0)
         code = cli_fail(&e);
     if (code == 0)
@@ -54,6 +56,8 @@ static int remove_policy(struct cli *cli, const char *pattern)
 {
     struct err e;
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code == 0)
+        cli_changed(cli, 1);
     if (code == 0 && retry_remove(cli->pg, bytes_of_str(pattern), &e) != 0)
         code = cli_fail(&e);
     if (code == 0)

@@ -158,3 +158,20 @@ def install_libraries():
         shutil.copy(path, INSTALLED)
     node = glob.glob(os.path.join(INSTALLED, 'node_modules', 'node-linux-*', 'bin', 'node'))
     return INSTALLED, node[0] if node else shutil.which('node')
+
+
+def build_go(name, library):
+    """(program, version of the library): peers/NAME, built with the versions of its go.mod."""
+    if not shutil.which('go'):
+        raise Missing('there is no Go')
+    folder, program = os.path.join(HERE, name), os.path.join(INSTALLED, name)
+    os.makedirs(INSTALLED, exist_ok=True)
+    try:
+        done = subprocess.run(['go', 'build', '-o', program, '.'], cwd=folder, check=False, timeout=2 * INSTALL_LIMIT_S,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired:
+        raise Missing(f'go build took longer than {2 * INSTALL_LIMIT_S} s') from None
+    if done.returncode != 0:
+        raise Missing(f'go build: {done.stdout.decode(errors="replace").strip()[-300:]}')
+    with open(os.path.join(folder, 'go.mod'), encoding='utf-8') as f:
+        return program, re.search(rf'{re.escape(library)} v(\S+)', f.read())[1]

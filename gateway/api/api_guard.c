@@ -1,0 +1,122 @@
+/* What a caller may do, and the line that says who did what.
+ *
+ * Every request passes api_guard_admit before a thread of the executor sees it, whatever way it came. */
+#include "gateway/api/api_guard.h"
+
+#include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
+#include "gateway/runtime/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHAT_SIZE 700
+
+static bool is_bulk(const struct api_request *r)
+{
+    return r->op->threads == API_BULK_WORKER;
+}
+
+/* An object that is not read here is refused by whoever reads it; until then it counts as a change. */
+static bool is_dry_run(const struct api_request *r)
+{
+    struct api_answer ignored;
+    if (!is_bulk(r))
+        return false;
+    api_answer_open(&ignored);
+    json_t *root = api_parse_body(r->body, &ignored);
+    bool dry = json_is_true(json_object_get(root, "dry_run"));
+    json_decref(root);
+    api_answer_close(&ignored);
+    return dry;
+}
+
+int api_guard_admit(struct api_request *r)
+{
+    if (r->scope == NULL || !r->scope->reads_only || r->op->effect == API_READS || is_dry_run(r))
+        return 0;
+    api_fail(&r->answer, API_ROLE_NOT_ALLOWED,
+             "the token has the role read, which allows looking and dry runs: %s needs the role operate",
+             r->op->name);
+    return -1;
+}
+
+/* --- the audit line */
+
+/* Filter and times of the body, but not what a message or a policy contains. */
+static void describe_body(const struct api_request *r, struct buf *out)
+{
+    static const char *const shown[] = {"filter", "ids", "shift_ms", "rate", "due_at", "delay_ms", "delay"};
+    struct api_answer ignored;
+    if (r->op->threads == API_GROUP_COMMIT || r->body.len == 0)
+        return;
+    api_answer_open(&ignored);
+    json_t *root = api_parse_body(r->body, &ignored);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        const json_t *v = json_object_get(root, shown[i]);
+        char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY) : NULL;
+        if (text != NULL)
+            buf_printf(out, " %s=%.300s", shown[i], text);
+        free(text);
+    }
+    json_decref(root);
+    api_answer_close(&ignored);
+}
+
+static void describe_request(const struct api_request *r, struct buf *out)
+{
+    char shown[300];
+    if (r->id.len > 0)
+        buf_printf(out, " %s", bytes_printable(r->id, shown, sizeof shown));
+    for (size_t i = 0; i < r->param_count; i++) {
+        buf_printf(out, " %s=", bytes_printable(r->params[i].name, shown, sizeof shown));
+        buf_printf(out, "%s", bytes_printable(r->params[i].value, shown, sizeof shown));
+    }
+    describe_body(r, out);
+}
+
+static void describe_answer(const struct api_answer *a, struct buf *out)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    if (a->status >= 400)
+        buf_printf(out, ": %d %s", a->status, api_problem_type(a->problem) + strlen("urn:postdate:problem:"));
+    else if (a->counted)
+        buf_printf(out, ": %" PRId64 " matched, %" PRId64 " changed", a->matched, a->changed);
+    else if (a->has_id)
+        buf_printf(out, ": made %s", message_id_format(a->id, id));
+    else
+        buf_printf(out, ": %d", a->status);
+}
+
+void api_audit(const struct api_request *r)
+{
+    struct buf what;
+    char name[160] = "http.tokens is off";
+    if (!log_audits(r->op->threads == API_GROUP_COMMIT ? LOG_AUDIT_ALL : LOG_AUDIT_CHANGES))
+        return;
+    if (r->scope != NULL)
+        bytes_printable(bytes_of_str(r->scope->name), name, sizeof name);
+    buf_init(&what, WHAT_SIZE * 4);
+    buf_put_str(&what, r->op->name);
+    describe_request(r, &what);
+    describe_answer(&r->answer, &what);
+    log_audit("audit: by %s%s%s from %s: %.*s", r->scope != NULL ? "token \"" : "anybody (", name,
+              r->scope != NULL ? "\"" : ")", r->from != NULL ? r->from : "nowhere",
+              what.len < WHAT_SIZE ? (int)what.len : WHAT_SIZE, (const char *)what.data);
+    buf_free(&what);
+}
+
+bool api_is_change(const struct api_request *r, bool idle)
+{
+    switch (r->answer.problem) {
+    case API_OK:
+        return r->op->effect != API_READS && r->answer.status < 300 && !idle;
+    case API_UNKNOWN_OUTCOME:
+    case API_INTERNAL:
+    case API_NOT_READY:
+        return r->op->effect != API_READS && !idle;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,127 @@
+/* GET /v1/overview: gateways, servers, and what is wrong with a remedy. From what the statistics know, so it
+ * costs no query of its own. */
+#include "core/base/timestamp.h"
+#include "gateway/api/api_internal.h"
+#include "gateway/api/executor_internal.h"
+#include "gateway/runtime/locks.h"
+
+#define PARTITIONS_LEAST 2 /* days ahead */
+
+static json_t *make_time(int64_t ms)
+{
+    char text[40];
+    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
+}
+
+static json_t *make_gateways(const struct status_report *s)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < s->instance_count; i++) {
+        const struct status_instance *n = &s->instances[i];
+        json_t *o = json_object();
+        json_object_set_new(o, "id", json_integer(n->id));
+        json_object_set_new(o, "name", json_string(n->name));
+        json_object_set_new(o, "alive", json_boolean(n->alive));
+        json_object_set_new(o, "transport",
+                            n->transport[0] != '\0' ? json_string(n->transport) : json_null());
+        json_object_set_new(o, "started_at", make_time(n->started_ms));
+        json_object_set_new(o, "heartbeat_at", make_time(n->heartbeat_ms));
+        json_array_append_new(out, o);
+    }
+    return out;
+}
+
+/* What a person should look at. */
+struct finding {
+    bool found;
+    const char *name, *severity, *text, *remedy;
+};
+
+static json_t *make_findings(const struct finding *list, size_t count)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < count; i++) {
+        if (!list[i].found)
+            continue;
+        json_t *o = json_object();
+        json_object_set_new(o, "name", json_string(list[i].name));
+        json_object_set_new(o, "severity", json_string(list[i].severity));
+        json_object_set_new(o, "text", json_string(list[i].text));
+        json_object_set_new(o, "remedy", json_string(list[i].remedy));
+        json_array_append_new(out, o);
+    }
+    return out;
+}
+
+static int count_dead(const struct status_report *s)
+{
+    int dead = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        dead += !s->instances[i].alive;
+    return dead;
+}
+
+static json_t *find_problems(struct executor *d, const struct status_report *s, bool counted)
+{
+    struct runtime *rt = d->runtime;
+    struct health_room room = {0};
+    struct slo_report slo = {0};
+    struct locked_days locked;
+    bool known = executor_room(d, &room) && executor_slo(d, &slo);
+    locks_shown(rt, &locked);
+    const struct finding list[] = {
+        {executor_why_not_ready(d) != NULL, "database", "error",
+         "the database does not answer, or does not fit", "see the gateway's log, or `postdate doctor`"},
+        {!atomic_load(&rt->publishing), "broker", "error", "RabbitMQ is away, or refuses the gateway",
+         "see the gateway's log, or `postdate doctor`"},
+        {atomic_load(&rt->metrics.broker_blocked) != 0, "broker.blocked", "error",
+         "RabbitMQ blocks publishers: a memory or disk alarm", "`rabbitmqctl status` shows which"},
+        {counted && s->overdue > 0, "messages.overdue", "error", "messages are overdue",
+         "run `postdate doctor`"},
+        {known && room.days < PARTITIONS_LEAST, "partitions", "error",
+         "the last partition ends soon: what is due later is refused",
+         "run `postdate migrate`, and see the log"},
+        {known && slo_budget_left(&slo) < 0, "slo", "warn", "more was late than the objective allows",
+         "see /v1/slo: what was late after a retry is a matter of its destination"},
+        {locked.all || locked.count > 0, "locked_days", "warn",
+         "another session has locked days, whose messages wait", "`postdate doctor` names the session"},
+        {atomic_load(&rt->metrics.policy_in_the_way) != 0, "broker.policy", "warn",
+         "a policy of RabbitMQ's changes how it holds messages: nothing is handed over",
+         "`postdate doctor` on a node of RabbitMQ names it"},
+        {atomic_load(&rt->metrics.stalled) > 0, "destinations", "warn",
+         "RabbitMQ confirms nothing for some exchanges and routing keys", "look at the queues behind them"},
+        {counted && s->count[MESSAGE_FAILED] > 0, "messages.failed", "warn", "messages failed",
+         "`postdate list --state failed` has the reasons; then `postdate retry`"},
+        {counted && count_dead(s) > 0, "gateways", "warn", "a gateway ended without signing off",
+         "start it again; others take over its messages"},
+    };
+    return make_findings(list, sizeof list / sizeof list[0]);
+}
+
+void overview_answer(struct executor *d, struct api_request *r)
+{
+    struct runtime *rt = d->runtime;
+    struct status_report s = {0};
+    int64_t age_ms;
+    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !api_sees_all(r))
+        return;
+    bool counted = executor_counts(d, &s, &age_ms);
+    struct json_memory_scope outer = json_memory_begin();
+    json_t *o = json_object(), *broker = json_object(), *database = json_object();
+    json_object_set_new(o, "version", json_string(POSTDATE_VERSION));
+    json_object_set_new(o, "now", counted ? make_time(s.now_ms + age_ms) : json_null());
+    json_object_set_new(o, "gateways", make_gateways(&s));
+    json_object_set_new(broker, "state",
+                        json_string(atomic_load(&rt->metrics.broker_blocked) ? "blocked"
+                                    : atomic_load(&rt->publishing)           ? "up"
+                                                                             : "away"));
+    json_object_set_new(broker, "cluster", json_string(s.broker));
+    json_object_set_new(broker, "vhost", json_string(s.vhost));
+    json_object_set_new(broker, "transport", json_string(runtime_transport_name(rt)));
+    json_object_set_new(o, "broker", broker);
+    json_object_set_new(database, "state", json_string(executor_why_not_ready(d) == NULL ? "up" : "away"));
+    json_object_set_new(database, "schema_version", json_integer(s.schema_version));
+    json_object_set_new(o, "database", database);
+    json_object_set_new(o, "findings", find_problems(d, &s, counted));
+    api_answer_json(r, o, outer);
+}

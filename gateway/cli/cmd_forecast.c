@@ -1,0 +1,148 @@
+/* postdate forecast: how much is due when, as a chart. */
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "gateway/cli/cli.h"
+#include "gateway/cli/text.h"
+#include "gateway/json/json_forecast.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REPORT_MAX ((size_t)16 * 1024 * 1024)
+#define BAR_MAX 40
+#define LINES 24 /* about as many by default */
+
+struct order {
+    struct forecast_request q;
+    bool json;
+};
+
+static void print_bar(int64_t n, int64_t most)
+{
+    int64_t length = n * BAR_MAX / most;
+    for (int64_t i = 0; i < (length > 0 ? length : 1); i++)
+        putchar('#');
+}
+
+static void print_bucket(const struct forecast_bucket *b, int64_t most)
+{
+    char time[40], span[40];
+    printf("%.16s %10" PRId64 " ", timestamp_format(b->at_ms, time, sizeof time), b->count);
+    print_bar(b->count, most);
+    if (b->drain_ms > 0)
+        printf(" burst: %s", duration_format_human(b->drain_ms, span, sizeof span));
+    putchar('\n');
+}
+
+/* The names with what is due to them in all, the greatest first as they are found. */
+static void print_exchanges(const struct forecast_report *r)
+{
+    char name[160];
+    for (size_t k = 0; k < r->exchange_count; k++) {
+        int64_t n = 0;
+        for (size_t i = 0; i < r->bucket_count; i++)
+            n += r->buckets[i].by_exchange[k];
+        printf("%-16s %10" PRId64 " for %s\n", "", n,
+               r->exchanges[k].len > 0 ? text_show(r->exchanges[k], 40, name, sizeof name)
+                                       : "the default exchange");
+    }
+}
+
+static void print_chart(const struct forecast_report *r)
+{
+    int64_t most = 1, expected = r->request.from_ms;
+    char from[40], until[40], step[40];
+    for (size_t i = 0; i < r->bucket_count; i++)
+        most = r->buckets[i].count > most ? r->buckets[i].count : most;
+    printf("%" PRId64 " due from %.16s until %.16s UTC, by %s\n", r->total,
+           timestamp_format(r->request.from_ms, from, sizeof from),
+           timestamp_format(r->request.until_ms, until, sizeof until),
+           duration_format_human(r->request.step_ms, step, sizeof step));
+    for (size_t i = 0; i < r->bucket_count; i++) {
+        if (r->buckets[i].at_ms > expected)
+            printf("%-16s %10s\n", "…", "0");
+        print_bucket(&r->buckets[i], most);
+        expected = r->buckets[i].at_ms + r->request.step_ms;
+    }
+    print_exchanges(r);
+    if (r->as_of_ms < 0 || r->now_ms - r->as_of_ms > 60000)
+        cli_say("the counts are old: no gateway has added them up %s",
+                r->as_of_ms < 0 ? "yet" : "for a minute");
+}
+
+static int show_forecast(struct cli *cli, struct order *o)
+{
+    struct forecast_report report;
+    struct arena arena;
+    struct err e = {0};
+    int64_t now_ms = 0;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code == 0)
+        code = cli_now(cli, &now_ms);
+    if (code != 0)
+        return code;
+    if (o->q.step_ms == 0 && o->q.until_ms == 0)
+        o->q.step_ms = INT64_C(86400000) / LINES;
+    if (forecast_check(&o->q, now_ms, &e) != 0)
+        return cli_usage(cli, "%s", e.text);
+    arena_init(&arena, REPORT_MAX);
+    if (forecast_read(cli->pg, &o->q, &arena, &report, &e) != 0) {
+        code = cli_fail(&e);
+    } else if (o->json) {
+        json_t *value = json_forecast(&report);
+        code = cli_print_json(value, JSON_COMPACT);
+        json_decref(value);
+    } else {
+        print_chart(&report);
+    }
+    arena_free(&arena);
+    return code;
+}
+
+static int take_step(const struct cli *cli, const char *text, int64_t *out)
+{
+    struct err e = {0};
+    return duration_parse(text, out, &e) == 0 ? 0 : cli_usage(cli, "--step: \"%s\": %s", text, e.text);
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"from", required_argument, NULL, 'f'}, {"until", required_argument, NULL, 'u'},
+        {"step", required_argument, NULL, 's'}, {"exchange", required_argument, NULL, 'E'},
+        {"json", no_argument, NULL, 'j'},       CLI_LONG};
+    struct order o = {0};
+    int option, code = 0;
+    while (code == 0 && (option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
+        if (option == 'f')
+            code = cli_parse_time(cli, "--from", optarg, &o.q.from_ms);
+        else if (option == 'u')
+            code = cli_parse_time(cli, "--until", optarg, &o.q.until_ms);
+        else if (option == 's')
+            code = take_step(cli, optarg, &o.q.step_ms);
+        else if (option == 'E')
+            o.q.exchange = bytes_of_str(optarg);
+        else if (option == 'j')
+            o.json = true;
+        else if ((code = cli_common_option(cli, option, argv)) >= 0)
+            return code;
+        else
+            code = 0;
+    }
+    if (code == 0 && optind < argc)
+        code = cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    return code != 0 ? code : show_forecast(cli, &o);
+}
+
+const struct command command_forecast = {
+    .name = "forecast",
+    .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--json]",
+    .summary = "How much is due when, and how long bursts take to deliver",
+    .help = "      --from T        from then on (default: now)\n"
+            "      --until T       until then (default: a day later)\n"
+            "      --step D        a line for each of these: 1m, 5m, 1h, 1d (default: it fits)\n"
+            "      --exchange E    of this delivery exchange only\n"
+            "      --json          one JSON object, as GET /v1/forecast\n",
+    .run = run,
+};

@@ -1,0 +1,173 @@
+#include "gateway/cli/recur/yaml_json.h"
+
+#include <string.h>
+#include <yaml.h>
+
+#define DEPTH_MAX 64
+#define VALUES_MAX 500000
+
+struct reader {
+    yaml_parser_t parser;
+    struct buf *out;
+    int values;
+    struct err *e;
+};
+
+static int refuse_event(struct reader *r, const yaml_event_t *event, const char *why)
+{
+    return err_set(r->e, ERR_REJECT, "line %zu: %s", event->start_mark.line + 1, why);
+}
+
+static int next_event(struct reader *r, yaml_event_t *event)
+{
+    if (yaml_parser_parse(&r->parser, event))
+        return 0;
+    return err_set(r->e, r->parser.error == YAML_MEMORY_ERROR ? ERR_BUG : ERR_REJECT, "line %zu: %s",
+                   r->parser.problem_mark.line + 1,
+                   r->parser.problem != NULL ? r->parser.problem : "it is no YAML");
+}
+
+static void put_string(struct buf *out, struct bytes text)
+{
+    buf_put_str(out, "\"");
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = text.data[i];
+        if (c == '"' || c == '\\')
+            buf_put_u8(out, '\\');
+        if (c < ' ')
+            buf_printf(out, "\\u%04x", c);
+        else
+            buf_put_u8(out, c);
+    }
+    buf_put_str(out, "\"");
+}
+
+static size_t count_digits(struct bytes text, size_t from)
+{
+    size_t n = from;
+    while (n < text.len && text.data[n] >= '0' && text.data[n] <= '9')
+        n++;
+    return n - from;
+}
+
+/* -1, 0, 1.5, 2e9: as JSON writes them. */
+static bool is_number(struct bytes t)
+{
+    size_t at = t.len > 0 && t.data[0] == '-', digits = count_digits(t, at);
+    if (digits == 0 || (digits > 1 && t.data[at] == '0'))
+        return false;
+    at += digits;
+    if (at < t.len && t.data[at] == '.') {
+        digits = count_digits(t, at + 1);
+        at += digits > 0 ? 1 + digits : 0;
+    }
+    if (at < t.len && (t.data[at] == 'e' || t.data[at] == 'E')) {
+        size_t sign = at + 1 < t.len && (t.data[at + 1] == '-' || t.data[at + 1] == '+');
+        digits = count_digits(t, at + 1 + sign);
+        at += digits > 0 ? 1 + sign + digits : 0;
+    }
+    return at == t.len;
+}
+
+static bool has_foreign_tag(const yaml_char_t *tag)
+{
+    return tag != NULL && strcmp((const char *)tag, "!") != 0 &&
+           strcmp((const char *)tag, "tag:yaml.org,2002:str") != 0;
+}
+
+static int put_scalar(struct reader *r, const yaml_event_t *event)
+{
+    struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
+    bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && event->data.scalar.tag == NULL;
+    if (has_foreign_tag(event->data.scalar.tag))
+        return refuse_event(r, event, "tags are not understood here");
+    if (plain && (text.len == 0 || bytes_equal_str(text, "~") || bytes_equal_str(text, "null")))
+        buf_put_str(r->out, "null");
+    else if (plain && (bytes_equal_str(text, "true") || bytes_equal_str(text, "false") || is_number(text)))
+        buf_put_bytes(r->out, text);
+    else
+        put_string(r->out, text);
+    return 0;
+}
+
+static int put_node(struct reader *r, const yaml_event_t *event, int depth);
+
+/* A sequence, or a mapping, up to its end. */
+static int put_items(struct reader *r, bool mapping, int depth)
+{
+    yaml_event_type_t end = mapping ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT;
+    for (size_t i = 0;; i++) {
+        yaml_event_t event;
+        if (next_event(r, &event) != 0)
+            return -1;
+        bool done = event.type == end, key = mapping && i % 2 == 0;
+        int rc = 0;
+        if (!done)
+            buf_put_str(r->out, i == 0 ? "" : mapping && !key ? ":" : ",");
+        if (!done && key && event.type != YAML_SCALAR_EVENT)
+            rc = refuse_event(r, &event, "a name is no text");
+        else if (!done && key)
+            put_string(r->out, bytes_of(event.data.scalar.value, event.data.scalar.length));
+        else if (!done)
+            rc = put_node(r, &event, depth + 1);
+        yaml_event_delete(&event);
+        if (done || rc != 0)
+            return rc;
+    }
+}
+
+static int put_node(struct reader *r, const yaml_event_t *event, int depth)
+{
+    bool mapping = event->type == YAML_MAPPING_START_EVENT;
+    if (depth > DEPTH_MAX || ++r->values > VALUES_MAX)
+        return refuse_event(r, event,
+                            depth > DEPTH_MAX ? "it is nested too deep" : "there are too many values");
+    if (event->type == YAML_SCALAR_EVENT)
+        return put_scalar(r, event);
+    if (event->type == YAML_ALIAS_EVENT)
+        return refuse_event(r, event, "aliases (*name) are not understood here");
+    if (!mapping && event->type != YAML_SEQUENCE_START_EVENT)
+        return refuse_event(r, event, "there is no value");
+    if (has_foreign_tag(mapping ? event->data.mapping_start.tag : event->data.sequence_start.tag))
+        return refuse_event(r, event, "tags are not understood here");
+    buf_put_str(r->out, mapping ? "{" : "[");
+    if (put_items(r, mapping, depth) != 0)
+        return -1;
+    buf_put_str(r->out, mapping ? "}" : "]");
+    return 0;
+}
+
+/* The beginning, one document, the end. */
+static int put_stream(struct reader *r)
+{
+    static const yaml_event_type_t frame[] = {YAML_STREAM_START_EVENT, YAML_DOCUMENT_START_EVENT,
+                                              YAML_NO_EVENT, YAML_DOCUMENT_END_EVENT, YAML_STREAM_END_EVENT};
+    for (size_t i = 0; i < sizeof frame / sizeof frame[0]; i++) {
+        yaml_event_t event;
+        int rc = 0;
+        if (next_event(r, &event) != 0)
+            return -1;
+        if (frame[i] == YAML_NO_EVENT)
+            rc = put_node(r, &event, 0);
+        else if (event.type != frame[i])
+            rc = refuse_event(r, &event, i == 1 ? "there is nothing" : "a second document begins");
+        yaml_event_delete(&event);
+        if (rc != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int yaml_to_json(struct bytes text, struct buf *out, struct err *e)
+{
+    struct reader r = {.out = out, .e = e};
+    if (!yaml_parser_initialize(&r.parser))
+        return err_set(e, ERR_BUG, "out of memory");
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, text.data, text.len);
+    int rc = put_stream(&r);
+    yaml_parser_delete(&r.parser);
+    if (rc == 0 && out->failed)
+        rc = err_set(e, ERR_REJECT, "it is longer than %zu bytes", out->limit);
+    return rc;
+}

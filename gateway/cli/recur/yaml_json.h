@@ -1,0 +1,12 @@
+/* YAML as JSON text, for files that people write. What JSON has, and nothing more: no aliases, no tags, one
+ * document. Plain words are text unless they are null, true, false or a number of JSON. */
+#ifndef POSTDATE_GATEWAY_CLI_RECUR_YAML_JSON_H
+#define POSTDATE_GATEWAY_CLI_RECUR_YAML_JSON_H
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+
+/* -1: ERR_REJECT names the line. */
+int yaml_to_json(struct bytes text, struct buf *out, struct err *e);
+
+#endif

@@ -1,0 +1,78 @@
+// A body as JSON, text or hexadecimal digits; which, the address says.
+import { h } from './dom.js';
+import { route } from './parts.js';
+import { bytes } from './words.js';
+
+const SHOWN = 64 * 1024, ROWS = 1024;
+
+function raw(m) {
+    if (m.body_base64 !== undefined)
+        return Uint8Array.from(atob(m.body_base64), c => c.charCodeAt(0));
+    return new TextEncoder().encode(m.body ?? '');
+}
+
+// Indented, with the numbers and the order of keys as they were sent: text in, text out.
+export function pretty(text) {
+    JSON.parse(text);
+    let out = '', depth = 0, inString = false;
+    const line = () => '\n' + '  '.repeat(Math.min(depth, 60));
+    for (let i = 0; i < text.length; i++) {
+        const c = text[i];
+        if (inString) {
+            out += c;
+            if (c === '\\')
+                out += text[++i];
+            else if (c === '"')
+                inString = false;
+        } else if (c === '"') {
+            inString = true;
+            out += c;
+        } else if (c === '{' || c === '[') {
+            const rest = text.slice(i + 1, i + 200).trimStart()[0];
+            depth++;
+            out += c + (rest === '}' || rest === ']' ? '' : line());
+        } else if (c === '}' || c === ']') {
+            depth--;
+            out += (/[{[]$/.test(out) ? '' : line()) + c;
+        } else if (c === ',') {
+            out += c + line();
+        } else if (c === ':') {
+            out += ': ';
+        } else if (!/\s/.test(c)) {
+            out += c;
+        }
+    }
+    return out;
+}
+
+export function hex(data) {
+    const rows = [];
+    for (let at = 0; at < data.length && rows.length < ROWS; at += 16) {
+        const part = [...data.subarray(at, at + 16)];
+        rows.push(`${at.toString(16).padStart(8, '0')}  ${part.map(b => b.toString(16).padStart(2, '0')).join(' ').padEnd(47)}  ${part.map(b => b > 31 && b < 127 ? String.fromCharCode(b) : '·').join('')}`);
+    }
+    return rows.join('\n');
+}
+
+function asJson(text) {
+    try {
+        return text.length <= SHOWN * 4 ? pretty(text) : null;
+    } catch {
+        return null;
+    }
+}
+
+export function bodyView(m, at) {
+    if (m.body === null || (m.body === undefined && m.body_base64 === undefined))
+        return h('section', { class: 'card' }, h('h2', null, 'Body'), h('p', { class: 'faint' }, 'It was erased when the message was cancelled or replaced.'));
+    const data = raw(m), json = m.body !== undefined ? asJson(m.body) : null;
+    const ways = [json !== null && 'json', m.body !== undefined && 'text', 'hex'].filter(Boolean);
+    const way = ways.includes(at.params.view) ? at.params.view : ways[0];
+    const text = way === 'json' ? json : way === 'text' ? m.body : hex(data);
+    const cut = way === 'hex' ? data.length > ROWS * 16 : text.length > SHOWN;
+    return h('section', { class: 'card' }, h('h2', null, 'Body'),
+        h('p', { class: 'tabs' }, ways.map(w => h('a', { href: route([at.section, at.name], { ...at.params, view: w }), 'aria-current': w === way ? 'true' : null }, { json: 'JSON', text: 'Text', hex: 'Hex' }[w])),
+            h('span', { class: 'faint' }, ` ${bytes(data.length)}${cut ? ', of which the beginning is shown' : ''}`)),
+        data.length === 0 ? h('p', { class: 'faint' }, 'It is empty.')
+            : h('pre', { class: `body ${way}`, tabindex: '0', 'aria-label': `Body as ${way}` }, way === 'hex' ? text : text.slice(0, SHOWN)));
+}

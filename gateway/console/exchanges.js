@@ -1,0 +1,40 @@
+// Exchanges that messages are for, and the retry policies of what consumers refuse.
+import { get, offered } from './api.js';
+import { commandLine } from './act.js';
+import { h } from './dom.js';
+import { forecastOf } from './figures.js';
+import { card, chip, empty, exchangeName, facts, filterForm, name, notOffered, route, table } from './parts.js';
+import { number } from './words.js';
+
+const setWords = p => ['postdate', 'retry-policy', 'set', p.pattern, '--attempts', p.attempts, '--first', p.first, '--factor', p.factor, '--max', p.max,
+    '--jitter', `${p.jitter}%`, '--on', p.on.join(','), '--keep-dead', p.keep_dead];
+
+export const exchanges = {
+    title: () => 'Exchanges and policies',
+    every: 15_000,
+    load: async (at, signal) => {
+        const quiet = promise => promise.catch(e => { if (e.status === 403 || e.status === 404) return { refused: e.message }; throw e; });
+        const [forecast, groups, policies, match] = await Promise.all([forecastOf('7d', signal), get('v1/dead:groups', { signal }), quiet(get('v1/retry-policies', { signal })),
+            at.params.queue ? quiet(offered('v1/retry-policies:match?queue=' + encodeURIComponent(at.params.queue), { signal })) : null]);
+        return { forecast, groups, policies, match };
+    },
+    view: ({ forecast, groups, policies, match }, at) => {
+        const ahead = forecast?.totals, dead = new Map();
+        for (const g of groups.groups)
+            dead.set(g.exchange, (dead.get(g.exchange) || 0) + g.count);
+        const names = [...new Set([...(ahead ? ahead.keys() : []), ...dead.keys()])].sort();
+        return [card('Exchanges', names.length ? table('Exchanges', [['Exchange', e => h('a', { href: route(['messages'], { exchange: e }) }, exchangeName(e))],
+            ['Due within 7 days', e => ahead ? number(ahead.get(e) || 0) : '–', 'figure'],
+            ['Dead letters', e => dead.get(e) ? h('a', { href: route(['dead', 'list'], { exchange: e }) }, number(dead.get(e))) : '0', 'figure']], names, e => e)
+             : ahead ? empty('No exchange has messages that are due within 7 days, or dead letters.') : notOffered('Counts by exchange need the forecast.')),
+        card('Retry policies', h('p', null, 'How what a consumer refuses comes back to its queue. The longest pattern that matches a queue counts.'),
+            policies.refused ? h('p', { class: 'notice' }, policies.refused) : policies.policies.length ? table('Retry policies', [['Queues', p => name(p.pattern)], ['Deliveries', p => number(p.attempts), 'figure'],
+                ['Waits', p => `${p.first}, × ${p.factor}, up to ${p.max}`], ['Jitter', p => `± ${p.jitter} %`], ['Retried', p => p.on.map(r => [chip(r, 'calm'), ' '])], ['Dead are kept', p => p.keep_dead],
+                ['On the command line', p => commandLine(setWords(p))]], policies.policies, p => p.pattern)
+                : empty('No policy was set; the built-in default counts for every queue.', commandLine('postdate', 'retry-policy', 'set', 'orders.*', '--attempts', '10'))),
+        card('Which one counts', filterForm(['exchanges'], [{ name: 'queue', label: 'Queue' }], at.params),
+            h('div', { id: 'results', tabindex: '-1' }, match?.refused ? h('p', { class: 'notice' }, match.refused) : match && [facts([['Queue', name(match.queue)], ['Policy', match.is_default ? 'the built-in default' : name(match.pattern)],
+                ['Deliveries', number(match.attempts)], ['Waits', (match.waits.slice(0, 20).join(', ') || 'none: one delivery only') + (match.waits.length > 20 ? ' …' : '')], ['Retried', match.on.join(', ')], ['Dead are kept', match.keep_dead]]),
+            commandLine('postdate', 'retry-policy', 'show', at.params.queue)]))];
+    },
+};

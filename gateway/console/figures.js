@@ -1,0 +1,73 @@
+// What the gateway says of itself, with a plain reading of each: what is wrong, and what to do about it.
+import { offered, Problem } from './api.js';
+import { ago, number, plural, span } from './words.js';
+
+// What the figures show is said here, with numbers; of the gateway's own findings, these are the same.
+const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed'];
+
+// {id, bad, text, remedy, line}
+export function findings(stats, more) {
+    const list = [];
+    const add = (id, bad, text, remedy, line) => list.push({ id, bad, text, remedy, line });
+    if (stats.database === 'away')
+        add('database', true, 'The database does not answer, or does not accept writes.', 'Nothing new is accepted. What RabbitMQ already holds goes on being delivered. Look at PostgreSQL and at postgres.url.', ['postdate', 'doctor']);
+    if (stats.broker === 'away')
+        add('broker', true, 'RabbitMQ cannot be reached.', 'Messages wait in the database and leave when it is back. Look at RabbitMQ and at amqp.url.', ['postdate', 'doctor']);
+    if (stats.broker === 'blocked')
+        add('broker', true, 'RabbitMQ blocks publishers: it is short of memory or disk.', 'Free memory or disk on its nodes: rabbitmq-diagnostics alarms says which.', ['rabbitmq-diagnostics', 'alarms']);
+    if (stats.gateways === 0)
+        add('gateways', true, 'No gateway has sent a sign of life lately.', 'Start postdated on one machine at least.', ['systemctl', 'start', 'postdated']);
+    if (stats.overdue?.count > 0)
+        add('overdue', true, `${plural(stats.overdue.count, 'message')} more than a second overdue${stats.overdue.oldest ? `, the oldest was due ${ago(stats.overdue.oldest)}` : ''}.`,
+            'A burst drains by itself. Otherwise a target refuses, or a server is slow: doctor looks at both.', ['postdate', 'doctor']);
+    for (const day of stats.locked_days || [])
+        add('locked ' + day, true, `Another session has locked ${day === 'message' ? 'the whole message table' : `the messages due on ${day}`}.`, 'They wait until it ends its transaction. pg_stat_activity shows which session it is.', null);
+    if (stats.messages?.failed > 0)
+        add('failed', false, `${plural(stats.messages.failed, 'message')} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed']);
+    if (stats.window?.messages !== null && stats.window?.messages >= stats.window?.max_messages)
+        add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered all the same. handover.max_messages raises the limit.', null);
+    for (const f of more?.findings || [])
+        if (!SHOWN_BY_FIGURES.includes(f.name))
+            add(f.name, f.severity === 'error', f.text, f.remedy, null);
+    return list;
+}
+
+// What is about all exchanges a token for some of them may not see: that is said in its place, and the rest is shown.
+async function seen(path, signal) {
+    try {
+        return await offered(path, { signal });
+    } catch (e) {
+        if (e instanceof Problem && e.status === 403)
+            return { refused: e.message };
+        throw e;
+    }
+}
+export const overviewOf = signal => seen('v1/overview', signal);
+export const sloOf = signal => seen('v1/slo', signal);
+
+const EXCHANGES_SHOWN = 5;
+export const HORIZONS = { '1h': [3600e3, '1m'], '6h': [6 * 3600e3, '5m'], '24h': [24 * 3600e3, '15m'], '7d': [7 * 86400e3, '2h'] };
+
+export async function forecastOf(horizon, signal) {
+    const [length, step] = HORIZONS[horizon] || HORIZONS['6h'], from = new Date(Math.floor(Date.now() / 60e3) * 60e3);
+    const q = new URLSearchParams({ from: from.toISOString(), until: new Date(from.getTime() + length).toISOString(), step });
+    const answer = await seen('v1/forecast?' + q, signal);
+    return answer && !answer.refused ? readForecast(answer) : answer;
+}
+
+// Buckets with nothing in them are left out there; a chart wants them. Exchanges come with the most first.
+export function readForecast(answer) {
+    const from = new Date(answer.from).getTime(), until = new Date(answer.until).getTime(), step = answer.step_ms;
+    const names = answer.exchanges, first = names.slice(0, EXCHANGES_SHOWN), totals = new Map(names.map(n => [n, 0]));
+    const found = new Map(answer.buckets.map(b => [new Date(b.at).getTime(), b]));
+    const bursts = answer.bursts.map(b => ({ at: new Date(b.at).getTime(), count: b.count, drain: b.drain_ms }));
+    const rows = [];
+    for (let at = from; at < until && rows.length < 1500; at += step) {
+        const b = found.get(at) || { count: 0, by_exchange: [] }, counts = names.map((n, i) => b.by_exchange[i] || 0);
+        names.forEach((n, i) => totals.set(n, totals.get(n) + counts[i]));
+        const rest = b.count - counts.slice(0, first.length).reduce((sum, c) => sum + c, 0), burst = bursts.find(x => x.at === at);
+        rows.push({ at, until: at + step, count: b.count, parts: [...first.map((n, i) => ({ name: n, count: counts[i] })), ...(rest > 0 ? [{ name: 'others', count: rest }] : [])],
+            mark: burst ? `a burst: draining takes ${span(burst.drain)}` : null });
+    }
+    return { rows, bursts, totals, answer };
+}

@@ -1,0 +1,94 @@
+// The overview: is anything wrong, what is due soon, and is the promise of punctuality kept.
+import { get } from './api.js';
+import { commandLine } from './act.js';
+import { bars, legend, meter } from './chart.js';
+import { h } from './dom.js';
+import { findings, forecastOf, HORIZONS, overviewOf, sloOf } from './figures.js';
+import { card, chip, exchangeName, facts, notOffered, route, table } from './parts.js';
+import { ago, counted, number, plural, share, span, stamp } from './words.js';
+
+export const findingList = list => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
+    h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
+    : h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.');
+
+const tile = (label, value, note, href) => h(href ? 'a' : 'div', { class: 'tile', href }, h('span', { class: 'tile-label' }, label), h('span', { class: 'tile-value' }, value), note && h('span', { class: 'faint' }, note));
+
+const lateTile = (p, stats) => tile(`late, ${p}`, stats.lateness_ms?.[p] === null || stats.lateness_ms?.[p] === undefined ? '–' : span(stats.lateness_ms[p]), 'this gateway');
+
+// Which windows say that somebody should look: a month's budget gone within two days, or five.
+const BURNS = { '1h': 14.4, '6h': 6 };
+
+function sloCard(slo, stats) {
+    const figures = h('div', { class: 'tiles small' }, ['p50', 'p90', 'p99'].map(p => lateTile(p, stats)));
+    if (!slo || slo.refused)
+        return card('Punctuality', figures, slo ? h('p', { class: 'faint' }, slo.refused) : notOffered('An objective for lateness is not part of this version.'));
+    const { objective, window, after_retry: again, burn } = slo, some = window.delivered > 0, left = window.budget_left;
+    const hot = burn.filter(b => BURNS[b.window] && b.rate > BURNS[b.window]);
+    return card('Punctuality', h('p', null, `The objective: ${share(objective.target)} of all deliveries at most ${span(objective.late_ms)} late, over ${span(objective.window_ms)}.`),
+        h('div', { class: 'tiles small' }, tile('kept', h('span', { class: !some || window.share >= objective.target ? 'good-text' : 'bad-text' }, some ? share(window.share) : '–'), `${plural(window.delivered, 'delivery', 'deliveries')}, ${number(window.late)} late`),
+            tile('budget left', h('span', { class: left > 0 ? null : 'bad-text' }, share(left)), slo.since ? `since ${stamp(slo.since).slice(0, 10)}` : 'nothing delivered yet'), lateTile('p99', stats)),
+        meter(left, `Budget left: ${share(left)}`, left > 0.25 ? 0 : 4),
+        hot.length > 0 && h('p', { class: 'notice bad' }, `The budget is used ${hot.map(b => `${number(Math.round(b.rate))} times as fast as allowed over ${b.window}`).join(', ')}.`),
+        h('details', { id: 'slo-more' }, h('summary', null, 'How fast the budget is used'), table('Burn rate', [['Over', b => b.window], ['Deliveries', b => number(b.delivered), 'figure'], ['Late', b => number(b.late), 'figure'], ['Times as allowed', b => b.rate.toFixed(2), 'figure']], burn, b => b.window),
+            h('p', { class: 'faint' }, `After a retry or recovery: ${plural(again.delivered, 'delivery', 'deliveries')}, ${number(again.late)} late since they were due, ${number(again.late_since_attempt)} since the last attempt.`)));
+}
+
+function forecastCard(forecast, horizon) {
+    const choice = h('p', { class: 'tabs' }, Object.keys(HORIZONS).map(x => h('a', { href: route([''], x === '6h' ? {} : { ahead: x }), 'aria-current': x === horizon ? 'true' : null }, x)));
+    if (forecast?.refused)
+        return card('What is due', h('p', { class: 'faint' }, forecast.refused));
+    if (!forecast)
+        return card('What is due', notOffered('A forecast of what is due is not part of this version. The list of messages is in due order.'));
+    const all = forecast.rows.reduce((sum, r) => sum + r.count, 0);
+    return card('What is due', choice,
+        all === 0 ? h('p', { class: 'faint' }, `Nothing is due in the next ${horizon}.`) : h('div', { id: 'due-curve', class: 'chart', 'data-own': 'yes' }), h('div', { id: 'due-legend', 'data-own': 'yes' }),
+        h('p', null, `${plural(all, 'message')} in the next ${horizon}${forecast.answer.as_of ? `, counted ${ago(forecast.answer.as_of)}` : ''}.`, forecast.bursts.length > 0 && ` ${plural(forecast.bursts.length, 'burst')}: `,
+            forecast.bursts.slice(0, 3).map((b, i) => [i > 0 && '; ', `${number(b.count)} at ${stamp(b.at).slice(5, 19)}${b.drain ? `, drained in ${span(b.drain)}` : ''}`])),
+        all > 0 && h('details', { id: 'due-table' }, h('summary', null, 'The same as a table'), table('What is due', [['From', r => stamp(r.at)], ['Messages', r => number(r.count), 'figure'],
+            ['By exchange', r => r.parts.filter(p => p.count).map((p, i) => [i > 0 && ', ', exchangeName(p.name), ` ${number(p.count)}`])], ['Burst', r => r.mark || '–']], forecast.rows.filter(r => r.count > 0))));
+}
+
+const WAITING = ['scheduled', 'handed', 'claimed'], ENDED = ['delivered', 'failed', 'expired', 'cancelled', 'superseded'];
+function statesCard(stats) {
+    if (!stats.messages)
+        return card('Messages by state', h('p', { class: 'faint' }, stats.messages === null ? 'They are being counted.' : 'Counts are of all exchanges; this token sees only its own.'));
+    const most = Math.max(1, ...Object.values(stats.messages));
+    const row = s => h('tr', { 'data-key': s }, h('th', { scope: 'row' }, h('a', { href: route(['messages'], { state: s }) }, s)), h('td', { class: 'figure' }, counted(stats.messages[s])),
+        h('td', { class: 'fill' }, meter(stats.messages[s] / most, `${s}: ${counted(stats.messages[s])}`, { failed: 4, expired: 4, delivered: 2, cancelled: 5, superseded: 5 }[s] || 0)));
+    return card('Messages by state', h('table', { class: 'states' }, h('caption', { class: 'unseen' }, 'Messages by state'), h('tbody', null, [...WAITING, ...ENDED].filter(s => s in stats.messages).map(row))),
+        h('p', { class: 'faint' }, `Counted ${ago(Date.now() - (stats.counted_ms_ago || 0))}, each up to a million.`));
+}
+
+const serversCard = stats => card('Servers', facts([['PostgreSQL', chip(stats.database)], ['RabbitMQ', chip(stats.broker)],
+    stats.gateways !== undefined && ['Gateways', [number(stats.gateways), ' ', h('a', { href: '#/gateways' }, 'show')]], ['Transport', stats.transport],
+    ['Window', [span(stats.window.length_ms), stats.window.messages !== null && `, ${number(stats.window.messages)} of ${number(stats.window.max_messages)} messages in RabbitMQ`]]]));
+
+export const overview = {
+    title: () => 'Overview',
+    every: 2000,
+    load: async (at, signal) => {
+        const horizon = Object.hasOwn(HORIZONS, at.params.ahead || '') ? at.params.ahead : '6h', kept = at.kept?.horizon === horizon && Date.now() - at.kept.at < 15_000 ? at.kept : null;
+        const [stats, slo, more, forecast] = await Promise.all([get('v1/stats', { signal }), sloOf(signal), overviewOf(signal), kept ? kept.forecast : forecastOf(horizon, signal)]);
+        at.kept = kept || { horizon, forecast, at: Date.now() };
+        return { stats, slo, more, forecast, horizon };
+    },
+    view: ({ stats, slo, more, forecast, horizon }) => {
+        const found = findings(stats, more), waiting = stats.messages ? WAITING.reduce((sum, s) => sum + stats.messages[s], 0) : null;
+        return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found)),
+            h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
+                tile('Next due', stats.next_due_at ? ago(stats.next_due_at) : '–', stats.next_due_at ? stamp(stats.next_due_at) : 'nothing waits', '#/messages?state=scheduled'),
+                tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
+                tile('Failed', stats.messages ? counted(stats.messages.failed) : '–', 'could not be delivered', '#/messages?state=failed')),
+            h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
+            h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),
+            card('On the command line', commandLine('postdate', 'status', '--watch'))];
+    },
+    after: at => {
+        const place = document.getElementById('due-curve');
+        if (!place || !at.data?.forecast?.rows)
+            return;
+        const { rows } = at.data.forecast, all = rows.reduce((sum, r) => sum + r.count, 0);
+        const names = bars(place, rows, `Messages due in the next ${at.data.horizon}: ${number(all)}. The table below has the figures.`);
+        document.getElementById('due-legend').replaceChildren(...[legend(names)].filter(Boolean));
+    },
+};

@@ -1,0 +1,93 @@
+// Recurring schedules: the list, a preview of any expression, and one schedule with its next times and its changes.
+import { ask, get, offered, query } from './api.js';
+import { actButton, commandLine } from './act.js';
+import { bodyView } from './body.js';
+import { h } from './dom.js';
+import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
+import { ago, span, stamp, zoneName } from './words.js';
+
+const one = n => 'v1/recurring/' + encodeURIComponent(n);
+const stateOf = r => r.paused ? 'paused' : r.error ? 'error' : r.next_at ? 'active' : 'over';
+const tone = { paused: 'off', error: 'bad', active: 'good', over: 'off' };
+const last = r => !r.last_at ? 'never' : [time(r.last_at), ' ', r.last_state ? chip(r.last_state) : 'gone',
+    r.last_state === 'delivered' && r.last_lateness_ms !== null ? h('span', { class: 'faint' }, ` ${span(r.last_lateness_ms)} late`) : null];
+// A change says so in its body, so that no form of another page can make it.
+const change = (r, verb) => ask('POST', `${one(r.name)}:${verb}`, { body: {} });
+const still = r => async () => {
+    const now = await get(one(r.name));
+    return { text: `The schedule "${now.name}", ${now.paused ? 'paused' : now.next_at ? `next ${ago(now.next_at)}, at ${stamp(now.next_at)}` : 'without a next time'}.`, possible: true, now };
+};
+const DEFINITION = ['cron', 'zone', 'exchange', 'routing_key', 'body', 'body_base64', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from', 'until'];
+const definition = r => Object.fromEntries(DEFINITION.filter(k => r[k] !== undefined && r[k] !== null).map(k => [k, r[k]]));
+
+const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. What is due meanwhile counts as missed.',
+    dry: still(r), line: () => ['postdate', 'recur', 'pause', r.name],
+    run: async () => { await change(r, 'pause'); return { text: 'It is paused.', undo: { text: 'Undo: resume', run: async () => { await change(r, 'resume'); return { text: 'It is resumed.' }; } } }; } });
+const resume = r => ({ title: 'Resume the schedule', confirm: 'Resume it', intro: 'It goes on with its next time.',
+    dry: still(r), line: () => ['postdate', 'recur', 'resume', r.name],
+    run: async () => { await change(r, 'resume'); return { text: 'It is resumed.', undo: { text: 'Undo: pause', run: async () => { await change(r, 'pause'); return { text: 'It is paused.' }; } } }; } });
+const runNow = r => ({ title: 'Run once more, now', confirm: 'Run it', intro: 'One message more, at once. The next time stays as it is.',
+    dry: async () => { const f = await still(r)(); return { ...f, text: `One message to ${JSON.stringify(f.now.routing_key)}. ${f.text}` }; }, line: () => ['postdate', 'recur', 'run', r.name],
+    run: async () => { const done = await change(r, 'run'); return { text: `The message ${done.id || done.message || ''} is due now.` }; } });
+const remove = r => ({ title: 'Remove the schedule', confirm: 'Remove it', danger: true, intro: 'The schedule and its next message.',
+    dry: still(r), line: () => ['postdate', 'recur', 'remove', r.name],
+    run: async (v, dry) => { await ask('DELETE', one(r.name)); return { text: 'It is removed.', undo: { text: 'Undo: set it again', run: async () => {
+        await ask('PUT', one(r.name), { body: definition(dry.now) });
+        if (dry.now.paused)
+            await change(r, 'pause');
+        return { text: 'It is set again, as it was.' };
+    } } }; } });
+const actions = r => [r.paused ? actButton('Resume …', resume(r)) : actButton('Pause …', pause(r)), actButton('Run now …', runNow(r)), actButton('Remove …', remove(r), { class: 'danger' })];
+
+const times = list => list.length ? table('Next times', [['In its own zone', t => h('span', { class: 'mono' }, t.local)], ['Here', t => time(t.at)],
+    ['Clock change', t => t.mark ? chip(t.mark, 'busy') : '–']], list) : empty('There is no next time.');
+
+const PREVIEW = [{ name: 'cron', label: 'Expression' }, { name: 'zone', label: 'Time zone' }, { name: 'n', label: 'How many' }];
+
+export const recurring = {
+    title: () => 'Recurring schedules',
+    every: 5000,
+    load: async (at, signal) => {
+        const { cron, zone, n, page_token } = at.params;
+        const [list, preview] = await Promise.all([offered('v1/recurring' + query({ page_size: 100, page_token }), { signal }),
+            cron ? offered('v1/recurring:preview' + query({ cron, zone, n }), { signal }).catch(e => { if (e.status >= 400 && e.status < 500 && e.status !== 401) return { refused: e.message }; throw e; }) : null]);
+        return { list, preview };
+    },
+    view: ({ list, preview }, at) => {
+        if (!list)
+            return notOffered('Recurring schedules over HTTP are not part of this version; the command line has them: postdate recur list.');
+        const rows = list.recurring || list.schedules || [], { page_token, ...shown } = at.params;
+        return [h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Schedules' }, rows.length ? [table('Recurring schedules', [
+            ['Name', r => h('a', { href: route(['recurring', r.name]) }, name(r.name))], ['State', r => chip(stateOf(r), tone[stateOf(r)])],
+            ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : time(r.next_at), 'nowrap'],
+            ['Last', last], ['Actions', r => h('div', { class: 'buttons' }, actions(r))]], rows, r => r.name), pager(['recurring'], at.params, rows.length, list.next_page_token)]
+            : empty('There are no recurring schedules.', ['Set one: ', h('code', null, 'postdate recur set report --cron \'0 9 * * mon-fri\' --zone Europe/Berlin -k report.daily --body x')])),
+        card('Preview an expression', h('p', null, 'Five or six fields, @daily, @every 90s; days on which the clock changes are marked.'),
+            filterForm(['recurring'], PREVIEW, { zone: zoneName(), n: '10', ...shown }),
+            preview?.refused && h('p', { class: 'notice bad', role: 'alert' }, preview.refused), preview?.times && times(preview.times),
+            at.params.cron && commandLine('postdate', 'recur', 'preview', '--cron', at.params.cron, at.params.zone ? ['--zone', at.params.zone] : [], at.params.n ? ['-n', at.params.n] : []))];
+    },
+};
+
+export const recurringOne = {
+    title: at => `Schedule ${at.name}`,
+    every: 5000,
+    load: async (at, signal) => {
+        const r = await offered(one(at.name), { signal });
+        const [next, history] = r ? await Promise.all([offered('v1/recurring:preview' + query({ name: at.name, n: 10 }), { signal }),
+            offered(`${one(at.name)}:history`, { signal }).catch(() => null)]) : [];
+        return { r, next, history };
+    },
+    view: ({ r, next, history }, at) => r ? [h('p', null, h('a', { href: '#/recurring' }, 'All schedules')),
+        h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([['State', chip(stateOf(r), tone[stateOf(r)])], ['Expression', h('span', { class: 'mono' }, name(r.cron))], ['Zone', r.zone],
+            ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', bothTimes(r.next_at)],
+            r.next_id && ['Next message', h('a', { href: route(['messages', r.next_id]) }, h('code', null, r.next_id))], ['Last', last(r)],
+            r.last_id && ['Last message', h('a', { href: route(['messages', r.last_id]) }, h('code', null, r.last_id))], r.error && ['Error', h('span', { class: 'bad-text' }, name(r.error))],
+            ['What is missed', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['When the clock leaves it out', r.dst], ['While one still waits', r.overlap],
+            r.from && ['From', bothTimes(r.from)], r.until && ['Until', bothTimes(r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
+        h('div', { class: 'buttons' }, actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
+        next?.times && card('Next times', times(next.times)),
+        history?.changes?.length > 0 && card('Changes', table('Changes', [['At', c => time(c.at), 'nowrap'], ['What', c => c.what], ['Who', c => name(c.who)]], history.changes.slice(0, 50))),
+        bodyView(r, at), Object.keys(r.headers || {}).length > 0 && card('Headers', facts(Object.entries(r.headers).map(([k, v]) => [h('bdi', { class: 'name' }, k), name(JSON.stringify(v))])))]
+        : notOffered('Recurring schedules over HTTP are not part of this version; the command line has them: postdate recur show.'),
+};

@@ -1,0 +1,81 @@
+/* The console: the web page that is embedded in the program. It is static and knows nothing; what it shows,
+ * it asks the API for, with the token that the user gives it. So it needs none itself.
+ *
+ * "/" is the page; what belongs to it is below "/console/VERSION/", where the version is made of the files'
+ * content: a browser may keep those for ever. */
+#include "gateway/http/http_internal.h"
+
+#include <string.h>
+
+struct console_file {
+    const char *name, *type, *data;
+    size_t len;
+};
+
+#include "console_embedded.h"
+
+#define CONSOLE_PAGE "index.html"
+static const char etag[] = "\"" CONSOLE_VERSION "\"";
+
+/* Nothing but our own files, no inline script or style, nothing framed, and no text becomes markup. */
+static const char policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri "
+    "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types "
+    "'none'";
+
+static const struct console_file *find_file(struct bytes name)
+{
+    for (size_t i = 0; i < sizeof console_files / sizeof console_files[0]; i++)
+        if (bytes_equal_str(name, console_files[i].name))
+            return &console_files[i];
+    return NULL;
+}
+
+/* "VERSION/NAME"; NULL: nothing that this program has, or another version of it. */
+static const struct console_file *find_path(struct bytes path)
+{
+    static const char prefix[] = CONSOLE_VERSION "/";
+    size_t n = sizeof prefix - 1;
+    if (!bytes_start_with_str(path, prefix))
+        return NULL;
+    const struct console_file *f = find_file(bytes_of(path.data + n, path.len - n));
+    return f != NULL && strcmp(f->name, CONSOLE_PAGE) != 0 ? f : NULL;
+}
+
+void http_console_answer(struct http_request *r)
+{
+    struct api_answer *a = &r->api.answer;
+    bool is_page = r->api.id.len == 0;
+    const struct console_file *f = is_page ? find_file(bytes_of_str(CONSOLE_PAGE)) : find_path(r->api.id);
+    if (!r->http->runtime->config->http.console) {
+        api_fail(a, API_NO_SUCH_ROUTE, "the console is switched off (http.console); see /openapi.json");
+        return;
+    }
+    if (f == NULL) {
+        api_fail(a, API_NOT_FOUND, "the console has no such file, or not in this version: load / again");
+        return;
+    }
+    a->status = is_page && r->if_none_match != NULL && strstr(r->if_none_match, etag) != NULL ? 304 : 200;
+    r->file = f;
+    r->content_type = f->type;
+}
+
+struct MHD_Response *http_console_response(const struct http_request *r)
+{
+    const struct console_file *f = r->file;
+    bool is_page = strcmp(f->name, CONSOLE_PAGE) == 0;
+    /* MHD does not write to it. */
+    struct MHD_Response *m = MHD_create_response_from_buffer(
+        r->api.answer.status == 304 ? 0 : f->len, (void *)(uintptr_t)f->data, MHD_RESPMEM_PERSISTENT);
+    if (m == NULL)
+        return NULL;
+    MHD_add_response_header(m, "Cache-Control", is_page ? "no-cache" : "public, max-age=31536000, immutable");
+    MHD_add_response_header(m, "ETag", etag);
+    MHD_add_response_header(m, "Content-Security-Policy", policy);
+    MHD_add_response_header(m, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(m, "X-Frame-Options", "DENY");
+    MHD_add_response_header(m, "Cross-Origin-Opener-Policy", "same-origin");
+    MHD_add_response_header(m, "Cross-Origin-Resource-Policy", "same-origin");
+    MHD_add_response_header(m, "Permissions-Policy", "camera=(), geolocation=(), microphone=()");
+    return m;
+}

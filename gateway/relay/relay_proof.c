@@ -1,0 +1,211 @@
+/* Proofs: what was delivered while the database is away is written down in RabbitMQ.
+ *
+ *   delivered, and not settled for a moment ──▶ a proof into postdate.exit ──▶ confirmed: the message is
+ *   acknowledged ──▶ whichever gateway takes the proof settles it, and acknowledges that
+ *
+ * A message that is delivered and cannot be settled would come again when its gateway dies, for nobody else
+ * knows that it was delivered. Its proof takes its place in the exit queue: small, replicated, and taken like
+ * any message, so that pings and low-water marks (relay_rescue.h) cover it. So a gateway that dies while the
+ * database is away doubles what it delivered in the last moment, and not what it delivered all that time. */
+#include "amqp/topology/topology.h"
+#include "core/message/envelope.h"
+#include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
+
+#define SETTLED_MS 300 /* a database that is there settles within that */
+#define LOOK_MS 100
+#define AWAY_LOOK_MS 10 /* while it is known to be away */
+#define BATCH 500
+#define ANSWER_MS 5000
+#define IDLE_MS 60000 /* then the connection is closed */
+
+struct prover {
+    struct relay *relay;
+    struct broker *broker;
+    struct arena arena;
+    struct message_id ids[BATCH];
+    bool confirmed[BATCH];
+    size_t count;
+    uint64_t first; /* the tag of ids[0] */
+    int64_t used_ms;
+    bool blocked; /* RabbitMQ takes no messages: it does not read them */
+};
+
+void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m)
+{
+    struct inflight *h;
+    switch (relay_book_take_proof(&r->pipeline->book, m->id, ev->tag)) {
+    case RELAY_FRESH:
+        h = relay_hold(r, m);
+        if (!h)
+            relay_end_without_memory();
+        h->receipt = h->proof = true;
+        pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
+        break;
+    case RELAY_COPY:
+        relay_note_tag(r, ev->tag, TAG_DONE);
+        break;
+    case RELAY_KNOWN:
+    case RELAY_LOOKS_UP:
+        break;
+    case RELAY_NO_ROOM:
+        relay_end_without_memory();
+    }
+}
+
+static int publish_proof(struct prover *p, size_t i, struct err *e)
+{
+    struct buf properties;
+    uint64_t tag = 0;
+    buf_init(&properties, 200);
+    int rc = envelope_write_proof(p->ids[i], &properties, e);
+    if (rc == 0)
+        rc = broker_publish(p->broker,
+                            &(struct broker_message){.routing_key = bytes_of_str(TOPOLOGY_EXIT_QUEUE),
+                                                     .properties = buf_bytes(&properties),
+                                                     .mandatory = true},
+                            &tag, e);
+    if (i == 0)
+        p->first = tag;
+    buf_free(&properties);
+    return rc;
+}
+
+static void note_blocked(struct prover *p, const struct broker_event *ev)
+{
+    if (ev->kind == BROKER_EVENT_BLOCKED || ev->kind == BROKER_EVENT_UNBLOCKED)
+        p->blocked = ev->kind == BROKER_EVENT_BLOCKED;
+}
+
+/* How many of the batch the event answers. -1: they are not there. */
+static int take_answer(struct prover *p, const struct broker_event *ev, struct err *e)
+{
+    int n = 0;
+    if (ev->kind == BROKER_EVENT_RETURN || ev->kind == BROKER_EVENT_NACK)
+        return err_set(e, ERR_AWAY, "%s does not take proofs", TOPOLOGY_EXIT_QUEUE);
+    if (ev->kind != BROKER_EVENT_ACK)
+        return 0;
+    for (size_t i = 0; i < p->count; i++) {
+        uint64_t tag = p->first + i;
+        if (p->confirmed[i] || tag > ev->tag || (tag < ev->tag && !ev->multiple))
+            continue;
+        p->confirmed[i] = true;
+        n++;
+    }
+    return n;
+}
+
+static int await_confirms(struct prover *p, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
+    for (size_t open = p->count; open > 0;) {
+        struct broker_event ev;
+        int64_t left_ms = until_ms - clock_monotonic_ms();
+        if (left_ms <= 0)
+            return err_set(e, ERR_AWAY, "RabbitMQ does not confirm proofs within %d s", ANSWER_MS / 1000);
+        arena_reset(&p->arena);
+        if (broker_next_event(p->broker, &p->arena, 0, (int)left_ms, &ev, e) != 0)
+            return -1;
+        note_blocked(p, &ev);
+        int n = take_answer(p, &ev, e);
+        if (n < 0)
+            return -1;
+        open -= (size_t)n;
+    }
+    return 0;
+}
+
+static int publish_batch(struct prover *p, struct err *e)
+{
+    if (!p->broker) {
+        p->broker = sessions_open_broker(p->relay->runtime, "postdate relay proofs", e);
+        if (!p->broker || broker_confirm_select(p->broker, e) != 0)
+            return -1;
+    }
+    for (size_t i = 0; i < p->count; i++)
+        if (publish_proof(p, i, e) != 0)
+            return -1;
+    return broker_flush(p->broker, e) != 0 ? -1 : await_confirms(p, e);
+}
+
+/* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
+static int64_t patience_ms(struct relay *relay)
+{
+    if (server_status_away_ms(&relay->runtime->postgres) > 0)
+        return 0;
+    return clock_monotonic_ms() - atomic_load(&relay->pipeline->settled_ms) < SETTLED_MS ? -1 : SETTLED_MS;
+}
+
+/* wait_ms: patience_ms. 1: there may be more; 0: there is none; -1. */
+static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
+{
+    struct relay_book *book = &p->relay->pipeline->book;
+    if (p->blocked || wait_ms < 0)
+        return 0;
+    p->count = relay_book_unproven(book, clock_monotonic_ms() - wait_ms, p->ids, BATCH);
+    if (p->count == 0)
+        return 0;
+    for (size_t i = 0; i < p->count; i++)
+        p->confirmed[i] = false;
+    int rc = publish_batch(p, e);
+    for (size_t i = 0; i < p->count; i++)
+        relay_book_proven(book, p->ids[i], p->confirmed[i]);
+    notifier_notify(&p->relay->pipeline->relay_notifier);
+    p->used_ms = clock_monotonic_ms();
+    return rc == 0 ? p->count == BATCH : -1;
+}
+
+static void drop_connection(struct prover *p, bool politely)
+{
+    if (politely)
+        broker_close(p->broker);
+    else
+        broker_drop(p->broker);
+    p->broker = NULL;
+    p->blocked = false;
+}
+
+/* Heartbeats, and whether it is still of use. */
+static void keep_connection(struct prover *p)
+{
+    struct broker_event ev;
+    struct err e = {0};
+    arena_reset(&p->arena);
+    if (!p->broker)
+        return;
+    if (clock_monotonic_ms() - p->used_ms > IDLE_MS)
+        drop_connection(p, true);
+    else if (broker_next_event(p->broker, &p->arena, 0, 0, &ev, &e) != 0)
+        drop_connection(p, false);
+    else
+        note_blocked(p, &ev);
+}
+
+void *relay_proof_thread(void *arg)
+{
+    static struct prover prover;
+    struct prover *p = &prover;
+    struct err e = {0};
+    unsigned attempt = 0;
+    p->relay = arg;
+    arena_init(&p->arena, 1 << 16);
+    while (!runtime_stopping(p->relay->runtime, STOP_RELAY)) {
+        int64_t wait_ms = patience_ms(p->relay), nap_ms = wait_ms == 0 ? AWAY_LOOK_MS : LOOK_MS;
+        int more = prove_some(p, wait_ms, &e);
+        if (more < 0) {
+            log_debug("relay proofs: %s", e.text);
+            err_clear(&e);
+            drop_connection(p, false);
+            nap_ms = server_status_pause_ms(&attempt);
+        } else {
+            attempt = 0;
+            keep_connection(p);
+        }
+        if (more <= 0)
+            notifier_wait(&p->relay->proof_notifier, -1, nap_ms * 1000000);
+    }
+    drop_connection(p, true);
+    arena_free(&p->arena);
+    return NULL;
+}

@@ -1,0 +1,237 @@
+#include "sql/operate/forecast.h"
+
+#include "core/base/clock.h"
+#include "core/base/timestamp.h"
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#define MINUTE_MS INT64_C(60000)
+#define HOUR_MS (60 * MINUTE_MS)
+#define FOLD_ROWS 2000   /* of changes, in one transaction */
+#define COUNT_ROWS 50000 /* messages, likewise */
+#define NICE_BUCKETS 300
+#define ARRAY_MAX (1u << 20)
+
+const int64_t forecast_within_s[FORECAST_WITHIN] = {60, 600, 3600, 86400};
+
+static int64_t grain_ms(int64_t step_ms)
+{
+    return step_ms % DAY_MS == 0 ? DAY_MS : step_ms % HOUR_MS == 0 ? HOUR_MS : MINUTE_MS;
+}
+
+static int64_t choose_step(int64_t span_ms)
+{
+    static const int64_t steps[] = {MINUTE_MS,   5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS,
+                                    6 * HOUR_MS, DAY_MS,        7 * DAY_MS,     30 * DAY_MS};
+    size_t i = 0;
+    while (i + 1 < sizeof steps / sizeof steps[0] && span_ms / steps[i] >= NICE_BUCKETS)
+        i++;
+    return steps[i];
+}
+
+int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e)
+{
+    if (q->from_ms == 0)
+        q->from_ms = now_ms;
+    if (q->until_ms == 0)
+        q->until_ms = q->from_ms + DAY_MS;
+    if (q->until_ms <= q->from_ms)
+        return err_set(e, ERR_REJECT, "until: it is not after from");
+    if (q->step_ms == 0)
+        q->step_ms = choose_step(q->until_ms - q->from_ms);
+    if (q->step_ms < MINUTE_MS || q->step_ms % MINUTE_MS != 0 ||
+        (q->step_ms > HOUR_MS && q->step_ms % HOUR_MS != 0))
+        return err_set(e, ERR_REJECT,
+                       "step: allowed are whole minutes up to an hour, and whole hours or days");
+    int64_t grain = grain_ms(q->step_ms), span_ms = q->until_ms - q->from_ms;
+    int64_t longest = grain == MINUTE_MS ? FORECAST_MINUTES_MS
+                      : grain == HOUR_MS ? FORECAST_HOURS_MS
+                                         : INT64_MAX;
+    if (span_ms > longest)
+        return err_set(e, ERR_REJECT,
+                       "step: %s are kept for a time of up to %lld days: allowed is a longer step",
+                       grain == MINUTE_MS ? "minutes" : "hours", (long long)(longest / DAY_MS));
+    q->from_ms -= q->from_ms % grain;
+    if (q->until_ms % grain != 0)
+        q->until_ms += grain - q->until_ms % grain;
+    if ((q->until_ms - q->from_ms - 1) / q->step_ms >= FORECAST_BUCKETS_MAX)
+        return err_set(e, ERR_REJECT, "step: this gives more than %d steps: allowed is a longer one",
+                       FORECAST_BUCKETS_MAX);
+    return 0;
+}
+
+static int read_state(struct pg *c, struct forecast_report *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_forecast_state, NULL, e);
+    if (!r)
+        return -1;
+    out->as_of_ms = out->corrected_ms = -1;
+    if (PQntuples(r) == 1) {
+        out->as_of_ms = pg_time_ms(r, 0, 0);
+        out->corrected_ms = pg_time_ms(r, 0, 1);
+        out->rate_per_s = pg_int8(r, 0, 2);
+        out->now_ms = pg_time_ms(r, 0, 3);
+    }
+    PQclear(r);
+    out->rate_is_measured = out->rate_per_s >= FORECAST_RATE_LEAST;
+    if (!out->rate_is_measured)
+        out->rate_per_s = FORECAST_RATE_LEAST;
+    return 0;
+}
+
+/* The exchange's place; FORECAST_EXCHANGES_MAX: it is not named. The first rows are the greatest of the first
+ * bucket, so who comes first is likely to matter. */
+static size_t place_of(struct forecast_report *out, struct bytes exchange, struct arena *a)
+{
+    for (size_t i = 0; i < out->exchange_count; i++)
+        if (bytes_equal(out->exchanges[i], exchange))
+            return i;
+    if (out->exchange_count == FORECAST_EXCHANGES_MAX)
+        return FORECAST_EXCHANGES_MAX;
+    struct bytes copy = exchange.len > 0 ? arena_copy(a, exchange) : bytes_of("", 0);
+    if (copy.data == NULL)
+        return FORECAST_EXCHANGES_MAX;
+    out->exchanges[out->exchange_count] = copy;
+    return out->exchange_count++;
+}
+
+static void take_row(struct forecast_report *out, const PGresult *r, int row, struct arena *a)
+{
+    int64_t at_ms = out->request.from_ms + pg_int8(r, row, 0) * out->request.step_ms;
+    int64_t n = pg_int8(r, row, 2);
+    struct forecast_bucket *b = &out->buckets[out->bucket_count];
+    if (out->bucket_count > 0 && b[-1].at_ms == at_ms)
+        b--;
+    else
+        out->bucket_count++;
+    size_t place = place_of(out, pg_bytes(r, row, 1), a);
+    b->at_ms = at_ms;
+    b->count += n;
+    out->total += n;
+    if (place < FORECAST_EXCHANGES_MAX)
+        b->by_exchange[place] += n;
+}
+
+/* What comes faster than it can be delivered piles up; a burst is what begins or lengthens such a pile. */
+static void mark_bursts(struct forecast_report *out)
+{
+    double pile = 0, per_step = (double)out->rate_per_s * (double)out->request.step_ms / 1000;
+    for (size_t i = 0; i < out->bucket_count; i++) {
+        struct forecast_bucket *b = &out->buckets[i];
+        if (i > 0) {
+            double steps = (double)(b->at_ms - b[-1].at_ms) / (double)out->request.step_ms;
+            pile = pile > per_step * steps ? pile - per_step * steps : 0;
+        }
+        pile += (double)b->count;
+        if ((double)b->count > per_step)
+            b->drain_ms = (int64_t)(pile / (double)out->rate_per_s * 1000);
+    }
+}
+
+static int take_rows(struct forecast_report *out, const PGresult *r, struct arena *a, struct err *e)
+{
+    int n = PQntuples(r);
+    size_t most = (size_t)n < FORECAST_BUCKETS_MAX ? (size_t)n : FORECAST_BUCKETS_MAX;
+    out->buckets = arena_alloc(a, (most + 1) * sizeof *out->buckets);
+    if (out->buckets == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i <= most; i++)
+        out->buckets[i] = (struct forecast_bucket){0};
+    for (int i = 0; i < n; i++)
+        take_row(out, r, i, a);
+    mark_bursts(out);
+    return 0;
+}
+
+static void add_exchanges(struct pg_params *p, struct buf *array, const struct forecast_request *q)
+{
+    const struct operate_scope *s = q->scope;
+    buf_init(array, ARRAY_MAX);
+    if (q->exchange.data != NULL) {
+        pg_array_begin(array, PG_OID_TEXT, 1);
+        pg_array_bytes(array, q->exchange);
+    } else if (s != NULL && !s->all) {
+        pg_array_begin(array, PG_OID_TEXT, s->count);
+        for (size_t i = 0; i < s->count; i++)
+            pg_array_bytes(array, s->exchanges[i]);
+    } else {
+        pg_add_null(p);
+        return;
+    }
+    pg_add_bytes(p, buf_bytes(array));
+}
+
+int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *a,
+                  struct forecast_report *out, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    *out = (struct forecast_report){.request = *q};
+    if (read_state(c, out, e) != 0)
+        return -1;
+    pg_add_int4(&p, (int32_t)(grain_ms(q->step_ms) / 1000));
+    pg_add_time(&p, q->from_ms);
+    pg_add_time(&p, q->until_ms);
+    pg_add_int8(&p, q->step_ms);
+    add_exchanges(&p, &array, q);
+    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_read, &p, e);
+    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? take_rows(out, r, a, e) : -1;
+    PQclear(r);
+    buf_free(&array);
+    return rc;
+}
+
+int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf array;
+    buf_init(&array, ARRAY_MAX);
+    pg_array_begin(&array, PG_OID_INT8, FORECAST_WITHIN);
+    for (int i = 0; i < FORECAST_WITHIN; i++) {
+        buf_put_u32(&array, 8);
+        buf_put_u64(&array, (uint64_t)forecast_within_s[i]);
+    }
+    pg_add_bytes(&p, buf_bytes(&array));
+    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_within, &p, e);
+    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? 0 : -1;
+    for (int i = 0; rc == 0 && i < PQntuples(r) && i < FORECAST_WITHIN; i++)
+        out[i] = pg_int8(r, i, 0);
+    PQclear(r);
+    buf_free(&array);
+    return rc;
+}
+
+int forecast_fold(struct pg *c, int64_t limit_ms, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + limit_ms, folded = FOLD_ROWS;
+    while (folded == FOLD_ROWS && clock_monotonic_ms() < until_ms) {
+        struct pg_params p = {0};
+        pg_add_int8(&p, FOLD_ROWS);
+        PGresult *r = pg_query(c, sql_query_forecast_fold, &p, e);
+        if (!r)
+            return -1;
+        folded = pg_int8(r, 0, 0);
+        PQclear(r);
+    }
+    return 0;
+}
+
+int forecast_correct(struct pg *c, int64_t *at_ms, int64_t limit_ms, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + limit_ms;
+    if (pg_exec(c, "set lock_timeout = '200ms'", e) != 0)
+        return -1;
+    do {
+        struct pg_params p = {0};
+        pg_add_time(&p, *at_ms);
+        pg_add_int8(&p, COUNT_ROWS);
+        PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
+        if (!r) {
+            *at_ms += DAY_MS; /* somebody's lock on a day: the next round will do */
+            return -1;
+        }
+        *at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
+        PQclear(r);
+    } while (*at_ms > 0 && clock_monotonic_ms() < until_ms);
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* How much is due when. Counts by minute, hour and day are kept while messages are stored and cancelled
+ * (sql/schema/018_3_forecast.sql); no message is read. */
+#ifndef POSTDATE_SQL_OPERATE_FORECAST_H
+#define POSTDATE_SQL_OPERATE_FORECAST_H
+
+#include "core/base/arena.h"
+#include "sql/operate/operate.h"
+
+#define FORECAST_BUCKETS_MAX 1500
+#define FORECAST_EXCHANGES_MAX 20 /* that are named; those with the most */
+#define FORECAST_RATE_LEAST 1000  /* deliveries a second that any gateway makes, while more were not seen */
+#define FORECAST_MINUTES_MS (3 * INT64_C(86400000)) /* the longest time that is counted by minutes … */
+#define FORECAST_HOURS_MS (180 * INT64_C(86400000)) /* … and by hours */
+
+/* step_ms: whole minutes below an hour, whole hours below a day, else whole days; from_ms a multiple of the
+ * minute, hour or day. forecast_check. */
+struct forecast_request {
+    int64_t from_ms, until_ms, step_ms;
+    const struct operate_scope *scope; /* NULL: all exchanges */
+    struct bytes exchange;             /* data NULL: all */
+};
+
+struct forecast_bucket {
+    int64_t at_ms, count;
+    int64_t by_exchange[FORECAST_EXCHANGES_MAX]; /* as in the report; the rest is count less these */
+    int64_t drain_ms; /* 0: no burst; else how long after its beginning the gateways are through with it */
+};
+
+struct forecast_report {
+    struct forecast_request request;
+    size_t bucket_count, exchange_count;
+    struct forecast_bucket *buckets; /* in order, those that have any */
+    struct bytes exchanges[FORECAST_EXCHANGES_MAX];
+    int64_t total, rate_per_s;
+    bool rate_is_measured;          /* else FORECAST_RATE_LEAST */
+    int64_t as_of_ms, corrected_ms; /* -1: never */
+    int64_t now_ms;
+};
+
+/* Fills in what is 0 (from: now, until: a day later, step: what makes at most 300 buckets), rounds from and
+ * until outwards. ERR_REJECT: what is not possible, and what is allowed. */
+int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e);
+/* In the arena. */
+int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *a,
+                  struct forecast_report *out, struct err *e);
+
+/* How much is due within so many seconds. */
+#define FORECAST_WITHIN 4
+extern const int64_t forecast_within_s[FORECAST_WITHIN];
+int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e);
+
+/* Adds up changes until none is left, or limit_ms are over. */
+int forecast_fold(struct pg *c, int64_t limit_ms, struct err *e);
+/* Counts what waits, piece by piece from *at_ms on, for about limit_ms; 0: begins anew. */
+int forecast_correct(struct pg *c, int64_t *at_ms, int64_t limit_ms, struct err *e);
+
+#endif

@@ -1,0 +1,1 @@
+select postdate.audit($1::text)

@@ -1,0 +1,1 @@
+select postdate.forecast_fold($1::bigint)

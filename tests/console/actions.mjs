@@ -1,0 +1,148 @@
+// Every action: what it will touch is seen first, the command line is beside it, it is done, and undone where that is possible.
+import { check, open, run, same, settings, until, visit, watched } from './kit.mjs';
+
+const { browser, context } = await open();
+const page = await watched(context);
+const api = async (method, path, body) => {
+    const answer = await fetch(settings.url + path, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) });
+    return answer.json();
+};
+const schedule = (key, more = {}) => api('POST', '/v1/messages', { exchange: 'orders', routing_key: 'act', key, delay: '9h', body: 'x', ...more });
+const state = async id => (await api('GET', `/v1/messages/${id}`)).state;
+
+// Opens the dialog, waits for its dry run, and returns what it says.
+async function look(button, within = page) {
+    await within.getByRole('button', { name: button }).click();
+    await page.waitForSelector('dialog[open]');
+    await until('the dry run', async () => !/Looking/.test(await page.locator('#act-found').innerText()));
+    return { text: await page.locator('#act-found').innerText(), line: await page.locator('dialog code').innerText(), possible: await page.locator('#act-go').isEnabled() };
+}
+async function confirm() {
+    await page.locator('#act-go').click();
+    return page.locator('#act-result').innerText();
+}
+async function undo(text) {
+    await page.locator('#act-undo').click();
+    await until(`"${text}"`, async () => text.test(await page.locator('#act-result').innerText().catch(() => '')));
+}
+const close = async () => {
+    await page.locator('dialog .close').click();
+    await until('the dialog to close', async () => await page.locator('dialog').count() === 0);
+};
+
+const tests = {
+    'cancel a message': async () => {
+        const m = await schedule('cancel');
+        await visit(page, `messages/${m.id}`);
+        const found = await look('Cancel …');
+        check(/scheduled/.test(found.text) && found.line === `postdate cancel ${m.id}`, JSON.stringify(found));
+        same(await state(m.id), 'scheduled', 'after looking only');
+        check(/cancelled/.test(await confirm()), 'the result');
+        same(await state(m.id), 'cancelled', 'the message');
+        await close();
+        await page.getByText('It was erased when').waitFor();
+        same(await page.getByRole('button', { name: 'Cancel …' }).count(), 0, 'the button is gone');
+    },
+    'reschedule a message, and undo it': async () => {
+        const m = await schedule('move');
+        await visit(page, `messages/${m.id}`);
+        await look('Reschedule …');
+        await page.getByLabel('New time').fill('soon');
+        await page.getByText('This is neither a duration nor a time').waitFor();
+        check(!await page.locator('#act-go').isEnabled(), 'a wrong time can be sent');
+        await page.getByLabel('New time').fill('2h');
+        await until('the dry run', () => page.locator('#act-go').isEnabled());
+        same(await page.locator('dialog code').innerText(), `postdate reschedule ${m.id} --delay 2h`, 'the command line');
+        check(/with the id/.test(await confirm()), 'the result');
+        const moved = await api('GET', `/v1/messages/${m.id}`);
+        check(moved.id !== m.id && new Date(moved.due_at) < Date.now() + 3 * 3600e3, 'it was not moved');
+        await undo(/^It is due at .* again\.$/);
+        same((await api('GET', `/v1/messages/${m.id}`)).due_at, m.due_at, 'the time after undoing');
+        await close();
+    },
+    'a message that is too late says so': async () => {
+        await visit(page, `messages/${settings.failed}`);
+        await page.getByRole('button', { name: 'Retry …' }).waitFor();
+        const m = await schedule('late');
+        await visit(page, `messages/${m.id}`);
+        await page.getByRole('button', { name: 'Cancel …' }).waitFor();
+        await api('DELETE', `/v1/messages/${m.id}`);
+        const found = await look('Cancel …');
+        check(!found.possible && /nothing is left to do/.test(found.text), JSON.stringify(found));
+        await close();
+    },
+    'retry a failed message': async () => {
+        await visit(page, `messages/${settings.failed}`);
+        const found = await look('Retry …');
+        check(found.possible && found.line === `postdate retry ${settings.failed}`, JSON.stringify(found));
+        same(await confirm(), 'It is tried again.', 'the result');
+        await close();
+        await until('it to fail again', async () => (await api('GET', `/v1/messages/${settings.failed}`)).attempts >= 1 && await state(settings.failed) === 'failed');
+    },
+    'cancel, reschedule and retry by filter': async () => {
+        for (let i = 0; i < 5; i++)
+            await schedule(`bulk-${i}`, { routing_key: 'it\'s bulk $(x)' });
+        await visit(page, `messages?routing_key=${encodeURIComponent('it\'s bulk $(x)')}`);
+        let found = await look('Reschedule them …');
+        check(/^5 messages are/.test(found.text), found.text);
+        same(found.line, 'postdate reschedule --routing-key \'it\'\\\'\'s bulk $(x)\' --shift=1h', 'the command line');
+        same(await confirm(), '5 of 5 rescheduled.', 'the result');
+        await close();
+        found = await look('Cancel them …');
+        check(/^5 messages are/.test(found.text), found.text);
+        same(await confirm(), '5 of 5 cancelled.', 'the result');
+        await close();
+        found = await look('Cancel them …');
+        check(!found.possible, 'cancelled messages can be cancelled');
+        await close();
+        await visit(page, 'messages?state=failed');
+        found = await look('Retry them …');
+        check(/^3 messages are/.test(found.text) && found.line === 'postdate retry --state failed', JSON.stringify(found));
+        same(await confirm(), '3 of 3 to be tried again.', 'the result');
+        await close();
+    },
+    'requeue dead letters with a rate, drop one': async () => {
+        await visit(page, `dead/${settings.dead}?queue=invoices.new`);
+        let found = await look('Delete …');
+        same([found.text, found.line], ['1 dead letter.', `postdate dead drop ${settings.dead}`], 'the dry run');
+        same(await confirm(), '1 of 1 deleted.', 'the result');
+        await close();
+        await page.getByRole('heading', { name: 'Not found' }).or(page.getByText('no dead letter')).first().waitFor();
+        await visit(page, 'dead');
+        found = await look('Send back …', page.locator('tbody tr').first());
+        same(found.text, '5 dead letters.', 'the dry run');
+        await page.getByLabel('Rate').fill('quickly');
+        await page.getByText('Write a rate such as').waitFor();
+        await page.getByLabel('Rate').fill('100/s');
+        await until('the dry run', () => page.locator('#act-go').isEnabled());
+        check((await page.locator('dialog code').innerText()).endsWith('--rate 100/s'), 'the command line');
+        check(/^5 of 5 requeued/.test(await confirm()), 'the result');
+        await close();
+        await until('no dead letters', async () => (await api('GET', '/v1/dead')).dead_letters.length === 0);
+    },
+};
+if (settings.offers.includes('/v1/recurring'))
+    tests['recurring: pause, resume, run, remove and undo'] = async () => {
+        await visit(page, 'recurring');
+        const row = () => page.locator('tr', { hasText: 'report' }).first();
+        check(/"report"/.test((await look('Pause …', row())).text), 'the dry run');
+        same(await confirm(), 'It is paused.', 'the result');
+        check((await api('GET', '/v1/recurring/report')).paused, 'it is not paused');
+        await undo(/^It is resumed\.$/);
+        check(!(await api('GET', '/v1/recurring/report')).paused, 'it is not resumed');
+        await close();
+        await look('Run now …', row());
+        check(/is due now/.test(await confirm()), 'the result');
+        await close();
+        const before = await api('GET', '/v1/recurring/report');
+        same((await look('Remove …', row())).line, 'postdate recur remove report', 'the command line');
+        same(await confirm(), 'It is removed.', 'the result');
+        check((await api('GET', '/v1/recurring/report')).status === 404, 'it is still there');
+        await undo(/^It is set again, as it was\.$/);
+        const after = await api('GET', '/v1/recurring/report');
+        same(['cron', 'zone', 'routing_key', 'body'].map(k => after[k]), ['cron', 'zone', 'routing_key', 'body'].map(k => before[k]), 'what was set again');
+        await close();
+    };
+tests['nothing went wrong in the page'] = async () => same(page.wrong, [], 'the page');
+await run(tests);
+await browser.close();

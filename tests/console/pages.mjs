@@ -1,0 +1,184 @@
+// Every page: it shows what there is, follows what changes, is read by axe, and fits narrow screens.
+import { readFileSync } from 'node:fs';
+import { axePath, check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
+
+const PAGES = { overview: '', messages: 'messages', 'found messages': 'messages?exchange=missing&state=failed', 'no message': 'messages?key=nobody', message: `messages/${settings.message}`,
+    'a failed message': `messages/${settings.failed}`, dead: 'dead', 'dead list': 'dead/list?queue=invoices.*', 'dead letter': `dead/${settings.dead}?queue=invoices.new`, recurring: 'recurring?cron=30+2+*+*+*&zone=Europe%2FBerlin&n=5',
+    schedule: 'recurring/report', exchanges: 'exchanges?queue=invoices.new', gateways: 'gateways', settings: 'settings', unknown: 'nowhere' };
+const axe = readFileSync(axePath, 'utf8');
+const { browser, context } = await open();
+const page = await watched(context);
+const api = (method, path, body) => fetch(settings.url + path, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) }).then(r => r.json());
+
+const KINDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+async function audit(where, rules) {
+    if (!await page.evaluate(() => !!globalThis.axe))
+        await page.evaluate(axe);
+    const found = await page.evaluate(only => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: only }), rules ? { type: 'rule', values: rules } : KINDS);
+    check(found.passes.length || found.violations.length, `axe looked at nothing on ${where}`);
+    same(found.violations.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + (n.any[0]?.message || '')).join('; ')}`), [], `axe on ${where}`);
+}
+const goTo = async (name, hash) => name === 'unknown' ? page.goto(settings.url + '/#/' + hash).then(() => until('the page', () => page.evaluate(() => document.querySelector('main h1')?.textContent.includes('no such page')))) : visit(page, hash);
+
+await run({
+    'each page: axe finds nothing, light and dark; one heading of the first rank; it fits 320 and 3840 pixels': async () => {
+        for (const [name, hash] of Object.entries(PAGES)) {
+            await goTo(name, hash);
+            if (name !== 'messages') { // the same as the found ones, and more of it
+                await audit(name);
+                await page.emulateMedia({ colorScheme: 'dark' });
+                await audit(`${name}, dark`, ['color-contrast', 'link-in-text-block']);
+                await page.emulateMedia({ colorScheme: 'light' });
+            }
+            same(await page.locator('h1').count(), 1, `headings of ${name}`);
+            for (const width of [3840, 320, 1280]) {
+                await page.setViewportSize({ width, height: 900 });
+                const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+                check(wide <= 0, `${name} is ${wide} pixels wider than a screen of ${width}`);
+            }
+        }
+    },
+    'the menu of a narrow screen': async () => {
+        await page.setViewportSize({ width: 320, height: 800 });
+        await visit(page, 'settings');
+        await page.getByRole('button', { name: 'Menu' }).click();
+        await audit('the open menu');
+        await page.getByRole('link', { name: 'Dead letters' }).click();
+        await until('the title', async () => await page.title() === 'Dead letters · Postdate');
+        check(!await page.locator('#nav').isVisible(), 'the menu is still open');
+        await page.setViewportSize({ width: 1280, height: 900 });
+    },
+    'the overview has states, the next due time and what is wrong': async () => {
+        await visit(page, '');
+        await page.getByText('3 messages could not be delivered.').waitFor();
+        await follow(page, () => page.getByRole('link', { name: 'failed', exact: true }).click());
+        same(await page.locator('tbody tr').count(), 3, 'failed messages');
+        check((await page.locator('tbody').innerText()).includes('missing'), 'the error does not name the exchange');
+    },
+    'what changes is seen without a reload': async () => {
+        await visit(page, 'messages?key=live-1');
+        await page.getByText('No message matches.').waitFor();
+        await api('POST', '/v1/messages', { routing_key: 'live', exchange: 'orders', key: 'live-1', delay: '2h', body: 'x' });
+        await page.getByRole('cell', { name: 'live-1' }).waitFor();
+    },
+    'filters, pages and looking up change the address, and the address brings them back': async () => {
+        await visit(page, 'messages');
+        await page.getByLabel('Exchange').fill('mail');
+        await page.getByLabel('State').selectOption('scheduled');
+        await follow(page, () => page.getByRole('button', { name: 'Find' }).click());
+        check(page.url().endsWith('#/messages?state=scheduled&exchange=mail'), page.url());
+        const first = await page.locator('tbody a').first().getAttribute('href');
+        await follow(page, () => page.getByRole('link', { name: 'Next page' }).click());
+        check(await page.locator('tbody a').first().getAttribute('href') !== first, 'the same page again');
+        same(await page.locator('tbody tr').count(), 50, 'messages on a page');
+        await follow(page, () => page.goBack());
+        same(await page.locator('tbody a').first().getAttribute('href'), first, 'the first page');
+        await visit(page, 'messages?exchange=mail&state=scheduled', true);
+        same(await page.getByLabel('Exchange').inputValue(), 'mail', 'the filter after a reload');
+        await page.getByLabel('Id or key').fill('moved-1');
+        await follow(page, () => page.getByRole('button', { name: 'Look up' }).click());
+        check(page.url().includes('#/messages/'), page.url());
+        await visit(page, 'messages');
+        await page.getByLabel('Id or key').fill('nobody at all');
+        await page.keyboard.press('Enter');
+        await page.getByText('No message has this id or key.').waitFor();
+    },
+    'a message shows all ids it had, and its body as JSON, text and hex': async () => {
+        await visit(page, `messages/${settings.message}`);
+        const ids = await page.locator('dd code').allInnerTexts();
+        check(ids.includes(settings.message) && ids.includes(settings.moved), `ids: ${ids}`);
+        check((await page.locator('pre').innerText()).includes('"sku": "A-1"'), 'the body is not shown');
+        await page.getByRole('link', { name: 'Hex' }).click();
+        await until('the hex view', () => page.locator('pre.hex').count());
+        check((await page.locator('pre').innerText()).startsWith('00000000  7b'), 'the body in hex');
+        await page.getByRole('link', { name: 'Text' }).click();
+        await until('the text view', () => page.locator('pre.text').count());
+        check(page.url().includes('view=text'), 'the view is in the address');
+    },
+    'dead letters: groups, list, one with its attempts': async () => {
+        await visit(page, 'dead');
+        await follow(page, () => page.getByRole('link', { name: '6', exact: true }).click());
+        same(await page.locator('tbody tr').count(), 6, 'dead letters');
+        await page.locator('tbody a').first().click();
+        await page.getByRole('heading', { name: 'Attempts' }).waitFor();
+        check((await page.locator('pre').innerText()).includes('"vip": true'), 'the body of a dead letter');
+    },
+    'policies: the list, and which one counts': async () => {
+        await visit(page, 'exchanges');
+        await page.getByLabel('Queue').fill('invoices.new');
+        await page.keyboard.press('Enter');
+        await page.getByText('postdate retry-policy show invoices.new').waitFor();
+        check((await page.locator('main').innerText()).includes('postdate retry-policy set \'invoices.*\''), 'the command line of a policy');
+    },
+    'what is due, as a chart and as a table; the objective': async () => {
+        if (settings.offers.includes('/v1/forecast')) {
+            await visit(page, '?ahead=24h');
+            await until('the chart', () => page.locator('#due-curve rect.bar').count());
+            check(/\d messages in the next 24h/.test(await page.locator('main').innerText()), 'the sum of the forecast');
+            await page.getByText('The same as a table').click();
+            check(/orders/.test(await page.locator('#due-table').innerText()), 'the exchanges in the table');
+            await visit(page, 'exchanges');
+            await page.getByRole('link', { name: 'mail' }).waitFor();
+        }
+        if (settings.offers.includes('/v1/slo')) {
+            await visit(page, '');
+            await page.getByText(/^The objective: [\d.]+ % of all deliveries/).waitFor();
+        }
+    },
+    'what a gateway does not offer is said, and is no error': async () => {
+        for (const [path, hash] of [['/v1/recurring', 'recurring'], ['/v1/forecast', ''], ['/v1/overview', 'gateways']]) {
+            await visit(page, hash);
+            const said = await page.locator('[data-absent]').count() > 0;
+            if (!settings.offers.includes(path))
+                check(said, `${path} is not offered, and ${hash || 'the overview'} does not say so`);
+        }
+    },
+    'keyboard: the skip link, the pages, a dialog and back': async () => {
+        await visit(page, '', true);
+        await page.evaluate(() => document.activeElement.blur());
+        await page.keyboard.press('Tab');
+        same(await page.evaluate(() => document.activeElement.className), 'skip', 'the first stop');
+        await page.keyboard.press('Enter');
+        same(await page.evaluate(() => document.activeElement.id), 'main', 'after the skip link');
+        await page.locator('#nav').getByRole('link', { name: 'Messages' }).focus();
+        await follow(page, () => page.keyboard.press('Enter'));
+        await until('the heading to have the focus', () => page.evaluate(() => document.activeElement.tagName === 'H1'));
+        await visit(page, `messages/${settings.message}`);
+        await page.getByRole('button', { name: 'Reschedule …' }).focus();
+        await page.keyboard.press('Enter');
+        await page.waitForSelector('dialog[open]');
+        same(await page.evaluate(() => document.activeElement.id), 'act-when', 'the first field has the focus');
+        await audit('a dialog');
+        await page.keyboard.press('Escape');
+        await until('the dialog to be gone', async () => await page.locator('dialog').count() === 0);
+        same(await page.evaluate(() => document.activeElement.textContent), 'Reschedule …', 'the focus is back');
+    },
+    'times in UTC and here; theme and zone last, and nothing else is kept': async () => {
+        await visit(page, `messages/${settings.message}`);
+        const here = await page.locator('main time').first().innerText();
+        await page.getByRole('button', { name: 'UTC' }).click();
+        await until('the other zone', async () => /UTC$/.test(await page.locator('main time').first().innerText()));
+        check(await page.locator('main time').first().innerText() !== here, 'the same time in both zones');
+        await page.getByRole('button', { name: 'Auto' }).click();
+        await page.getByRole('button', { name: 'Light' }).click();
+        await visit(page, 'settings', true);
+        same(await page.evaluate(() => document.documentElement.dataset.theme), 'dark', 'the theme after a reload');
+        same(await page.evaluate(() => ({ ...localStorage })), { 'postdate.theme': 'dark', 'postdate.zone': 'utc' }, 'what is stored');
+        same([await context.cookies(), await page.evaluate(() => sessionStorage.length)], [[], 0], 'cookies and session');
+        await page.evaluate(() => localStorage.clear());
+    },
+    'a hidden page asks nothing, and asks again when it is seen': async () => {
+        await visit(page, '');
+        let asked = 0;
+        page.on('request', () => asked++);
+        await page.evaluate(() => { Object.defineProperty(document, 'hidden', { value: true, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); });
+        await page.waitForTimeout(300);
+        const before = asked;
+        await page.waitForTimeout(2600);
+        same(asked - before, 0, 'requests of a hidden page');
+        await page.evaluate(() => { Object.defineProperty(document, 'hidden', { value: false, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); });
+        await until('requests', () => asked > before);
+    },
+    'nothing went wrong in the page': async () => same(page.wrong, [], 'the page'),
+});
+await browser.close();

@@ -1,0 +1,55 @@
+"""GET /v1/overview, and that a trace can be joined: traceparent travels untouched, whatever the way in."""
+import json
+
+from harness import LiveTest, wait_until
+from test_control import Requester
+from web import Web
+
+PARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
+STATE = 'vendor=t61rcWkgMzE'
+
+
+class Overview(LiveTest):
+    def test_gateways_and_what_is_wrong(self):
+        p = self.place()
+        first, second = p.gateway(), p.gateway()
+        web = Web(first.http(), Web(first.http()).get('/openapi.json').json)
+
+        def both():
+            seen = web.get('/v1/overview').json
+            return len([g for g in seen['gateways'] if g['alive']]) == 2 and seen
+        seen = wait_until(both, 20, 'both gateways to be seen')
+        self.assertEqual((seen['findings'], seen['broker']['state'], seen['database']['state']), ([], 'up', 'up'))
+        second.kill9()
+        p.psql("select postdate.schedule('k', 'x'::text, delay => '1 hour')")
+        p.psql("update postdate.message set state = 'failed', settled_at = now()")
+
+        def found():
+            return {f['name'] for f in web.get('/v1/overview').json['findings']} >= {'messages.failed'}
+        wait_until(found, 20, 'what is wrong to be found')
+        for f in web.get('/v1/overview').json['findings']:
+            self.assertTrue(f['text'] and f['remedy'], f)
+
+
+class Traces(LiveTest):
+    def test_traceparent_travels_untouched(self):
+        p = self.place()
+        gw = p.gateway()
+        client = p.client()
+        client.queue('q', bind=['trace'])
+        inbox = p.consumer('q')
+        headers = {'traceparent': PARENT, 'tracestate': STATE}
+        message = {'routing_key': 'trace', 'delay': '0s', 'headers': headers}
+        client.publish('trace', b'amqp', dict(headers, **{'x-delay': 100}))
+        client.publish('trace', b'handed', dict(headers, **{'x-delay': 3500}))
+        Web(gw.http()).post('/v1/messages', dict(message, body='http'))
+        requester = Requester(p.amqp)
+        self.addCleanup(requester.close)
+        requester.ask(dict(message, op='schedule', body='control'))
+        p.psql(f"select postdate.schedule('trace', 'sql'::text, delay => '0s', headers => '{json.dumps(headers)}')")
+        p.cli('schedule', '-k', 'trace', '--delay', '0s', '--body', 'cli', '--header', 'traceparent=' + PARENT, '--header', 'tracestate=' + STATE)
+        came = wait_until(lambda: len(inbox.all()) == 6 and inbox.all(), 30, 'all of them')
+        self.assertEqual({m.body for m in came}, {b'amqp', b'handed', b'http', b'control', b'sql', b'cli'})
+        for m in came:
+            self.assertEqual((m.headers['traceparent'], m.headers['tracestate']), (PARENT, STATE), m.body)
+            self.assertTrue(m.headers['x-postdate-id'])

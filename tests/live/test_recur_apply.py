@@ -1,0 +1,120 @@
+"""`postdate recur apply`: a file of schedules, and the database equal to it, in one transaction."""
+import json
+import os
+import tempfile
+
+from harness import LiveTest
+
+YAML = """
+# schedules of the shop
+schedules:
+  report:
+    cron: "0 9 * * mon-fri"
+    zone: Europe/Berlin
+    routing_key: report.daily
+    json: {kind: daily, n: 1.50, list: [1, two, ~, true]}
+    jitter: 30s
+  tick:
+    cron: '@every 90s'
+    routing_key: tick
+    body: |
+      zwei Zeilen "ä"
+      \\ ok
+    headers: {n: 1, no: no}
+    missed: none
+  nightly:
+    cron: 30 2 * * *
+    routing_key: nightly
+    body: ''
+    paused: true
+"""
+
+
+class RecurApply(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def apply(self, text, *args, rc=0, name='schedules.yaml'):
+        path = os.path.join(self.folder.name, name)
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(text)
+        code, out, err = self.p.cli('recur', 'apply', path, *args)
+        self.assertEqual(code, rc, out + err)
+        return out.splitlines() if rc == 0 else err
+
+    def names(self):
+        return self.p.value("select coalesce(string_agg(name, ' ' order by name), '') from postdate.recurring")
+
+    def show(self, name):
+        return json.loads(self.p.cli('recur', 'show', name, '--json')[1])
+
+    def test_yaml(self):
+        self.assertEqual(self.apply(YAML, '--dry-run'), ['+ nightly', '+ report', '+ tick'])
+        self.assertEqual((self.names(), self.p.value('select count(*) from postdate.message')), ('', '0'))
+        self.apply(YAML)
+        self.assertEqual(self.names(), 'nightly report tick')
+        self.assertEqual(self.show('report')['body'], '{"kind":"daily","n":1.50,"list":[1,"two",null,true]}')
+        self.assertEqual(self.show('report')['properties']['content_type'], 'application/json')
+        tick = self.show('tick')
+        self.assertEqual((tick['body'], tick['headers'], tick['missed'], tick['cron']), ('zwei Zeilen "ä"\n\\ ok\n', {'n': 1, 'no': 'no'}, 'none', '@every 90s'))
+        self.assertTrue(self.show('nightly')['paused'])
+        versions = self.p.psql('select name, version from postdate.recurring order by name')
+        self.assertEqual(self.apply(YAML), [])
+        self.assertEqual(self.p.psql('select name, version from postdate.recurring order by name'), versions, 'what is equal is not touched')
+
+    def test_what_differs(self):
+        self.apply(YAML)
+        self.p.psql("select postdate.recur_set('stray', '@daily', 'k', 'x'::text)")
+        changed = YAML.replace('0 9 * * mon-fri', '0 8 * * mon-fri').replace('    jitter: 30s\n', '').replace('paused: true', 'paused: false')
+        expected = ['~ nightly', '    paused: true -> false', '~ report', '    cron: "0 9 * * mon-fri" -> "0 8 * * mon-fri"', '    jitter: "30s" -> "0s"', '- stray']
+        before = self.p.psql('select name, version from postdate.recurring order by name')
+        self.assertEqual(self.apply(changed, '--dry-run'), expected)
+        self.assertEqual(self.p.psql('select name, version from postdate.recurring order by name'), before)
+        self.assertEqual([(x['change'], x['name'], x['fields']) for x in json.loads('\n'.join(self.apply(changed, '--dry-run', '--json')))],
+                         [('~', 'nightly', ['paused']), ('~', 'report', ['cron', 'jitter']), ('-', 'stray', None)])
+        self.assertEqual(self.apply(changed), expected)
+        self.assertEqual((self.names(), self.show('report')['cron'], self.show('nightly')['paused']), ('nightly report tick', '0 8 * * mon-fri', False))
+        self.assertIn('postdate recur (', self.p.value("select who from postdate.recurring_changes where name = 'stray' and what = 'remove'"))
+        # only what begins with a prefix
+        self.assertEqual(self.apply('schedules: {night-2: {cron: "@daily", routing_key: k, body: x}}', '--prefix', 'night'), ['+ night-2', '- nightly'])
+        self.assertEqual(self.names(), 'night-2 report tick')
+        self.assertIn('does not begin with the prefix', self.apply('schedules: {day: {cron: "@daily", routing_key: k, body: x}}', '--prefix', 'night', rc=65))
+        self.assertEqual(self.apply('{"schedules": {}}'), ['- night-2', '- report', '- tick'])
+
+    def test_json_from_stdin_and_sql(self):
+        text = b'{"schedules": {"a": {"cron": "@daily", "routing_key": "k", "json": {"b" : 1.10}}}}'
+        code, out, err = self.p.cli('recur', 'apply', '-', stdin=text)
+        self.assertEqual((code, out), (0, '+ a\n'), err)
+        self.assertEqual(self.show('a')['body'], '{"b" : 1.10}')
+        self.assertEqual(self.p.psql("""select change, name, fields from postdate.recur_apply('{"a": {"cron": "@hourly", "routing_key": "k", "body": "x"}}')"""),
+                         [['~', 'a', '{body,cron,properties}']])
+
+    def test_what_is_wrong_changes_nothing(self):
+        self.apply(YAML)
+        before = self.p.psql('select name, version from postdate.recurring order by name')
+        good = '{cron: "@daily", routing_key: k, body: x}'
+        for text, *words in (
+                ('', 'there is nothing'),
+                ('schedules:\n  a: ' + good + '\n  a: ' + good, 'duplicate object key', '"a"'),
+                ('schedules:\n  a: {cron: "@daily", cron: "@daily", routing_key: k, body: x}', 'duplicate object key', '"cron"'),
+                ('schedules: {a: {cron: "@daily", routing_key: k, body: x, colour: red}}', '"a": recur: colour is no field', 'paused'),
+                ('schedules: {b: ' + good + ', a: {cron: "0 25 * * *", routing_key: k, body: x}}', '"a": cron: hour "25" is out of range', '"23"'),
+                ('schedules: {a: {cron: "@daily", routing_key: k}}', '"a": recur: the body is missing'),
+                ('schedules: {a: {cron: "@daily", routing_key: k, body: 5}}', 'body is no string'),
+                ('schedules: {a: {cron: "@daily", routing_key: k, body: x, paused: "yes"}}', 'paused is neither'),
+                ('schedules: {a b: ' + good + '}', 'the name is not allowed'),
+                ('schedules: {a: x}', 'the schedule is no object'), ('schedules: [1]', 'the schedules are no object'), ('{}', 'the schedules are no object'),
+                ('schedules: {}\nmore: 1', 'more is no field'),
+                ('schedules:\n  a: {cron: @daily}', 'line 2', 'token'),
+                ('schedules:\n  a: &x ' + good + '\n  b: *x', 'line 3', 'aliases'), ('schedules: !!map {}', 'line 1', 'tags'), ('--- {}\n--- {}', 'second document'),
+                ('schedules: ' + '[' * 100, 'nested too deep'), ('schedules: {? [a] : b}', 'a name is no text'), ('{"schedules": {"a": 1,}}', 'line 1')):
+            err = self.apply(text, rc=65)
+            for word in words:
+                self.assertIn(word, err, text)
+            self.assertEqual(self.p.psql('select name, version from postdate.recurring order by name'), before, text)
+        self.assertIn('one file', self.p.cli('recur', 'apply')[2])
+        self.assertEqual(self.p.cli('recur', 'apply', '/nonexistent')[0], 65)
+        self.assertEqual(self.p.cli('recur', 'apply', 'a', '--cron', 'x')[0], 64)

@@ -1,0 +1,293 @@
+"""Recurring schedules when gateways die at each named point, clocks are set, nothing runs for an hour or a week, or the database is
+restored from a backup; and what is asked of the occurrence before, of jitter and of the span."""
+import signal
+import subprocess
+import time
+
+import harness
+from clock_kit import MovedClocks, postgres_with_clock
+from harness import ROOT, LiveTest, now_ms, wait_until
+from test_crash_points import SHIM, Scene, points_of
+from test_retries import RETRY, Refuser
+
+NAMES = ('a', 'b', 'c')
+SHORT = ['claim.before', 'claim.after', 'publish.before', 'publish.half', 'publish.after', 'confirm.before', 'settle.before', 'settle.after', 'recur_look.before',
+         'recur_look.after', 'register.after']
+# Where nobody comes in these runs, or where a gateway that has a living one beside it need not come.
+SHARED = ('operate', 'reply', 'control', 'park', 'return', 'release', 'commit', 'accept', 'store', 'ack', 'delivery')
+
+
+class Faults(LiveTest):
+    def each_second(self, p):
+        for name in NAMES:
+            p.psql(f"select postdate.recur_set('{name}', '{'@every 1s' if name == 'a' else '* * * * * *'}', 'tick', '{name}'::text)")
+
+    def occurrences(self, inbox):
+        """{name: {nominal: [messages]}}"""
+        out = {}
+        for m in inbox.all():
+            if 'x-postdate-recur' in m.headers:
+                out.setdefault(m.headers['x-postdate-recur'], {}).setdefault(m.headers['x-postdate-nominal'], []).append(m)
+        return out
+
+    def end(self, p):
+        """Nothing follows, and what is on its way arrives."""
+        p.psql("select postdate.recur_remove(name) from postdate.recurring")
+        wait_until(lambda: p.value('select count(*) from postdate.message where settled_at is null') == '0', 30, 'the last ones')
+
+    def settled(self, p, what):
+        """What is due by now has been settled, so that no occurrence is in flight at two deaths."""
+        now = p.value('select now()')
+        wait_until(lambda: p.value(f"select count(*) from postdate.message where settled_at is null and due <= '{now}' and state <> 'failed' and key like 'recur/%'")
+                   == '0', 25, what)
+
+    def judge(self, inbox, least, in_flight=0):
+        """Each nominal time once; at most so many came once more, under the same id; none early."""
+        seen = self.occurrences(inbox)
+        self.assertEqual(sorted(seen), list(NAMES))
+        twice = 0
+        for name, at in seen.items():
+            came = sorted(at)
+            self.assertGreaterEqual(len(came), least)
+            self.assertEqual(came, list(range(came[0], came[-1] + 1, 1000)), f'{name}: one each second')
+            for nominal, messages in at.items():
+                self.assertEqual(len({m.id for m in messages}), 1, f'{name} {nominal}: under two ids')
+                self.assertLessEqual(len(messages), 2, f'{name} {nominal}')
+                twice += len(messages) - 1
+                for m in messages:
+                    self.assertGreaterEqual(m.at_ms, nominal, f'{name} {nominal}: early')
+        self.assertLessEqual(twice, in_flight)
+
+
+@harness.not_san
+class RecurCrashPoints(Faults):
+    weight = 60
+    time_limit_s = 1500 if harness.FULL else 240
+
+    def test_two_gateways_and_each_dies_at_each_point(self):
+        """One lives, one dies at the point, and then another one at the next; the one that lives is killed now and then, too."""
+        points = SHORT + [x for x in points_of('timer', False) if harness.FULL and x not in SHORT]
+        p = self.place(transport='timer')
+        scene = Scene(p, 'timer', False)
+        inbox = p.consumer('r', declare=True, bind='tick')
+        alive = scene.gateway()
+        self.each_second(p)
+        wait_until(lambda: len(self.occurrences(inbox)) == 3, 15, 'the first ones')
+        missed = []
+        for number, point in enumerate(points):
+            if number % 4 == 3:
+                alive.kill9()
+                alive = scene.gateway()
+                self.settled(p, 'what the one that lived left')
+            g = p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:{1 + number % 2 if point.startswith(("claim", "publish", "settle")) else 1}', **scene.settings)
+            if point.split('.')[0] in SHARED:
+                scene.client.channel.queue_bind('q', 'postdate.delivery', f'late.{number}')
+                scene.work(f'{number}')
+            try:
+                wait_until(lambda g=g: g.process.poll() is not None, 20, point)
+                self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
+            except AssertionError:
+                missed.append(point)
+                g.kill9()
+            self.settled(p, f'what {point} left')
+        self.assertEqual([x for x in missed if not x.startswith(SHARED)], [], 'nobody came there')
+        self.end(p)
+        # a publish that was in flight where one died: one of each schedule, at most
+        self.judge(inbox, 10, in_flight=len(points) * len(NAMES))
+        self.assertEqual(p.value("select count(*) from postdate.message where recur is not null or (state = 'failed')"), '0')
+
+
+@harness.not_san
+class RecurClocks(Faults):
+    weight = 10
+
+    def test_a_gateways_clock_is_set(self):
+        """An hour ahead, an hour behind: the database's clock is what counts."""
+        clocks = MovedClocks(ROOT)
+        self.addCleanup(clocks.close)
+        p = self.place(transport='timer')
+        p.gateway(**clocks.env)
+        p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        self.each_second(p)
+        for ahead_s in (0, 3600, -3600, 0):
+            clocks.set_time(ahead_s)
+            count = len(inbox.all())
+            wait_until(lambda count=count: len(inbox.all()) >= count + 9, 20, f'more of them at {ahead_s} s')
+        self.end(p)
+        self.judge(inbox, 10)
+
+
+@harness.not_san
+class RecurDatabaseClock(Faults):
+    """Its own Postgres, whose clock says what is due."""
+    weight = 10
+    vhosts = 2
+    together = True
+    HOUR = 3600
+
+    @classmethod
+    def setUpClass(cls):
+        cls.clocks, cls.servers = postgres_with_clock(cls, 'recur')
+
+    def test_it_is_set_an_hour_ahead_and_back(self):
+        """Ahead: an hour was missed. Back: each nominal time that came has come, so the next one is an hour away."""
+        p = self.place(stack=self.servers, transport='timer')
+        p.gateway()
+        p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        self.each_second(p)
+        p.psql("select postdate.recur_set('none', '@every 1s', 'tick', 'x'::text, missed => 'none')")
+        names = (*NAMES, 'none')
+        def count():
+            return min(len(self.occurrences(inbox).get(n, {})) for n in names)
+        wait_until(lambda: count() >= 4, 20, 'the first ones')
+        self.clocks.set_time(self.HOUR)
+        ahead_ms = now_ms()
+        # within grace, all of them; then one each second again
+        wait_until(lambda: all(max(self.occurrences(inbox).get(n, [0])) > now_ms() + self.HOUR * 1000 - 2000 for n in names), 40, 'those of an hour later')
+        self.clocks.set_time(0)
+        back_ms = now_ms()
+        time.sleep(3)  # what was in flight arrives
+        waiting = {n: set(x) for n, x in self.occurrences(inbox).items()}
+        time.sleep(4)
+        self.assertEqual({n: set(x) for n, x in self.occurrences(inbox).items()}, waiting)
+        self.clocks.set_time(self.HOUR)  # what was next is late by less than grace
+        wait_until(lambda: all(len(self.occurrences(inbox)[n]) >= len(waiting[n]) + 5 for n in names), 40, 'those that follow')
+        self.settled(p, 'what a gateway held when the clock was set')
+        self.clocks.set_time(0)
+        for name, at in self.occurrences(inbox).items():
+            came = sorted(at)
+            self.assertEqual([n for n in came if len(at[n]) > 1], [], f'{name}: once each')
+            gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
+            self.assertEqual(len(gaps), 1, f'{name}: {gaps}')
+            self.assertTrue(gaps[0][0] < ahead_ms + 1000 and gaps[0][1] > ahead_ms + (self.HOUR - 70) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
+            made_up = [m for ms in at.values() for m in ms if m.headers.get('x-postdate-missed')]
+            self.assertEqual([m.headers['x-postdate-missed'] for m in made_up], [100], name)
+            for nominal, (m,) in at.items():
+                shift = self.HOUR * 1000 if ahead_ms <= m.at_ms <= back_ms + 2000 or nominal > back_ms else 0
+                self.assertGreaterEqual(m.at_ms + shift + 1, nominal, f'{name} {nominal}: early')
+
+
+class RecurOutages(Faults):
+    weight = 8
+
+    def test_an_hour_and_a_week(self):
+        """A schedule of each minute, and nothing ran: its rows are moved back to when the outage began."""
+        p = self.place()
+        for name, span in (('hour', '1 hour'), ('week', '7 days')):
+            for missed in ('one', 'all', 'none'):
+                p.psql(f"select postdate.recur_set('{missed}-{name}', '* * * * *', 'tick', 'x'::text, missed => '{missed}')")
+            p.psql(f"update postdate.message m set late_at = now() - interval '{span}' from postdate.recur r where r.message = m.id and r.name like '%-{name}'; "
+                   f"update postdate.recur set nominal = nominal - interval '{span}', look_at = now() - interval '{span}' where name like '%-{name}'")
+        began_ms = now_ms()
+        g = p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        wait_until(lambda: p.value("select count(*) from postdate.recur where nominal < now() - interval '1 minute'") == '0', 30, 'the janitor')
+        wait_until(lambda: sum(len(x) for n, x in self.occurrences(inbox).items() if n.startswith('all')) >= 158, 30, 'what is made up for')
+        def of(name):
+            """What was missed, without those that came due since."""
+            return sorted((n, m[0].headers.get('x-postdate-missed', 0)) for n, m in self.occurrences(inbox).get(name, {}).items() if n < began_ms - 60_000)
+        minute = 60_000
+        for name, least, most in (('hour', 58, 60), ('week', 100, 100)):
+            every = of('all-' + name)
+            self.assertTrue(least <= len(every) <= most, len(every))
+            self.assertEqual([n for n, _ in every], list(range(every[0][0], every[0][0] + len(every) * minute, minute)))
+            self.assertEqual([m for _, m in every], [100 if name == 'week' else 0] + [0] * (len(every) - 1))
+            one = of('one-' + name)
+            self.assertEqual(len(one), 1, one)
+            self.assertEqual(one[0][0], every[-1][0], 'the last one')
+            self.assertEqual(one[0][1], 100 if name == 'week' else len(every) - 1)
+            self.assertEqual(of('none-' + name), [])
+        # the next one of none says how many: it waits, or has come meanwhile
+        skipped = p.value("select skipped from postdate.recur where name = 'none-week'")
+        said = [m[0].headers.get('x-postdate-missed') for m in self.occurrences(inbox).get('none-week', {}).values()]
+        self.assertTrue(skipped == '100' or 100 in said, (skipped, said))
+        self.assertTrue(g.lines_with('recur one-hour: (58|59|60) missed since'))
+
+    def test_a_backup_is_restored(self):
+        p = self.place()
+        g = p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        p.psql("select postdate.recur_set('late', '@every 1s', 'tick', 'x'::text, grace => '0'), postdate.recur_set('soon', '@every 1s', 'tick', 'x'::text)")
+        wait_until(lambda: len(inbox.all()) >= 4, 15, 'the first ones')
+        dump = subprocess.run(['pg_dump', '--schema=postdate', p.postgres], capture_output=True, check=True, timeout=120).stdout
+        dumped_ms = now_ms()
+        count = len(inbox.all())
+        wait_until(lambda: len(inbox.all()) >= count + 8, 15, 'more of them')
+        g.kill9()
+        before = {n: set(x) for n, x in self.occurrences(inbox).items()}
+        p.psql('drop schema postdate cascade')
+        subprocess.run(['psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', p.postgres], input=dump, capture_output=True, check=True, timeout=300)
+        restored_ms = now_ms()
+        p.gateway()
+        wait_until(lambda: all(sum(n > restored_ms for n in x) >= 4 for x in self.occurrences(inbox).values()), 40, 'those that follow')
+        self.end(p)
+        seen = self.occurrences(inbox)
+        # within grace: each is delivered again, and none is left out; the same nominal time tells
+        again = [n for n, m in seen['soon'].items() if len(m) > 1]
+        self.assertTrue(again and min(again) > dumped_ms - 3000, (again, dumped_ms))
+        came = sorted(seen['soon'])
+        self.assertEqual(came, list(range(came[0], came[-1] + 1, 1000)))
+        # later than grace: the last one is made up for, and says how many were not
+        made_up = [m for ms in seen['late'].values() for m in ms if m.headers.get('x-postdate-missed')]
+        self.assertEqual(len(made_up), 1, [m.headers for m in made_up])
+        self.assertGreaterEqual(made_up[0].headers['x-postdate-missed'], 2)
+        self.assertLessEqual(sum(len(m) - 1 for m in seen['late'].values()), 2)
+        self.assertTrue(before['late'] <= set(seen['late']))
+
+
+class RecurRules(Faults):
+    weight = 8
+
+    def test_overlap(self):
+        """Left out while the one before waits for its exchange, is being retried, or is dead; not any more once that has an end."""
+        p = self.place()
+        p.gateway()
+        c = p.client()
+        wait_until(lambda: p.value("select count(*) from postdate.instance") == '1', 10, 'the gateway')
+        for name in ('retried', 'dead'):
+            c.queue(name, bind=name, arguments=RETRY)
+        p.psql("select postdate.retry_policy_set('retried', 1000, '3 s', 1, '3 s', 0), postdate.retry_policy_set('dead', 1, '1 s', 1, '1 s', 0)")
+        patience = {'retried': True, 'dead': True}
+        refusers = [Refuser(p.amqp, name, lambda m, name=name: not patience[name]) for name in patience]
+        for r in refusers:
+            self.addCleanup(r.close)
+        for name in ('waiting', 'retried', 'dead'):
+            p.psql(f"select postdate.recur_set('{name}', '@every 1s', '{name}', 'x'::text, overlap => 'skip'{', exchange => $$not.there$$' if name == 'waiting' else ''})")
+        def left_out(name):
+            return int(p.value(f"select count(*) from postdate.message where key = 'recur/{name}' and state = 'cancelled' and error like 'left out%'"))
+        wait_until(lambda: all(left_out(n) >= 3 for n in ('waiting', 'retried', 'dead')), 30, 'three of each that are left out')
+        first = {r.queue: {m.headers['x-postdate-nominal'] for m in r.messages} for r in refusers}
+        self.assertEqual([len(x) for x in first.values()], [1, 1], 'no second one while the first one is not done')
+        patience.update(retried=False, dead=False)
+        p.psql("select postdate.dead_drop(id, queue) from postdate.lineage where queue = 'dead' and died_at is not null")
+        c.channel.exchange_declare('not.there', 'topic')
+        c.queue('waiting')
+        c.channel.queue_bind('waiting', 'not.there', 'waiting')
+        waiting = p.consumer('waiting')
+        for r in refusers:
+            wait_until(lambda r=r: len({m.headers['x-postdate-nominal'] for m in r.messages}) >= 4, 30, f'those that follow in {r.queue}')
+        wait_until(lambda: len({m.headers['x-postdate-nominal'] for m in waiting.all()}) >= 3, 30, 'those that follow what waited')
+        said = [m.headers['x-postdate-missed'] for m in waiting.all() if 'x-postdate-missed' in m.headers]
+        self.assertTrue(said and said[0] >= 3, 'the next one says how many were left out')
+
+    def test_jitter_from_and_until(self):
+        p = self.place()
+        p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        begin = (now_ms() // 1000 + 3) * 1000
+        span = f"from_at => to_timestamp({begin // 1000}), until_at => to_timestamp({begin // 1000 + 5})"
+        p.psql(f"select postdate.recur_set('j', '* * * * * *', 'tick', 'x'::text, jitter => '900 ms', {span}), postdate.recur_set('plain', '* * * * * *', 'tick', 'x'::text, {span})")
+        wait_until(lambda: p.value("select count(*) from postdate.recur where nominal is not null") == '0', 25, 'the end')
+        wait_until(lambda: len(inbox.all()) >= 12, 10, 'all of them')
+        self.end(p)
+        seen = self.occurrences(inbox)
+        self.assertEqual({n: sorted(x) for n, x in seen.items()}, {n: list(range(begin, begin + 5001, 1000)) for n in ('j', 'plain')}, 'from and until are in it')
+        moved = {n: m[0].due_ms - n for n, m in seen['j'].items()}
+        self.assertTrue(all(0 <= ms < 900 for ms in moved.values()), moved)
+        self.assertGreater(len(set(moved.values())), 2, moved)
+        self.assertEqual({m[0].due_ms - n for n, m in seen['plain'].items()}, {0})
+        # whoever computes it, whenever
+        for nominal, ms in moved.items():
+            self.assertEqual(p.value(f"select extract(epoch from postdate.recur_due('j', '900 ms', to_timestamp({nominal // 1000})))::numeric * 1000 - {nominal}").split('.')[0], str(ms))

@@ -1,0 +1,95 @@
+"""The objective for lateness: every delivery is counted once, whoever makes it, and stays counted."""
+import json
+import time
+
+from harness import LiveTest, wait_until
+from test_tokens import Caller, make_token
+from web import Web
+
+NOW = {'routing_key': 'k', 'delay': '0s', 'body': 'x'}
+
+
+class Slo(LiveTest):
+    who_waits = 'timer'
+
+    def slo(self, gw):
+        web = Web(gw.http())
+        return Web(gw.http(), web.get('/openapi.json').json).get('/v1/slo').json
+
+    def wait_counted(self, gw, delivered):
+        wait_until(lambda: self.slo(gw)['window']['delivered'] == delivered, 15, f'{delivered} deliveries to be counted')
+        return self.slo(gw)
+
+    def test_early_late_and_over_a_restart(self):
+        p = self.place(transport='timer')
+        gw = p.gateway(POSTDATE_SLO_LATE='500ms', POSTDATE_SLO_TARGET='75%')
+        p.client().queue('q', bind=['k'])
+        self.assertEqual(self.slo(gw)['window'], {'delivered': 0, 'late': 0, 'share': None, 'budget_left': 1})
+        self.assertIsNone(self.slo(gw)['since'])
+        Web(gw.http()).post('/v1/messages', {'messages': [NOW] * 9})
+        self.assertEqual(self.wait_counted(gw, 9)['window']['late'], 0)
+        self.assertEqual(gw.term(), 0)
+        p.cli('schedule', '-k', 'k', '--delay', '0s', '--body', 'late')
+        time.sleep(1)
+        first = p.gateway(POSTDATE_SLO_LATE='500ms', POSTDATE_SLO_TARGET='75%')
+        second = p.gateway(POSTDATE_SLO_LATE='500ms', POSTDATE_SLO_TARGET='75%')
+        one = self.wait_counted(second, 10)
+        self.assertEqual(one['window'], {'delivered': 10, 'late': 1, 'share': 0.9, 'budget_left': 0.6})
+        self.assertEqual(one['objective'], {'late_ms': 500, 'target': 0.75, 'window_ms': 30 * 86400000})
+        self.assertEqual({b['window']: (b['delivered'], b['late'], b['rate']) for b in one['burn']},
+                         {w: (10, 1, 0.4) for w in ('5m', '30m', '1h', '6h', '1d', '3d')})
+        self.assertEqual(one['after_retry'], {'delivered': 0, 'late': 0, 'late_since_attempt': 0})
+        for _ in range(4):
+            Web(first.http()).post('/v1/messages', NOW)
+            Web(second.http()).post('/v1/messages', NOW)
+        self.assertEqual(self.wait_counted(first, 18)['window']['late'], 1)
+        self.assertEqual(p.value('select sum(delivered) from postdate.slo_count'), '18')
+        code, out, err = p.cli('status', '--json', env={'POSTDATE_SLO_LATE': '500ms', 'POSTDATE_SLO_TARGET': '75%'})
+        self.assertEqual((code, json.loads(out)['slo']['window']['delivered']), (0, 18), err)
+        wait_until(lambda: 'postdate_slo_window_ratio 0.94' in Web(first.http()).get('/metrics').body.decode(), 20, 'the metric')
+        text = Web(first.http()).get('/metrics').body.decode()
+        for line in ('postdate_slo_late_seconds 0.5', 'postdate_slo_target_ratio 0.75', 'postdate_slo_budget_left_ratio 0.77'):
+            self.assertIn(line, text)
+        self.assertRegex(text, r'postdate_slo_deliveries_total\{within="yes",attempt="first"\} \d')
+        screen = p.cli('status', env={'POSTDATE_SLO_LATE': '500ms', 'POSTDATE_SLO_TARGET': '75%'})[1]
+        self.assertIn('objective    94.44% of 75% within 500 ms, 78% of the budget left in 30 d', screen)
+
+    def test_a_retry_is_kept_apart(self):
+        p = self.place(transport='timer')
+        gw = p.gateway(POSTDATE_SLO_LATE='300ms', POSTDATE_RETRY_FIRST='2s')
+        Web(gw.http()).post('/v1/messages', NOW)  # nothing is bound: it comes back
+        wait_until(lambda: p.value('select max(attempts) from postdate.message') == '1', 10, 'the first attempt')
+        p.client().queue('q', bind=['k'])
+        one = self.wait_counted(gw, 1)
+        self.assertEqual((one['window']['late'], one['after_retry']),
+                         (1, {'delivered': 1, 'late': 1, 'late_since_attempt': 0}))
+        self.assertIn('postdate_slo_deliveries_total{within="no",attempt="again"} 1', Web(gw.http()).get('/metrics').body.decode())
+
+    def test_minutes_become_hours_and_old_ones_go(self):
+        p = self.place(transport='timer')
+        p.psql("insert into postdate.slo_count select date_trunc('hour', now()) - h * interval '1 hour' + m * interval '1 minute', 60, w, 10, 1, 0, 0, 0"
+               ' from generate_series(1, 9) h, generate_series(0, 59) m, generate_series(1, 2) w')
+        p.psql("insert into postdate.slo_count values (now() - interval '40 days', 3600, 0, 7, 7, 0, 0, 0)")
+        gw = p.gateway()
+        wait_until(lambda: p.value('select count(*) from postdate.slo_count where grain = 3600') == '2', 15, 'hours')
+        self.assertEqual(p.psql('select sum(delivered), sum(late) from postdate.slo_count'), [[str(9 * 60 * 20), str(9 * 60 * 2)]])
+        one = self.slo(gw)
+        self.assertEqual(one['window']['delivered'], 9 * 60 * 20)
+        self.assertEqual(one['window']['share'], 0.9)
+        six = next(b for b in one['burn'] if b['window'] == '6h')
+        self.assertTrue(5 * 1200 <= six['delivered'] <= 6 * 1200 + 20, six)
+
+    def test_a_token_of_some_exchanges_is_not_told(self):
+        p = self.place()
+        gw = p.gateway(POSTDATE_HTTP_TOKENS='on')
+        some, every = (Caller(gw.http(), make_token(p, e), Web(gw.http()).get('/openapi.json').json) for e in ('a', '*'))
+        wait_until(lambda: every.get('/v1/slo').status == 200, 10, 'the token')
+        self.assertEqual((some.get('/v1/slo').status, some.get('/v1/slo').problem), (403, 'exchange-not-allowed'))
+
+    def test_what_is_no_objective_is_refused(self):
+        p = self.place()
+        for name, value in (('TARGET', '100%'), ('TARGET', '0%'), ('TARGET', '99.9'), ('TARGET', 'x%'), ('TARGET', 'nan%'),
+                            ('LATE', '0s'), ('WINDOW', '1m')):
+            code, _, err = p.cli('status', env={'POSTDATE_SLO_' + name: value})
+            self.assertEqual(code, 78, (name, value))
+            self.assertIn('slo_' + name.lower(), err.lower())
