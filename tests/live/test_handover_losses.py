@@ -131,11 +131,14 @@ class GatewayGone(Thousands):
         self.assertGreater(c.depth(EXIT), COUNT * 0.9)
         g = p.gateway(POSTDATE_LOG_LEVEL='debug', **handover(self.transport, grace='1s'))
         r = self.result(inbox, f'the gateway ended by {what}')
-        if not g.lines_with('changing over to another connection'):  # then what is in flight is published again: a busy machine
-            self.assertEqual(r['duplicates'], 0)
         self.wait_all(p, key, 'delivered')
         self.assertEqual(g.term(), 0)
-        self.assertEqual((c.depth(key), c.depth(EXIT)), (0, 0), 'delivered a second time, or to be')
+        # A ping, a proof, or what RabbitMQ had not yet noted as acknowledged may be left: it is not delivered a second time.
+        another = p.gateway(**handover(self.transport, grace='1s'))
+        wait_until(lambda: c.depth(EXIT) == 0, 10, 'the exit queue to be taken')
+        self.assertEqual(another.term(), 0)
+        if not g.lines_with('changing over to another connection'):  # then what is in flight is published again: a busy machine
+            self.assertEqual((r['duplicates'], c.depth(key)), (0, 0), 'delivered a second time')
 
     def test_sigterm(self):
         self.arrive_without(lambda g: self.assertEqual(g.term(), 0), 'SIGTERM')
