@@ -7,7 +7,7 @@
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET=san   leaves out what is marked not_san
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
-POSTDATE_TEST_WORKERS   how many tests run at the same time (default: 6; most wait most of the time)
+POSTDATE_TEST_WORKERS   how many tests run at the same time at most (default: six for each processor; pace.py)
 POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 3,000 or 4,000; more with the plugin that also
                         runs with TTL queues (words run those, too)
 
@@ -32,6 +32,7 @@ sys.path.insert(0, HERE)
 sys.path.append(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 import harness  # noqa: E402
+import pace  # noqa: E402
 from runner_report import Report, say  # noqa: E402
 
 TEST_LIMIT_S = 120
@@ -240,24 +241,15 @@ class Run:
         if r['state'] == 'fail':
             self.failures.append(r['name'])
 
-    def next_job(self, w):
-        if self.jobs:
-            job = self.jobs.pop(0)
-            self.vhosts.wait_for(job)
-            w.give(job)
-            return True
-        w.process.stdin.close()
-        return False
-
     def take_line(self, w, line):
-        """False when the worker has nothing more to do."""
+        """False when the worker has nothing to do."""
         if not line:
             for name in w.left:
                 self.report({'name': name, 'state': 'fail', 'seconds': 0, 'text': 'the test process died'})
             return False
         r = json.loads(line)
         if 'done' in r:
-            return self.next_job(w)
+            return False
         if r['name'] in w.left:
             w.left.remove(r['name'])
         elif r['state'] != 'ok' and w.left:  # a class's set-up: counts for all of its tests
@@ -267,20 +259,31 @@ class Run:
         self.report(r)
         return True
 
-    def drive(self, workers):
+    def drive(self, workers, most):
+        """workers: those that it starts are added."""
         selector = selectors.DefaultSelector()
-        busy = 0
-        for w in workers:
-            if self.next_job(w):
+        rate = pace.Pace(most)
+        idle, busy = [], 0
+        while busy or self.jobs:
+            while self.jobs and rate.allows(busy):
+                if not idle:
+                    workers.append(Worker())
+                    idle.append(workers[-1])
+                w = idle.pop()
+                job = self.jobs.pop(0)
+                self.vhosts.wait_for(job)
+                w.give(job)
                 selector.register(w.process.stdout, selectors.EVENT_READ, w)
                 busy += 1
-        while busy:
-            for key, _ in selector.select():
+            for key, _ in selector.select(pace.LOOK_S if self.jobs else None):
                 w = key.data
                 line = os_readline(w)
-                if not self.take_line(w, line):
-                    selector.unregister(w.process.stdout)
-                    busy -= 1
+                if self.take_line(w, line):
+                    continue
+                selector.unregister(w.process.stdout)
+                busy -= 1
+                if line:
+                    idle.append(w)
 
 
 def os_readline(w):
@@ -316,13 +319,13 @@ def main(words):
     if not run.total:
         say('live: no test has that name')
         return 64
-    count = min(int(os.environ.get('POSTDATE_TEST_WORKERS', '6')), len(run.jobs))
+    most = int(os.environ.get('POSTDATE_TEST_WORKERS', pace.MOST))
     run.vhosts = Vhosts(stack, run.jobs)
     os.environ['POSTDATE_TEST_TEMPLATE'] = harness.make_template(stack)
-    say(f'{run.total} live tests in {count} processes; set-up took {time.monotonic() - run.result.began:.1f} s')
-    workers = [Worker() for _ in range(count)]
+    say(f'{run.total} live tests; set-up took {time.monotonic() - run.result.began:.1f} s')
+    workers = []
     try:
-        run.drive(workers)
+        run.drive(workers, most)
     finally:
         for w in workers:
             w.kill()
