@@ -139,7 +139,7 @@ help:
 
 #: make            build build/postdated and build/postdate
 #: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)
-#: make test       every test, on private servers (TEST=live: only the live tests of the plain build; ONLY=words)
+#: make test       every test, on private servers (TEST=live: all live tests with the plain build; ONLY=words)
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)
 #: make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)

@@ -2,7 +2,7 @@
 # matrix.sh: the README's two commands on each Debian that users have, from an empty system (`make matrix`; needs root).
 #
 #   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next
-#   TEST=all|live                  every test, or only the live tests of the plain build
+#   TEST=all|live                  as for make test; live: all live tests with the plain build
 #   ONLY=word                      only tests with this word in their name
 #   FRESH=1                        makes the systems anew; else they are kept, and brought up to date once a day
 #   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed

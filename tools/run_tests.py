@@ -1,8 +1,9 @@
-"""run_tests.py PLAIN_DIR SAN_DIR: every test, with the plain build and with the sanitizer build.
+"""run_tests.py PLAIN_DIR SAN_DIR: every test. Units run with the plain build and with the sanitizer build; a live test with the
+sanitizer build where it can, else with the plain one. With ONLY or POSTDATE_TEST_FULL=1 it is with both.
 
 Unit tests run as they are; live tests run against one private Postgres and RabbitMQ (in /dev/shm or build/teststack),
 which are started here and removed at the end. The last line is `N passed, N failed, N skipped`. Exit: 0 when none failed and some passed.
-TEST=live leaves out the units and the sanitizer build. ONLY=words in the environment runs only what has one of the words in its name.
+TEST=live: all live tests with the plain build, and nothing else. ONLY=words in the environment runs only what has one of the words in its name.
 STACK_PLUGINS_DIR=folder runs them with the real delayed-message plugin that is in there, instead of with its double; a RabbitMQ
 that can have neither runs without, and the tests that need it are skipped. POSTDATE_TEST_LIMIT_S: how long the live tests of a build may take.
 """
@@ -217,7 +218,8 @@ def run_all(plain, san, totals):
     except subprocess.CalledProcessError:
         totals.fault('the double of the delayed-message plugin could not be built')
         return
-    builds = ((plain, 'plain'), (san, 'san'))
+    with_both = live_only or ONLY or os.environ.get('POSTDATE_TEST_FULL')
+    builds = ((plain, 'all' if with_both else 'rest'), (san, 'san'))
     for build, test_set in builds[:1] if live_only else builds:
         # Fresh ones for each: RabbitMQ makes vhosts three times as slowly where there are hundreds.
         if stack('start') != 0:

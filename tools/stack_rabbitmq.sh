@@ -65,7 +65,8 @@ rabbitmq_lean() { # the installed folder, which it prints when it can not tell w
 
 # A script that runs one of RabbitMQ's programs with this stack's settings and none of the caller's.
 rabbitmq_wrapper() { # program, file
-    local dir=$rabbit server plugins ticks=
+    # Each vhost looks for itself every four ticktimes, taken as milliseconds: of one node, whose tests have hundreds, seldom.
+    local dir=$rabbit server plugins ticks=' -kernel net_ticktime 3600'
     [[ $nodes -eq 1 ]] || ticks=' -kernel net_ticktime 20'
     server=$(rabbitmq_lean "$(dirname "$rabbitmq_sbin")") || return 1
     plugins=$server/plugins

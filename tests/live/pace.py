@@ -12,10 +12,10 @@ ROOM_BYTES = 3 << 30  # a test with a cluster of its own takes a gigabyte
 
 
 def read_idle():
-    """(idle, all) processor time since boot, in ticks."""
+    """(idle, all) processor time since boot, in ticks. What runs nicely counts as idle: it gives way."""
     with open('/proc/stat', encoding='ascii') as f:
         ticks = [int(n) for n in f.readline().split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    return ticks[1] + ticks[3] + ticks[4], sum(ticks)
 
 
 def read_room():

@@ -5,7 +5,7 @@
                           64 no test has that name, 69 no servers, 130 interrupted
 
 POSTDATE_BIN_DIR        the programs (default: build)
-POSTDATE_TEST_SET=san   leaves out what is marked not_san
+POSTDATE_TEST_SET       san: all but what is marked not_san; rest: what that leaves out, and what is marked with_both
 POSTDATE_TEST_SUMMARY   a file for the counts, as JSON
 POSTDATE_TEST_WORKERS   how many tests run at the same time at most (default: six for each processor; pace.py)
 POSTDATE_TEST_FULL=1    20,000 messages where gateways and servers die, instead of 3,000 or 4,000; more with the plugin that also
@@ -125,8 +125,14 @@ class Vhosts:
             raise SystemExit(f'no vhosts for the tests: {self.error}')
 
 
+def has_mark(case, name, mark):
+    return getattr(case, mark, False) or getattr(getattr(case, name), mark, False)
+
+
 def wanted(case, name, words):
-    if harness.SAN and (getattr(case, 'not_san', False) or getattr(getattr(case, name), 'not_san', False)):
+    if harness.SAN and has_mark(case, name, 'not_san'):
+        return False
+    if harness.REST and not has_mark(case, name, 'not_san') and not has_mark(case, name, 'with_both'):
         return False
     more = getattr(case, 'only_full', False) or getattr(getattr(case, name), 'only_full', False)
     if not harness.FULL and not words and (more is True or more and name in more):

@@ -84,6 +84,7 @@ class Memory(LiveTest):
         self.assertLess(size.grown_mib(), 64)
 
 
+@harness.with_both  # how much memory
 class Targets(LiveTest):
     """One that is missing delays no other."""
     weight = 15
@@ -135,6 +136,7 @@ class Targets(LiveTest):
             self.assertLess(size.grown_mib(), HELD_MIB + SLACK_MIB)
 
 
+@harness.with_both  # how much memory
 class Clients(LiveTest):
     weight = 10
 

@@ -31,6 +31,7 @@ class HostileTest(LiveTest):
         self.assertEqual(self.gw.term(), 0)
 
 
+@harness.with_both  # how much memory
 class Tricks(HostileTest):
     weight = 20
 

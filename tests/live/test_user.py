@@ -10,6 +10,7 @@ import harness
 from harness import LiveTest, now_ms, wait_until
 
 
+@harness.with_both  # it is what users have
 class Scenario(LiveTest):
     """Once through everything: migrate, gateway, schedule, cancel, deliver, stop."""
 

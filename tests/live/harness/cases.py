@@ -14,6 +14,12 @@ def not_san(item):
     return item
 
 
+def with_both(item):
+    """Marks what `make test` runs with the plain build, too, though the sanitizer build can run it: it asks more of that."""
+    item.with_both = True
+    return item
+
+
 def only_full(item):
     """Marks what only the full form runs: for one broker more, with the same code of ours. A class may also have names
     of tests in `only_full`."""

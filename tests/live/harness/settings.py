@@ -6,6 +6,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', '..')
 BIN_DIR = os.path.abspath(os.environ.get('POSTDATE_BIN_DIR', os.path.join(ROOT, 'build')))
 SANITIZER_WORDS = ('ERROR: AddressSanitizer', 'runtime error:', 'LeakSanitizer', 'ThreadSanitizer')
 SAN = os.environ.get('POSTDATE_TEST_SET') == 'san'
+REST = os.environ.get('POSTDATE_TEST_SET') == 'rest'
 FULL = bool(os.environ.get('POSTDATE_TEST_FULL'))  # the thousands that tests lose and find again are more
 SLOWNESS = 3 if SAN else 1  # deadlines only: sanitizers cost time, and nothing waits longer than it must
 
