@@ -46,12 +46,14 @@ static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct mes
                       const struct message_id **last, struct err *e)
 {
     struct pg_params p = {0};
+    const struct message_id end = message_id_least(to_ms);
     if (w->chunk == 0)
         return 0;
     pg_add_time(&p, from_ms);
     pg_add_time(&p, to_ms);
     pg_add_id(&p, &w->at.after_id);
     pg_add_int4(&p, w->chunk - 1);
+    pg_add_id(&p, &end);
     PGresult *r = pg_query(w->c, sql_query_list_bound, &p, e);
     if (!r)
         return -1;
@@ -89,11 +91,17 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
     pg_add_int4(&p, w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
-    if (last)
-        pg_add_id(&p, last);
-    else
-        pg_add_null(&p);
+    const struct message_id end = message_id_least(to_ms);
+    pg_add_id(&p, last ? last : &end);
     return pg_query(w->c, sql_query_list_records, &p, e);
+}
+
+/* Ids sort like due times: the index leads to the first of the range, not through all before it. */
+static void skip_to(struct walk *w, int64_t due_ms)
+{
+    struct message_id before = message_id_least(due_ms);
+    if (memcmp(before.b, w->at.after_id.b, sizeof before.b) > 0)
+        w->at.after_id = before;
 }
 
 /* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
@@ -110,12 +118,9 @@ static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct e
     if (waits && !pg_is_null(r, 0, 1) && message_id_due_ms(pg_id(r, 0, 1)) < first_ms)
         first_ms = message_id_due_ms(pg_id(r, 0, 1));
     PQclear(r);
-    if (!waits)
-        return 0;
-    struct message_id before = message_id_least(first_ms);
-    if (memcmp(before.b, w->at.after_id.b, sizeof before.b) > 0)
-        w->at.after_id = before;
-    return 1;
+    if (waits)
+        skip_to(w, first_ms);
+    return waits;
 }
 
 /* 1: there may be more in this range; 0: end of it, or stopped; -1: error. */
@@ -206,6 +211,7 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
         int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
+        skip_to(w, from);
         rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
         while (rc > 0)
             rc = walk_page(w, from, to, e);

@@ -1,8 +1,8 @@
--- One page of one partition: [$1, $2) by due, after id $3 (ids sort like due times) and up to $10; filters are null for any. Without bodies.
+-- One page of one partition: [$1, $2) by due, after id $3 and up to $10 (ids sort like due times); filters are null for any. Without bodies.
 select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message
  where due >= $1::timestamptz and due < $2::timestamptz and id > $3::uuid
-   and ($10::uuid is null or id <= $10::uuid)
+   and id <= $10::uuid
    and ($8::uuid[] is null or id = any ($8::uuid[]))
    and ($9::text[] is null or exchange = any ($9::text[]))
    and ($4::text is null or state = $4::text::postdate.message_state)

@@ -27,7 +27,15 @@ export async function watched(context) {
     return page;
 }
 
-const unsettle = () => addEventListener('hashchange', () => { document.getElementById('pulse').textContent = ''; }, { once: true });
+// The address changes a moment before the page hears of it, and until then it shows what was there before.
+const listen = page => page.evaluate(() => {
+    globalThis.heard = false;
+    addEventListener('hashchange', () => {
+        document.getElementById('pulse').textContent = '';
+        globalThis.heard = true;
+    }, { once: true });
+});
+const heard = page => until('another address', () => page.evaluate(() => globalThis.heard));
 
 export async function visit(page, hash, anew = false) {
     const address = settings.url + '/#/' + hash, here = await page.evaluate(() => document.getElementById('pulse')?.textContent && !document.querySelector('dialog'));
@@ -35,18 +43,18 @@ export async function visit(page, hash, anew = false) {
         await page.goto('about:blank');
         await page.goto(address);
     } else { // as a link does, without loading the page anew
-        await page.evaluate(unsettle);
+        await listen(page);
         await page.evaluate(to => { location.hash = to; }, '#/' + hash);
+        await heard(page);
     }
     await settled(page);
 }
 
 // What leads to another page or view; until that is there.
 export async function follow(page, work) {
-    const before = page.url();
-    await page.evaluate(unsettle);
+    await listen(page);
     await work();
-    await until('another address', () => page.url() !== before);
+    await heard(page);
     await settled(page);
 }
 

@@ -41,22 +41,33 @@ class Lists(LiveTest):
         self.assertEqual(sum(self.walk('&state=scheduled'), []), [])
         self.assertEqual(len(sum(self.walk('&state=delivered'), [])), SETTLED + LEFT)
 
-    def read_for_pages(self):
+    def read_for_pages(self, query='state=scheduled', found=PAGE):
         """How many rows ten pages took, and whatever others have read that is counted meanwhile."""
         before = int(self.p.value(READ))
         for _ in range(10):  # a plan for any parameters comes after five
-            self.assertEqual(len(self.web.get(f'/v1/messages?state=scheduled&page_size={PAGE}').json['messages']), PAGE)
+            self.assertEqual(len(self.web.get(f'/v1/messages?{query}&page_size={PAGE}').json['messages']), found)
 
         def counted():
             self.web.get('/v1/messages?due_after=2099-01-01T00:00:00Z')  # a session that is asked nothing counts after ten seconds only
-            return int(self.p.value(READ)) >= before + 10 * PAGE
+            return int(self.p.value(READ)) >= before + 10 * found
         wait_until(counted, 20, 'PostgreSQL to count what was read', 0.3)
         return int(self.p.value(READ)) - before
 
     def test_a_page_of_what_is_scheduled_does_not_read_what_is_delivered(self):
         self.p.psql("update postdate.message set state = 'delivered', settled_at = now() where body = '1'")
-        # That update read all rows, and is counted when its session has ended, a little after its psql has. Pages cost the same each time.
-        read = [self.read_for_pages()]
+        self.assert_reads_little()
+
+    def assert_reads_little(self, *page):
+        # What read all rows is counted when its session has ended, a little after its psql has. Pages cost the same each time.
+        read = [self.read_for_pages(*page)]
         while read[-1] >= SETTLED and len(read) < 3:
-            read.append(self.read_for_pages())
+            read.append(self.read_for_pages(*page))
         self.assertLess(read[-1], SETTLED, read)
+
+    def test_a_page_of_a_part_of_a_day_does_not_read_the_rest_of_it(self):
+        day = self.p.value("select to_char(date_trunc('day', now()) + interval '2 days', 'YYYY-MM-DD')")
+        for first, last, found in (('05:00:00Z', '05:01:00Z', PAGE), ('05:00:00Z', '05:00:10Z', 10), ('05:00:00.5Z', '05:00:00.6Z', 0)):
+            span = f'due_after={day}T{first}&due_before={day}T{last}'
+            self.assert_reads_little(span, found)
+            self.assert_reads_little(f'{span}&state=delivered', 0)
+            self.assertEqual(sum(self.walk('&' + span), []), self.ids(f"due >= '{day} {first}' and due < '{day} {last}'"))
