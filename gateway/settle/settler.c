@@ -16,44 +16,23 @@
 #define SLO_EVERY_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
-static bool same_owner(const struct inflight *a, const struct inflight *b)
-{
-    return a->relayed == b->relayed && a->instance == b->instance;
-}
-
 /* Of the whole batch. */
 static struct settle_owner owner_of(const struct settler *s, size_t i)
 {
-    const struct inflight *h = s->batch[i];
+    const struct inflight *h = s->batch.messages[i];
     int32_t instance = h->relayed ? lease_instance(s->lease) : h->instance;
     return (struct settle_owner){.instance = instance, .relayed = h->relayed};
-}
-
-static void fill_batch(struct settler *s)
-{
-    s->count = 0;
-    while (s->backlog && s->count < SETTLER_BATCH_MAX && (!s->count || same_owner(s->batch[0], s->backlog))) {
-        struct inflight *h = s->backlog;
-        s->backlog = h->next;
-        s->items[s->count] = (struct settle_item){.id = h->message.id,
-                                                  .kind = h->outcome,
-                                                  .was_in_doubt = h->in_doubt,
-                                                  .next_at_ms = h->next_at_ms,
-                                                  .error = h->error,
-                                                  .isolate = h->cause == INFLIGHT_REFUSED,
-                                                  .untried = h->late};
-        s->batch[s->count++] = h;
-    }
 }
 
 /* Tried again after LATER_MS. */
 static void keep_for_later(struct settler *s, size_t i)
 {
-    result_queue_defer(&s->pipeline->results, s->batch[i]);
-    s->batch[i]->next = s->later;
-    s->later = s->batch[i];
-    s->batch[i] = NULL;
-    s->later_ms = clock_monotonic_ms() + LATER_MS;
+    result_queue_defer(&s->pipeline->results, s->batch.messages[i]);
+    if (!s->later) /* else more would come and come, and none were tried again */
+        s->later_ms = clock_monotonic_ms() + LATER_MS;
+    s->batch.messages[i]->next = s->later;
+    s->later = s->batch.messages[i];
+    s->batch.messages[i] = NULL;
 }
 
 /* For the objective. What RabbitMQ delivered itself has no time. */
@@ -94,23 +73,23 @@ static int write_slo(struct settler *s, struct err *e)
 static void finish_message(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
-    count_delivery(s, s->batch[i]);
+    count_delivery(s, s->batch.messages[i]);
     if (o.relayed)
-        relay_book_done(&s->pipeline->book, s->batch[i]->message.id);
+        relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
     else
-        settle_replay_add(&s->replay, &s->items[i], o.instance, clock_monotonic_ms());
-    result_queue_free(&s->pipeline->results, s->batch[i]);
-    s->batch[i] = NULL;
+        settle_replay_add(&s->replay, &s->batch.items[i], o.instance, clock_monotonic_ms());
+    result_queue_free(&s->pipeline->results, s->batch.messages[i]);
+    s->batch.messages[i] = NULL;
 }
 
 /* Somebody's open transaction holds rows of this batch: settles the others without waiting. */
 static int settle_around_locks(struct settler *s, struct err *e)
 {
-    bool done[SETTLER_BATCH_MAX];
+    bool done[SETTLE_BATCH_MAX];
     const struct settle_owner o = owner_of(s, 0);
-    if (settle_free(s->pg, &o, s->items, s->count, done, e) != 0)
+    if (settle_free(s->pg, &o, s->batch.items, s->batch.count, done, e) != 0)
         return -1;
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->batch.count; i++) {
         if (done[i])
             finish_message(s, i);
         else
@@ -123,17 +102,17 @@ static int settle_around_locks(struct settler *s, struct err *e)
  * its error text. */
 static int settle_singly(struct settler *s, struct err *e)
 {
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->batch.count; i++) {
         const struct settle_owner o = owner_of(s, i);
-        if (settle(s->pg, &o, &s->items[i], 1, e) >= 0) {
+        if (settle(s->pg, &o, &s->batch.items[i], 1, e) >= 0) {
             finish_message(s, i);
             continue;
         }
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         char id[MESSAGE_ID_TEXT_SIZE];
-        log_warning("cannot settle message %s: %s", message_id_format(s->items[i].id, id), e->text);
-        inflight_set_error(s->batch[i], INFLIGHT_REFUSED, NULL);
+        log_warning("cannot settle message %s: %s", message_id_format(s->batch.items[i].id, id), e->text);
+        inflight_set_error(s->batch.messages[i], INFLIGHT_REFUSED, NULL);
         keep_for_later(s, i);
     }
     return 0;
@@ -143,13 +122,13 @@ static int settle_singly(struct settler *s, struct err *e)
  * that handed it over may not have written that down yet. -1: nothing is known. */
 static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
-    struct message_id ids[SETTLER_BATCH_MAX];
-    bool pending[SETTLER_BATCH_MAX];
-    for (size_t i = 0; i < s->count; i++)
-        ids[i] = s->items[i].id;
-    if (relay_pending(s->pg, o->instance, ids, s->count, pending, e) != 0)
+    struct message_id ids[SETTLE_BATCH_MAX];
+    bool pending[SETTLE_BATCH_MAX];
+    for (size_t i = 0; i < s->batch.count; i++)
+        ids[i] = s->batch.items[i].id;
+    if (relay_pending(s->pg, o->instance, ids, s->batch.count, pending, e) != 0)
         return -1;
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->batch.count; i++) {
         if (pending[i])
             keep_for_later(s, i);
         else
@@ -161,11 +140,11 @@ static int finish_relayed(struct settler *s, const struct settle_owner *o, struc
 static int settle_batch(struct settler *s, struct err *e)
 {
     const struct settle_owner o = owner_of(s, 0);
-    int64_t changed = settle(s->pg, &o, s->items, s->count, e);
-    if (o.relayed && changed >= 0 && changed < (int64_t)s->count)
+    int64_t changed = settle(s->pg, &o, s->batch.items, s->batch.count, e);
+    if (o.relayed && changed >= 0 && changed < (int64_t)s->batch.count)
         return finish_relayed(s, &o, e);
     if (changed >= 0) {
-        for (size_t i = 0; i < s->count; i++)
+        for (size_t i = 0; i < s->batch.count; i++)
             finish_message(s, i);
         return 0;
     }
@@ -182,8 +161,8 @@ static int settle_batch(struct settler *s, struct err *e)
  * instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
 {
-    for (size_t i = s->count; i-- > 0;) {
-        struct inflight *h = s->batch[i];
+    for (size_t i = s->batch.count; i-- > 0;) {
+        struct inflight *h = s->batch.messages[i];
         if (!h)
             continue;
         if (h->relayed || settle_replay_may_repeat(h->outcome)) {
@@ -237,12 +216,12 @@ static void free_list(struct inflight *h)
  * if they had been forgotten, then. -1: the connection is gone. */
 static int repeat_outcomes(struct settler *s, struct err *e)
 {
-    bool done[SETTLER_BATCH_MAX];
+    bool done[SETTLE_BATCH_MAX];
     struct settle_owner owner = {0};
     uint64_t at = 0;
     for (size_t n;
-         (n = settle_replay_next(&s->replay, &at, s->items, SETTLER_BATCH_MAX, &owner.instance)) > 0;)
-        if (settle_free(s->pg, &owner, s->items, n, done, e) != 0) {
+         (n = settle_replay_next(&s->replay, &at, s->batch.items, SETTLE_BATCH_MAX, &owner.instance)) > 0;)
+        if (settle_free(s->pg, &owner, s->batch.items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;
             log_debug("settler: %s", e->text);
@@ -260,10 +239,10 @@ static int settle_once(struct settler *s, struct err *e)
     if (write_slo(s, e) != 0)
         return -1;
     gather_results(s);
-    fill_batch(s);
-    if (s->count == 0)
+    settle_batch_take(&s->batch, &s->backlog);
+    if (s->batch.count == 0)
         return 0;
-    bool relayed = s->batch[0]->relayed;
+    bool relayed = s->batch.messages[0]->relayed;
     if (settle_batch(s, e) != 0) {
         on_unclear(s);
         return -1;
@@ -271,7 +250,7 @@ static int settle_once(struct settler *s, struct err *e)
     atomic_store(&s->pipeline->settled_ms, clock_monotonic_ms());
     if (relayed)
         notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
-    if (s->count < SMALL && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
+    if (s->batch.count < SMALL && !s->backlog && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
         clock_nap_ms(GATHER_MS);
     return 0;
 }

@@ -4,10 +4,9 @@
 
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
+#include "gateway/settle/settle_batch.h"
 #include "gateway/settle/settle_replay.h"
 #include "sql/operate/slo.h"
-
-#define SETTLER_BATCH_MAX 2000
 
 struct settler {
     struct runtime *runtime;
@@ -15,9 +14,7 @@ struct settler {
     struct lease *lease;
     /* The thread's own. */
     struct pg *pg;
-    struct inflight *batch[SETTLER_BATCH_MAX];
-    struct settle_item items[SETTLER_BATCH_MAX];
-    size_t count;
+    struct settle_batch batch;
     struct inflight *backlog; /* taken from the queue, not yet in a batch */
     struct inflight
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
