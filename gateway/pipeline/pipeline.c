@@ -43,8 +43,8 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
     return true;
 }
 
-/* The row's next attempt is when it would be rescued. And what is delivered may wait long for the database,
- * without its content. */
+/* The row's next attempt is when it would be rescued. Its content is in the database, and this may wait long
+ * for that: else what a target refuses would fill the relay's memory meanwhile, and hold up all others. */
 static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
 {
     bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->receipt;
@@ -53,7 +53,7 @@ static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
         h->outcome = SETTLE_WAIT;
         h->next_at_ms = h->at_ms;
     }
-    return h->outcome == SETTLE_DELIVERED ? inflight_without_content(h) : h;
+    return inflight_without_content(h);
 }
 
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)

@@ -137,7 +137,7 @@ static void note_done(struct relay_book *book, uint64_t tag)
     book->done[book->done_count++] = tag;
 }
 
-void relay_book_connected(struct relay_book *book)
+void relay_book_disconnected(struct relay_book *book)
 {
     pthread_mutex_lock(&book->lock);
     book->session++;
@@ -189,7 +189,8 @@ enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id,
     else if (entry && entry->state == WAITS)
         v = RELAY_PUBLISH;
     else if (entry && entry->state == SENT)
-        v = entry->asked || is_late(book, entry, now_ms) ? RELAY_RETURN : RELAY_PUBLISH;
+        v = entry->asked || entry->session != book->session || is_late(book, entry, now_ms) ? RELAY_RETURN
+                                                                                            : RELAY_PUBLISH;
     pthread_mutex_unlock(&book->lock);
     return v;
 }

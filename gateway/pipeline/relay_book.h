@@ -39,8 +39,9 @@ struct relay_book {
 int relay_book_open(struct relay_book *book, int64_t grace_ms); /* -1: out of memory */
 void relay_book_close(struct relay_book *book);
 
-/* There is a new connection: the tags of the one before are void. */
-void relay_book_connected(struct relay_book *book);
+/* The connection is gone: its tags are void, and RabbitMQ gives all that was not acknowledged to another
+ * gateway, or to this one again. */
+void relay_book_disconnected(struct relay_book *book);
 
 enum relay_taken {
     RELAY_FRESH,    /* publish it when it is due */
@@ -54,7 +55,8 @@ enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, 
 enum relay_verdict {
     RELAY_PUBLISH,
     RELAY_FORGET, /* its row is looked up, or it is somebody else's: this content is not needed any more */
-    RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled: back to the database */
+    RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled, or another gateway may have
+                     it: back to the database */
 };
 /* May it be published now? now_ms: database time, as late as it may be. */
 enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms);

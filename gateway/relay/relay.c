@@ -26,6 +26,9 @@
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
+/* What is due and came back was published by the gateway that had it, most likely, which may be alive and
+ * have lost that connection only: so long it has to write that down before anybody asks. */
+#define SETTLED_MS 250
 
 /* --- what comes */
 /* Came too early, too late, for the second time, or without its content. */
@@ -39,6 +42,12 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
         return true;
     return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
            now_ms > m->due_ms + c->handover.grace_ms / 2;
+}
+
+static bool is_due(struct reader *r, const struct message *m)
+{
+    int64_t now_ms;
+    return runtime_now_ms(r->runtime, &now_ms) && m->due_ms <= now_ms;
 }
 
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
@@ -59,6 +68,10 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
+        if (ev->redelivered && is_due(r, m))
+            relay_book_again(book, &(struct relay_question){.id = m->id}, clock_monotonic_ms() + SETTLED_MS);
+        notifier_notify(&r->pipeline->lookup_notifier);
+        break;
     case RELAY_KNOWN:
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
@@ -214,7 +227,6 @@ static int open_connection(struct reader *r, struct err *e)
     r->aside = false;
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
-    relay_book_connected(&r->pipeline->book);
     r->broker = relay_open_broker(r, e);
     if (!r->broker || relay_take_over_unrouted(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
         return -1;
@@ -264,6 +276,7 @@ static void close_connection(struct reader *r, bool politely)
     else
         broker_drop(r->broker);
     r->broker = NULL;
+    relay_book_disconnected(&r->pipeline->book);
     if (!politely)
         atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
     r->consumers = 0;

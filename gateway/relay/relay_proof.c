@@ -14,6 +14,8 @@
 #include "gateway/runtime/sessions.h"
 
 #define SETTLED_MS 300 /* a database that is there settles within that */
+#define SLOW_MS 1000   /* one that is slow does not, nor where somebody has a row locked */
+#define SLOW_LOOK_MS 500
 #define LOOK_MS 100
 #define AWAY_LOOK_MS 10 /* while it is known to be away */
 #define BATCH 500
@@ -28,7 +30,7 @@ struct prover {
     bool confirmed[BATCH];
     size_t count;
     uint64_t first; /* the tag of ids[0] */
-    int64_t used_ms;
+    int64_t used_ms, slow_look_ms;
     bool blocked; /* RabbitMQ takes no messages: it does not read them */
 };
 
@@ -130,11 +132,17 @@ static int publish_batch(struct prover *p, struct err *e)
 }
 
 /* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
-static int64_t patience_ms(struct relay *relay)
+static int64_t patience_ms(struct prover *p)
 {
-    if (server_status_away_ms(&relay->runtime->postgres) > 0)
+    int64_t now_ms = clock_monotonic_ms();
+    if (server_status_away_ms(&p->relay->runtime->postgres) > 0)
         return 0;
-    return clock_monotonic_ms() - atomic_load(&relay->pipeline->settled_ms) < SETTLED_MS ? -1 : SETTLED_MS;
+    if (now_ms - atomic_load(&p->relay->pipeline->settled_ms) >= SETTLED_MS)
+        return SETTLED_MS;
+    if (now_ms - p->slow_look_ms < SLOW_LOOK_MS)
+        return -1;
+    p->slow_look_ms = now_ms;
+    return SLOW_MS;
 }
 
 /* wait_ms: patience_ms. 1: there may be more; 0: there is none; -1. */
@@ -191,7 +199,7 @@ void *relay_proof_thread(void *arg)
     p->relay = arg;
     arena_init(&p->arena, 1 << 16);
     while (!runtime_stopping(p->relay->runtime, STOP_RELAY)) {
-        int64_t wait_ms = patience_ms(p->relay), nap_ms = wait_ms == 0 ? AWAY_LOOK_MS : LOOK_MS;
+        int64_t wait_ms = patience_ms(p), nap_ms = wait_ms == 0 ? AWAY_LOOK_MS : LOOK_MS;
         int more = prove_some(p, wait_ms, &e);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);

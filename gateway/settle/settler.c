@@ -10,7 +10,7 @@
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
-#define GATHER_MS 10 /* after a small batch, wait for company: commits cost more than rows */
+#define GATHER_MS 3 /* after a small batch, wait for company: commits cost more than rows */
 #define SMALL 200
 #define LATER_MS 1000
 #define SLO_EVERY_MS 1000
@@ -279,7 +279,9 @@ void *settler_thread(void *arg)
         }
         log_debug("settler: %s", e.text);
         atomic_store(&s->lease->forgotten, true);
-        clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
+        if (attempt > 0) /* the first time at once: what is not written down comes twice if this gateway dies */
+            clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
+        attempt += attempt == 0;
         pg_close(s->pg);
         s->pg = NULL;
     }

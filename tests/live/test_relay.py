@@ -10,6 +10,7 @@ from harness import LiveTest, now_ms, wait_until
 
 AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
 TARGETS = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
+REFUSED = 1000 if harness.FULL else 60
 
 
 class Relay(Checks):
@@ -95,9 +96,27 @@ class Gateways(Relay):
 
     def close_relays(self, p):
         """The connections over which gateways take from the exit queue."""
-        p.stack.rabbitmqctl('eval', '[rabbit_networking:close_connection(C, "a test") || [{pid, C}, {vhost, V}, {client_properties, P}] <- '
-                            f'rabbit_networking:connection_info_all([pid, vhost, client_properties]), V =:= <<"{p.vhost}">>, '
-                            'lists:member({<<"connection_name">>, longstr, <<"postdate relay">>}, P)].')
+        closed = p.stack.rabbitmqctl('eval', 'length([rabbit_networking:close_connection(C, "a test") || [{pid, C}, {vhost, V}, {client_properties, P}] <- '
+                                     f'rabbit_networking:connection_info_all([pid, vhost, client_properties]), V =:= <<"{p.vhost}">>, '
+                                     'lists:member({<<"connection_name">>, longstr, <<"postdate relay">>}, P)]).')
+        return int(closed)
+
+    def test_connections_that_are_closed_double_nothing(self):
+        """The other gateway gets what the first one has published and is about to settle."""
+        p = self.place()
+        for _ in range(2):
+            p.gateway(**handover(self.transport, grace='20s'))
+        count, closed = 1200, 0
+        inbox = self.expect(p, count)
+        first_ms = now_ms() + 6000
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 300).result()
+        wait_until(lambda: now_ms() > first_ms, 20, 'the first to be due')
+        while now_ms() < first_ms + 4000:
+            closed += self.close_relays(p)
+        r = self.all_there(inbox, f'{closed} connections of relays closed')
+        self.assertGreater(closed, 3)
+        self.assertEqual(r['duplicates'], 0)
+        self.wait_delivered(p, count, 60)
 
     def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
         p = self.place()
@@ -126,6 +145,23 @@ class Gateways(Relay):
         self.wait_delivered(p, 40)
 
 
+class Mixed(Relay, LiveTest):
+    transport = 'ttl'
+    weight = 30
+
+    def test_held_and_relayed_messages_in_turn_are_settled_at_once(self):
+        p = self.place()
+        p.gateway(**handover(self.transport))
+        count, rate = (1200, 200) if harness.SAN else (2400, 400)
+        p.client().queue('k', 'k')
+        p.psql("select count(postdate.schedule('k', 'x', due_at => now() + interval '4 s' + i * interval '1 s' / %d, "
+               "hold => case i %% 2 when 0 then 'gateway' else 'broker' end)) from generate_series(1, %d) i" % (rate, count))
+        self.wait_delivered(p, count, 60)
+        ms = float(p.value('select 1000 * percentile_cont(0.5) within group (order by extract(epoch from settled_at - due)) from postdate.message'))
+        print(f'note relay, {self.transport}: held and relayed in turn: half of them settled {ms:.0f} ms after they were due', flush=True)
+        self.assertLess(ms, 500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
+
+
 class Targets(Relay):
     def test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other(self):
         for kind, arguments in TARGETS.items():
@@ -136,7 +172,7 @@ class Targets(Relay):
                 c.queue('full', 'full', arguments={'x-max-length': 5, 'x-overflow': 'reject-publish', **arguments})
                 inbox = self.expect(p, 200)
                 at = now_ms()
-                for i in range(60):
+                for i in range(REFUSED):
                     c.publish('full', b'%d' % i, {'x-delay': 4000})
                 p.load('publish', '--routing-key', 'k', '--count', 200, '--due-at-ms', at + 5000, '--due-rate', 100).result()
                 r = self.all_there(inbox, 'another target refuses')
@@ -147,9 +183,9 @@ class Targets(Relay):
                     while (m := c.get('full')) is not None:
                         self.assertGreaterEqual(m.at_ms, at + 4000)
                         got.add(m.body)
-                    return len(got) == 60
-                wait_until(drain, 60, 'all 60 to arrive')
-                self.wait_delivered(p, 260)
+                    return len(got) == REFUSED
+                wait_until(drain, REFUSED, f'all {REFUSED} to arrive')
+                self.wait_delivered(p, 200 + REFUSED, 60)
     test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other.vhosts = 2
 
 
