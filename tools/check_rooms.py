@@ -70,13 +70,12 @@ SHORT = {
     'core/base/backoff.c', 'core/base/glob.c', 'core/base/random.c', 'core/base/siphash.c',
     # a rule about messages, tested alone
     'core/message/hold_policy.c', 'core/message/last_hop.c', 'core/message/message.c', 'core/message/stamp.c',
-    'gateway/runtime/once_rule.c', 'gateway/settle/settle_replay.c',
+    'gateway/runtime/once_rule.c', 'gateway/settle/settle_batch.c', 'gateway/settle/settle_replay.c',
     # what both transports have in common; the row that the SQL functions read
     'amqp/topology/transport_exit.c', 'amqp/topology/topology_retry.c', 'sql/admin/settings.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
-    'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     'gateway/json/json_text.c', 'gateway/api/report/api_slo.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
     'gateway/pipeline/handover.c', 'gateway/pipeline/claimed_row.c', 'gateway/pipeline/due_queue.c',
