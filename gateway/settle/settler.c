@@ -279,7 +279,8 @@ void *settler_thread(void *arg)
         }
         log_debug("settler: %s", e.text);
         atomic_store(&s->lease->forgotten, true);
-        if (attempt > 0) /* the first time at once: what is not written down comes twice if this gateway dies */
+        if (attempt >
+            0) /* the first time at once: what is not written down comes twice if this gateway dies */
             clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
         attempt += attempt == 0;
         pg_close(s->pg);
