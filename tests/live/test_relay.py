@@ -358,6 +358,31 @@ class PluginTargets(Targets, LiveTest):
 class TtlAway(Away, LiveTest):
     transport = 'ttl'
 
+    def test_a_target_that_refuses_meanwhile_holds_up_no_other(self):
+        """What it refuses is large, and waits for the database without its content."""
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='2s'))
+        c, count, large = p.client(), 200, 24
+        c.queue('full', 'full', arguments={'x-max-length': 1, 'x-overflow': 'reject-publish'})
+        inbox = self.expect(p, count)
+        first_ms = now_ms() + 10_000
+        for i in range(large):
+            c.publish('full', b'%d' % i + bytes(1 << 20), {'x-delay': int(first_ms - now_ms())})
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms + 3000, '--due-rate', 40).result()
+        wait_until(lambda: p.counts() == {'handed': count + large}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
+        self.servers.command('stop-postgres')
+        r = self.all_there(inbox, 'another target refuses while Postgres is away')
+        self.servers.command('start-postgres')
+        self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS)
+        self.assertEqual(r['duplicates'], 0)
+        got = set()
+
+        def drain():
+            while (m := c.get('full')) is not None:
+                got.add(m.body[:2])
+            return len(got) == large
+        wait_until(drain, 60, 'the large ones to arrive')
+
 
 @harness.not_san
 @harness.only_full
