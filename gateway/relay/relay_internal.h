@@ -55,6 +55,9 @@ void relay_take_proof(struct reader *r, const struct broker_event *ev, const str
 /* Reads the receipts once it is known that there are any. */
 int relay_open_receipts(struct reader *r, struct err *e);
 bool relay_is_receipt(const struct broker_event *ev);
+/* Says that the message was delivered, by RabbitMQ or, with a proof, by a gateway. */
+void relay_settle_receipt(struct reader *r, const struct broker_event *ev, const struct message *m,
+                          enum relay_taken taken, bool proof);
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m);
 bool relay_is_ping(struct reader *r, struct bytes properties);
 /* What earlier releases could not deliver. */

@@ -36,24 +36,7 @@ struct prover {
 
 void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m)
 {
-    struct inflight *h;
-    switch (relay_book_take_proof(&r->pipeline->book, m->id, ev->tag)) {
-    case RELAY_FRESH:
-        h = relay_hold(r, m);
-        if (!h)
-            relay_end_without_memory();
-        h->receipt = h->proof = true;
-        pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
-        break;
-    case RELAY_COPY:
-        relay_note_tag(r, ev->tag, TAG_DONE);
-        break;
-    case RELAY_KNOWN:
-    case RELAY_LOOKS_UP:
-        break;
-    case RELAY_NO_ROOM:
-        relay_end_without_memory();
-    }
+    relay_settle_receipt(r, ev, m, relay_book_take_proof(&r->pipeline->book, m->id, ev->tag), true);
 }
 
 static int publish_proof(struct prover *p, size_t i, struct err *e)

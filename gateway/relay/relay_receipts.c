@@ -22,17 +22,28 @@ bool relay_is_receipt(const struct broker_event *ev)
     return bytes_equal_str(ev->text, LAST_HOP_RECEIPTS);
 }
 
-static void settle_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
+void relay_settle_receipt(struct reader *r, const struct broker_event *ev, const struct message *m,
+                          enum relay_taken taken, bool proof)
 {
-    struct inflight *h = NULL;
-    if (relay_book_take(&r->pipeline->book, m->id, ev->tag, false) == RELAY_FRESH)
+    struct inflight *h;
+    switch (taken) {
+    case RELAY_FRESH:
         h = relay_hold(r, m);
-    if (!h) {
+        if (!h)
+            relay_end_without_memory();
+        h->receipt = true;
+        h->proof = proof;
+        pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
+        break;
+    case RELAY_COPY:
         relay_note_tag(r, ev->tag, TAG_DONE);
-        return;
+        break;
+    case RELAY_KNOWN: /* acknowledged when it is settled */
+    case RELAY_LOOKS_UP:
+        break;
+    case RELAY_NO_ROOM:
+        relay_end_without_memory();
     }
-    h->receipt = true;
-    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
@@ -42,7 +53,7 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     int leads =
         is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
-        settle_receipt(r, ev, m);
+        relay_settle_receipt(r, ev, m, relay_book_take(&r->pipeline->book, m->id, ev->tag, false), false);
     } else {
         atomic_fetch_add(&r->handover->routes_epoch, 1);
         if (relay_book_take(&r->pipeline->book, m->id, ev->tag, true) == RELAY_COPY)
