@@ -205,6 +205,12 @@ static int watch_oldest(struct publisher *p, struct err *e)
     return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
 }
 
+/* All of these were claimed. */
+static bool has_room(struct publisher *p)
+{
+    return !result_queue_full(&p->pipeline->results) && publisher_window_has_room(p);
+}
+
 const struct publisher_role publisher_handover = {
     .name = "postdate handover",
     .up = UP_HANDOVER,
@@ -216,7 +222,7 @@ const struct publisher_role publisher_handover = {
     .keep_up = keep_up,
     .watch = watch_oldest,
     .give_up = give_up_connection,
-    .has_room = publisher_window_has_room,
+    .has_room = has_room,
     .route = publisher_keep_ours,
     .compose = compose_envelope,
     .reject = settle_hold,

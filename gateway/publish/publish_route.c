@@ -4,14 +4,36 @@
 
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 
+static void put_aside(struct publisher *p, struct inflight *h)
+{
+    h->next = NULL;
+    *p->waiting_last = h;
+    p->waiting_last = &h->next;
+}
+
+struct inflight *publisher_take_waiting(struct publisher *p)
+{
+    struct inflight *h = p->waiting;
+    if (!h)
+        return NULL;
+    p->waiting = h->next;
+    if (!p->waiting)
+        p->waiting_last = &p->waiting;
+    return h;
+}
+
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 {
     if (h->relayed)
         return pipeline_may_publish(p->pipeline, h);
-    bool ours = h->instance == lease_instance(p->lease);
-    if (!ours)
+    if (h->instance != lease_instance(p->lease)) {
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
-    return ours;
+        return false;
+    }
+    if (p->role->alone || !result_queue_full(&p->pipeline->results))
+        return true;
+    put_aside(p, h);
+    return false;
 }
 
 /* True: publish it here. */

@@ -23,6 +23,7 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
     p->destinations = destinations;
     p->routes = (struct last_hop_routes){.runtime = p->runtime, .handover = p->handover};
     pthread_mutex_init(&p->broker_lock, NULL);
+    p->waiting_last = &p->waiting;
     publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
@@ -50,6 +51,13 @@ static void release_parked(struct publisher *p)
         p->role->release_parked(p);
 }
 
+/* Those that wait for the settler were due before. */
+static struct inflight *take_any(struct publisher *p, int64_t due_ms)
+{
+    struct inflight *h = publisher_take_waiting(p);
+    return h ? h : due_queue_take_due(p->queue, due_ms);
+}
+
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
  * relayed stays: it needs no claim. At the stop it goes back with the relay's connection. */
 static void release_all(struct publisher *p)
@@ -57,7 +65,7 @@ static void release_all(struct publisher *p)
     struct inflight *relayed = NULL;
     bool stopping = runtime_stopping(p->runtime, STOP_PUBLISHERS);
     release_parked(p);
-    for (struct inflight *h; (h = due_queue_take_due(p->queue, INT64_MAX)) != NULL;) {
+    for (struct inflight *h; (h = take_any(p, INT64_MAX)) != NULL;) {
         if (h->relayed) {
             h->next = relayed;
             relayed = h;
@@ -186,9 +194,11 @@ static int read_events(struct publisher *p, struct err *e)
     return 0;
 }
 
-static bool has_room(struct publisher *p)
+/* While too much is not settled, those that wait for that stay where they are. */
+static struct inflight *take_due(struct publisher *p, int64_t due_ms)
 {
-    return !result_queue_full(&p->pipeline->results) && p->role->has_room(p);
+    return result_queue_full(&p->pipeline->results) ? due_queue_take_due(p->queue, due_ms)
+                                                    : take_any(p, due_ms);
 }
 
 static bool take_parked(struct publisher *p, struct inflight **h)
@@ -201,10 +211,10 @@ static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
-    while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
+    while (!p->blocked && p->role->has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {
-            h = due_queue_take_due(p->queue, p->role->at_once ? INT64_MAX : now_ms);
+            h = take_due(p, p->role->at_once ? INT64_MAX : now_ms);
             if (!h)
                 break;
             if (!p->role->route(p, h))
@@ -223,12 +233,12 @@ static int64_t ns_until_next(struct publisher *p)
     int64_t next_ms = due_queue_next_ms(p->queue);
     int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
     bool parked = p->role->has_parked && p->role->has_parked(p);
+    if (p->waiting && !p->blocked)
+        idle_ns = SETTLE_NS;
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
-    if (result_queue_full(&p->pipeline->results))
-        return SETTLE_NS;
-    if (!has_room(p))
-        return NEAR_NS; /* perhaps some have stalled by then */
+    if (!p->role->has_room(p))
+        return p->role->at_once ? SETTLE_NS : NEAR_NS; /* perhaps some have stalled by then */
     if (p->role->at_once || parked)
         return 0;
     int64_t ns = runtime_ns_until(p->runtime, next_ms);

@@ -117,6 +117,7 @@ struct publisher {
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
     struct confirms confirms;
+    struct inflight *waiting, **waiting_last; /* claimed and due, until the settler catches up */
     struct publisher_previous previous[PUBLISHER_PREVIOUS_MOST];
     struct arena arena;
     struct buf properties;

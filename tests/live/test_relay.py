@@ -1,5 +1,7 @@
 """What RabbitMQ waited with is delivered by a gateway: with nothing but RabbitMQ, to targets that refuse, by whichever gateway
 lives, once, and not early."""
+import os
+import signal
 import time
 
 import pika
@@ -160,6 +162,29 @@ class Mixed(Relay, LiveTest):
         ms = float(p.value('select 1000 * percentile_cont(0.5) within group (order by extract(epoch from settled_at - due)) from postdate.message'))
         print(f'note relay, {self.transport}: held and relayed in turn: half of them settled {ms:.0f} ms after they were due', flush=True)
         self.assertLess(ms, 500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
+
+
+    def test_held_ones_that_cannot_be_settled_hold_up_none_that_rabbitmq_released(self):
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='20s', lead='3s', min_ahead='1s'))
+        count, held = 300, 900
+        inbox, other = self.expect(p, count), p.consumer('held', bind='held')
+        first_ms = now_ms() + 10_000
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 50).result()
+        p.psql(f"select count(postdate.schedule('held', 'x', due_at => to_timestamp({(first_ms + 1000) / 1000}))) from generate_series(1, {held})")
+        wait_until(lambda: p.counts().get('claimed') == held, 20, 'those that the gateway holds to be claimed')
+        settler = int(p.value("select pid from pg_stat_activity where application_name = 'postdate settler' "
+                              f"and datname = '{p.database}'"))
+        os.kill(settler, signal.SIGSTOP)
+        try:
+            r = self.all_there(inbox, f'nothing is settled, beside {held} that the gateway held')
+            print(f'note relay: {len(other.all())} of {held} held ones were published meanwhile', flush=True)
+        finally:
+            os.kill(settler, signal.SIGCONT)
+        self.assertEqual(r['duplicates'], 0)
+        self.assertLess(r['max_ms'], 3000 * harness.SLOWNESS)
+        wait_until(lambda: len({m.id for m in other.all()}) == held, 60, 'the others, too')
+        self.wait_delivered(p, count + held, 60)
 
 
 class Targets(Relay):
