@@ -254,8 +254,8 @@ static int drop_settled(struct pg *c, const struct partition *p, const struct re
     int needed = holds_needed_rows(c, p, r, e);
     if (needed != 0)
         return needed < 0 ? -1 : attach_again(c, p, e);
-    char text[96];
-    snprintf(text, sizeof text, "drop table postdate.%s", p->name);
+    char text[128];
+    snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", p->name);
     return pg_exec(c, text, e) == 0 ? 1 : -1;
 }
 

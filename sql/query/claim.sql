@@ -3,7 +3,8 @@
 -- row is always taken. An instance that
 -- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column is true for a row whose earlier publish is in doubt.
--- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's.
+-- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
+-- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
 with candidate as materialized (
     select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
@@ -15,6 +16,8 @@ with candidate as materialized (
        and exists (select from postdate.instance where id = $6::int)
        and (state <> 'handed' or due < $8::timestamptz)
        and (late_at is null or late_at >= now())
+       and (recur is null or (select true from postdate.recur x where x.id = recur for update skip locked)
+            or (select true from postdate.recur x where x.id = recur) is null)
      order by next_at
      limit $4::int
        for update skip locked),

@@ -118,3 +118,16 @@ class RecurApply(LiveTest):
         self.assertIn('one file', self.p.cli('recur', 'apply')[2])
         self.assertEqual(self.p.cli('recur', 'apply', '/nonexistent')[0], 65)
         self.assertEqual(self.p.cli('recur', 'apply', 'a', '--cron', 'x')[0], 64)
+
+    def test_what_has_ended(self):
+        """A file is kept for long: a schedule whose time is over is no mistake in it, on a fresh database or after a change."""
+        text = 'schedules: {a: {cron: "0 9 * * *", routing_key: k, body: %s, until: "%s"}}'
+        self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z'), '--dry-run'), ['+ a'])
+        self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z')), ['+ a'])
+        self.assertEqual((self.show('a')['next_at'], self.p.value('select count(*) from postdate.message')), (None, '0'))
+        self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z')), [])
+        self.assertEqual(self.apply(text % ('y', '2020-01-01T00:00:00Z')), ['~ a', '    body: "x" -> "y"'])
+        self.assertEqual(self.apply(text % ('y', '2099-01-01T00:00:00Z'))[0], '~ a')
+        self.assertIsNotNone(self.show('a')['next_at'])
+        # what never comes until then is one
+        self.assertIn('never run', self.apply('schedules: {b: {cron: "0 0 1 1 *", routing_key: k, body: x, from: "2098-02-01T00:00:00Z", until: "2098-03-01T00:00:00Z"}}', '--dry-run', rc=65))

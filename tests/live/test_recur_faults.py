@@ -13,8 +13,12 @@ from test_retries import RETRY, Refuser
 NAMES = ('a', 'b', 'c')
 SHORT = ['claim.before', 'claim.after', 'publish.before', 'publish.half', 'publish.after', 'confirm.before', 'settle.before', 'settle.after', 'recur_look.before',
          'recur_look.after', 'register.after']
-# Where nobody comes in these runs, or where a gateway that has a living one beside it need not come.
+# The full form has every point of tests/shim/points.txt but those of the broker's hand-over: an occurrence waits in the gateway.
+# Where a gateway comes only with work of other kinds, which it shares with the one that lives: there is work until it has come.
 SHARED = ('operate', 'reply', 'control', 'park', 'return', 'release', 'commit', 'accept', 'store', 'ack', 'delivery')
+# Where a gateway that has just begun has published nothing. Anywhere else it may have published one of each schedule that is not settled,
+# for the one or the other of its threads is at work while another one comes to the point.
+NOTHING_PUBLISHED = ('claim.before', 'claim.after', 'publish.before', 'register.after')
 
 
 class Faults(LiveTest):
@@ -41,11 +45,14 @@ class Faults(LiveTest):
         wait_until(lambda: p.value(f"select count(*) from postdate.message where settled_at is null and due <= '{now}' and state <> 'failed' and key like 'recur/%'")
                    == '0', 25, what)
 
+    def twice(self, inbox):
+        """How many came once more."""
+        return sum(len(messages) - 1 for at in self.occurrences(inbox).values() for messages in at.values())
+
     def judge(self, inbox, least, in_flight=0):
         """Each nominal time once; at most so many came once more, under the same id; none early."""
         seen = self.occurrences(inbox)
         self.assertEqual(sorted(seen), list(NAMES))
-        twice = 0
         for name, at in seen.items():
             came = sorted(at)
             self.assertGreaterEqual(len(came), least)
@@ -53,16 +60,46 @@ class Faults(LiveTest):
             for nominal, messages in at.items():
                 self.assertEqual(len({m.id for m in messages}), 1, f'{name} {nominal}: under two ids')
                 self.assertLessEqual(len(messages), 2, f'{name} {nominal}')
-                twice += len(messages) - 1
                 for m in messages:
                     self.assertGreaterEqual(m.at_ms, nominal, f'{name} {nominal}: early')
-        self.assertLessEqual(twice, in_flight)
+        self.assertLessEqual(self.twice(inbox), in_flight)
+
+    def dies_at(self, p, point, time_, **env):
+        """The shim of such a gateway and what it has in its environment."""
+        preload = ':'.join(x for x in (env.pop('LD_PRELOAD', None), SHIM) if x)
+        return p.gateway(wait=False, LD_PRELOAD=preload, POSTDATE_CRASH=f'{point}:{time_}', **env)
 
 
 @harness.not_san
 class RecurCrashPoints(Faults):
     weight = 60
     time_limit_s = 1500 if harness.FULL else 240
+
+    def work_until_dead(self, scene, g, number):
+        """Messages of all kinds, again and again; those that come back have somewhere to go then."""
+        for more in range(20):
+            scene.work(f'{number}.{more}')
+            try:
+                wait_until(lambda: g.process.poll() is not None, 1, 'its death')
+                break
+            except AssertionError:
+                continue
+        for late in range(more + 1):
+            scene.client.channel.queue_bind('q', 'postdate.delivery', f'late.{number}.{late}')
+
+    def kill_at(self, p, scene, point, number):
+        """Whether it died there. A point of claim, publish or settle is the first or the second time in turn, where nothing hangs on it."""
+        time_ = 1 + number % 2 if point.startswith(('claim', 'publish', 'settle')) and point not in NOTHING_PUBLISHED else 1
+        g = self.dies_at(p, point, time_, **scene.settings)
+        try:
+            if point.startswith(SHARED):
+                self.work_until_dead(scene, g, number)
+            wait_until(lambda: g.process.poll() is not None, 20, point)
+            self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
+            return True
+        except AssertionError:
+            g.kill9()
+            return False
 
     def test_two_gateways_and_each_dies_at_each_point(self):
         """One lives, one dies at the point, and then another one at the next; the one that lives is killed now and then, too."""
@@ -73,27 +110,22 @@ class RecurCrashPoints(Faults):
         alive = scene.gateway()
         self.each_second(p)
         wait_until(lambda: len(self.occurrences(inbox)) == 3, 15, 'the first ones')
-        missed = []
+        missed, killed = [], 0
         for number, point in enumerate(points):
             if number % 4 == 3:
                 alive.kill9()
                 alive = scene.gateway()
                 self.settled(p, 'what the one that lived left')
-            g = p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:{1 + number % 2 if point.startswith(("claim", "publish", "settle")) else 1}', **scene.settings)
-            if point.split('.')[0] in SHARED:
-                scene.client.channel.queue_bind('q', 'postdate.delivery', f'late.{number}')
-                scene.work(f'{number}')
-            try:
-                wait_until(lambda g=g: g.process.poll() is not None, 20, point)
-                self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
-            except AssertionError:
+                killed += 1
+            before = self.twice(inbox)
+            if not self.kill_at(p, scene, point, number):
                 missed.append(point)
-                g.kill9()
             self.settled(p, f'what {point} left')
-        self.assertEqual([x for x in missed if not x.startswith(SHARED)], [], 'nobody came there')
+            time.sleep(0.2)  # what is settled has reached the consumer
+            self.assertLessEqual(self.twice(inbox) - before, 0 if point in NOTHING_PUBLISHED else len(NAMES), point)
+        self.assertEqual(missed, [], 'nobody came there')
         self.end(p)
-        # a publish that was in flight where one died: one of each schedule, at most
-        self.judge(inbox, 10, in_flight=len(points) * len(NAMES))
+        self.judge(inbox, 10, in_flight=(len(points) - len(NOTHING_PUBLISHED) + killed) * len(NAMES))
         self.assertEqual(p.value("select count(*) from postdate.message where recur is not null or (state = 'failed')"), '0')
 
 
@@ -116,6 +148,31 @@ class RecurClocks(Faults):
             wait_until(lambda count=count: len(inbox.all()) >= count + 9, 20, f'more of them at {ahead_s} s')
         self.end(p)
         self.judge(inbox, 10)
+
+    def test_gateways_with_such_clocks_die(self):
+        """Two of them, one an hour ahead or behind; it dies at a point, and so does the one that lives, whose clock is right."""
+        clocks = MovedClocks(ROOT)
+        self.addCleanup(clocks.close)
+        p = self.place(transport='timer')
+        alive = p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        self.each_second(p)
+        wait_until(lambda: len(self.occurrences(inbox)) == 3, 15, 'the first ones')
+        deaths = ('claim.after', 'publish.after', 'confirm.before', 'settle.before', 'settle.after', 'recur_look.before')
+        for number, point in enumerate(deaths):
+            clocks.set_time(3600 if number % 2 else -3600)
+            g = self.dies_at(p, point, 1, **clocks.env)
+            if number == 3:  # while it runs, too
+                clocks.set_time(-3600)
+            wait_until(lambda g=g: g.process.poll() is not None, 25, point)
+            self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
+            self.settled(p, f'what {point} left')
+            if number % 3 == 2:
+                alive.kill9()
+                alive = p.gateway(**clocks.env)
+                self.settled(p, 'what the one that lived left')
+        self.end(p)
+        self.judge(inbox, 10, in_flight=(len(deaths) - 1 + 2) * len(NAMES))
 
 
 @harness.not_san
@@ -167,6 +224,38 @@ class RecurDatabaseClock(Faults):
             for nominal, (m,) in at.items():
                 shift = self.HOUR * 1000 if ahead_ms <= m.at_ms <= back_ms + 2000 or nominal > back_ms else 0
                 self.assertGreaterEqual(m.at_ms + shift + 1, nominal, f'{name} {nominal}: early')
+
+
+    def test_nothing_ran_for_a_week(self):
+        """The rows that wait are due in a day of a week ago, for which the claims of most looks do not ask."""
+        p = self.place(stack=self.servers, transport='timer')
+        p.gateway().term()  # has declared what it needs
+        inbox = p.consumer('r', declare=True, bind='tick')
+        week_ms, minute = 7 * 86_400_000, 60_000
+        if now_ms() % minute > 50_000:  # which of them were missed is to be the same for all
+            time.sleep(60.5 - now_ms() % minute / 1000)
+        for missed in ('one', 'all', 'none'):
+            p.psql(f"select postdate.recur_set('{missed}', '* * * * *', 'tick', 'x'::text, missed => '{missed}')")
+        first = p.value('select min(nominal) from postdate.recur')
+        carriers = p.value("select string_agg(message::text, ' ') from postdate.recur")
+        self.addCleanup(self.clocks.set_time, 0)
+        self.clocks.set_time(week_ms // 1000)
+        began_ms = now_ms() + week_ms
+        g = p.gateway()
+        wait_until(lambda: len(self.occurrences(inbox).get('all', {})) >= 100, 60, 'a hundred of them')
+        wait_until(lambda: 'one' in self.occurrences(inbox), 20, 'the last one')
+        def of(name):
+            return {n: m for n, m in self.occurrences(inbox).get(name, {}).items() if n < began_ms - minute}
+        every = sorted(of('all'))
+        self.assertEqual((len(every), every), (100, list(range(every[0], every[0] + 100 * minute, minute))), 'the last hundred')
+        self.assertTrue(began_ms - 3 * minute < every[-1] < began_ms - minute, (every[-1], began_ms))
+        self.assertEqual([m[0].headers.get('x-postdate-missed', 0) for _, m in sorted(of('all').items())], [100] + [0] * 99)
+        self.assertEqual({n: [m.headers['x-postdate-missed'] for m in ms] for n, ms in of('one').items()}, {every[-1]: [100]})
+        self.assertEqual(of('none'), {})
+        self.assertTrue(g.lines_with(f'recur all: more than 100 missed since {first[:16]}'))
+        self.assertEqual(p.value(f"select count(*) from postdate.message where state = 'superseded' and '{carriers}' ~ id::text and due < now() - interval '6 days'"), '3')
+        self.assertTrue(all(len(m) == 1 for at in self.occurrences(inbox).values() for m in at.values()), 'none twice')
+        g.term()
 
 
 class RecurOutages(Faults):

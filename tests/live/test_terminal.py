@@ -206,6 +206,7 @@ class Completion(LiveTest):
         self.assertEqual(self.complete(path, 'token', 'cr'), ['create'])
         self.assertEqual(self.complete(path, 'dead', 're'), ['requeue'])
         self.assertEqual(self.complete(path, 'retry-policy', 'se'), ['set'])
+        self.assertEqual(self.complete(path, 'recur', 'a'), ['apply'])
         self.assertEqual(self.complete(path, 'schedule', '--delay', ''), [])
         self.assertIn('Makefile', self.complete(path, 'schedule', '--file', os.path.join(ROOT, 'Makef'))[0])
 
