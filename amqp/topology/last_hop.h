@@ -12,8 +12,8 @@
 #include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
+#include "core/message/last_hop.h"
 
-#define LAST_HOP_EXCHANGE "postdate.last"
 #define LAST_HOP_UNROUTED "postdate.last.unrouted"
 #define LAST_HOP_RECEIPTS "postdate.receipts"
 #define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */

@@ -1,11 +1,13 @@
 #include "core/message/dead_letter.h"
 #include "core/base/sha256.h"
+#include "core/message/last_hop.h"
 #include "core/message/request_headers.h"
 
 #include <string.h>
 
 #define HEADER_ID "x-postdate-id"
 #define HEADER_ATTEMPT "x-postdate-attempt"
+#define HEADER_COPY "x-postdate-copy"
 #define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_RETRY_COUNT "retry-count"
 
@@ -19,6 +21,20 @@ static struct bytes newest_death(struct bytes headers)
         return (struct bytes){0};
     struct wire_cursor c = wire_array(f.value);
     return wire_next(&c, &death) == 1 && death.kind == 'F' ? death.value : (struct bytes){0};
+}
+
+/* The exchange that it was published to. What RabbitMQ itself let go came by way of postdate.last. */
+static int read_exchange(struct bytes death, struct bytes properties, struct dead_letter *out, struct err *e)
+{
+    wire_find_string(death, "exchange", &out->exchange);
+    if (bytes_equal_str(out->exchange, LAST_HOP_EXCHANGE)) {
+        struct bytes exchange = last_hop_exchange(properties);
+        out->exchange = exchange.len > 0 ? exchange : out->exchange;
+    }
+    if (out->exchange.len > MESSAGE_NAME_MAX || !bytes_is_text(out->exchange))
+        return err_set(e, ERR_REJECT,
+                       "x-death: the exchange can't be kept (allowed: at most 255 bytes of UTF-8)");
+    return 0;
 }
 
 static int read_death(struct bytes death, struct dead_letter *out, struct err *e)
@@ -35,7 +51,6 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
                        "x-death: the reason \"%s\" is unknown (allowed: rejected, delivery_limit, expired, "
                        "maxlen)",
                        bytes_printable(reason, shown, sizeof shown));
-    wire_find_string(death, "exchange", &out->exchange);
     if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
         return 0;
     /* A dead-letter routing key of the queue's has replaced the one of the delivery. */
@@ -53,8 +68,8 @@ static bool is_added(struct bytes name)
     return request_headers_is_of_delivery(name) || bytes_start_with_str(name, "x-death") ||
            bytes_start_with_str(name, "x-first-death-") || bytes_start_with_str(name, "x-last-death-") ||
            bytes_equal_str(name, HEADER_ID) || bytes_equal_str(name, HEADER_ATTEMPT) ||
-           bytes_equal_str(name, RETURN_HEADER_QUEUE) || bytes_equal_str(name, HEADER_USER_ID) ||
-           bytes_equal_str(name, HEADER_RETRY_COUNT);
+           bytes_equal_str(name, HEADER_COPY) || bytes_equal_str(name, RETURN_HEADER_QUEUE) ||
+           bytes_equal_str(name, HEADER_USER_ID) || bytes_equal_str(name, HEADER_RETRY_COUNT);
 }
 
 static int hash_content(const struct accept_input *in, struct dead_letter *d, struct err *e)
@@ -89,17 +104,39 @@ static int hash_content(const struct accept_input *in, struct dead_letter *d, st
 
 static void read_lineage(struct dead_letter *d)
 {
-    struct bytes text, queue;
+    struct bytes headers = d->properties.headers, text, queue;
     struct wire_field f;
     int64_t attempt = 0;
-    d->has_lineage =
-        wire_find_string(d->properties.headers, HEADER_ID, &text) && message_id_parse(text, &d->lineage);
+    d->has_lineage = wire_find_string(headers, HEADER_ID, &text) && message_id_parse(text, &d->id);
+    d->lineage = d->id;
     d->attempt = 1;
     /* Without our mark for this queue the message is new to it, whatever a publisher wrote. */
-    if (d->has_lineage && wire_find_string(d->properties.headers, RETURN_HEADER_QUEUE, &queue) &&
-        bytes_equal(queue, d->queue) && wire_find(d->properties.headers, HEADER_ATTEMPT, &f) &&
-        wire_field_int(&f, &attempt) && attempt > 1 && attempt <= RETRY_ATTEMPTS_MAX)
+    if (!d->has_lineage || !wire_find_string(headers, RETURN_HEADER_QUEUE, &queue) ||
+        !bytes_equal(queue, d->queue))
+        return;
+    if (wire_find(headers, HEADER_ATTEMPT, &f) && wire_field_int(&f, &attempt) && attempt > 1 &&
+        attempt <= RETRY_ATTEMPTS_MAX)
         d->attempt = (int)attempt;
+    if (wire_find_string(headers, HEADER_COPY, &text))
+        message_id_parse(text, &d->lineage);
+}
+
+/* RabbitMQ delivers the same bytes again, so the newest entry of x-death is the same, with its time. */
+static void name_refusal(struct dead_letter *d)
+{
+    struct bytes death = newest_death(d->properties.headers);
+    uint8_t sums[SHA256_SIZE + DEAD_LETTER_HASH_SIZE + sizeof d->lineage + 2], all[SHA256_SIZE];
+    uint8_t *at = sums;
+    sha256(death, at);
+    at += SHA256_SIZE;
+    memcpy(at, d->hash, sizeof d->hash);
+    at += sizeof d->hash;
+    memcpy(at, d->lineage.b, sizeof d->lineage);
+    at += sizeof d->lineage;
+    *at++ = (uint8_t)(d->attempt >> 8);
+    *at++ = (uint8_t)d->attempt;
+    sha256(bytes_of(sums, sizeof sums), all);
+    d->refusal = dead_letter_random_lineage(all);
 }
 
 int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e)
@@ -115,12 +152,16 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
     struct bytes death = newest_death(out->properties.headers);
     if (death.len == 0)
         return err_set(e, ERR_REJECT, "x-death: there is none, so the queue that gave it up is unknown");
-    if (read_death(death, out, e) != 0)
+    if (read_death(death, out, e) != 0 || read_exchange(death, in->properties, out, e) != 0)
         return -1;
     if (out->routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(out->routing_key))
         return err_set(e, ERR_REJECT, "routing key: it can't be kept (allowed: at most 255 bytes of UTF-8)");
     read_lineage(out);
-    return hash_content(in, out, e);
+    out->is_named = out->has_lineage || out->properties.message_id.len > 0;
+    if (hash_content(in, out, e) != 0)
+        return -1;
+    name_refusal(out);
+    return 0;
 }
 
 /* One entry, with its count set. */
@@ -160,15 +201,25 @@ static void put_deaths(struct buf *out, const struct wire_field *x_death, int fa
     buf_free(&one);
 }
 
-static void put_headers(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
+static void put_names(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
 {
     char id[MESSAGE_ID_TEXT_SIZE];
+    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(d->id, id)));
+    wire_put_int64(out, bytes_of_str(HEADER_ATTEMPT), attempt);
+    wire_put_string(out, bytes_of_str(RETURN_HEADER_QUEUE), d->queue);
+    if (!message_id_equal(lineage, d->id))
+        wire_put_string(out, bytes_of_str(HEADER_COPY), bytes_of_str(message_id_format(lineage, id)));
+}
+
+static void put_headers(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
+{
     struct wire_cursor c = wire_table(d->properties.headers);
     struct wire_field f;
     bool moves_user = d->properties.user_id.len > 0;
     while (wire_next(&c, &f) == 1) {
         if (request_headers_is_of_delivery(f.name) || bytes_equal_str(f.name, HEADER_ID) ||
-            bytes_equal_str(f.name, HEADER_ATTEMPT) || bytes_equal_str(f.name, RETURN_HEADER_QUEUE) ||
+            bytes_equal_str(f.name, HEADER_ATTEMPT) || bytes_equal_str(f.name, HEADER_COPY) ||
+            bytes_equal_str(f.name, RETURN_HEADER_QUEUE) ||
             (moves_user && bytes_equal_str(f.name, HEADER_USER_ID)))
             continue;
         if (bytes_equal_str(f.name, "x-death") && f.kind == 'A')
@@ -182,9 +233,7 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
         wire_put_array(out, bytes_of_str("CC"), d->cc);
     if (moves_user)
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
-    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(lineage, id)));
-    wire_put_int64(out, bytes_of_str(HEADER_ATTEMPT), attempt);
-    wire_put_string(out, bytes_of_str(RETURN_HEADER_QUEUE), d->queue);
+    put_names(out, d, lineage, attempt);
 }
 
 int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,
@@ -221,44 +270,43 @@ struct message_id dead_letter_random_lineage(const uint8_t random[16])
     return id;
 }
 
-struct message_id dead_letter_new_lineage(const struct dead_letter *d, const uint8_t random[16])
-{
-    struct bytes death = newest_death(d->properties.headers);
-    struct wire_field time;
-    if (d->properties.message_id.len == 0)
-        return dead_letter_random_lineage(random);
-    uint8_t sum[SHA256_SIZE], text[DEAD_LETTER_HASH_SIZE + 2 * (MESSAGE_NAME_MAX + 1) + 8];
-    size_t len = 0;
-    memcpy(text, d->hash, sizeof d->hash); /* it covers the message-id */
-    len += sizeof d->hash;
-    memcpy(text + len, d->queue.data, d->queue.len);
-    len += d->queue.len;
-    if (wire_find(death, "time", &time) && time.value.len == 8) {
-        memcpy(text + len, time.value.data, 8);
-        len += 8;
-    }
-    sha256(bytes_of(text, len), sum);
-    return dead_letter_random_lineage(sum);
-}
+/* What a return is known by: views; empty ones for what it lacks. */
+struct names {
+    struct bytes id, copy, queue;
+};
 
-static bool read_return(struct bytes properties, struct bytes *id, struct bytes *queue)
+static bool read_return(struct bytes properties, struct names *out)
 {
     struct wire_properties p;
-    return wire_properties_read(properties, &p, NULL) == 0 && wire_find_string(p.headers, HEADER_ID, id) &&
-           wire_find_string(p.headers, RETURN_HEADER_QUEUE, queue);
+    *out = (struct names){0};
+    if (wire_properties_read(properties, &p, NULL) != 0)
+        return false;
+    wire_find_string(p.headers, HEADER_COPY, &out->copy);
+    return wire_find_string(p.headers, HEADER_ID, &out->id) &&
+           wire_find_string(p.headers, RETURN_HEADER_QUEUE, &out->queue);
 }
 
 struct bytes dead_letter_return_queue(const struct message *m)
 {
-    struct bytes id, queue;
-    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &id, &queue))
+    struct names n;
+    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
         return (struct bytes){0};
-    return queue;
+    return n.queue;
 }
 
 bool dead_letter_is_same_return(struct bytes a, struct bytes b)
 {
-    struct bytes id_a, id_b, queue_a, queue_b;
-    return read_return(a, &id_a, &queue_a) && read_return(b, &id_b, &queue_b) && bytes_equal(id_a, id_b) &&
-           bytes_equal(queue_a, queue_b);
+    struct names x, y;
+    return read_return(a, &x) && read_return(b, &y) && bytes_equal(x.id, y.id) &&
+           bytes_equal(x.copy, y.copy) && bytes_equal(x.queue, y.queue);
+}
+
+int dead_letter_anew(struct bytes properties, struct arena *arena, struct bytes *out, struct err *e)
+{
+    struct dead_letter d = {0};
+    if (wire_properties_read(properties, &d.properties, e) != 0)
+        return -1;
+    wire_find_string(d.properties.headers, RETURN_HEADER_QUEUE, &d.queue);
+    read_lineage(&d);
+    return dead_letter_return(&d, d.lineage, 1, arena, out, e);
 }

@@ -39,7 +39,8 @@ int64_t retry_policy_wait_ms(const struct retry_policy *p, int failed, uint32_t 
     if (wait_ms > most_ms)
         wait_ms = most_ms;
     double share = (double)random / UINT32_MAX * 2 - 1; /* -1 to 1 */
-    return (int64_t)(wait_ms + wait_ms * share * p->jitter / 100);
+    wait_ms += wait_ms * share * p->jitter / 100;
+    return (int64_t)(wait_ms < most_ms ? wait_ms : most_ms);
 }
 
 static int check_range(const char *name, int64_t value, int64_t least, int64_t most, const char *unit,

@@ -41,7 +41,8 @@ extern const struct retry_policy retry_policy_default;
 const struct retry_policy *retry_policy_find(const struct retry_policy *list, size_t count,
                                              struct bytes queue);
 
-/* The wait after `failed` deliveries (1 or more) that were refused. random: 0 to UINT32_MAX, evenly. */
+/* The wait after `failed` deliveries (1 or more) that were refused, with its jitter at most max_ms. random: 0
+ * to UINT32_MAX, evenly. */
 int64_t retry_policy_wait_ms(const struct retry_policy *p, int failed, uint32_t random);
 
 /* ERR_REJECT, which names the value and what is allowed: some value is out of range. */

@@ -59,6 +59,8 @@ static void print_room(struct http *h, struct buf *out)
     print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
                 (double)room.days);
     print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)room.bytes);
+    print_gauge(out, "postdate_dead_letters_kept", "Dead letters that are kept, counted up to 100,000.",
+                (double)room.dead);
 }
 
 static void print_due(struct http *h, struct buf *out)

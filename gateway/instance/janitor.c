@@ -3,6 +3,7 @@
  * that fails is said once, tried again sooner, and keeps none of the others. */
 #include "gateway/instance/janitor.h"
 #include "gateway/runtime/log.h"
+#include "sql/admin/bury.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
 #include "sql/operate/forecast.h"
@@ -58,7 +59,18 @@ static int forget_requests(struct janitor *j, struct err *e)
 
 static int bury_lost_returns(struct janitor *j, struct err *e)
 {
-    return prune_lost_returns(j->pg, e);
+    int64_t n;
+    int rc = bury_recent(j->pg, &n, e);
+    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)n);
+    return rc;
+}
+
+static int bury_old_returns(struct janitor *j, struct err *e)
+{
+    int64_t n;
+    int rc = bury_old(j->pg, &n, e);
+    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)n);
+    return rc;
 }
 
 static int forget_lineages(struct janitor *j, struct err *e)
@@ -148,6 +160,7 @@ void *janitor_thread(void *arg)
         {.name = "carrying on recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
         {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
+        {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
         {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},

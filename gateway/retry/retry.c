@@ -46,49 +46,6 @@ static int collect_batch(struct retry *r, struct err *e)
     return 0;
 }
 
-/* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
-static int write_failures(void *ctx, struct pg *c, struct err *e)
-{
-    struct retry *r = ctx;
-    struct lineage_failure *some = arena_alloc(&r->arena, r->failure_count * sizeof *some);
-    size_t n = 0;
-    if (!some)
-        return err_set(e, ERR_BUG, "out of memory");
-    for (size_t i = 0; i < r->failure_count; i++) {
-        const struct store_item *item = r->failures[i].item;
-        if (!item || item->result == STORE_ACCEPTED)
-            some[n++] = r->failures[i].failure;
-    }
-    return lineage_write(c, some, n, e);
-}
-
-static void give_verdicts(struct retry *r)
-{
-    for (size_t i = 0; i < r->failure_count; i++) {
-        struct retry_delivery *d = &r->deliveries[r->failures[i].delivery];
-        const struct store_item *item = r->failures[i].item;
-        bool stored = !item || item->result == STORE_ACCEPTED;
-        if (stored)
-            metrics_add(&r->runtime->metrics, item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
-        d->verdict = stored ? RETRY_DONE : RETRY_AGAIN;
-    }
-}
-
-/* One transaction for what waits and for what is counted. Those stored become RETRY_DONE, or RETRY_AGAIN. -1:
- * nothing is sure. */
-static int store_batch(struct retry *r, struct err *e)
-{
-    const struct store_extra extra = {.after = write_failures, .ctx = r};
-    const struct store_options o = {.extra = &extra, .locks = &r->locks};
-    if (r->failure_count == 0)
-        return 0;
-    if (store_accept(r->pg, &o, r->items, r->item_count, e) != 0)
-        return -1;
-    runtime_ring_claimer(r->runtime, r->items, r->item_count, store_begun_ms(r->pg));
-    give_verdicts(r);
-    return 0;
-}
-
 /* Those that are not in postdate.rejected afterwards are offered again. */
 static void reject_batch(struct retry *r)
 {
@@ -110,6 +67,25 @@ static void reject_batch(struct retry *r)
     for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
             r->deliveries[i].verdict = list[n++].done ? RETRY_DONE : RETRY_AGAIN;
+}
+
+static void say_second_copies(struct retry *r)
+{
+    size_t n = 0;
+    const struct retry_delivery *first = NULL;
+    for (size_t i = r->count; i-- > 0;)
+        if (r->deliveries[i].is_second_copy) {
+            first = &r->deliveries[i];
+            n++;
+        }
+    if (n == 0)
+        return;
+    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
+    metrics_add(&r->runtime->metrics, METRIC_REFUSAL_KNOWN, n);
+    log_info("%zu refusal%s counted already, delivered again by RabbitMQ, left out; the first: attempt %d of "
+             "%s in queue %s",
+             n, n == 1 ? " was" : "s were", first->letter.attempt, message_id_format(first->letter.id, id),
+             bytes_printable(first->letter.queue, queue, sizeof queue));
 }
 
 static int acknowledge_batch(struct retry *r, struct err *e)
@@ -134,9 +110,10 @@ static void run_connected(struct retry *r, struct err *e)
             return;
         if (r->count == 0)
             continue;
-        if (retry_decide(r, e) != 0 || store_batch(r, e) != 0)
+        if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
             return;
         reject_batch(r);
+        say_second_copies(r);
         if (acknowledge_batch(r, e) != 0)
             return;
     }

@@ -4,7 +4,8 @@
  * Each delivery is one refusal, known by its lineage (an id and a queue) and the number of the attempt. The
  * lineages are read, each delivery is decided (retry_decide.c), and one transaction stores the messages that
  * wait and counts the refusals: each at most once. So nothing has to be found out about a transaction whose
- * commit got no answer: RabbitMQ delivers the batch again, and what has been counted is left out. */
+ * commit got no answer: RabbitMQ delivers the batch again, and what has been counted is left out
+ * (retry_lineage.c). */
 #ifndef POSTDATE_GATEWAY_RETRY_RETRY_H
 #define POSTDATE_GATEWAY_RETRY_RETRY_H
 
@@ -35,9 +36,11 @@ struct retry_delivery {
     bool redelivered;
     enum retry_verdict verdict;
     struct dead_letter letter;
-    struct message_id lineage;
-    size_t known;        /* its place among the lineages */
-    struct bytes reason; /* RETRY_REFUSE: why */
+    const struct lineage *known, /* the one that its headers name; NULL: none */
+        *own;                    /* one of its own, should it be counted there already; NULL: unnamed */
+    bool is_second_copy;         /* this refusal was counted before: left out */
+    struct message_id lineage;   /* to which it counts */
+    struct bytes reason;         /* RETRY_REFUSE: why */
     int64_t wait_ms;
     bool too_late; /* dead only because its deadline lies before the end of the wait */
 };
@@ -45,7 +48,7 @@ struct retry_delivery {
 /* A refusal that counts. */
 struct retry_failure {
     struct lineage_failure failure;
-    const struct store_item *item; /* what waits for the next delivery; NULL: dead */
+    struct store_item *item; /* what waits for the next delivery; NULL: dead */
     size_t delivery;
 };
 
@@ -59,10 +62,11 @@ struct retry {
     struct random_pool random;
     struct arena arena;
     struct retry_delivery deliveries[RETRY_BATCH_MAX];
-    struct lineage lineages[RETRY_BATCH_MAX];
+    struct lineage lineages[2 * RETRY_BATCH_MAX];
     struct retry_failure failures[RETRY_BATCH_MAX];
     struct store_item items[RETRY_BATCH_MAX];
     size_t count, lineage_count, failure_count, item_count, bytes;
+    size_t write_from, write_until; /* of the failures: what the transaction counts */
 };
 
 void *retry_thread(void *retry);
@@ -70,5 +74,15 @@ void *retry_thread(void *retry);
 /* retry_decide.c: gives each delivery its verdict, the items to those that wait, the failures to all that
  * count. Reads the database only. */
 int retry_decide(struct retry *r, struct err *e);
+
+/* retry_lineage.c: what is known of all that are to be decided. Reads the database only. */
+int retry_read_lineages(struct retry *r, struct err *e);
+/* How many deliveries have failed with delivery i, whose lineage is chosen then. 0: it has been counted
+ * before. -1: the batch counts another refusal of its lineage; offer it again. */
+int retry_count_failures(struct retry *r, size_t i);
+
+/* retry_store.c: one transaction for what waits and for what is counted. Those stored become RETRY_DONE, or
+ * RETRY_AGAIN; what PostgreSQL refuses RETRY_REFUSE. -1: nothing is sure. */
+int retry_store(struct retry *r, struct err *e);
 
 #endif

@@ -4,7 +4,6 @@
 #include "core/message/deadline.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define LINEAGE_KEEP_MS (INT64_C(30) * 86400000) /* after it went back: its queue may be long */
 
@@ -17,7 +16,6 @@ static void refuse(struct retry *r, struct retry_delivery *d, const char *reason
 
 static int read_letter(struct retry *r, struct retry_delivery *d, struct err *e)
 {
-    uint8_t random[16];
     char text[160];
     if (!d->input.body.data && d->input.body.len > 0) {
         snprintf(text, sizeof text, "body: %zu bytes could not be read", d->input.body.len);
@@ -35,59 +33,19 @@ static int read_letter(struct retry *r, struct retry_delivery *d, struct err *e)
             return -1;
         refuse(r, d, e->text);
         err_clear(e);
-        return 0;
     }
-    random_take(&r->random, random, sizeof random);
-    d->lineage = d->letter.has_lineage ? d->letter.lineage : dead_letter_new_lineage(&d->letter, random);
     return 0;
-}
-
-static bool is_same_lineage(const struct retry_delivery *a, const struct retry_delivery *b)
-{
-    return message_id_equal(a->lineage, b->lineage) && bytes_equal(a->letter.queue, b->letter.queue);
-}
-
-/* Two refusals of one lineage in a batch are counted one after the other: the second is offered again. */
-static bool is_repeated(const struct retry *r, size_t i)
-{
-    for (size_t j = 0; j < i; j++)
-        if (r->deliveries[j].verdict == RETRY_DECIDE && is_same_lineage(&r->deliveries[i], &r->deliveries[j]))
-            return true;
-    return false;
 }
 
 static int read_all(struct retry *r, struct err *e)
 {
-    r->lineage_count = 0;
     for (size_t i = 0; i < r->count; i++) {
         struct retry_delivery *d = &r->deliveries[i];
         d->verdict = RETRY_DECIDE;
         if (read_letter(r, d, e) != 0)
             return -1;
-        if (d->verdict == RETRY_DECIDE && is_repeated(r, i))
-            d->verdict = RETRY_AGAIN;
-        if (d->verdict != RETRY_DECIDE)
-            continue;
-        d->known = r->lineage_count++;
-        r->lineages[d->known] = (struct lineage){.id = d->lineage, .queue = d->letter.queue};
     }
-    return r->lineage_count > 0 ? lineage_read(r->pg, r->lineages, r->lineage_count, e) : 0;
-}
-
-/* How many deliveries have failed with this one; 0: it has been counted before. */
-static int count_failures(struct retry *r, struct retry_delivery *d)
-{
-    const struct lineage *l = &r->lineages[d->known];
-    bool same = memcmp(l->hash, d->letter.hash, sizeof l->hash) == 0;
-    if (!l->found || d->letter.attempt > l->failed)
-        return d->letter.attempt;
-    if (same && (d->letter.has_lineage || d->redelivered))
-        return 0;
-    /* Another message under the same id: a consumer published what it had received, with its headers. */
-    uint8_t random[16];
-    random_take(&r->random, random, sizeof random);
-    d->lineage = dead_letter_random_lineage(random);
-    return 1;
+    return retry_read_lineages(r, e);
 }
 
 static int add_item(struct retry *r, size_t i, int failed, int64_t now_ms, struct err *e)
@@ -119,6 +77,7 @@ static int add_failure(struct retry *r, size_t i, int failed, const struct retry
     struct retry_failure *f = &r->failures[r->failure_count++];
     *f = (struct retry_failure){.delivery = i, .item = dead ? NULL : &r->items[r->item_count - 1]};
     f->failure = (struct lineage_failure){.id = d->lineage,
+                                          .refusal = d->letter.refusal,
                                           .queue = d->letter.queue,
                                           .exchange = d->letter.exchange,
                                           .routing_key = d->letter.routing_key,
@@ -128,6 +87,7 @@ static int add_failure(struct retry *r, size_t i, int failed, const struct retry
                                           .dead = dead,
                                           .message = dead ? NULL : &f->item->message.id,
                                           .body = d->input.body,
+                                          .deadline_ms = deadline_of(d->letter.properties.headers),
                                           .keep_ms = dead ? p->keep_dead_ms : d->wait_ms + LINEAGE_KEEP_MS};
     return dead ? dead_letter_return(&d->letter, d->lineage, 1, &r->arena, &f->failure.properties, e) : 0;
 }
@@ -142,9 +102,9 @@ static bool ends_before(const struct retry_delivery *d, int64_t ms)
 static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64_t now_ms, struct err *e)
 {
     struct retry_delivery *d = &r->deliveries[i];
-    int failed = count_failures(r, d);
-    if (failed == 0) {
-        d->verdict = RETRY_DONE;
+    int failed = retry_count_failures(r, i);
+    if (failed <= 0) {
+        d->verdict = failed == 0 ? RETRY_DONE : RETRY_AGAIN;
         return 0;
     }
     bool again = (p->on & d->letter.reason) != 0 && failed < p->attempts;

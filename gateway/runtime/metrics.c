@@ -106,8 +106,10 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
         [METRIC_SENT_BACK] =
             {"postdate_dead_letters_total", "{to=\"queue\"}",
-             "Messages that consumers refused: sent back to their queues after a wait, or kept as dead."},
+             "Messages that consumers refused: sent back to their queues after a wait, kept as dead, or "
+             "delivered again by RabbitMQ though counted before."},
         [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
+        [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
         [METRIC_RECOVERED] =
             {"postdate_messages_recovered_total", "",
              "Messages claimed again, because their gateway died or RabbitMQ did not release "
@@ -115,11 +117,13 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,      METRIC_INTAKE_KEPT, METRIC_API_KEPT,
-        METRIC_INTAKE_DUPLICATE,  METRIC_COMMITS,           METRIC_DELIVERED,   METRIC_HANDED,
-        METRIC_RELAYED,           METRIC_RETRIES,           METRIC_IN_DOUBT,    METRIC_FAILED,
-        METRIC_EXPIRED,           METRIC_SENT_BACK,         METRIC_DEAD,        METRIC_REJECTED_INVALID,
-        METRIC_REJECTED_CONFLICT, METRIC_REJECTED_DATABASE, METRIC_RECOVERED,
+        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,
+        METRIC_API_KEPT,          METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,
+        METRIC_DELIVERED,         METRIC_HANDED,           METRIC_RELAYED,
+        METRIC_RETRIES,           METRIC_IN_DOUBT,         METRIC_FAILED,
+        METRIC_EXPIRED,           METRIC_SENT_BACK,        METRIC_DEAD,
+        METRIC_REFUSAL_KNOWN,     METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
+        METRIC_REJECTED_DATABASE, METRIC_RECOVERED,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

@@ -27,6 +27,7 @@ enum metric {
     METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
     METRIC_SENT_BACK,         /* refused by a consumer: goes back to its queue */
     METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
+    METRIC_REFUSAL_KNOWN,     /* refused by a consumer, counted before, delivered again by RabbitMQ */
     METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_COUNT,
 };

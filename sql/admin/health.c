@@ -193,7 +193,8 @@ int health_room(struct pg *c, struct health_room *out, struct err *e)
     PGresult *r = pg_query(c, sql_query_health_room, NULL, e);
     if (!r)
         return -1;
-    *out = (struct health_room){.days = pg_int8(r, 0, 0), .bytes = pg_int8(r, 0, 1)};
+    *out =
+        (struct health_room){.days = pg_int8(r, 0, 0), .bytes = pg_int8(r, 0, 1), .dead = pg_int8(r, 0, 2)};
     PQclear(r);
     return 0;
 }

@@ -63,6 +63,7 @@ int health_partitions(struct pg *c, struct health_partitions *out, struct err *e
 struct health_room {
     int64_t days;  /* from today on that have a partition, without a gap */
     int64_t bytes; /* of the database */
+    int64_t dead;  /* letters that are kept, counted up to 100,000 */
 };
 int health_room(struct pg *c, struct health_room *out, struct err *e);
 

@@ -66,11 +66,6 @@ int prune_moved(struct pg *c, struct err *e)
     return removed < 0 ? -1 : 0;
 }
 
-int prune_lost_returns(struct pg *c, struct err *e)
-{
-    return pg_run(c, sql_query_prune_lineage_dead, NULL, e) < 0 ? -1 : 0;
-}
-
 int prune_lineage(struct pg *c, struct err *e)
 {
     int64_t removed = 1;

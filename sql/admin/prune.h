@@ -15,9 +15,6 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e);
  */
 int prune_moved(struct pg *c, struct err *e);
 
-/* What could not go back to its queue becomes a dead letter. Every ten seconds or so. */
-int prune_lost_returns(struct pg *c, struct err *e);
-
 /* Forgets dead letters that were kept long enough, and the counts of messages that were not refused again. */
 int prune_lineage(struct pg *c, struct err *e);
 

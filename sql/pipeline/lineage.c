@@ -7,48 +7,71 @@
 
 #define ARRAYS_MAX (256u * 1024 * 1024)
 
+static void read_row(const PGresult *r, int row, struct lineage *out)
+{
+    struct bytes hash = pg_bytes(r, row, 2);
+    out->found = true;
+    out->failed = pg_int4(r, row, 1);
+    out->dead = pg_bool(r, row, 3);
+    out->counted = pg_bool(r, row, 4);
+    if (hash.len == sizeof out->hash)
+        memcpy(out->hash, hash.data, hash.len);
+}
+
 int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf ids, queues;
+    struct buf ids, queues, refusals;
     buf_init(&ids, ARRAYS_MAX);
     buf_init(&queues, ARRAYS_MAX);
+    buf_init(&refusals, ARRAYS_MAX);
     pg_array_begin(&ids, PG_OID_UUID, count);
     pg_array_begin(&queues, PG_OID_TEXT, count);
+    pg_array_begin(&refusals, PG_OID_UUID, count);
     for (size_t i = 0; i < count; i++) {
-        items[i].found = false;
-        items[i].failed = 0;
+        items[i] = (struct lineage){.id = items[i].id, .queue = items[i].queue, .refusal = items[i].refusal};
         pg_array_id(&ids, items[i].id);
         pg_array_bytes(&queues, items[i].queue);
+        pg_array_id(&refusals, items[i].refusal);
     }
     pg_add_bytes(&p, buf_bytes(&ids));
     pg_add_bytes(&p, buf_bytes(&queues));
+    pg_add_bytes(&p, buf_bytes(&refusals));
     PGresult *r = NULL;
-    if (ids.failed || queues.failed)
+    if (ids.failed || queues.failed || refusals.failed)
         err_set(e, ERR_BUG, "out of memory");
     else
         r = pg_query(c, sql_query_lineage_read, &p, e);
-    for (int row = 0; r && row < PQntuples(r); row++) {
-        struct lineage *l = &items[pg_int4(r, row, 0) - 1];
-        struct bytes hash = pg_bytes(r, row, 2);
-        l->found = true;
-        l->failed = pg_int4(r, row, 1);
-        memset(l->hash, 0, sizeof l->hash);
-        if (hash.len == sizeof l->hash)
-            memcpy(l->hash, hash.data, hash.len);
-    }
+    for (int row = 0; r && row < PQntuples(r); row++)
+        read_row(r, row, &items[pg_int4(r, row, 0) - 1]);
     buf_free(&ids);
     buf_free(&queues);
+    buf_free(&refusals);
     PQclear(r);
     return r ? 0 : -1;
 }
 
 /* The columns of lineage_write.sql. */
-enum { ID, QUEUE, FAILED, MESSAGE, KEEP, EXCHANGE, ROUTING_KEY, REASON, HASH, PROPERTIES, BODY, COLUMNS };
+enum {
+    ID,
+    QUEUE,
+    FAILED,
+    MESSAGE,
+    KEEP,
+    EXCHANGE,
+    ROUTING_KEY,
+    REASON,
+    HASH,
+    PROPERTIES,
+    BODY,
+    REFUSAL,
+    DEADLINE,
+    COLUMNS
+};
 
-static const enum pg_oid types[COLUMNS] = {PG_OID_UUID,  PG_OID_TEXT,  PG_OID_INT4, PG_OID_UUID,
-                                           PG_OID_INT8,  PG_OID_TEXT,  PG_OID_TEXT, PG_OID_TEXT,
-                                           PG_OID_BYTEA, PG_OID_BYTEA, PG_OID_BYTEA};
+static const enum pg_oid types[COLUMNS] = {PG_OID_UUID,  PG_OID_TEXT, PG_OID_INT4, PG_OID_UUID,  PG_OID_INT8,
+                                           PG_OID_TEXT,  PG_OID_TEXT, PG_OID_TEXT, PG_OID_BYTEA, PG_OID_BYTEA,
+                                           PG_OID_BYTEA, PG_OID_UUID, PG_OID_INT8};
 
 static void put_int8(struct buf *b, int64_t v)
 {
@@ -66,6 +89,11 @@ static void put_failure(struct buf a[COLUMNS], const struct lineage_failure *f)
     pg_array_bytes(&a[ROUTING_KEY], f->routing_key);
     pg_array_bytes(&a[REASON], bytes_of_str(death_reason_name(f->reason)));
     pg_array_bytes(&a[HASH], bytes_of(f->hash, DEAD_LETTER_HASH_SIZE));
+    pg_array_id(&a[REFUSAL], f->refusal);
+    if (f->deadline_ms > 0)
+        put_int8(&a[DEADLINE], f->deadline_ms);
+    else
+        pg_array_null(&a[DEADLINE]);
     if (f->dead) {
         pg_array_null(&a[MESSAGE]);
         pg_array_bytes(&a[PROPERTIES], f->properties);

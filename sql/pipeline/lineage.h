@@ -12,16 +12,19 @@
 struct lineage {
     struct message_id id;
     struct bytes queue;
+    struct message_id refusal; /* the one that is asked about */
     bool found;
+    bool dead;
+    bool counted;                        /* that refusal is one of the last that were counted */
     int failed;                          /* deliveries that were refused; 0: none, or none since a requeue */
     uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of its content */
 };
 
-/* Reads what is there of each; fills the members after queue. */
+/* Reads what is there of each; fills the members after refusal. */
 int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e);
 
 struct lineage_failure {
-    struct message_id id;
+    struct message_id id, refusal;
     struct bytes queue, exchange, routing_key;
     int failed; /* with this one */
     unsigned reason;
@@ -29,11 +32,12 @@ struct lineage_failure {
     bool dead;                        /* no further delivery */
     const struct message_id *message; /* else the row that waits for it */
     struct bytes properties, body;    /* of a dead one */
+    int64_t deadline_ms;              /* of the message; 0: none */
     int64_t keep_ms;                  /* a dead one is kept so long; of another the count */
 };
 
 /* Records them, in the caller's transaction. ERR_BUSY: another gateway has recorded one of them meanwhile, or
- * it was tried before: read again. */
+ * it was tried before, or somebody's dead letter has the name: read again. */
 int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e);
 
 /* All policies, in the arena. */

@@ -204,9 +204,9 @@ class Cell:
             return '?'
 
     def dead(self):
-        """(id, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
+        """(id that consumers saw, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
         rows = self.arena.postgres.primary.psql(
-            "select id, queue, failed, reason, exchange, routing_key, (extract(epoch from died_at) * 1000000)::int8, "
+            "select coalesce(postdate.wire_properties(properties) -> 'headers' ->> 'x-postdate-id', id::text), queue, failed, reason, exchange, routing_key, (extract(epoch from died_at) * 1000000)::int8, "
             "octet_length(properties) > 0, encode(body, 'hex') from postdate.lineage where died_at is not null", self.database, 120)
         return [(*row[:8], bytes.fromhex(row[8])) for row in rows]
 

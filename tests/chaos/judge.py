@@ -192,7 +192,8 @@ class Judge:
         early_us = before_us + (retry_wait_ms(attempt - 1) - 1) * 1000 - first_us
         if early_us > max((us for start_us, end_us, us in self.clock_steps if start_us <= first_us and before_us < end_us), default=0):
             verdict.find('early', ref, f'attempt {attempt} by {ms(early_us)}: at {first_us}')
-        self.judge_copies(verdict, table, n, (first_us, again, id_number), sorted(came)[1:], before_us)
+        # a message that RabbitMQ dead-lettered twice, at a fault, has all further attempts twice
+        self.judge_copies(verdict, table, n, (first_us, again, id_number), sorted(came)[1:], table.seen_us[n])
 
     def judge_unreturned(self, verdict, table, n, tries, last):
         at_us = max(tries.deliveries[last])[0]

@@ -1,6 +1,7 @@
 """`postdate doctor` about RabbitMQ: rights, topology, what it holds; with and without rabbitmqctl."""
 import json
 import os
+import re
 import urllib.parse
 
 import pika
@@ -155,6 +156,16 @@ class DoctorAdmin(Doctor):
         found = self.admin(p)
         self.assert_finding(found, 'retries.queues', 'ok', '1 hands over')
         self.assertNotIn('retries.at_most_once', found)
+        # a policy's overflow counts before the argument, and so the strategy is nothing
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^sure$', '{"overflow":"drop-head","delivery-limit":5}')
+        found = self.admin(p)
+        self.assert_finding(found, 'retries.at_most_once', 'warn', "queue 'sure' dead-letters")
+        p.stack.rabbitmqctl('clear_policy', '-p', p.vhost, 'full')
+        version = tuple(map(int, re.findall(r'\d+', p.stack.rabbitmqctl('version'))[:2]))
+        self.assertEqual('retries.requeue' in found, version >= (4, 3))
+        c.queue('endless', arguments={**sure, 'x-delivery-limit': -1} if version >= (4, 0) else sure)
+        self.assert_finding(self.admin(p), 'retries.requeue', 'ok', 'comes again at once')
+        c.channel.queue_delete('endless')
         c.queue('unsure', arguments=quorum)
         c.queue('by-policy')
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'retry', '^by-policy$', '{"dead-letter-exchange":"postdate.retry"}')
@@ -167,7 +178,7 @@ class DoctorAdmin(Doctor):
         c.queue('own', arguments={**delayed, 'x-delayed-retry-min': 1000})
         c.queue('without-minimum', arguments=delayed)
         c.queue('off', arguments={**delayed, 'x-delayed-retry-min': 1000, 'x-delayed-retry-type': 'disabled'})
-        self.assert_finding(self.admin(p), 'retries.native', 'ok', "queue 'own' asks for")
+        self.assert_finding(self.admin(p), 'retries.native', 'ok', "queue 'own' asks for the delayed retry of RabbitMQ 4.3")
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '^postdate', '^(postdate.*|amq[.]default|un.*|by-.*)$', '^postdate')
         found = self.admin(p)
         self.assert_finding(found, 'retries.rights', 'fail', "may not write to queue 'sure'", 'set_permissions')

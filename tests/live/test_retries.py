@@ -48,7 +48,7 @@ class Refuser:
         return self.messages[:count]
 
 
-class Retries(LiveTest):
+class RetryKit(LiveTest):
     def start(self, **options):
         p = self.place()
         p.gateway(**options)
@@ -73,6 +73,8 @@ class Retries(LiveTest):
         extra = ''.join(f', {k} => {v}' for k, v in more.items())
         p.psql(f"select postdate.retry_policy_set('{pattern}', {attempts}, '{first}', {factor}, '{most}', 0{extra})")
 
+
+class Retries(RetryKit):
     def test_it_comes_back_until_it_is_accepted(self):
         p, c = self.start()
         for kind, arguments in (('classic', RETRY), ('quorum', QUORUM)):

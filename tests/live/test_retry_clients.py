@@ -165,6 +165,10 @@ class RetryClients(LiveTest):
         """MassTransit has no package here: it gives back what fails with requeue, which a delivery limit of 0 turns into a
         dead letter, up to RabbitMQ 4.2."""
         self.prepare(**{'x-delivery-limit': 0})
+        version = self.c.connection._impl.server_properties['version']
+        version = version.decode() if isinstance(version, bytes) else version
+        if tuple(map(int, version.split('.')[:2])) >= (4, 3):
+            self.skipTest(f'RabbitMQ {version} does not count what is given back with requeue')
         attempts = []
 
         def on_message(channel, method, properties, _body):

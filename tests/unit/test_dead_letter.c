@@ -11,6 +11,8 @@ struct letter {
     struct accept_input input;
 };
 
+static const char *shop = "shop"; /* the exchange in x-death */
+
 static void put_death(struct buf *headers, const char *queue, const char *reason, const char *expiration)
 {
     struct buf one, items, keys;
@@ -20,7 +22,7 @@ static void put_death(struct buf *headers, const char *queue, const char *reason
     wire_put_int64(&one, bytes_of_str("count"), 1);
     sample_put_text(&one, "reason", reason);
     sample_put_text(&one, "queue", queue);
-    sample_put_text(&one, "exchange", "shop");
+    sample_put_text(&one, "exchange", shop);
     wire_put_item(&keys, 'S', bytes_of_str("order.new"));
     wire_put_array(&one, bytes_of_str("routing-keys"), buf_bytes(&keys));
     if (expiration)
@@ -74,6 +76,30 @@ static void test_what_is_read(void **state)
     assert_true(bytes_equal_str(d.routing_key, "order.new"));
     assert_false(d.has_lineage);
     assert_int_equal(d.attempt, 1);
+    close_letter(&l);
+}
+
+static void test_exchanges(void **state)
+{
+    (void)state;
+    struct letter l;
+    struct dead_letter d;
+    struct err e = {0};
+    open_letter(&l);
+    /* RabbitMQ itself has let it go: it names the way there */
+    shop = "postdate.last";
+    put_death(&l.headers, "orders", "rejected", NULL);
+    sample_put_text(&l.headers, "x-postdate-exchange", "shop");
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
+    assert_true(bytes_equal_str(d.exchange, "shop"));
+    buf_reset(&l.headers);
+    /* no text: the database would refuse the whole batch */
+    shop = "sh\xffp";
+    put_death(&l.headers, "orders", "rejected", NULL);
+    shop = "shop";
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, &e), -1);
+    assert_int_equal(e.kind, ERR_REJECT);
+    assert_non_null(strstr(e.text, "exchange"));
     close_letter(&l);
 }
 
@@ -164,6 +190,7 @@ static void test_what_goes_back(void **state)
                                  &d, NULL),
                      0);
     assert_true(message_id_parse(bytes_of_str(ID), &id));
+    d.id = id;
     assert_int_equal(dead_letter_return(&d, id, 3, &arena, &raw, NULL), 0);
     assert_int_equal(wire_properties_read(raw, &p, NULL), 0);
     assert_int_equal(p.priority, 3);
@@ -209,23 +236,106 @@ static void test_the_hash(void **state)
     close_letter(&l);
 }
 
-static void test_new_lineages(void **state)
+/* The same refusal has the same name, whatever RabbitMQ says of the delivery; the next one another. */
+static void test_names_of_refusals(void **state)
 {
     (void)state;
-    static const uint8_t one[16] = {1}, two[16] = {2};
     struct letter l;
-    struct dead_letter d;
+    struct dead_letter a, b;
     open_letter(&l);
     put_death(&l.headers, "orders", "rejected", NULL);
-    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
-    assert_false(message_id_equal(dead_letter_new_lineage(&d, one), dead_letter_new_lineage(&d, two)));
-    assert_false(message_id_is_ours(dead_letter_new_lineage(&d, one)));
-    assert_int_equal(
-        read_letter(&l, (struct wire_properties){.flags = WIRE_MESSAGE_ID, .message_id = bytes_of_str("m")},
-                    &d, NULL),
-        0);
-    assert_true(message_id_equal(dead_letter_new_lineage(&d, one), dead_letter_new_lineage(&d, two)));
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &a, NULL), 0);
+    assert_false(a.is_named);
+    assert_false(message_id_is_ours(a.refusal));
+    wire_put_int64(&l.headers, bytes_of_str("x-delivery-count"), 1);
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &b, NULL), 0);
+    assert_true(message_id_equal(a.refusal, b.refusal));
+    const struct wire_properties p = {.flags = WIRE_MESSAGE_ID, .message_id = bytes_of_str("m")};
+    assert_int_equal(read_letter(&l, p, &b, NULL), 0);
+    assert_true(b.is_named);
+    assert_false(message_id_equal(a.refusal, b.refusal));
+    sample_put_text(&l.headers, "x-postdate-id", ID);
+    assert_int_equal(read_letter(&l, p, &a, NULL), 0);
+    assert_false(message_id_equal(a.refusal, b.refusal));
+    sample_put_text(&l.headers, "x-postdate-queue", "orders");
+    wire_put_int64(&l.headers, bytes_of_str("x-postdate-attempt"), 2);
+    assert_int_equal(read_letter(&l, p, &b, NULL), 0);
+    assert_false(message_id_equal(a.refusal, b.refusal));
     close_letter(&l);
+}
+
+/* A second message under one id: consumers see that id, and it is counted by another one. */
+static void test_a_copy(void **state)
+{
+    (void)state;
+    static const uint8_t random[16] = {1};
+    struct letter l;
+    struct dead_letter d;
+    struct arena arena;
+    struct bytes raw, other, queue = bytes_of_str("orders");
+    struct wire_properties p;
+    struct wire_field f;
+    struct message_id copy = dead_letter_random_lineage(random);
+    arena_init(&arena, 1 << 20);
+    open_letter(&l);
+    sample_put_text(&l.headers, "x-postdate-id", ID);
+    put_death(&l.headers, "orders", "rejected", NULL);
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
+    assert_true(message_id_equal(d.id, d.lineage));
+    assert_int_equal(dead_letter_return(&d, d.lineage, 2, &arena, &other, NULL), 0);
+    assert_int_equal(dead_letter_return(&d, copy, 2, &arena, &raw, NULL), 0);
+    assert_false(dead_letter_is_same_return(raw, other));
+    assert_int_equal(wire_properties_read(raw, &p, NULL), 0);
+    assert_true(wire_find(p.headers, "x-postdate-id", &f) && bytes_equal_str(f.value, ID));
+    buf_reset(&l.headers);
+    buf_put_bytes(&l.headers, p.headers);
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
+    assert_true(message_id_equal(d.lineage, copy));
+    assert_false(message_id_equal(d.id, copy));
+    /* for another queue it means nothing */
+    assert_true(bytes_equal(d.queue, queue));
+    buf_reset(&l.headers);
+    put_death(&l.headers, "others", "rejected", NULL);
+    struct wire_cursor c = wire_table(p.headers);
+    while (wire_next(&c, &f) == 1)
+        if (!bytes_equal_str(f.name, "x-death"))
+            buf_put_bytes(&l.headers, f.entry);
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
+    assert_true(message_id_equal(d.lineage, d.id));
+    close_letter(&l);
+    arena_free(&arena);
+}
+
+/* What begins anew loses what we wrote, and nothing that looks like it. */
+static void test_anew(void **state)
+{
+    (void)state;
+    static const char trap[] = "\x12x-postdate-attemptI\0\0\0\7";
+    struct letter l;
+    struct dead_letter d;
+    struct arena arena;
+    struct bytes raw, anew;
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t n = 0;
+    arena_init(&arena, 1 << 20);
+    open_letter(&l);
+    wire_put_string(&l.headers, bytes_of_str("a"), bytes_of(trap, sizeof trap - 1));
+    sample_put_text(&l.headers, "x-postdate-id", ID);
+    wire_put_int64(&l.headers, bytes_of_str("retry-count"), 7);
+    put_death(&l.headers, "orders", "rejected", NULL);
+    assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
+    assert_int_equal(dead_letter_return(&d, d.lineage, 5, &arena, &raw, NULL), 0);
+    assert_int_equal(dead_letter_anew(raw, &arena, &anew, NULL), 0);
+    assert_int_equal(wire_properties_read(anew, &p, NULL), 0);
+    assert_true(wire_find(p.headers, "a", &f) && bytes_equal(f.value, bytes_of(trap, sizeof trap - 1)));
+    assert_true(wire_find(p.headers, "x-postdate-attempt", &f) && wire_field_int(&f, &n) && n == 1);
+    assert_true(wire_find(p.headers, "retry-count", &f) && wire_field_int(&f, &n) && n == 0);
+    assert_true(wire_find(p.headers, "x-postdate-queue", &f) && bytes_equal_str(f.value, "orders"));
+    assert_true(wire_find(p.headers, "x-postdate-id", &f) && bytes_equal_str(f.value, ID));
+    assert_int_equal(count_of_newest(p.headers), -1);
+    close_letter(&l);
+    arena_free(&arena);
 }
 
 int main(void)
@@ -233,7 +343,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_read), cmocka_unit_test(test_what_is_none_is_refused),
         cmocka_unit_test(test_attempts),     cmocka_unit_test(test_what_goes_back),
-        cmocka_unit_test(test_the_hash),     cmocka_unit_test(test_new_lineages),
+        cmocka_unit_test(test_the_hash),     cmocka_unit_test(test_names_of_refusals),
+        cmocka_unit_test(test_a_copy),       cmocka_unit_test(test_anew),
+        cmocka_unit_test(test_exchanges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

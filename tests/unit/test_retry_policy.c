@@ -78,6 +78,10 @@ static void test_jitter_keeps_its_bounds(void **state)
     assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 900);
     assert_int_equal(retry_policy_wait_ms(&p, 1, UINT32_MAX), 1100);
     assert_in_range(retry_policy_wait_ms(&p, 1, HALF), 999, 1000);
+    p.max_ms = 1050; /* the longest wait is the longest */
+    assert_int_equal(retry_policy_wait_ms(&p, 1, UINT32_MAX), 1050);
+    assert_int_equal(retry_policy_wait_ms(&p, 9, UINT32_MAX), 1050);
+    assert_in_range(retry_policy_wait_ms(&p, 9, 0), 944, 945);
     p.jitter = 100;
     assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 0);
 }

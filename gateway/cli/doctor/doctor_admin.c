@@ -208,7 +208,7 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
     if (d->declared)
         report_bindings(d, answer);
     report_permissions(d, json_object_get(answer, "permissions"));
-    doctor_retry_report(d, json_object_get(answer, "retries"));
+    doctor_retry_report(d, answer);
     if (!d->broker_clock_known && d->has_clock)
         doctor_report_broker_clock(d, json_integer_value(json_object_get(answer, "now")), from_ms, to_ms);
 }

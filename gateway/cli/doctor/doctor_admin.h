@@ -8,6 +8,6 @@
  * to_ms of this machine's clock. */
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms);
 /* doctor_retry.c: of it the queues that hand over what their consumers refuse, or retry it by themselves. */
-void doctor_retry_report(struct doctor *d, const json_t *queues);
+void doctor_retry_report(struct doctor *d, const json_t *answer);
 
 #endif

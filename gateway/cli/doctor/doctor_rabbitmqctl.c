@@ -17,7 +17,8 @@
  * answer is JSON, each byte as a number above all characters: `eval` would print text with escapes and cut it
  * into lines. The calls are the broker's own, the same in the sources of 3.10 to 4.2; info/1 of an exchange
  * also asks its type, and the plugin answers with messages_delayed. RabbitMQ 4.3's delayed retry is for
- * quorum queues; of its type a policy counts before an argument, and without a minimum it is off. */
+ * quorum queues; of its type a policy counts before an argument, and without a minimum it is off. Of their
+ * overflow a policy counts first, too. At most 1,000 queues are told, and how many there are. */
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
@@ -55,19 +56,24 @@ static const char program[] =
     " proplists:get_value(vhost, L) =:= V] of [] -> true; [<<>>] -> false; [W | _] -> re:run(N, W) =/= "
     "nomatch"
     " end end,"
-    " Retries = lists:sublist([#{queue => element(4, amqqueue:get_name(Q)), type => T(amqqueue:get_type(Q)),"
+    " Quorum = fun(Q) -> amqqueue:get_type(Q) =:= rabbit_quorum_queue end,"
+    " Overflow = fun(Q) -> case Quorum(Q) andalso rabbit_policy:get(<<\"overflow\">>, Q) of"
+    " X when is_binary(X) -> X; _ -> Key(Q, <<\"overflow\">>) end end,"
+    " Retries = [#{queue => element(4, amqqueue:get_name(Q)), type => T(amqqueue:get_type(Q)),"
     " retried => Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">>,"
-    " strategy => Key(Q, <<\"dead-letter-strategy\">>), overflow => Key(Q, <<\"overflow\">>),"
+    " strategy => Key(Q, <<\"dead-letter-strategy\">>), overflow => Overflow(Q), limit => Key(Q, "
+    "<<\"delivery-limit\">>),"
     " native => Native(Q), writes => Writes(element(4, amqqueue:get_name(Q)))}"
     " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">> orelse"
-    " Native(Q)], 1000),"
+    " Native(Q)],"
     " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
     "I})],"
     " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "
     "T(rabbit_nodes:cluster_name()),"
     " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
     "Permissions,"
-    " intake => Intake, retries => Retries, delivery => length(rabbit_binding:list_for_source({resource, V, "
+    " intake => Intake, retries => lists:sublist(Retries, 1000), retry_queues => length(Retries), delivery "
+    "=> length(rabbit_binding:list_for_source({resource, V, "
     "exchange, D}))}))].";
 
 /* What an operator can run by hand. */

@@ -2,6 +2,8 @@
 #include "core/message/dead_letter.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Some queues, of which the first one is named. */
@@ -71,10 +73,63 @@ static void report_rights(struct doctor *d, const struct tally *closed)
         d->target.vhost, d->target.user);
 }
 
-void doctor_retry_report(struct doctor *d, const json_t *queues)
+/* "4.3.6" to 403 */
+static long version_number(const char *version)
 {
-    struct tally all = {0}, classic = {0}, unsure = {0}, closed = {0}, native = {0};
+    char *end;
+    long major = strtol(version, &end, 10);
+    return major * 100 + (*end == '.' ? strtol(end + 1, NULL, 10) : 0);
+}
+
+/* What is given back with requeue comes to Postdate at the queue's limit of deliveries, if at all: from 4.3
+ * on it counts for none, before 4.0 there is none by default. */
+static bool is_trap(const struct doctor *d, const json_t *queue)
+{
+    const char *limit = json_string_value(json_object_get(queue, "limit"));
+    long version = version_number(broker_version(d->broker));
+    bool given = limit != NULL && *limit != '\0';
+    return version >= 403 || (given ? version >= 400 && *limit == '-' : version < 400);
+}
+
+static void report_traps(struct doctor *d, const struct tally *traps)
+{
     char more[32];
+    if (traps->count > 0)
+        doctor_report(
+            d, FINDING_OK, "retries.requeue",
+            "queue '%s'%s: what its consumers give back with requeue=true comes again at once, without "
+            "end%s; only requeue=false comes to Postdate",
+            traps->first, print_more(traps, more),
+            version_number(broker_version(d->broker)) >= 403 ? ", for RabbitMQ 4.3 does not count it"
+                                                             : ", for there is no delivery-limit");
+}
+
+static void report_native(struct doctor *d, const struct tally *native)
+{
+    char more[32];
+    if (native->count > 0)
+        doctor_report(
+            d, FINDING_OK, "retries.native",
+            "queue '%s'%s asks for the delayed retry of RabbitMQ 4.3: Postdate does not see what "
+            "consumers give back with requeue. It is enough if a linear wait will do, nobody has to see "
+            "or cancel what waits, and no limit of attempts is needed: a nack of AMQP 0-9-1 counts for "
+            "none",
+            native->first, print_more(native, more));
+}
+
+static void report_uncounted(struct doctor *d, const json_t *answer, size_t looked)
+{
+    json_int_t all = json_integer_value(json_object_get(answer, "retry_queues"));
+    if (all > (json_int_t)looked)
+        doctor_report(d, FINDING_WARN, "retries.queues",
+                      "there are %" JSON_INTEGER_FORMAT " queues, of which the first %zu were looked at", all,
+                      looked);
+}
+
+void doctor_retry_report(struct doctor *d, const json_t *answer)
+{
+    const json_t *queues = json_object_get(answer, "retries");
+    struct tally all = {0}, classic = {0}, unsure = {0}, closed = {0}, native = {0}, traps = {0};
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
         bool retried = json_is_true(json_object_get(q, "retried")),
@@ -83,6 +138,7 @@ void doctor_retry_report(struct doctor *d, const json_t *queues)
         add(&classic, q, retried && !quorum);
         add(&unsure, q, retried && quorum && !is_sure(q));
         add(&closed, q, retried && !json_is_true(json_object_get(q, "writes")));
+        add(&traps, q, retried && quorum && is_trap(d, q));
         add(&native, q, json_is_true(json_object_get(q, "native")));
     }
     report_losses(d, &classic, &unsure);
@@ -90,9 +146,7 @@ void doctor_retry_report(struct doctor *d, const json_t *queues)
     if (all.count > 0 && classic.count + unsure.count + closed.count == 0)
         doctor_report(d, FINDING_OK, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
                       all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
-    if (native.count > 0)
-        doctor_report(d, FINDING_OK, "retries.native",
-                      "queue '%s'%s asks for the delayed retry of RabbitMQ 4.3: Postdate does not see what "
-                      "consumers give back with requeue",
-                      native.first, print_more(&native, more));
+    report_traps(d, &traps);
+    report_native(d, &native);
+    report_uncounted(d, answer, json_array_size(queues));
 }

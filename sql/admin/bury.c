@@ -1,0 +1,127 @@
+#include "sql/admin/bury.h"
+
+#include "core/base/arena.h"
+#include "core/base/timestamp.h"
+#include "core/message/dead_letter.h"
+#include "sql/admin/partition.h"
+#include "sql/connection/pg_internal.h"
+#include "sql/pipeline/store.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+
+#define ARRAYS_MAX (256u * 1024 * 1024)
+#define ARENA_MAX ((size_t)64 * 1024 * 1024)
+#define ROUNDS_MAX 100 /* of a day: the rest waits for the next time */
+
+struct days {
+    int64_t from_ms, to_ms, ended_after_ms;
+};
+
+/* Each with the properties of a first attempt; what cannot be read goes as it is. */
+static int put_rows(const PGresult *r, struct arena *arena, struct buf *ids, struct buf *dues,
+                    struct buf *properties)
+{
+    int n = PQntuples(r);
+    pg_array_begin(ids, PG_OID_UUID, (size_t)n);
+    pg_array_begin(dues, PG_OID_TIMESTAMPTZ, (size_t)n);
+    pg_array_begin(properties, PG_OID_BYTEA, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        struct bytes anew, as_they_are = pg_bytes(r, i, 2);
+        pg_array_id(ids, pg_id(r, i, 0));
+        pg_array_time(dues, pg_time_ms(r, i, 1));
+        pg_array_bytes(properties,
+                       dead_letter_anew(as_they_are, arena, &anew, NULL) == 0 ? anew : as_they_are);
+    }
+    return ids->failed || dues->failed || properties->failed ? -1 : 0;
+}
+
+static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *found, struct err *e)
+{
+    struct arena arena;
+    struct buf ids, dues, properties;
+    struct pg_params p = {0};
+    arena_init(&arena, ARENA_MAX);
+    buf_init(&ids, ARRAYS_MAX);
+    buf_init(&dues, ARRAYS_MAX);
+    buf_init(&properties, ARRAYS_MAX);
+    int64_t written = -1;
+    if (put_rows(found, &arena, &ids, &dues, &properties) != 0) {
+        err_set(e, ERR_BUG, "out of memory for dead letters");
+    } else {
+        pg_add_time(&p, d->from_ms);
+        pg_add_time(&p, d->to_ms);
+        pg_add_bytes(&p, buf_bytes(&ids));
+        pg_add_bytes(&p, buf_bytes(&dues));
+        pg_add_bytes(&p, buf_bytes(&properties));
+        written = pg_run(c, sql_query_bury_write, &p, e);
+    }
+    buf_free(&ids);
+    buf_free(&dues);
+    buf_free(&properties);
+    arena_free(&arena);
+    return written;
+}
+
+/* In one transaction. How many; -1: error. */
+static int64_t bury_some(struct pg *c, const struct days *d, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, d->from_ms);
+    pg_add_time(&p, d->to_ms);
+    pg_add_time(&p, d->ended_after_ms);
+    if (pg_begin(c, e) != 0)
+        return -1;
+    PGresult *found = pg_query(c, sql_query_bury_find, &p, e);
+    int64_t n = !found ? -1 : PQntuples(found) == 0 ? 0 : write_rows(c, d, found, e);
+    PQclear(found);
+    if (n >= 0 && pg_commit(c, e) == 0)
+        return n;
+    pg_rollback(c);
+    return -1;
+}
+
+static int bury(struct pg *c, const struct days *d, int64_t *out_buried, struct err *e)
+{
+    int64_t n = 1;
+    for (int round = 0; round < ROUNDS_MAX && n > 0; round++) {
+        n = bury_some(c, d, e);
+        *out_buried += n > 0 ? n : 0;
+    }
+    return n < 0 ? -1 : 0;
+}
+
+static int read_clock(struct pg *c, int64_t *out_ms, struct err *e)
+{
+    int64_t us = 0;
+    int rc = store_clock(c, &us, e);
+    *out_ms = us / 1000;
+    return rc;
+}
+
+int bury_recent(struct pg *c, int64_t *out_buried, struct err *e)
+{
+    int64_t now_ms = 0;
+    *out_buried = 0;
+    if (read_clock(c, &now_ms, e) != 0)
+        return -1;
+    const struct days d = {now_ms - 2 * DAY_MS, now_ms + 1, now_ms - DAY_MS};
+    return bury(c, &d, out_buried, e);
+}
+
+int bury_old(struct pg *c, int64_t *out_buried, struct err *e)
+{
+    int64_t now_ms = 0, *days = NULL;
+    *out_buried = 0;
+    int n = read_clock(c, &now_ms, e) != 0 ? -1 : partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && days[i] <= now_ms; i++) {
+        const struct days d = {days[i], days[i] + DAY_MS, TIMESTAMP_MIN_MS};
+        rc = bury(c, &d, out_buried, e);
+        if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) { /* a day that is locked: the next time */
+            err_clear(e);
+            rc = 0;
+        }
+    }
+    free(days);
+    return rc;
+}
