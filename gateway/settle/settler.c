@@ -10,8 +10,12 @@
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
-#define GATHER_MS 3 /* after a small batch, wait for company: commits cost more than rows */
+/* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
+ * for what is not settled may come twice. */
+#define GATHER_MS 10
+#define GATHER_FEW_MS 3
 #define SMALL 200
+#define FEW 20
 #define LATER_MS 1000
 #define SLO_EVERY_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
@@ -251,7 +255,7 @@ static int settle_once(struct settler *s, struct err *e)
     if (relayed)
         notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
     if (s->batch.count < SMALL && !s->backlog && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
-        clock_nap_ms(GATHER_MS);
+        clock_nap_ms(s->batch.count < FEW ? GATHER_FEW_MS : GATHER_MS);
     return 0;
 }
 
