@@ -3,7 +3,8 @@ import { offered, Problem } from './api.js';
 import { ago, CAP, counted, number, plural, span } from './words.js';
 
 // What the figures show is said here, with numbers; of the gateway's own findings, these are the same.
-const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed'];
+const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed',
+    'destinations', 'destinations.refusing'];
 
 const howMany = n => n >= CAP ? `${counted(n)} messages` : plural(n, 'message');
 
@@ -28,6 +29,10 @@ export function findings(stats, more) {
         add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed']);
     if (stats.window?.messages !== null && stats.window?.messages >= stats.window?.max_messages)
         add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered all the same. handover.max_messages raises the limit.', null);
+    if (stats.stalled > 0)
+        add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
+    if (stats.refusing > 0)
+        add('destinations.refusing', false, `RabbitMQ refuses messages for ${plural(stats.refusing, 'exchange and routing key', 'exchanges and routing keys')}.`, 'A queue behind them is full (overflow reject-publish): empty it, or raise its limit. They are tried again; all others are published.', null);
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', f.text, f.remedy, null);

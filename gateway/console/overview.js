@@ -7,9 +7,14 @@ import { findings, forecastOf, HORIZONS, overviewOf, sloOf } from './figures.js'
 import { card, chip, exchangeName, facts, notOffered, route, table } from './parts.js';
 import { ago, counted, number, plural, share, span, stamp } from './words.js';
 
-export const findingList = list => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
+// Nothing is wrong only where everything could be seen.
+const unseen = stats => stats.overdue === null ? 'What is overdue or failed is being counted.'
+    : 'What is overdue or failed, and what gateways find, is about all exchanges; this token sees only its own.';
+export const seesAll = (stats, more) => !!stats.overdue && !more?.refused;
+export const findingList = (list, stats, more) => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
     h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
-    : h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.');
+    : seesAll(stats, more) ? h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.')
+    : h('p', { class: 'finding' }, h('span', { class: 'strong' }, 'Database and RabbitMQ answer.'), ' ', unseen(stats));
 
 const tile = (label, value, note, href) => h(href ? 'a' : 'div', { class: 'tile', href }, h('span', { class: 'tile-label' }, label), h('span', { class: 'tile-value' }, value), note && h('span', { class: 'faint' }, note));
 
@@ -76,7 +81,7 @@ export const overview = {
     },
     view: ({ stats, slo, more, forecast, horizon }) => {
         const found = findings(stats, more), waiting = stats.messages ? WAITING.reduce((sum, s) => sum + stats.messages[s], 0) : null;
-        return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found)),
+        return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found, stats, more)),
             h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
                 tile('Next due', stats.next_due_at ? ago(stats.next_due_at) : '–', stats.next_due_at ? stamp(stats.next_due_at) : 'nothing waits', '#/messages?state=scheduled'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),

@@ -21,6 +21,7 @@ struct bulk {
     struct message_id after;
     int64_t started_us;
     struct operate_count *count;
+    struct operate_dry dry;
     bool stopped;
 };
 
@@ -60,7 +61,21 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
     operate_add_array(&p, &b->keys);
     operate_add_array(&p, &b->scope);
     pg_add_int8(&p, b->started_us);
-    return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
+    if (!b->what->dry_run)
+        return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
+    PGresult *r =
+        operate_dry_limit(&b->dry, b->c, e) == 0 ? pg_query(b->c, sql_query_operate_bulk_page, &p, e) : NULL;
+    if (operate_dry_end(&b->dry, b->c, !r, e) == 0)
+        return r;
+    PQclear(r);
+    b->dry.spent = false; /* it is another failure */
+    return NULL;
+}
+
+/* Of a dry run. */
+static bool is_enough(const struct bulk *b)
+{
+    return b->what->dry_run && (b->dry.spent || b->count->matched >= OPERATE_DRY_ROWS);
 }
 
 static int apply_page(struct bulk *b, struct err *e)
@@ -85,9 +100,9 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
 {
     int rows = b->what->dry_run ? COUNT_CHUNK : CHUNK;
     PGresult *r = page_query(b, from_ms, to_ms, rows, e);
-    if (!r)
+    if (!r && !b->dry.spent)
         return -1;
-    int n = PQntuples(r);
+    int n = r ? PQntuples(r) : 0;
     pg_array_begin(&b->page, PG_OID_UUID, (size_t)n);
     for (int i = 0; i < n; i++) {
         b->after = pg_id(r, i, 0);
@@ -101,6 +116,8 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
         return -1;
     if (n > 0 && b->what->progress && !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
         b->stopped = true;
+    b->count->minimum = is_enough(b);
+    b->stopped = b->stopped || b->count->minimum;
     return n == rows && !b->stopped;
 }
 
@@ -131,6 +148,7 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     for (int i = 0; i < 4; i++)
         buf_init(arrays[i], OPERATE_ARRAY_MAX);
     put_states(&b);
+    operate_dry_begin(&b.dry);
     b.started_us = what->since_us;
     int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
     if (rc == 0)
