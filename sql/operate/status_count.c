@@ -70,8 +70,7 @@ static int count_delivered(struct pg *c, int64_t day_ms, struct status_left *lef
     PGresult *r = pg_query(c, sql_query_status_delivered, &p, e);
     if (!r)
         return -1;
-    s->count[MESSAGE_DELIVERED] += pg_int8(r, 0, 0);
-    left->rows[MESSAGE_DELIVERED] -= pg_int8(r, 0, 1); /* what was looked at is what it costs */
+    take(s, left, MESSAGE_DELIVERED, pg_int8(r, 0, 0));
     PQclear(r);
     return 0;
 }
