@@ -1,5 +1,4 @@
-/* Shared by sql/operate/operate.c, sql/operate/operate_bulk.c, sql/operate/operate_dry.c and
- * sql/operate/dead_bulk.c. */
+/* Shared by sql/operate/operate.c, sql/operate/operate_bulk.c and sql/operate/dead_bulk.c. */
 #ifndef POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 #define POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 
