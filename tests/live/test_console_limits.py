@@ -1,6 +1,9 @@
 """What the console relies on: exact names in filters of dead letters, and lines of the log that name the message or the change."""
 import json
+import os
+import tempfile
 
+import harness
 from harness import LiveTest, wait_until
 from web import Web
 
@@ -53,6 +56,15 @@ class Lines(LiveTest):
 
     def test_applying_schedules_is_in_the_servers_log(self):
         p = self.place()
-        text = json.dumps({'schedules': {'a': {'cron': '@every 1h', 'routing_key': 'k', 'body': 'x'}}}).encode()
-        code, _, err = p.cli('recur', 'apply', '-', stdin=text)
-        self.assertEqual(code, 0, err)
+        name = p.value('select gen_random_uuid()')
+        text = json.dumps({'schedules': {name: {'cron': '@every 1h', 'routing_key': 'k', 'body': 'x'}}}).encode()
+        with tempfile.NamedTemporaryFile(suffix=name) as file:
+            file.write(text)
+            file.flush()
+            for more in (['--dry-run'], []):
+                code, _, err = p.cli('recur', 'apply', file.name, '--prefix', name, *more)
+                self.assertEqual(code, 0, err)
+        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+            said = [line for line in f if 'postdate audit' in line and name in line]
+        self.assertEqual(len(said), 1, said)
+        self.assertIn(': 1 changed, exit 0', said[0])
