@@ -48,6 +48,15 @@ static bool go_on(void *ctx, int64_t matched, int64_t changed)
     return !b->stopped;
 }
 
+void api_bulk_answer(struct api_request *r, const struct operate_count *n, bool dry_run)
+{
+    buf_reset(&r->answer.body);
+    buf_printf(&r->answer.body, "{\"matched\":%" PRId64 "%s,\"changed\":%" PRId64 ",\"dry_run\":%s}\n",
+               n->matched, n->minimum ? ",\"matched_is_minimum\":true" : "", n->changed,
+               dry_run ? "true" : "false");
+    r->answer.status = 200;
+}
+
 static int run_bulk(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
     struct bulk *b = once->work;
@@ -81,10 +90,7 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     if (rc != 0)
         return -1;
     c->wake = !b->order.dry_run && r->op->kind != OPERATE_CANCEL;
-    buf_reset(&r->answer.body);
-    buf_printf(&r->answer.body, "{\"matched\":%" PRId64 ",\"changed\":%" PRId64 ",\"dry_run\":%s}\n",
-               n.matched, n.changed, b->order.dry_run ? "true" : "false");
-    r->answer.status = 200;
+    api_bulk_answer(r, &n, b->order.dry_run);
     return 0;
 }
 

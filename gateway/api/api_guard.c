@@ -93,7 +93,8 @@ void api_audit(const struct api_request *r)
 {
     struct buf what;
     char name[160] = "http.tokens is off";
-    if (!log_audits(r->op->threads == API_GROUP_COMMIT ? LOG_AUDIT_ALL : LOG_AUDIT_CHANGES))
+    bool only_adds = r->op->threads == API_GROUP_COMMIT && !r->answer.replaces;
+    if (!log_audits(only_adds ? LOG_AUDIT_ALL : LOG_AUDIT_CHANGES))
         return;
     if (r->scope != NULL)
         bytes_printable(bytes_of_str(r->scope->name), name, sizeof name);

@@ -19,6 +19,8 @@ void api_dump(const json_t *value, struct api_answer *a);
 
 /* For the audit line. */
 void api_count(struct api_answer *a, int64_t matched, int64_t changed);
+/* The answer of an operation by filter. */
+void api_bulk_answer(struct api_request *r, const struct operate_count *n, bool dry_run);
 
 /* The value of a parameter; data NULL when it is not there. */
 struct bytes api_param(const struct api_request *r, const char *name);

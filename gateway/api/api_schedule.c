@@ -235,6 +235,7 @@ static int answer_single(struct api_scheduler *s, const struct api_schedule *q, 
                                     .created_ms = created_ms,
                                     .settled_ms = -1};
     a->status = 201;
+    a->replaces = item->message.on_conflict == ON_CONFLICT_REPLACE;
     a->has_id = true;
     a->id = item->message.id;
     print_record(a, &record);
@@ -278,6 +279,7 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
         if (i > 0)
             buf_put_str(&a->body, ",");
         if (p == API_OK) {
+            a->replaces |= s->items[entry->item].message.on_conflict == ON_CONFLICT_REPLACE;
             print_stored(&a->body, &s->items[entry->item]);
             continue;
         }

@@ -30,8 +30,14 @@ static void print_backlog(struct executor *d, struct buf *out)
                    s.count[i]);
         capped = capped || s.capped[i];
     }
-    buf_printf(out, "},\"counts_are_minimum\":%s,\"counted_ms_ago\":%" PRId64 ",", capped ? "true" : "false",
-               age_ms);
+    buf_printf(out, "},\"counts_are_minimum\":%s,\"counted_only_in_part\":[", capped ? "true" : "false");
+    const char *comma = "";
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        if (s.capped[i]) {
+            buf_printf(out, "%s\"%s\"", comma, message_state_name((enum message_state)i));
+            comma = ",";
+        }
+    buf_printf(out, "],\"counted_ms_ago\":%" PRId64 ",", age_ms);
     print_time(out, "next_due_at", s.next_due_ms);
     buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s.overdue);
     print_time(out, "oldest", s.oldest_overdue_ms);

@@ -144,7 +144,7 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
         return cli_fail(&e);
     }
     if (f->dry_run) {
-        printf("%lld would be %s\n", (long long)count.matched, op->done);
+        printf("%s%lld would be %s\n", count.minimum ? "at least " : "", (long long)count.matched, op->done);
         return 0;
     }
     printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);

@@ -98,6 +98,10 @@ static void print_objective(const struct slo_report *r)
         printf("objective    %.*f%% of %g%% within %s, %.0f%% of the budget left in %s\n",
                slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
                r->objective.target * 100, late, slo_budget_left(r) * 100, window);
+    if (n->again > 0)
+        printf("recovered    %" PRId64 " after a retry or recovery: %" PRId64 " late since due, %" PRId64
+               " since their last attempt\n",
+               n->again, n->again_late, n->again_later);
 }
 
 /* What a person should look at; returns how many. */

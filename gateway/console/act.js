@@ -1,7 +1,7 @@
 // A change, in a dialog: what it will touch, the command line that does the same, then the change, its progress, and the way back.
 import { access, ask, events, mayOperate, newKey, Problem } from './api.js';
 import { fill, h, say } from './dom.js';
-import { command, number, span } from './words.js';
+import { command, counted, number, span } from './words.js';
 
 const PATIENCE_MS = 1500, LOOK_MS = 1000;
 
@@ -21,7 +21,7 @@ export async function copy(text) {
     }
 }
 
-// A change by filter or list: repeated with the same key until the gateway says how it ended, so that nothing is done twice.
+// A change that would be done twice if it were asked for twice: repeated with the same key until the gateway says how it ended, so that nothing is done twice.
 export async function post(path, body, tell) {
     const key = newKey(), began = Date.now();
     for (let failures = 0; ; failures++) {
@@ -36,7 +36,8 @@ export async function post(path, body, tell) {
     }
 }
 
-// The progress of one: what still matches, counted anew now and then, never more than a third of the time.
+// The progress of one: what still matches, counted anew now and then, never more than a third of the time. matched is null where
+// the dry run counted a part of them.
 export async function postCounted(path, body, matched, tell) {
     let over = false, wait = LOOK_MS;
     const look = async () => {
@@ -46,10 +47,12 @@ export async function postCounted(path, body, matched, tell) {
                 return;
             const began = Date.now();
             try {
-                const left = (await ask('POST', path, { body: { ...body, rate: undefined, dry_run: true } })).matched;
+                const { matched: left, matched_is_minimum: more } = await ask('POST', path, { body: { ...body, rate: undefined, dry_run: true } });
                 wait = Math.max(LOOK_MS, 2 * (Date.now() - began));
-                if (!over && matched > 0)
+                if (!over && matched > 0 && !more)
                     tell(`${number(Math.max(0, matched - left))} of ${number(matched)}`, Math.max(0, 1 - left / matched));
+                else if (!over)
+                    tell(`${counted(left, more)} are left`);
             } catch {
                 wait = Math.min(30_000, wait * 2);
             }

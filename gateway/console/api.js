@@ -31,7 +31,7 @@ export class Problem extends Error {
 export function query(params) {
     const q = new URLSearchParams();
     for (const [name, value] of Object.entries(params))
-        if (value !== null && value !== undefined && value !== '')
+        if (value !== null && value !== undefined) // an empty name is one
             q.set(name, value);
     const text = q.toString();
     return text ? '?' + text : '';

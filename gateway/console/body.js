@@ -11,38 +11,35 @@ function raw(m) {
     return new TextEncoder().encode(m.body ?? '');
 }
 
-// Indented, with the numbers and the order of keys as they were sent: text in, text out.
-export function pretty(text) {
+// Indented, with the numbers and the order of keys as they were sent: text in, text out. Each character is looked at once, and
+// no more is made than is shown: the text is a stranger's.
+export function pretty(text, most = Infinity) {
     JSON.parse(text);
-    let out = '', depth = 0, inString = false;
-    const line = () => '\n' + '  '.repeat(Math.min(depth, 60));
-    for (let i = 0; i < text.length; i++) {
-        const c = text[i];
+    const out = [];
+    let size = 0, depth = 0, inString = false, opened = false;
+    const put = part => {
+        out.push(part);
+        size += part.length;
+    };
+    const line = () => put('\n' + '  '.repeat(Math.min(depth, 60)));
+    for (let i = 0; i < text.length && size <= most; i++) {
+        const c = text[i], closes = c === '}' || c === ']';
         if (inString) {
-            out += c;
-            if (c === '\\')
-                out += text[++i];
-            else if (c === '"')
-                inString = false;
-        } else if (c === '"') {
-            inString = true;
-            out += c;
-        } else if (c === '{' || c === '[') {
-            const rest = text.slice(i + 1, i + 200).trimStart()[0];
-            depth++;
-            out += c + (rest === '}' || rest === ']' ? '' : line());
-        } else if (c === '}' || c === ']') {
-            depth--;
-            out += (/[{[]$/.test(out) ? '' : line()) + c;
-        } else if (c === ',') {
-            out += c + line();
-        } else if (c === ':') {
-            out += ': ';
-        } else if (!/\s/.test(c)) {
-            out += c;
+            put(c === '\\' ? c + text[++i] : c);
+            inString = c !== '"';
+        } else if (c > ' ') {
+            depth -= closes ? 1 : 0;
+            if (closes !== opened)
+                line();
+            opened = c === '{' || c === '[';
+            depth += opened ? 1 : 0;
+            put(c === ':' ? ': ' : c);
+            if (c === ',')
+                line();
+            inString = c === '"';
         }
     }
-    return out;
+    return out.join('');
 }
 
 export function hex(data) {
@@ -56,16 +53,25 @@ export function hex(data) {
 
 function asJson(text) {
     try {
-        return text.length <= SHOWN * 4 ? pretty(text) : null;
+        return text.length <= SHOWN * 4 ? pretty(text, SHOWN) : null;
     } catch {
         return null;
     }
 }
 
+// A page is drawn again every few seconds, and its body does not change.
+const last = {};
+function read(m) {
+    const text = m.body ?? m.body_base64, coded = m.body === undefined;
+    if (last.text !== text || last.coded !== coded)
+        Object.assign(last, { text, coded, data: raw(m), json: coded ? null : asJson(text) });
+    return last;
+}
+
 export function bodyView(m, at) {
     if (m.body === null || (m.body === undefined && m.body_base64 === undefined))
         return h('section', { class: 'card' }, h('h2', null, 'Body'), h('p', { class: 'faint' }, 'It was erased when the message was cancelled or replaced.'));
-    const data = raw(m), json = m.body !== undefined ? asJson(m.body) : null;
+    const { data, json } = read(m);
     const ways = [json !== null && 'json', m.body !== undefined && 'text', 'hex'].filter(Boolean);
     const way = ways.includes(at.params.view) ? at.params.view : ways[0];
     const text = way === 'json' ? json : way === 'text' ? m.body : hex(data);

@@ -3,16 +3,17 @@ import { ask, get, query } from './api.js';
 import { actButton, commandLine, postCounted } from './act.js';
 import { bodyView } from './body.js';
 import { h } from './dom.js';
-import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, route, table, time } from './parts.js';
+import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
 import { counted, number, plural } from './words.js';
 
 const REASONS = { rejected: 'the consumer refused it', delivery_limit: 'delivered too often', expired: 'its time to live ended in the queue',
     maxlen: 'the queue was full', deadline: 'its deadline passed', return_failed: 'it could not go back to its queue' };
 const FIELDS = [{ name: 'queue', label: 'Queue' }, { name: 'reason', label: 'Reason', choices: [['', 'any'], ...Object.keys(REASONS).map(r => [r, r])] },
-    { name: 'exchange', label: 'Exchange' }, { name: 'routing_key', label: 'Routing key' }];
+    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is the default one' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is the empty one' }];
 const PAGE = 50;
 
-const filterOf = params => Object.fromEntries(FIELDS.map(f => [f.name, params[f.name]]).filter(([, v]) => v !== undefined && v !== ''));
+const filterOf = params => Object.fromEntries(FIELDS.map(f => [f.name, f.show ? readName(params[f.name]) : params[f.name]]).filter(([f, v]) => v !== undefined && params[f] !== ''));
+const addressOf = f => Object.fromEntries(Object.entries(f).map(([k, v]) => [k, showName(v)]));
 const words = f => [f.queue !== undefined && ['--queue', f.queue], f.reason && ['--reason', f.reason], f.exchange !== undefined && ['--exchange', f.exchange],
     f.routing_key !== undefined && ['--routing-key', f.routing_key]].filter(Boolean).flat();
 const filterText = f => Object.entries(f).map(([k, v]) => `${k.replace('_', ' ')} ${JSON.stringify(v)}`).join(', ') || 'every dead letter';
@@ -26,8 +27,9 @@ function change(op, which, line, extra) {
     return {
         ...extra, line: v => ['postdate', 'dead', op, line, rateWords(v)],
         dry: async v => {
-            const { matched } = await ask('POST', path, { body: { ...body(v), dry_run: true } });
-            return { text: matched ? plural(matched, 'dead letter') + '.' : 'No dead letter matches any more.', possible: matched > 0, matched };
+            const { matched, matched_is_minimum: more } = await ask('POST', path, { body: { ...body(v), dry_run: true } });
+            const what = more ? `${counted(matched, true)} dead letters, counted in part.` : plural(matched, 'dead letter') + '.';
+            return { text: matched || more ? what : 'No dead letter matches any more.', possible: matched > 0 || more, matched: more ? null : matched };
         },
         run: async (v, dry, tell) => {
             const done = await postCounted(path, body(v), dry.matched, tell), rest = done.matched - done.changed;
@@ -44,7 +46,9 @@ const drop = (which, line, what) => change('drop', which, line, { title: 'Delete
     intro: `${what}. They are deleted with their bodies; there is no way back.` });
 const both = (which, line, what) => [actButton('Send back …', requeue(which, line, what)), actButton('Delete …', drop(which, line, what), { class: 'danger' })];
 
-const groupFilter = g => ({ queue: g.queue, reason: g.reason, exchange: g.exchange, routing_key: g.routing_key });
+// A queue's name in a filter is a pattern, in which a star or backslash behind a backslash is one.
+const exactly = queue => queue.replace(/[\\*]/g, '\\$&');
+const groupFilter = g => ({ queue: exactly(g.queue), reason: g.reason, exchange: g.exchange, routing_key: g.routing_key });
 const byFilter = f => both({ filter: f }, Object.keys(f).length ? words(f) : ['--queue', '*'], `Dead letters with ${filterText(f)}`);
 
 export const dead = {
@@ -57,7 +61,7 @@ export const dead = {
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Groups' }, data.groups.length ? [
                 !data.complete && h('p', { class: 'notice' }, 'There are more: the groups count the 100,000 that died last.'),
                 table('Dead letters by group', [
-                    ['Count', g => h('a', { href: route(['dead', 'list'], groupFilter(g)) }, counted(g.count)), 'figure'], ['Queue', g => name(g.queue)],
+                    ['Count', g => h('a', { href: route(['dead', 'list'], addressOf(groupFilter(g))) }, counted(g.count)), 'figure'], ['Queue', g => name(g.queue)],
                     ['Reason', g => h('span', { title: REASONS[g.reason] }, chip(g.reason, 'bad'))], ['Exchange', g => exchangeName(g.exchange)],
                     ['Routing key', g => name(g.routing_key)], ['Oldest', g => time(g.oldest_at), 'nowrap'], ['Newest', g => time(g.newest_at), 'nowrap'],
                     ['Actions', g => h('div', { class: 'buttons' }, byFilter(groupFilter(g)))]], data.groups, g => JSON.stringify(groupFilter(g))),
@@ -83,7 +87,7 @@ export const deadList = {
                     : empty('No dead letter matches.'),
                 pager(['dead', 'list'], at.params, data.dead_letters.length, data.next_page_token)),
             card('All that match', Object.keys(f).length ? h('div', { class: 'buttons' }, byFilter(f))
-                : h('p', null, 'Choose a filter to send back or delete all that match; * in a queue\'s name stands for any characters.'),
+                : h('p', null, 'Choose a filter to send back or delete all that match; * in a queue\'s name stands for any characters, \\* for a star.'),
             commandLine('postdate', 'dead', 'list', words(f)))];
     },
 };
@@ -92,7 +96,7 @@ export const deadLetter = {
     title: at => `Dead letter ${at.name.slice(0, 8)}…`,
     every: 5000,
     load: (at, signal) => get(`v1/dead/${encodeURIComponent(at.name)}${query({ queue: at.params.queue })}`, { signal }),
-    view: (d, at) => [h('p', null, h('a', { href: '#/dead' }, 'All groups'), ' · ', h('a', { href: route(['dead', 'list'], { queue: d.queue }) }, 'the same queue')),
+    view: (d, at) => [h('p', null, h('a', { href: '#/dead' }, 'All groups'), ' · ', h('a', { href: route(['dead', 'list'], { queue: exactly(d.queue) }) }, 'the same queue')),
         h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([
             ['State', [chip(d.state), ' ', h('span', { class: 'faint' }, { dead: 'waits for you', waiting: 'goes back to its queue', returned: 'is back in its queue' }[d.state] || '')]],
             ['Queue', name(d.queue)], ['Reason', [chip(d.reason, 'bad'), ' ', REASONS[d.reason] || '']], ['Exchange', exchangeName(d.exchange)], ['Routing key', name(d.routing_key)],

@@ -1,9 +1,12 @@
 // What the gateway says of itself, with a plain reading of each: what is wrong, and what to do about it.
 import { offered, Problem } from './api.js';
-import { ago, number, plural, span } from './words.js';
+import { ago, CAP, counted, number, plural, span } from './words.js';
 
 // What the figures show is said here, with numbers; of the gateway's own findings, these are the same.
-const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed'];
+const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed',
+    'destinations', 'destinations.refusing'];
+
+const howMany = n => n >= CAP ? `${counted(n)} messages` : plural(n, 'message');
 
 // {id, bad, text, remedy, line}
 export function findings(stats, more) {
@@ -18,14 +21,18 @@ export function findings(stats, more) {
     if (stats.gateways === 0)
         add('gateways', true, 'No gateway has sent a sign of life lately.', 'Start postdated on one machine at least.', ['systemctl', 'start', 'postdated']);
     if (stats.overdue?.count > 0)
-        add('overdue', true, `${plural(stats.overdue.count, 'message')} more than a second overdue${stats.overdue.oldest ? `, the oldest was due ${ago(stats.overdue.oldest)}` : ''}.`,
+        add('overdue', true, `${howMany(stats.overdue.count)} more than a second overdue${stats.overdue.oldest ? `, the oldest was due ${ago(stats.overdue.oldest)}` : ''}.`,
             'A burst drains by itself. Otherwise a target refuses, or a server is slow: doctor looks at both.', ['postdate', 'doctor']);
     for (const day of stats.locked_days || [])
         add('locked ' + day, true, `Another session has locked ${day === 'message' ? 'the whole message table' : `the messages due on ${day}`}.`, 'They wait until it ends its transaction. pg_stat_activity shows which session it is.', null);
     if (stats.messages?.failed > 0)
-        add('failed', false, `${plural(stats.messages.failed, 'message')} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed']);
+        add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed']);
     if (stats.window?.messages !== null && stats.window?.messages >= stats.window?.max_messages)
         add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered all the same. handover.max_messages raises the limit.', null);
+    if (stats.stalled > 0)
+        add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
+    if (stats.refusing > 0)
+        add('destinations.refusing', false, `RabbitMQ refuses messages for ${plural(stats.refusing, 'exchange and routing key', 'exchanges and routing keys')}.`, 'A queue behind them is full (overflow reject-publish): empty it, or raise its limit. They are tried again; all others are published.', null);
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', f.text, f.remedy, null);

@@ -14,7 +14,7 @@ export const gateways = {
         const [stats, more] = await Promise.all([get('v1/stats', { signal }), overviewOf(signal)]);
         return { stats, more };
     },
-    view: ({ stats, more }) => [card('What is wrong', findingList(findings(stats, more)), commandLine('postdate', 'doctor')),
+    view: ({ stats, more }) => [card('What is wrong', findingList(findings(stats, more), stats, more), commandLine('postdate', 'doctor')),
         card('Gateways', more?.gateways ? table('Gateways', [['Name', g => name(g.name)], ['State', g => chip(g.alive ? 'alive' : 'gone')], ['Transport', g => g.transport ?? '–'],
             ['Since', g => time(g.started_at)], ['Seen', g => time(g.heartbeat_at)]], more.gateways, g => g.id)
             : [facts([stats.gateways !== undefined && ['Alive', number(stats.gateways)]]), notOffered('A list of the gateways is not part of this version.'), commandLine('postdate', 'status')]),

@@ -3,8 +3,8 @@ import { ask, get, offered, Problem, query } from './api.js';
 import { actButton, commandLine, post, postCounted } from './act.js';
 import { bodyView } from './body.js';
 import { h } from './dom.js';
-import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, route, table, time } from './parts.js';
-import { ago, number, parseSpan, plural, span, stamp } from './words.js';
+import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
+import { ago, counted, number, parseSpan, plural, span, stamp } from './words.js';
 
 const STATES = ['scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired'];
 const MEANING = {
@@ -19,15 +19,15 @@ const toLocal = iso => iso ? stamp(iso, false).replace(' ', 'T') : '';
 const fromLocal = text => new Date(text).toISOString();
 const FIELDS = [
     { name: 'state', label: 'State', choices: [['', 'any'], ...STATES.map(s => [s, s])] },
-    { name: 'exchange', label: 'Exchange' }, { name: 'routing_key', label: 'Routing key' }, { name: 'key', label: 'Key' },
+    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is the default one' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is the empty one' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
 ];
-const filterOf = params => Object.fromEntries(FIELDS.map(f => [f.name, params[f.name]]).filter(([, v]) => v));
+const filterOf = params => Object.fromEntries(FIELDS.filter(f => params[f.name]).map(f => [f.name, f.show === showName ? readName(params[f.name]) : params[f.name]]));
 
 export function filterWords(f) {
-    return [f.key && ['--key', f.key], f.state && ['--state', f.state], f.exchange && ['--exchange', f.exchange],
-        f.routing_key && ['--routing-key', f.routing_key], f.due_after && ['--due-after', f.due_after],
+    return [f.key && ['--key', f.key], f.state && ['--state', f.state], f.exchange !== undefined && ['--exchange', f.exchange],
+        f.routing_key !== undefined && ['--routing-key', f.routing_key], f.due_after && ['--due-after', f.due_after],
         f.due_before && ['--due-before', f.due_before]].filter(Boolean).flat();
 }
 const filterText = f => Object.entries(f).map(([k, v]) => `${k.replace('_', ' ')} ${JSON.stringify(v)}`).join(', ');
@@ -68,9 +68,10 @@ function bulk(op, f, word, extra = {}) {
     return {
         title: extra.title, intro: `All messages with ${filterText(f)}.${extra.intro ? ' ' + extra.intro : ''}`, fields: extra.fields, danger: extra.danger, confirm: extra.confirm,
         dry: async values => {
-            const { matched } = await ask('POST', path, { body: { filter: f, ...more(values), dry_run: true } });
-            return { text: matched ? `${plural(matched, 'message')} ${matched === 1 ? 'is' : 'are'} in a state in which this is possible.` : 'No message that matches is in a state in which this is possible.',
-                possible: matched > 0, matched };
+            const { matched, matched_is_minimum: more_of_them } = await ask('POST', path, { body: { filter: f, ...more(values), dry_run: true } });
+            const what = more_of_them ? `${counted(matched, true)} messages, counted in part,` : plural(matched, 'message');
+            return { text: matched || more_of_them ? `${what} ${matched === 1 ? 'is' : 'are'} in a state in which this is possible.` : 'No message that matches is in a state in which this is possible.',
+                possible: matched > 0 || more_of_them, matched: more_of_them ? null : matched };
         },
         run: async (values, dry, tell) => {
             const body = { filter: f, ...more(values) };
@@ -199,7 +200,7 @@ export const message = {
                 m.deadline && ['Deadline', bothTimes(m.deadline)], ['Exchange', exchangeName(m.exchange)], ['Routing key', name(m.routing_key)], ['Key', name(m.key)],
                 ['Held by', m.hold === 'broker' ? 'RabbitMQ, once it enters the window' : 'the gateway'], ['Created', bothTimes(m.created_at)],
                 m.settled_at && ['Settled', bothTimes(m.settled_at)],
-                m.settled_at && m.state === 'delivered' && ['Late by', span(Math.max(0, new Date(m.settled_at) - new Date(m.due_at)))],
+                m.settled_at && m.state === 'delivered' && ['Settled after due', [span(Math.max(0, new Date(m.settled_at) - new Date(m.due_at))), h('span', { class: 'faint' }, ' until it was on record; RabbitMQ had it before')]],
                 ['Attempts', number(m.attempts)], m.error && ['Error', h('span', { class: 'bad-text' }, name(m.error))],
                 ['Ids', h('ul', { class: 'plain' }, ids.map(id => h('li', null, h('code', null, id), id === m.id ? ' (now)' : ' (leads here)')))]]),
             h('div', { class: 'buttons' },

@@ -7,9 +7,14 @@ import { findings, forecastOf, HORIZONS, overviewOf, sloOf } from './figures.js'
 import { card, chip, exchangeName, facts, notOffered, route, table } from './parts.js';
 import { ago, counted, number, plural, share, span, stamp } from './words.js';
 
-export const findingList = list => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
+// Nothing is wrong only where everything could be seen.
+const unseen = stats => stats.overdue === null ? 'What is overdue or failed is being counted.'
+    : 'What is overdue or failed, and what gateways find, is about all exchanges; this token sees only its own.';
+export const seesAll = (stats, more) => !!stats.overdue && !more?.refused;
+export const findingList = (list, stats, more) => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
     h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
-    : h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.');
+    : seesAll(stats, more) ? h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.')
+    : h('p', { class: 'finding' }, h('span', { class: 'strong' }, 'Database and RabbitMQ answer.'), ' ', unseen(stats));
 
 const tile = (label, value, note, href) => h(href ? 'a' : 'div', { class: 'tile', href }, h('span', { class: 'tile-label' }, label), h('span', { class: 'tile-value' }, value), note && h('span', { class: 'faint' }, note));
 
@@ -49,12 +54,14 @@ function forecastCard(forecast, horizon) {
 }
 
 const WAITING = ['scheduled', 'handed', 'claimed'], ENDED = ['delivered', 'failed', 'expired', 'cancelled', 'superseded'];
+const inPart = (stats, states) => states.some(s => stats.counted_only_in_part?.includes(s));
+const countOf = (stats, s) => counted(stats.messages[s], inPart(stats, [s]));
 function statesCard(stats) {
     if (!stats.messages)
         return card('Messages by state', h('p', { class: 'faint' }, stats.messages === null ? 'They are being counted.' : 'Counts are of all exchanges; this token sees only its own.'));
     const most = Math.max(1, ...Object.values(stats.messages));
-    const row = s => h('tr', { 'data-key': s }, h('th', { scope: 'row' }, h('a', { href: route(['messages'], { state: s }) }, s)), h('td', { class: 'figure' }, counted(stats.messages[s])),
-        h('td', { class: 'fill' }, meter(stats.messages[s] / most, `${s}: ${counted(stats.messages[s])}`, { failed: 4, expired: 4, delivered: 2, cancelled: 5, superseded: 5 }[s] || 0)));
+    const row = s => h('tr', { 'data-key': s }, h('th', { scope: 'row' }, h('a', { href: route(['messages'], { state: s }) }, s)), h('td', { class: 'figure' }, countOf(stats, s)),
+        h('td', { class: 'fill' }, meter(stats.messages[s] / most, `${s}: ${countOf(stats, s)}`, { failed: 4, expired: 4, delivered: 2, cancelled: 5, superseded: 5 }[s] || 0)));
     return card('Messages by state', h('table', { class: 'states' }, h('caption', { class: 'unseen' }, 'Messages by state'), h('tbody', null, [...WAITING, ...ENDED].filter(s => s in stats.messages).map(row))),
         h('p', { class: 'faint' }, `Counted ${ago(Date.now() - (stats.counted_ms_ago || 0))}, each up to a million.`));
 }
@@ -74,11 +81,11 @@ export const overview = {
     },
     view: ({ stats, slo, more, forecast, horizon }) => {
         const found = findings(stats, more), waiting = stats.messages ? WAITING.reduce((sum, s) => sum + stats.messages[s], 0) : null;
-        return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found)),
-            h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
+        return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found, stats, more)),
+            h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
                 tile('Next due', stats.next_due_at ? ago(stats.next_due_at) : '–', stats.next_due_at ? stamp(stats.next_due_at) : 'nothing waits', '#/messages?state=scheduled'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
-                tile('Failed', stats.messages ? counted(stats.messages.failed) : '–', 'could not be delivered', '#/messages?state=failed')),
+                tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),
             h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
             h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),
             card('On the command line', commandLine('postdate', 'status', '--watch'))];

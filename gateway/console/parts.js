@@ -39,6 +39,11 @@ export const route = (path, params = {}) => {
     return '#/' + path.map(encodeURIComponent).join('/') + (q ? '?' + q : '');
 };
 
+// In addresses and filters, "" stands for the empty name, which the default exchange has; nothing at all is any.
+const NO_NAME = '""';
+export const readName = text => text === NO_NAME ? '' : text;
+export const showName = text => text === '' ? NO_NAME : text;
+
 // A form of filters whose values are those of the address; sending it changes the address.
 export function filterForm(path, fields, params, extra) {
     const submit = e => {
@@ -52,10 +57,10 @@ export function filterForm(path, fields, params, extra) {
     };
     return h('form', { class: 'filters', onsubmit: submit, role: 'search', 'aria-label': 'Filter' },
         fields.map(f => {
-            const id = 'filter-' + f.name, value = f.show ? f.show(params[f.name]) : params[f.name] ?? '';
+            const id = 'filter-' + f.name, value = f.show ? f.show(params[f.name]) ?? '' : params[f.name] ?? '';
             return h('div', { class: 'field' }, h('label', { for: id }, f.label),
                 f.choices ? h('select', { id, name: f.name }, f.choices.map(([v, text]) => h('option', { value: v, selected: v === value }, text)))
-                    : h('input', { id, name: f.name, type: f.type || 'text', step: f.type === 'datetime-local' ? 1 : null, value, spellcheck: 'false', autocomplete: 'off', maxlength: f.type ? null : 255 }));
+                    : h('input', { id, name: f.name, type: f.type || 'text', step: f.type === 'datetime-local' ? 1 : null, value, spellcheck: 'false', autocomplete: 'off', maxlength: f.type ? null : 255, placeholder: f.hint }));
         }),
         h('div', { class: 'buttons' }, h('button', { class: 'primary' }, 'Find'),
             Object.keys(params).length > 0 && h('a', { class: 'button quiet', href: route(path) }, 'Clear'), extra));

@@ -1,6 +1,6 @@
 // Recurring schedules: the list, a preview of any expression, and one schedule with its next times and its changes.
 import { ask, get, offered, query } from './api.js';
-import { actButton, commandLine } from './act.js';
+import { actButton, commandLine, post } from './act.js';
 import { bodyView } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
@@ -28,7 +28,7 @@ const resume = r => ({ title: 'Resume the schedule', confirm: 'Resume it', intro
     run: async () => { await change(r, 'resume'); return { text: 'It is resumed.', undo: { text: 'Undo: pause', run: async () => { await change(r, 'pause'); return { text: 'It is paused.' }; } } }; } });
 const runNow = r => ({ title: 'Run once more, now', confirm: 'Run it', intro: 'One message more, at once. The next time stays as it is.',
     dry: async () => { const f = await still(r)(); return { ...f, text: `One message to ${JSON.stringify(f.now.routing_key)}. ${f.text}` }; }, line: () => ['postdate', 'recur', 'run', r.name],
-    run: async () => { const done = await change(r, 'run'); return { text: `The message ${done.id || done.message || ''} is due now.` }; } });
+    run: async (v, dry, tell) => { const done = await post(`${one(r.name)}:run`, {}, tell); return { text: `The message ${done.id || done.message || ''} is due now.` }; } });
 const remove = r => ({ title: 'Remove the schedule', confirm: 'Remove it', danger: true, intro: 'The schedule and its next message.',
     dry: still(r), line: () => ['postdate', 'recur', 'remove', r.name],
     run: async (v, dry) => { await ask('DELETE', one(r.name)); return { text: 'It is removed.', undo: { text: 'Undo: set it again', run: async () => {

@@ -58,8 +58,8 @@ export function ago(at, now = Date.now()) {
 const plain = new Intl.NumberFormat('en');
 export const number = n => n === null || n === undefined ? '–' : plain.format(n);
 export const CAP = 1_000_000;
-// The gateway counts a state up to a million.
-export const counted = n => n >= CAP ? `${plain.format(CAP)}+` : number(n);
+// The gateway counts up to a million; least: it says that it stopped before the end.
+export const counted = (n, least = false) => n >= CAP ? `${plain.format(CAP)}+` : least ? `${number(n)}+` : number(n);
 export const plural = (n, one, many = one + 's') => `${number(n)} ${n === 1 ? one : many}`;
 export const share = x => x === null || x === undefined ? '–' : `${(x * 100).toFixed(x >= 0.9995 && x < 1 ? 3 : 2)} %`;
 

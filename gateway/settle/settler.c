@@ -18,6 +18,8 @@
 #define FEW 20
 #define LATER_MS 1000
 #define SLO_EVERY_MS 1000
+#define SAY_MOST 10     /* ends of messages, in … */
+#define SAY_MS 60000    /* … this time */
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
 /* Of the whole batch. */
@@ -74,10 +76,34 @@ static int write_slo(struct settler *s, struct err *e)
     return 0;
 }
 
+/* A message that ends undelivered is a line with its id, by which traces are joined. A flood of them is some
+ * lines and a number. */
+static void say_end(struct settler *s, const struct inflight *h)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    int64_t now_ms = clock_monotonic_ms();
+    if (h->outcome != SETTLE_FAILED && h->outcome != SETTLE_EXPIRED)
+        return;
+    if (s->said_ms == 0 || now_ms - s->said_ms > SAY_MS) {
+        if (s->unsaid > 0)
+            log_warning("%d more messages failed or expired", s->unsaid);
+        s->said_ms = now_ms;
+        s->said = s->unsaid = 0;
+    }
+    if (s->said++ >= SAY_MOST) {
+        s->unsaid++;
+        return;
+    }
+    log_warning("message %s %s: %s", message_id_format(h->message.id, id),
+                h->outcome == SETTLE_FAILED ? "failed" : "expired",
+                h->error ? h->error : "no reason is known");
+}
+
 static void finish_message(struct settler *s, size_t i)
 {
     const struct settle_owner o = owner_of(s, i);
     count_delivery(s, s->batch.messages[i]);
+    say_end(s, s->batch.messages[i]);
     if (o.relayed)
         relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
     else

@@ -20,6 +20,8 @@ struct settler {
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
     struct settle_replay replay;
+    int64_t said_ms;      /* since then, so many ends were said, … */
+    int said, unsaid;     /* … and so many not */
     struct slo_count slo; /* settled, and not yet written */
     int64_t slo_ms;       /* monotonic: when it was written last */
 };

@@ -15,14 +15,19 @@ bool dead_is_reason(struct bytes name)
            bytes_equal_str(name, "return_failed");
 }
 
-/* The pattern as one of LIKE. */
+/* The pattern as one of LIKE. Behind a backslash, a star or a backslash is just that. */
 static void put_like(struct buf *out, struct bytes pattern)
 {
     for (size_t i = 0; i < pattern.len; i++) {
-        uint8_t c = pattern.data[i];
+        uint8_t next = i + 1 < pattern.len ? pattern.data[i + 1] : 0, c = pattern.data[i];
+        bool escaped = c == '\\' && (next == '*' || next == '\\');
+        if (escaped) {
+            c = next;
+            i++;
+        }
         if (c == '\\' || c == '%' || c == '_')
             buf_put_u8(out, '\\');
-        buf_put_u8(out, c == '*' ? '%' : c);
+        buf_put_u8(out, c == '*' && !escaped ? '%' : c);
     }
 }
 

@@ -19,7 +19,7 @@
 bool dead_is_reason(struct bytes name);
 
 struct dead_filter {
-    struct bytes queue;                         /* a pattern, '*' matches any run; data NULL: any */
+    struct bytes queue; /* a pattern: '*' matches any run, "\*" a star; data NULL: any */
     struct bytes reason, exchange, routing_key; /* data NULL: any */
     const struct message_id *ids;               /* NULL: any */
     size_t id_count;

@@ -18,6 +18,7 @@ struct bulk {
     uint8_t name[255];      /* what at.queue points to */
     int64_t before_us, first_us, horizon_ms;
     struct operate_count *count;
+    struct operate_dry dry;
     bool stopped;
 };
 
@@ -71,6 +72,19 @@ static int apply(struct bulk *b, struct err *e)
     return 0;
 }
 
+/* A page; NULL without an error: the time of a dry run is up. */
+static PGresult *query_page(struct bulk *b, const struct dead_page *page, struct err *e)
+{
+    if (!b->what->dry_run)
+        return dead_query_page(b->c, page, e);
+    PGresult *r = operate_dry_limit(&b->dry, b->c, e) == 0 ? dead_query_page(b->c, page, e) : NULL;
+    if (operate_dry_end(&b->dry, b->c, !r, e) == 0)
+        return r;
+    PQclear(r);
+    b->dry.spent = false;
+    return NULL;
+}
+
 /* How many there were; -1: error. */
 static int do_page(struct bulk *b, bool counts_only, struct err *e)
 {
@@ -79,12 +93,13 @@ static int do_page(struct bulk *b, bool counts_only, struct err *e)
                                    .after = &b->at,
                                    .before_us = b->before_us,
                                    .limit = counts_only ? COUNT_CHUNK : CHUNK};
-    PGresult *r = dead_query_page(b->c, &page, e);
-    int n = r ? take_page(b, r, e) : -1;
+    PGresult *r = query_page(b, &page, e);
+    int n = r ? take_page(b, r, e) : b->dry.spent ? 0 : -1;
     PQclear(r);
     if (n > 0 && !counts_only && apply(b, e) != 0)
         return -1;
     b->count->matched += n > 0 ? n : 0;
+    b->count->minimum = b->what->dry_run && (b->dry.spent || b->count->matched >= OPERATE_DRY_ROWS);
     return n;
 }
 
@@ -98,7 +113,7 @@ static int walk(struct bulk *b, bool counts_only, struct err *e)
         if (n > 0 && b->what->progress &&
             !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
             b->stopped = true;
-    } while (n == (counts_only ? COUNT_CHUNK : CHUNK) && !b->stopped);
+    } while (n == (counts_only ? COUNT_CHUNK : CHUNK) && !b->stopped && !b->count->minimum);
     return n < 0 ? -1 : 0;
 }
 
@@ -120,6 +135,7 @@ int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead
 {
     struct bulk b = {.c = c, .what = what, .count = out};
     *out = (struct operate_count){0};
+    operate_dry_begin(&b.dry);
     buf_init(&b.ids, OPERATE_ARRAY_MAX);
     buf_init(&b.queues, OPERATE_ARRAY_MAX + COUNT_CHUNK * 256);
     int rc = dead_arrays_open(&b.arrays, scope, what->filter, e);

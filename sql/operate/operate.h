@@ -77,17 +77,20 @@ struct operate_bulk {
     const struct lookup_filter *filter; /* a filter without any condition is everything: ask twice */
     int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; what falls into the past is due
                          now */
-    bool dry_run;     /* counts only */
+    bool dry_run;     /* counts only: up to OPERATE_DRY_ROWS, for about OPERATE_DRY_MS */
     int64_t since_us; /* 0: begins now. When an earlier call with the same order began (µs since 1970), which
                          did not end: does the rest of it, and nothing twice */
     /* Called after each chunk (may be NULL); false stops there. */
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;
 };
+#define OPERATE_DRY_ROWS 1000000
+#define OPERATE_DRY_MS 3000
 struct operate_count {
     int64_t matched; /* fit the filter, and were in a state that the operation applies to */
     int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or
                         they would be due beyond max_delay, or after their deadline */
+    bool minimum;    /* a dry run that ended before it had counted all */
 };
 /* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
  * and is in `out`. Applies to waiting and failed messages (retry: failed ones; fail: those in doubt

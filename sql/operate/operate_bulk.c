@@ -1,4 +1,5 @@
 /* Bulk operations walk the partitions like a listing: a page of ids, then one transaction for them. */
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/admin/partition.h"
 #include "sql/operate/lookup_internal.h"
@@ -6,10 +7,39 @@
 #include "sql/pipeline/store.h"
 #include "sql_embedded.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define CHUNK 200
 #define COUNT_CHUNK 5000 /* of a dry run */
+
+/* Dry runs are bounded: who asks wants to know what a change will touch, and whether it is many. */
+void operate_dry_begin(struct operate_dry *d)
+{
+    *d = (struct operate_dry){.until_ms = clock_monotonic_ms() + OPERATE_DRY_MS};
+}
+
+int operate_dry_limit(struct operate_dry *d, struct pg *c, struct err *e)
+{
+    char text[60];
+    int64_t left_ms = d->until_ms - clock_monotonic_ms();
+    snprintf(text, sizeof text, "set statement_timeout = %lld", (long long)(left_ms > 0 ? left_ms : 1));
+    return pg_exec(c, text, e);
+}
+
+int operate_dry_end(struct operate_dry *d, struct pg *c, bool failed, struct err *e)
+{
+    bool timed_out = failed && e->kind == ERR_BUSY && !pg_is_locked_out(c);
+    if (!pg_is_broken(c) && pg_exec(c, "reset statement_timeout", failed ? NULL : e) != 0)
+        return -1;
+    d->spent = clock_monotonic_ms() >= d->until_ms;
+    if (!failed)
+        return 0;
+    if (!timed_out || !d->spent)
+        return -1;
+    err_clear(e); /* one statement would have taken longer than there was */
+    return 0;
+}
 
 struct bulk {
     struct pg *c;
@@ -21,6 +51,7 @@ struct bulk {
     struct message_id after;
     int64_t started_us;
     struct operate_count *count;
+    struct operate_dry dry;
     bool stopped;
 };
 
@@ -60,7 +91,21 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
     operate_add_array(&p, &b->keys);
     operate_add_array(&p, &b->scope);
     pg_add_int8(&p, b->started_us);
-    return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
+    if (!b->what->dry_run)
+        return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
+    PGresult *r =
+        operate_dry_limit(&b->dry, b->c, e) == 0 ? pg_query(b->c, sql_query_operate_bulk_page, &p, e) : NULL;
+    if (operate_dry_end(&b->dry, b->c, !r, e) == 0)
+        return r;
+    PQclear(r);
+    b->dry.spent = false; /* it is another failure */
+    return NULL;
+}
+
+/* Of a dry run. */
+static bool is_enough(const struct bulk *b)
+{
+    return b->what->dry_run && (b->dry.spent || b->count->matched >= OPERATE_DRY_ROWS);
 }
 
 static int apply_page(struct bulk *b, struct err *e)
@@ -85,9 +130,9 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
 {
     int rows = b->what->dry_run ? COUNT_CHUNK : CHUNK;
     PGresult *r = page_query(b, from_ms, to_ms, rows, e);
-    if (!r)
+    if (!r && !b->dry.spent)
         return -1;
-    int n = PQntuples(r);
+    int n = r ? PQntuples(r) : 0;
     pg_array_begin(&b->page, PG_OID_UUID, (size_t)n);
     for (int i = 0; i < n; i++) {
         b->after = pg_id(r, i, 0);
@@ -101,6 +146,8 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
         return -1;
     if (n > 0 && b->what->progress && !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
         b->stopped = true;
+    b->count->minimum = is_enough(b);
+    b->stopped = b->stopped || b->count->minimum;
     return n == rows && !b->stopped;
 }
 
@@ -131,6 +178,7 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     for (int i = 0; i < 4; i++)
         buf_init(arrays[i], OPERATE_ARRAY_MAX);
     put_states(&b);
+    operate_dry_begin(&b.dry);
     b.started_us = what->since_us;
     int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
     if (rc == 0)

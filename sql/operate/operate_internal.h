@@ -1,4 +1,4 @@
-/* Shared by sql/operate/operate.c and sql/operate/operate_bulk.c. */
+/* Shared by sql/operate/operate.c, sql/operate/operate_bulk.c and sql/operate/dead_bulk.c. */
 #ifndef POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 #define POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 
@@ -20,5 +20,15 @@ void operate_add_who(struct pg_params *p, const struct operate_scope *scope);
 /* The id that the message has now, or the given one. */
 int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
 void operate_add_array(struct pg_params *p, const struct buf *array); /* an empty buf is null */
+
+/* The time that a dry run has left. operate_dry_limit before each of its queries and operate_dry_end after
+ * it; failed: the query did. Time that ran out is no error: then `spent` says so. */
+struct operate_dry {
+    int64_t until_ms;
+    bool spent;
+};
+void operate_dry_begin(struct operate_dry *d);
+int operate_dry_limit(struct operate_dry *d, struct pg *c, struct err *e);
+int operate_dry_end(struct operate_dry *d, struct pg *c, bool failed, struct err *e);
 
 #endif

@@ -54,40 +54,12 @@ int lookup_alive(struct pg *c, struct err *e)
     return alive;
 }
 
-static void day_params(struct pg_params *p, int64_t day_ms, int64_t rows)
-{
-    *p = (struct pg_params){0};
-    pg_add_time(p, day_ms);
-    pg_add_time(p, day_ms + DAY_MS);
-    pg_add_int8(p, rows);
-}
-
-/* Counts one day's rows by state; *budget shrinks by the rows looked at. */
-static int count_day(struct pg *c, int64_t day_ms, int64_t *budget, struct status_report *s, struct err *e)
-{
-    struct pg_params p;
-    day_params(&p, day_ms, *budget);
-    PGresult *r = pg_query(c, sql_query_status_count, &p, e);
-    if (!r)
-        return -1;
-    int64_t looked = 0;
-    for (int i = 0; i < PQntuples(r); i++) {
-        char name[16];
-        enum message_state state;
-        pg_text(r, i, 0, name, sizeof name);
-        if (message_state_parse(name, &state) == 0)
-            s->count[state] += pg_int8(r, i, 1);
-        looked = pg_int8(r, i, 2);
-    }
-    PQclear(r);
-    *budget -= looked;
-    return 0;
-}
-
 static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, struct err *e)
 {
-    struct pg_params p;
-    day_params(&p, day_ms, STATUS_COUNT_MAX - s->overdue);
+    struct pg_params p = {0};
+    pg_add_time(&p, day_ms);
+    pg_add_time(&p, day_ms + DAY_MS);
+    pg_add_int8(&p, STATUS_COUNT_MAX - s->overdue);
     PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
     if (!r)
         return -1;
@@ -123,12 +95,13 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
-/* One look at one day, or none where it is locked, also by now. */
-static int look_at_day(struct pg *c, int64_t day_ms, int64_t *budget, struct status_report *s, struct err *e)
+/* One look at one day, or none where it is locked, also by now. left is NULL: only at what waits longest. */
+static int look_at_day(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                       struct err *e)
 {
     if (locked_days_has(&s->locked, day_ms))
         return 0;
-    int rc = budget ? count_day(c, day_ms, budget, s, e) : waiting_day(c, day_ms, s, e);
+    int rc = left ? status_count_day(c, day_ms, left, s, e) : waiting_day(c, day_ms, s, e);
     if (rc == 0 || !pg_is_locked_out(c) || locked_days_read(c, &s->locked, e) != 0)
         return rc;
     err_clear(e);
@@ -139,17 +112,15 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
 {
     memset(s, 0, sizeof *s);
     s->next_due_ms = s->oldest_overdue_ms = -1;
-    int64_t *days = NULL, budget = STATUS_COUNT_MAX;
+    int64_t *days = NULL;
+    struct status_left left;
+    status_count_begin(&left);
     if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
         return -1;
-    int n = partitions_all_filled(c, &days, e);
-    int rc = n < 0 ? -1 : pg_exec(c, "set enable_seqscan = on", e);
-    for (int i = 0; i < n && rc == 0 && budget > 0; i++)
-        rc = look_at_day(c, days[i], &budget, s, e);
-    if (rc == 0)
-        rc = pg_exec(c, "set enable_seqscan = off", e);
-    for (int state = 0; state < MESSAGE_STATE_COUNT; state++)
-        s->capped[state] = budget <= 0;
+    int n = partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = look_at_day(c, days[i], &left, s, e);
+    status_count_end(&left, s);
     /* next_at is never before due: once something waits before a day begins, no later day has anything
      * sooner. */
     for (int i = 0; i < n && rc == 0; i++)

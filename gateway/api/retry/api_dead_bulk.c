@@ -84,14 +84,6 @@ static bool go_on(void *ctx, int64_t matched, int64_t changed)
     return !b->stopped;
 }
 
-static void answer_count(struct api_request *r, const struct operate_count *n, bool dry_run)
-{
-    buf_reset(&r->answer.body);
-    buf_printf(&r->answer.body, "{\"matched\":%" PRId64 ",\"changed\":%" PRId64 ",\"dry_run\":%s}\n",
-               n->matched, n->changed, dry_run ? "true" : "false");
-    r->answer.status = 200;
-}
-
 static int run_bulk(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
     struct bulk *b = once->work;
@@ -116,7 +108,7 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     else if (rc != 0)
         return -1;
     else
-        answer_count(r, &n, b->order.dry_run);
+        api_bulk_answer(r, &n, b->order.dry_run);
     return 0;
 }
 

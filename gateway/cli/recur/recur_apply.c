@@ -73,6 +73,8 @@ static int apply_definitions(struct cli *cli, const struct recur_apply_options *
     if (recur_apply(cli->pg, &q, a, &answer, &e) != 0)
         return cli_fail(&e);
     json_t *changes = json_loadb((const char *)answer.data, answer.len, 0, NULL);
+    if (!o->dry_run)
+        cli_changed(cli, (int64_t)json_array_size(changes));
     if (changes == NULL)
         return cli_no_memory();
     if (o->json)

@@ -185,7 +185,7 @@ static int operate_filtered(struct cli *cli, const struct order *o, enum dead_ki
         return cli_fail(&e);
     }
     if (o->dry_run)
-        printf("%lld would be %s\n", (long long)n.matched, done);
+        printf("%s%lld would be %s\n", n.minimum ? "at least " : "", (long long)n.matched, done);
     else
         printf("%lld of %lld %s\n", (long long)n.changed, (long long)n.matched, done);
     if (o->has_rate && n.matched > 1)

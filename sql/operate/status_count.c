@@ -1,0 +1,114 @@
+/* How many messages are in which state. Each state has a budget of its own, so a million delivered ones do
+ * not hide that some wait. What is few among many is found by an index; where nearly all of a day is looked
+ * for, a sequential scan is several times as fast. */
+#include "core/base/timestamp.h"
+#include "sql/operate/lookup_internal.h"
+#include "sql_embedded.h"
+
+void status_count_begin(struct status_left *left)
+{
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        left->rows[i] = STATUS_COUNT_MAX;
+}
+
+static void add_day(struct pg_params *p, int64_t day_ms)
+{
+    pg_add_time(p, day_ms);
+    pg_add_time(p, day_ms + DAY_MS);
+}
+
+static void take(struct status_report *s, struct status_left *left, enum message_state state, int64_t n)
+{
+    s->count[state] += n;
+    left->rows[state] -= n;
+}
+
+static int count_by_index(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                          struct err *e)
+{
+    static const enum message_state states[] = {MESSAGE_HANDED,     MESSAGE_CLAIMED, MESSAGE_CANCELLED,
+                                                MESSAGE_SUPERSEDED, MESSAGE_FAILED,  MESSAGE_EXPIRED};
+    enum { STATES = sizeof states / sizeof states[0] };
+    struct pg_params p = {0};
+    add_day(&p, day_ms);
+    for (int i = 0; i < STATES; i++)
+        pg_add_int8(&p, left->rows[states[i]]);
+    PGresult *r = pg_query(c, sql_query_status_count, &p, e);
+    if (!r)
+        return -1;
+    for (int i = 0; i < STATES; i++)
+        take(s, left, states[i], pg_int8(r, 0, i));
+    PQclear(r);
+    return 0;
+}
+
+/* In doubt are those that came first, so they are found before the budget is spent. */
+static int count_scheduled(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                           struct err *e)
+{
+    struct pg_params p = {0};
+    add_day(&p, day_ms);
+    pg_add_int8(&p, left->rows[MESSAGE_SCHEDULED]);
+    PGresult *r = pg_query(c, sql_query_status_scheduled, &p, e);
+    if (!r)
+        return -1;
+    take(s, left, MESSAGE_SCHEDULED, pg_int8(r, 0, 0));
+    s->count[MESSAGE_CLAIMED] += pg_int8(r, 0, 1);
+    PQclear(r);
+    return 0;
+}
+
+/* No index has those, but until now there is little else; ids lead past what is due later. */
+static int count_delivered(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                           struct err *e)
+{
+    struct pg_params p = {0};
+    const struct message_id end = message_id_least(day_ms + DAY_MS < s->now_ms ? day_ms + DAY_MS : s->now_ms);
+    add_day(&p, day_ms);
+    pg_add_int8(&p, left->rows[MESSAGE_DELIVERED]);
+    pg_add_id(&p, &end);
+    PGresult *r = pg_query(c, sql_query_status_delivered, &p, e);
+    if (!r)
+        return -1;
+    take(s, left, MESSAGE_DELIVERED, pg_int8(r, 0, 0));
+    PQclear(r);
+    return 0;
+}
+
+static int scanning(struct pg *c, bool allowed, struct err *e)
+{
+    return pg_exec(c, allowed ? "set enable_seqscan = on" : "set enable_seqscan = off", e);
+}
+
+int status_count_day(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                     struct err *e)
+{
+    const struct {
+        bool needed, scans; /* nearly all of the day is what it counts */
+        int (*count)(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
+                     struct err *e);
+    } steps[] = {
+        {true, false, count_by_index},
+        {left->rows[MESSAGE_SCHEDULED] > 0, day_ms > s->now_ms, count_scheduled},
+        {left->rows[MESSAGE_DELIVERED] > 0 && day_ms < s->now_ms, day_ms + DAY_MS <= s->now_ms,
+         count_delivered},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && rc == 0; i++) {
+        if (!steps[i].needed)
+            continue;
+        if (steps[i].scans)
+            rc = scanning(c, true, e);
+        if (rc == 0)
+            rc = steps[i].count(c, day_ms, left, s, e);
+        if (steps[i].scans && !pg_is_broken(c) && scanning(c, false, rc == 0 ? e : NULL) != 0)
+            rc = -1;
+    }
+    return rc;
+}
+
+void status_count_end(const struct status_left *left, struct status_report *s)
+{
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        s->capped[i] = left->rows[i] <= 0;
+}
