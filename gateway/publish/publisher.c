@@ -194,6 +194,13 @@ static int read_events(struct publisher *p, struct err *e)
     return 0;
 }
 
+/* While too much is not settled, only what was relayed goes on, if there is any: it has proofs. */
+static bool has_room(struct publisher *p)
+{
+    bool full = result_queue_full(&p->pipeline->results) && atomic_load(&p->pipeline->relayed.count) == 0;
+    return !full && p->role->has_room(p);
+}
+
 /* While too much is not settled, those that wait for that stay where they are. */
 static struct inflight *take_due(struct publisher *p, int64_t due_ms)
 {
@@ -211,7 +218,7 @@ static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
-    while (!p->blocked && p->role->has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
+    while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {
             h = take_due(p, p->role->at_once ? INT64_MAX : now_ms);
@@ -237,8 +244,8 @@ static int64_t ns_until_next(struct publisher *p)
         idle_ns = SETTLE_NS;
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
-    if (!p->role->has_room(p))
-        return p->role->at_once ? SETTLE_NS : NEAR_NS; /* perhaps some have stalled by then */
+    if (!has_room(p)) /* perhaps some have stalled by then */
+        return result_queue_full(&p->pipeline->results) ? SETTLE_NS : NEAR_NS;
     if (p->role->at_once || parked)
         return 0;
     int64_t ns = runtime_ns_until(p->runtime, next_ms);
