@@ -15,6 +15,7 @@ CANCEL_ASKED, CANCELLED, TOO_LATE, REPLACE_ASKED, REPLACED, REPLACE_NO, MOVE_DOU
 AGAIN_UNKNOWN = 255  # delivered "again", and not said how often
 LAST_EXCHANGE = 'postdate.last'  # what consumers see of a message that RabbitMQ itself delivered
 RETURN_EXCHANGE = 'postdate.return'  # and of one that they had rejected
+CANCEL_WORKS_US = 30_000_000  # so long a gateway works at a request (http.timeout), whether or not somebody waits for the answer
 GROW = 4096
 NUMBER_MAX = 20_000_000
 
@@ -65,6 +66,7 @@ class Book:
         self.tables = {}
         self.routes, self.route_numbers = [], {}
         self.ways, self.way_numbers = [], {}
+        self.cancels = {}     # (table, number): [t_us of those that have no answer yet, or none that says anything]
         self.moves = {}       # (table, number): lo_ms of a reschedule that has no answer yet
         self.doubts = {}      # (table, number): the lowest lo_ms of those whose answer is unknown
         self.replaced = {}    # (table, number): (t_us of the answer yes)
@@ -142,10 +144,18 @@ class Book:
     def take_cancel(self, f, _cell, _where):
         table, n = self.find(f[1])
         table.asked[n] |= CANCEL_ASKED
+        self.cancels.setdefault((table, n), []).append(int(f[2]))
 
     def take_cancel_answer(self, f, _cell, _where):
+        """One without an answer may be at work still, waiting for a lock; its message may be released, and cancelled by it,
+        after another one was too late."""
         table, n = self.find(f[1])
-        table.asked[n] |= {'cancelled': CANCELLED, 'too_late': TOO_LATE, 'unknown': 0}[f[3]]
+        answer = {'cancelled': CANCELLED, 'too_late': TOO_LATE, 'unknown': 0}[f[3]]
+        asked_us = self.cancels.get((table, n), [])
+        if answer and asked_us:
+            asked_us.pop()
+        if answer != TOO_LATE or all(int(f[2]) - us > CANCEL_WORKS_US for us in asked_us):
+            table.asked[n] |= answer
 
     def take_move(self, f, _cell, _where):
         table, n = self.find(f[1])

@@ -215,8 +215,17 @@ class Ledger(unittest.TestCase):
 
     def test_a_cancel_in_doubt_that_then_was_too_late(self):
         ref = self.accept(0)
-        self.answer(f'C {ref} {T0_US} http', f'c {ref} {T0_US} unknown', f'C {ref} {T0_US} sql', f'c {ref} {T0_US} too_late')
+        later_us = T0_US + 31_000_000
+        self.answer(f'C {ref} {T0_US} http', f'c {ref} {T0_US} unknown', f'C {ref} {later_us} sql', f'c {ref} {later_us} too_late')
         self.judge(lost=[ref])
+
+    def test_a_cancel_that_was_too_late_while_another_is_at_work(self):
+        """The one without an answer waits for a lock; a message that is released meanwhile is cancelled by it."""
+        ref = self.accept(0)
+        later_us = T0_US + 6_000_000
+        self.answer(f'C {ref} {T0_US} http', f'C {ref} {later_us} http', f'c {ref} {later_us} too_late')
+        verdict = self.judge()
+        self.assertEqual(verdict['total']['excused'], 1)
 
     def test_a_cancel_answered_both_ways(self):
         ref = self.accept(0)
