@@ -98,6 +98,19 @@ void config_free(struct config *c)
     c->source = NULL;
 }
 
+void config_each(const struct config *c, void (*fn)(void *ctx, const char *name, const char *value),
+                 void *ctx)
+{
+    char name[100], value[1000];
+    for (const struct option *o = option_table; o < option_table + option_count; o++) {
+        if (o->secret || o->offset == OPTION_NOT_STORED)
+            continue;
+        snprintf(name, sizeof name, "%s.%s", o->section, o->name);
+        option_format(o, c, value, sizeof value);
+        fn(ctx, name, value);
+    }
+}
+
 void config_print_sample(FILE *out)
 {
     char env[OPTION_ENV_SIZE];

@@ -94,6 +94,10 @@ void config_free(struct config *c);
 
 /* Every option with its default and one line of explanation, as a valid config file. */
 void config_print_sample(FILE *out);
+/* Calls fn with each option that is no secret, "section.name" and its value as a user would write it, in the
+ * order of the sample. */
+void config_each(const struct config *c, void (*fn)(void *ctx, const char *name, const char *value),
+                 void *ctx);
 
 /* Whether there is a transport only a gateway knows that has asked the broker, and its schema, in which it
  * records that (sql/admin/settings.h). */

@@ -56,6 +56,8 @@ const char *option_env_name(const struct option *o, char out[OPTION_ENV_SIZE]);
 /* Checks value and stores it, freeing what was there. ERR_CONFIG: the text says what is wrong and what is
  * allowed, without naming the option. */
 int option_set(const struct option *o, struct config *c, const char *value, struct err *e);
+/* The value in the form a user would write, cut to size. Not of a secret, nor of one that is not stored. */
+void option_format(const struct option *o, const struct config *c, char *out, size_t size);
 /* Frees what the option owns. */
 void option_clear(const struct option *o, struct config *c);
 

@@ -189,6 +189,58 @@ int option_set(const struct option *o, struct config *c, const char *value, stru
     return err_set(e, ERR_BUG, "unknown kind of option");
 }
 
+static const void *field_of(const struct config *c, size_t offset)
+{
+    return (const char *)c + offset;
+}
+
+static void format_list(const struct option *o, const struct config *c, char *out, size_t size)
+{
+    char *const *items;
+    size_t count, used = 0;
+    memcpy(&items, field_of(c, o->offset), sizeof(char **));
+    memcpy(&count, field_of(c, o->count_offset), sizeof count);
+    for (size_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "",
+                                 *items[i] ? items[i] : "\"\"");
+}
+
+void option_format(const struct option *o, const struct config *c, char *out, size_t size)
+{
+    const void *field = field_of(c, o->offset);
+    int64_t n = 0;
+    const char *text;
+    int choice = 0;
+    out[0] = '\0';
+    switch (o->kind) {
+    case OPTION_TEXT:
+        memcpy(&text, field, sizeof text);
+        snprintf(out, size, "%s", text ? text : "");
+        break;
+    case OPTION_DURATION:
+        memcpy(&n, field, sizeof n);
+        duration_format(n, out, size);
+        break;
+    case OPTION_SIZE:
+        memcpy(&n, field, sizeof n);
+        format_size(n, out, size);
+        break;
+    case OPTION_INTEGER:
+        memcpy(&n, field, sizeof n);
+        snprintf(out, size, "%lld", (long long)n);
+        break;
+    case OPTION_CHOICE:
+        memcpy(&choice, field, sizeof choice);
+        snprintf(out, size, "%s", o->choices[choice]);
+        break;
+    case OPTION_FLAG:
+        snprintf(out, size, "%s", o->choices[*(const bool *)field]);
+        break;
+    case OPTION_LIST:
+        format_list(o, c, out, size);
+    }
+}
+
 void option_clear(const struct option *o, struct config *c)
 {
     if (o->offset == OPTION_NOT_STORED)

@@ -20,6 +20,8 @@ class Overview(LiveTest):
             return len([g for g in seen['gateways'] if g['alive']]) == 2 and seen
         seen = wait_until(both, 20, 'both gateways to be seen')
         self.assertEqual((seen['findings'], seen['broker']['state'], seen['database']['state']), ([], 'up', 'up'))
+        self.assertEqual((seen['settings']['http.console'], seen['settings']['retry.attempts']), ('on', '20'))
+        self.assertEqual([name for name in seen['settings'] if name.endswith('url')], [])
         second.kill9()
         p.psql("select postdate.schedule('k', 'x'::text, delay => '1 hour')")
         p.psql("update postdate.message set state = 'failed', settled_at = now()")

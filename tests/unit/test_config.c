@@ -332,6 +332,49 @@ static void test_a_password_that_everybody_may_read(void **state)
     }
 }
 
+struct listed {
+    char text[8192];
+    struct config again;
+};
+
+static void list_option(void *ctx, const char *name, const char *value)
+{
+    struct listed *l = ctx;
+    char section[40];
+    const char *dot = strchr(name, '.');
+    struct err e = {0};
+    assert_non_null(dot);
+    snprintf(section, sizeof section, "%.*s", (int)(dot - name), name);
+    const struct option *o = option_find(section, dot + 1);
+    assert_non_null(o);
+    assert_int_equal(option_set(o, &l->again, value, &e), 0); /* as a user would write it */
+    char back[1000];
+    option_format(o, &l->again, back, sizeof back);
+    assert_string_equal(back, value);
+    snprintf(l->text + strlen(l->text), sizeof l->text - strlen(l->text), "%s = %s\n", name, value);
+}
+
+static void test_each_is_listed_but_secrets(void **state)
+{
+    static struct listed l;
+    (void)state;
+    struct config config;
+    assert_int_equal(
+        load(&config, "[amqp]\nurl = amqp://u:hunter2@h/v\n[delivery]\nlead = 250ms\nallow = \"\", orders\n"
+                      "[handover]\ntransport = ttl\n[intake]\nmax_body = 1MiB\n[keys]\nkey_memory = 2h\n"),
+        0);
+    config_each(&config, list_option, &l);
+    assert_non_null(strstr(l.text, "delivery.lead = 250ms\n"));
+    assert_non_null(strstr(l.text, "delivery.allow = \"\", orders\n"));
+    assert_non_null(strstr(l.text, "handover.transport = ttl\n"));
+    assert_non_null(strstr(l.text, "intake.max_body = 1MiB\n"));
+    assert_non_null(strstr(l.text, "http.console = on\n"));
+    assert_null(strstr(l.text, "hunter2"));
+    assert_null(strstr(l.text, "url"));
+    config_free(&l.again);
+    config_free(&config);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clean_environment, remove_file)
@@ -339,6 +382,7 @@ int main(void)
         TEST(test_defaults),
         TEST(test_file),
         TEST(test_long_line),
+        TEST(test_each_is_listed_but_secrets),
         TEST(test_every_mistake_is_reported),
         TEST(test_mistakes),
         TEST(test_secrets_are_not_shown),

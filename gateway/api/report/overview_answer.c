@@ -101,6 +101,11 @@ static json_t *find_problems(struct executor *d, const struct status_report *s, 
     return make_findings(list, sizeof list / sizeof list[0]);
 }
 
+static void add_setting(void *settings, const char *name, const char *value)
+{
+    json_object_set_new(settings, name, json_string(value));
+}
+
 void overview_answer(struct executor *d, struct api_request *r)
 {
     struct runtime *rt = d->runtime;
@@ -110,7 +115,7 @@ void overview_answer(struct executor *d, struct api_request *r)
         return;
     bool counted = executor_counts(d, &s, &age_ms);
     struct json_memory_scope outer = json_memory_begin();
-    json_t *o = json_object(), *broker = json_object(), *database = json_object();
+    json_t *o = json_object(), *broker = json_object(), *database = json_object(), *settings = json_object();
     json_object_set_new(o, "version", json_string(POSTDATE_VERSION));
     json_object_set_new(o, "now", counted ? make_time(s.now_ms + age_ms) : json_null());
     json_object_set_new(o, "gateways", make_gateways(&s));
@@ -126,5 +131,7 @@ void overview_answer(struct executor *d, struct api_request *r)
     json_object_set_new(database, "schema_version", json_integer(s.schema_version));
     json_object_set_new(o, "database", database);
     json_object_set_new(o, "findings", find_problems(d, &s, counted));
+    config_each(rt->config, add_setting, settings);
+    json_object_set_new(o, "settings", settings);
     api_answer_json(r, o, outer);
 }
