@@ -79,20 +79,18 @@ static int read_state(struct pg *c, struct forecast_report *out, struct err *e)
     return 0;
 }
 
-/* The exchange's place; FORECAST_EXCHANGES_MAX: it is not named. The first rows are the greatest of the first
- * bucket, so who comes first is likely to matter. */
-static size_t place_of(struct forecast_report *out, struct bytes exchange, struct arena *a)
+/* The exchange's place among those with the most; FORECAST_EXCHANGES_MAX: it is not named. */
+static size_t place_of(struct forecast_report *out, const PGresult *r, int row, struct arena *a)
 {
-    for (size_t i = 0; i < out->exchange_count; i++)
-        if (bytes_equal(out->exchanges[i], exchange))
-            return i;
-    if (out->exchange_count == FORECAST_EXCHANGES_MAX)
+    int64_t place = pg_int8(r, row, 3) - 1;
+    struct bytes exchange = pg_bytes(r, row, 1);
+    if (place >= FORECAST_EXCHANGES_MAX)
         return FORECAST_EXCHANGES_MAX;
-    struct bytes copy = exchange.len > 0 ? arena_copy(a, exchange) : bytes_of("", 0);
-    if (copy.data == NULL)
-        return FORECAST_EXCHANGES_MAX;
-    out->exchanges[out->exchange_count] = copy;
-    return out->exchange_count++;
+    struct bytes *named = &out->exchanges[place];
+    if (named->data == NULL)
+        *named = exchange.len > 0 ? arena_copy(a, exchange) : bytes_of("", 0);
+    out->exchange_count = place >= (int64_t)out->exchange_count ? (size_t)place + 1 : out->exchange_count;
+    return named->data != NULL ? (size_t)place : FORECAST_EXCHANGES_MAX;
 }
 
 static void take_row(struct forecast_report *out, const PGresult *r, int row, struct arena *a)
@@ -104,7 +102,7 @@ static void take_row(struct forecast_report *out, const PGresult *r, int row, st
         b--;
     else
         out->bucket_count++;
-    size_t place = place_of(out, pg_bytes(r, row, 1), a);
+    size_t place = place_of(out, r, row, a);
     b->at_ms = at_ms;
     b->count += n;
     out->total += n;
@@ -113,18 +111,41 @@ static void take_row(struct forecast_report *out, const PGresult *r, int row, st
 }
 
 /* What comes faster than it can be delivered piles up; a burst is what begins or lengthens such a pile. */
-static void mark_bursts(struct forecast_report *out)
+struct pile {
+    double count, rate_per_ms;
+    int64_t at_ms; /* of the last that was added */
+};
+
+/* n come at at_ms, spread over span_ms. How long after at_ms they are delivered, if they are a burst; else 0.
+ */
+static int64_t add_to_pile(struct pile *p, int64_t at_ms, int64_t n, int64_t span_ms)
 {
-    double pile = 0, per_step = (double)out->rate_per_s * (double)out->request.step_ms / 1000;
+    double done = p->rate_per_ms * (double)(at_ms - p->at_ms);
+    p->count = (p->count > done ? p->count - done : 0) + (double)n;
+    p->at_ms = at_ms;
+    return (double)n > p->rate_per_ms * (double)span_ms ? (int64_t)(p->count / p->rate_per_ms) : 0;
+}
+
+static void mark_steps(struct forecast_report *out, struct pile *p)
+{
     for (size_t i = 0; i < out->bucket_count; i++) {
         struct forecast_bucket *b = &out->buckets[i];
-        if (i > 0) {
-            double steps = (double)(b->at_ms - b[-1].at_ms) / (double)out->request.step_ms;
-            pile = pile > per_step * steps ? pile - per_step * steps : 0;
-        }
-        pile += (double)b->count;
-        if ((double)b->count > per_step)
-            b->drain_ms = (int64_t)(pile / (double)out->rate_per_s * 1000);
+        b->drain_ms = add_to_pile(p, b->at_ms, b->count, out->request.step_ms);
+    }
+}
+
+/* By minutes, whatever the step: a minute's burst is one in an hour, too. */
+static void mark_minutes(struct forecast_report *out, const PGresult *r, struct pile *p)
+{
+    size_t i = 0;
+    for (int row = 0; row < PQntuples(r) && i < out->bucket_count; row++) {
+        int64_t at_ms = out->request.from_ms + pg_int8(r, row, 0) * MINUTE_MS;
+        int64_t drain_ms = add_to_pile(p, at_ms, pg_int8(r, row, 1), MINUTE_MS);
+        while (i + 1 < out->bucket_count && out->buckets[i + 1].at_ms <= at_ms)
+            i++;
+        struct forecast_bucket *b = &out->buckets[i];
+        if (drain_ms > 0 && at_ms - b->at_ms + drain_ms > b->drain_ms)
+            b->drain_ms = at_ms - b->at_ms + drain_ms;
     }
 }
 
@@ -139,7 +160,6 @@ static int take_rows(struct forecast_report *out, const PGresult *r, struct aren
         out->buckets[i] = (struct forecast_bucket){0};
     for (int i = 0; i < n; i++)
         take_row(out, r, i, a);
-    mark_bursts(out);
     return 0;
 }
 
@@ -161,6 +181,28 @@ static void add_exchanges(struct pg_params *p, struct buf *array, const struct f
     pg_add_bytes(p, buf_bytes(array));
 }
 
+static int mark_bursts(struct pg *c, const struct forecast_request *q, struct forecast_report *out,
+                       struct err *e)
+{
+    struct pile pile = {.rate_per_ms = (double)out->rate_per_s / 1000, .at_ms = q->from_ms};
+    struct pg_params p = {0};
+    struct buf array;
+    if (q->until_ms - q->from_ms > FORECAST_MINUTES_MS) {
+        mark_steps(out, &pile);
+        return 0;
+    }
+    pg_add_time(&p, q->from_ms);
+    pg_add_time(&p, q->until_ms);
+    add_exchanges(&p, &array, q);
+    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_minutes, &p, e);
+    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? 0 : -1;
+    if (r)
+        mark_minutes(out, r, &pile);
+    PQclear(r);
+    buf_free(&array);
+    return rc;
+}
+
 int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *a,
                   struct forecast_report *out, struct err *e)
 {
@@ -178,7 +220,7 @@ int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *
     int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? take_rows(out, r, a, e) : -1;
     PQclear(r);
     buf_free(&array);
-    return rc;
+    return rc == 0 ? mark_bursts(c, q, out, e) : rc;
 }
 
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)

@@ -23,7 +23,8 @@ struct forecast_request {
 struct forecast_bucket {
     int64_t at_ms, count;
     int64_t by_exchange[FORECAST_EXCHANGES_MAX]; /* as in the report; the rest is count less these */
-    int64_t drain_ms; /* 0: no burst; else how long after its beginning the gateways are through with it */
+    int64_t drain_ms; /* 0: no burst; else how long after its beginning the gateways are through with it. Up
+                         to FORECAST_MINUTES_MS in all it is found by minutes */
 };
 
 struct forecast_report {

@@ -96,15 +96,23 @@ class Forecast(LiveTest):
         p.psql("insert into postdate.forecast values (3600, date_trunc('hour', now()) + interval '5 hours', 'c', 240000)")
         bursts = every.get('/v1/forecast?step=1m').json['bursts']
         self.assertEqual([(b['count'], b['drain_ms']) for b in bursts], [(120000, 120000), (120000, 180000)])
+        for step in ('5m', '1h', '6h'):  # found by minutes, whatever the step
+            coarse = every.get('/v1/forecast?step=' + step).json['bursts']
+            self.assertEqual(len(coarse), 1, step)
+            self.assertGreaterEqual(coarse[0]['drain_ms'], 240000, step)
         code, out, err = p.cli('forecast', '--json', '--step', '1m')
         self.assertEqual((code, json.loads(out)['bursts']), (0, bursts), err)
         code, out, err = p.cli('forecast')
         self.assertEqual((code, err), (0, ''))
         self.assertRegex(out, r'(?m)^240100 due from .* UTC, by 1 h$')
-        self.assertRegex(out, r'(?m)^\d{4}-\d\d-\d\dT\d\d:00 +240000 #{40}$')
+        self.assertRegex(out, r'(?m)^\d{4}-\d\d-\d\dT\d\d:00 +240000 #{40} burst: 4 min$')
         self.assertRegex(out, r'(?m)^ +70 for b$')
         self.assertIn('burst: 3 min', p.cli('forecast', '--step', '1m')[1])
         self.assertEqual(p.cli('forecast', '--step', '90s')[0], 64)
+        # those with the most are named, though many come before them
+        p.psql("insert into postdate.forecast select 60, date_trunc('hour', now()) + interval '1 hour', 'few.' || i, 1 from generate_series(1, 30) i")
+        self.assertEqual(every.get('/v1/forecast?step=1m').json['exchanges'][:3], ['c', 'b', 'a'])
+        p.psql("delete from postdate.forecast where exchange like 'few.%'")
         wait_until(lambda: 'postdate_due_messages{within_seconds="86400"} 240100' in Web(gw.http()).get('/metrics').body.decode(), 20, 'the metric')
 
     def test_two_gateways_count_nothing_twice(self):
