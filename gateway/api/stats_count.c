@@ -57,11 +57,12 @@ static int64_t pause_of(const struct stats *a)
     return a->took_ms * COUNT_SHARE > COUNT_MIN_MS ? a->took_ms * COUNT_SHARE : COUNT_MIN_MS;
 }
 
-/* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. */
+/* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. But for the
+ * first, which is older than this gateway. */
 static bool is_answered_first(const struct stats *a)
 {
     const struct executor *d = a->executor;
-    return a->took_ms > SLOW_MS && d->counted_ms != 0 &&
+    return a->took_ms > SLOW_MS && d->counted_ms != 0 && d->counts.instance_count > 0 &&
            clock_monotonic_ms() - d->counted_ms < pause_of(a) + STALE_MS;
 }
 

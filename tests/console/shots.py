@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'live'))
 sys.path.insert(0, HERE)
 import harness  # noqa: E402
-from harness import Place  # noqa: E402
+from harness import Place, wait_until  # noqa: E402
 from browser import Missing, find_browser, install_modules  # noqa: E402
 from seed import GATEWAY, Seeded  # noqa: E402
 
@@ -32,6 +32,7 @@ def main(pages):
     place = Place(stack)
     try:
         seeded = Seeded(place, place.gateway(**GATEWAY)).all()
+        wait_until(lambda: seeded.web.get('/v1/stats').json['messages']['delivered'] > 0 and seeded.web.get('/v1/forecast').json['total'] > 0, 30, 'all to be counted')
         dead = seeded.web.get('/v1/dead').json['dead_letters'][0]['id']
         docs = '--docs' in pages
         out = os.path.join(harness.ROOT, 'docs', 'images') if docs else os.path.join(harness.ROOT, 'build', 'console-shots')
