@@ -128,7 +128,7 @@ class Gateways(Relay):
         inbox = self.expect(p, 50)
         self.assertEqual(g.term(), 0)
         c = p.client()
-        wait_until(lambda: c.depth('postdate.exit') == 50, 15, 'all to come out')
+        wait_until(lambda: (c.depth('postdate.exit') or 0) >= 50, 15, 'all to come out')  # and a ping that nobody took
         c.channel.queue_purge('postdate.exit')
         self.assertGreater(now_ms(), due_ms - 1000)
         p.gateway(**options)
