@@ -57,8 +57,8 @@ static int64_t pause_of(const struct stats *a)
     return a->took_ms * COUNT_SHARE > COUNT_MIN_MS ? a->took_ms * COUNT_SHARE : COUNT_MIN_MS;
 }
 
-/* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. But for the
- * first, which is older than this gateway. */
+/* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. But for
+ * the first, which is older than this gateway. */
 static bool is_answered_first(const struct stats *a)
 {
     const struct executor *d = a->executor;
