@@ -1,9 +1,11 @@
 /* To which lineage a refusal belongs, and whether it was counted before.
  *
  * RabbitMQ may deliver one refusal twice. Flagged as redelivered, when a gateway died with it: then it is
- * left out if the very same was counted. Not flagged, when a quorum queue's dead-letter worker begins anew
- * after a fault: then nothing tells it from another message that is the same, which somebody has published
- * with the headers of the first. So it goes back, too, counted by itself. */
+ * left out if the very same was counted before this connection was opened. What this connection counted it
+ * has acknowledged, or it ends: so it cannot come again here (RabbitMQ 4.3 flags others so, too). Not
+ * flagged, when a quorum queue's dead-letter worker begins anew after a fault: then nothing tells it from
+ * another message that is the same, which somebody has published with the headers of the first. So it goes
+ * back, too, counted by itself. */
 #include "gateway/retry/retry.h"
 
 #include <string.h>
@@ -25,7 +27,7 @@ int retry_read_lineages(struct retry *r, struct err *e)
         d->known = d->letter.has_lineage ? ask(r, d, d->letter.lineage) : NULL;
         d->own = d->letter.is_named ? ask(r, d, d->letter.refusal) : NULL;
     }
-    return r->lineage_count > 0 ? lineage_read(r->pg, r->lineages, r->lineage_count, e) : 0;
+    return r->lineage_count > 0 ? lineage_read(r->pg, r->lineages, r->lineage_count, r->opened_ms, e) : 0;
 }
 
 /* What this batch counts for that lineage already; NULL: nothing. */

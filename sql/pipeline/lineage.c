@@ -18,7 +18,7 @@ static void read_row(const PGresult *r, int row, struct lineage *out)
         memcpy(out->hash, hash.data, hash.len);
 }
 
-int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e)
+int lineage_read(struct pg *c, struct lineage *items, size_t count, int64_t before_ms, struct err *e)
 {
     struct pg_params p = {0};
     struct buf ids, queues, refusals;
@@ -37,6 +37,7 @@ int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *
     pg_add_bytes(&p, buf_bytes(&ids));
     pg_add_bytes(&p, buf_bytes(&queues));
     pg_add_bytes(&p, buf_bytes(&refusals));
+    pg_add_time(&p, before_ms);
     PGresult *r = NULL;
     if (ids.failed || queues.failed || refusals.failed)
         err_set(e, ERR_BUG, "out of memory");

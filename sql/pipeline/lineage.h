@@ -20,8 +20,9 @@ struct lineage {
     uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of its content */
 };
 
-/* Reads what is there of each; fills the members after refusal. */
-int lineage_read(struct pg *c, struct lineage *items, size_t count, struct err *e);
+/* Reads what is there of each; fills the members after refusal. Counted: before before_ms, by the database's
+ * clock. */
+int lineage_read(struct pg *c, struct lineage *items, size_t count, int64_t before_ms, struct err *e);
 
 struct lineage_failure {
     struct message_id id, refusal;
