@@ -42,13 +42,22 @@ static int declare_owner(struct broker *b, const char *identity, struct owner *o
     return broker_reopen(b, e);
 }
 
-/* 1: there is one, which is ours or not; 0: none. */
+/* From 4.3 on RabbitMQ asks for the right to look, too. */
+static int may_not_look(struct broker *b, struct owner *out, struct err *e)
+{
+    out->verdict = OWNER_UNKNOWN;
+    snprintf(out->why, sizeof(out->why), "%.299s", e->text);
+    err_clear(e);
+    return broker_reopen(b, e) ? -1 : 1;
+}
+
+/* 1: there is one, which is ours or not, or may not be looked at; 0: none. */
 static int find_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     *out = (struct owner){.verdict = OWNER_NOBODY};
     int there = broker_has_exchange(b, OWNER_EXCHANGE, e);
     if (there < 0)
-        return -1;
+        return e->kind == ERR_PERMISSION ? may_not_look(b, out, e) : -1;
     if (!there)
         return broker_reopen(b, e);
     return declare_owner(b, identity, out, e) ? -1 : 1;
