@@ -76,8 +76,9 @@ class Forecast(LiveTest):
         description = Web(gw.http()).get('/openapi.json').json
         some, every = (Caller(gw.http(), make_token(p, e), description) for e in ('a', '*'))
         wait_until(lambda: every.get('/v1/forecast').status == 200, 10, 'the token')
-        p.psql("select postdate.schedule('k', 'x'::text, due_at => date_trunc('hour', now()) + interval '3 hours 1 minute', exchange => 'a') from generate_series(1, 30)")
-        p.psql("select postdate.schedule('k', 'x'::text, due_at => date_trunc('hour', now()) + interval '3 hours 2 minutes', exchange => 'b') from generate_series(1, 70)")
+        hour = p.value("select to_char(date_trunc('hour', now()) at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:00:00\"Z\"')")
+        p.psql(f"select postdate.schedule('k', 'x'::text, due_at => '{hour}'::timestamptz + interval '3 hours 1 minute', exchange => 'a') from generate_series(1, 30)")
+        p.psql(f"select postdate.schedule('k', 'x'::text, due_at => '{hour}'::timestamptz + interval '3 hours 2 minutes', exchange => 'b') from generate_series(1, 70)")
         wait_until(lambda: every.get('/v1/forecast').json['total'] == 100, 30, 'the counts to be added up')
         all_of_it = every.get('/v1/forecast?step=1h').json
         self.assertEqual([(b['count'], dict(zip(all_of_it['exchanges'], b['by_exchange']))) for b in all_of_it['buckets']], [(100, {'a': 30, 'b': 70})])
@@ -92,12 +93,12 @@ class Forecast(LiveTest):
                       'until=2020-01-01T00:00:00Z', 'step=', 'step=-1m', 'what=1', 'from=' + 'x' * 100):
             self.assertEqual(every.get('/v1/forecast?' + wrong).problem, 'invalid-request', wrong)
         # a burst of three seconds' work at the rate that is taken, and one more minute of as much behind it
-        p.psql("insert into postdate.forecast select 60, date_trunc('hour', now()) + interval '5 hours' + i * interval '1 minute', 'c', 120000 from generate_series(0, 1) i")
-        p.psql("insert into postdate.forecast values (3600, date_trunc('hour', now()) + interval '5 hours', 'c', 240000)")
+        p.psql(f"insert into postdate.forecast select 60, '{hour}'::timestamptz + interval '5 hours' + i * interval '1 minute', 'c', 120000 from generate_series(0, 1) i")
+        p.psql(f"insert into postdate.forecast values (3600, '{hour}'::timestamptz + interval '5 hours', 'c', 240000)")
         bursts = every.get('/v1/forecast?step=1m').json['bursts']
         self.assertEqual([(b['count'], b['drain_ms']) for b in bursts], [(120000, 120000), (120000, 180000)])
-        for step in ('5m', '1h', '6h'):  # found by minutes, whatever the step
-            coarse = every.get('/v1/forecast?step=' + step).json['bursts']
+        for step in ('5m', '1h', '6h'):  # found by minutes, whatever the step; which are counted from the hour, so that both are in one
+            coarse = every.get(f'/v1/forecast?step={step}&from={hour}').json['bursts']
             self.assertEqual(len(coarse), 1, step)
             self.assertGreaterEqual(coarse[0]['drain_ms'], 240000, step)
         code, out, err = p.cli('forecast', '--json', '--step', '1m')
@@ -110,7 +111,7 @@ class Forecast(LiveTest):
         self.assertIn('burst: 3 min', p.cli('forecast', '--step', '1m')[1])
         self.assertEqual(p.cli('forecast', '--step', '90s')[0], 64)
         # those with the most are named, though many come before them
-        p.psql("insert into postdate.forecast select 60, date_trunc('hour', now()) + interval '1 hour', 'few.' || i, 1 from generate_series(1, 30) i")
+        p.psql(f"insert into postdate.forecast select 60, '{hour}'::timestamptz + interval '1 hour', 'few.' || i, 1 from generate_series(1, 30) i")
         self.assertEqual(every.get('/v1/forecast?step=1m').json['exchanges'][:3], ['c', 'b', 'a'])
         p.psql("delete from postdate.forecast where exchange like 'few.%'")
         wait_until(lambda: 'postdate_due_messages{within_seconds="86400"} 240100' in Web(gw.http()).get('/metrics').body.decode(), 20, 'the metric')
