@@ -7,7 +7,7 @@
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define AGAIN_MS 200
-#define PREFETCH 400
+#define PREFETCH 1500
 
 static int connect_broker(struct retry *r, struct err *e)
 {
@@ -92,16 +92,25 @@ static void say_second_copies(struct retry *r)
              bytes_printable(first->letter.queue, queue, sizeof queue));
 }
 
+/* Those that are done, in one frame as far as none between them is offered again. */
 static int acknowledge_batch(struct retry *r, struct err *e)
 {
     bool again = false;
+    uint64_t done = 0;
     for (size_t i = 0; i < r->count; i++) {
         const struct retry_delivery *d = &r->deliveries[i];
-        bool done = d->verdict == RETRY_DONE;
-        again = again || !done;
-        if ((done ? broker_ack(r->broker, d->tag, false, e) : broker_reject(r->broker, d->tag, true, e)) != 0)
+        if (d->verdict == RETRY_DONE) {
+            done = d->tag;
+            continue;
+        }
+        again = true;
+        if ((done && broker_ack(r->broker, done, true, e) != 0) ||
+            broker_reject(r->broker, d->tag, true, e) != 0)
             return -1;
+        done = 0;
     }
+    if (done && broker_ack(r->broker, done, true, e) != 0)
+        return -1;
     if (again)
         notifier_wait(&r->notifier, -1, AGAIN_MS * INT64_C(1000000));
     return 0;

@@ -17,7 +17,7 @@
 #include "sql/pipeline/lineage.h"
 #include "sql/pipeline/store.h"
 
-#define RETRY_BATCH_MAX 200
+#define RETRY_BATCH_MAX 500
 #define RETRY_BATCH_BYTES (8u * 1024 * 1024)
 #define RETRY_BODY_MAX (128u * 1024 * 1024) /* the most that RabbitMQ lets through by default */
 

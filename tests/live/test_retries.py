@@ -134,10 +134,11 @@ class Retries(RetryKit):
     def test_a_queue_that_is_gone(self):
         p, c = self.start()
         c.queue('gone', arguments=RETRY)
-        self.policy(p, '*', first='1500 ms')
+        self.policy(p, '*', first='4 s')
         r = self.refuser(p, 'gone')
         c.publish('gone', b'x', exchange='')
         r.wait(1)
+        wait_until(lambda: p.value('select count(*) from postdate.lineage') == '1', 10, 'the refusal to be taken')  # not gone with the queue
         c.channel.queue_delete('gone')
         wait_until(lambda: p.value('select reason from postdate.lineage where died_at is not null') == 'return_failed', 40, 'the dead letter')
         self.assertRegex(p.value('select error from postdate.lineage'), "404.*no queue 'gone'")
