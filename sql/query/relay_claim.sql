@@ -1,5 +1,6 @@
 -- Rows that the broker held come into this gateway's hands, by id. $1 ids; $2, $3 their least and greatest due (prune partitions);
 -- $4 instance; $5 bytes, of which the first row may have any number; $6 whether their content is wanted. What somebody else has locked is left out.
+-- If the gateway dies, they wait for their due time, and no longer for the rescue.
 with candidate as materialized (
     select id, due, octet_length(body) + octet_length(properties)
            + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
@@ -13,7 +14,7 @@ fitting as materialized (
     select id from (select *, sum(size) over (order by due, id rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint)
 update postdate.message m
-   set owner = $4::int, state = 'claimed'
+   set owner = $4::int, state = 'claimed', next_at = m.due
  where m.id = any (array(select id from fitting)) and m.due >= $2::timestamptz and m.due <= $3::timestamptz
 returning m.due, m.id, m.due, true, m.attempts, m.hold, m.exchange, m.routing_key, m.key,
           case when $6::bool then m.properties else '' end, case when $6::bool then m.body else '' end, m.isolate and m.error is not null,

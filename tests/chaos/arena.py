@@ -36,7 +36,7 @@ NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', '
 # REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry
 BROKER_DELIVERS = ('ttl-broker',)
 REJECTS = ('retry', 'cluster-retry')
-BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum')
+BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH, QUORUM_FIRST = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum'), ('quorum', 'classic')
 CELLS = {
     'timer': ('timer', 3, BOTH_QUORUM),
     'ttl': ('ttl', 2, BOTH_CLASSIC),
@@ -46,6 +46,7 @@ CELLS = {
     'retry': ('ttl', 2, ONE_OF_EACH),
     'cluster-timer': ('timer', 3, BOTH_QUORUM),
     'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
+    'cluster-plugin': ('plugin', 2, QUORUM_FIRST),
     'cluster-retry': ('timer', 2, BOTH_QUORUM),
 }
 # A queue of the quorum type lets go what it dead-letters when it is confirmed.

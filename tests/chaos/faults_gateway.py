@@ -45,7 +45,7 @@ def points_of(cell):
     with open(POINTS, encoding='utf-8') as f:
         lines = [line.split() for line in f if line.strip() and not line.startswith('#')]
     return [name for name, who, *_ in lines if name.split('.')[0] not in RARE
-            and (who == 'any' or cell.transport != 'timer')]
+            and (who == 'any' or who == 'broker' and cell.transport != 'timer')]
 
 
 @fault('gateway.point', weight=8)

@@ -9,9 +9,11 @@ import pika
 import harness
 from handover_kit import RUNGS, Checks, OwnServers, handover, relayed
 from harness import LiveTest, now_ms, wait_until
+from test_crash_points import SHIM
 
 AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
 TARGETS = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
+PROOF_POINTS = ('proof.before', 'proof.half', 'proof.after', 'proof_confirm.before')
 REFUSED = 1000 if harness.FULL else 60
 
 
@@ -52,6 +54,23 @@ class Gateways(Relay):
         self.wait_delivered(p, 500)
 
     @harness.not_san  # as for a heartbeat
+    def test_one_that_dies_while_it_looks_up_what_a_dead_one_had_taken(self):
+        p = self.place()
+        options = handover(self.transport, grace='20s')
+        for number, point in enumerate(('relay_claim.before', 'relay_claim.after')):
+            first = p.gateway(LD_PRELOAD=SHIM, POSTDATE_CRASH='relay_publish.before:1', **options)
+            inbox = self.expect(p, 50, key=f'k{number}')
+            self.due_together(p, 50, 6_000, key=f'k{number}')
+            wait_until(lambda: first.lines_with('died at relay_publish.before'), 20, 'the first one to die')
+            second = p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **options)
+            wait_until(lambda: second.lines_with(f'died at {point}'), 20, f'the second one to die at {point}')
+            p.gateway(**options)
+            r = self.all_there(inbox, f'one died, the next one at {point}')
+            self.assertEqual(r['duplicates'], 0)
+            self.assertLess(r['max_ms'], 15_000, 'they waited for grace')
+            self.wait_delivered(p, 50 * (number + 1))
+            p.gateways[-1].kill9()
+
     def test_one_that_is_paused_past_grace_publishes_nothing_twice(self):
         p = self.place()
         options = {**handover(self.transport, min_ahead='1s', grace='3s'), 'POSTDATE_DELIVERY_LEAD': '4s',
@@ -297,6 +316,30 @@ class Away(Relay, OwnServers):
         self.wait_delivered(p, count, 60)
         time.sleep(12)  # past grace
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
+
+    def test_one_that_dies_with_its_proofs_doubles_only_what_they_prove(self):
+        """At each point of tests/shim/points.txt to which only a gateway without a database comes."""
+        p = self.place()
+        options, count, rate = handover(self.transport, grace='4s'), 300, 100
+        p.gateway(**options).kill9()
+        for number, point in enumerate(PROOF_POINTS if harness.FULL else PROOF_POINTS[2:3]):
+            inbox = self.expect(p, count, key=f'k{number}', timeout_s=90)
+            first_ms = now_ms() + 9000
+            p.load('publish', '--routing-key', f'k{number}', '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
+            g = p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **options)
+            wait_until(lambda n=number: p.counts() == {'delivered': n * count, 'handed': count} or n == 0 and p.counts() == {'handed': count},
+                       (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
+            wait_until(lambda: now_ms() > first_ms + 500, 10, 'some to be delivered')
+            self.servers.command('stop-postgres')
+            wait_until(lambda: g.lines_with(f'died at {point}'), 20, f'the gateway to come to {point}')
+            self.servers.command('start-postgres')
+            p.gateway(**options)
+            r = self.all_there(inbox, f'a gateway that died at {point}')
+            self.assertLess(r['duplicates'], rate * harness.SLOWNESS)
+            self.wait_delivered(p, (number + 1) * count, 60)
+            time.sleep(5)  # past grace
+            self.assertEqual(p.client().depth(f'k{number}'), 0, 'delivered a second time')
+            p.gateways[-1].kill9()
 
 
 class TtlGateways(Gateways, LiveTest):

@@ -24,6 +24,7 @@ static const char *publish_point(enum shim_role role)
 {
     return role == SHIM_PUBLISHER  ? "publish"
            : role == SHIM_HANDOVER ? "handover"
+           : role == SHIM_PROVER   ? "proof"
            : role == SHIM_PARKER   ? "park"
            : role == SHIM_CONTROL  ? "reply"
                                    : NULL;
@@ -41,6 +42,7 @@ static const char *confirm_point(enum shim_role role)
 {
     return role == SHIM_PUBLISHER  ? "confirm"
            : role == SHIM_HANDOVER ? "handover_confirm"
+           : role == SHIM_PROVER   ? "proof_confirm"
            : role == SHIM_PARKER   ? "park_confirm"
                                    : NULL;
 }

@@ -18,6 +18,7 @@ enum shim_role {
     SHIM_HANDOVER,
     SHIM_INTAKE,
     SHIM_RELAY,
+    SHIM_PROVER,
     SHIM_PARKER,
     SHIM_CONTROL,
 };

@@ -90,7 +90,7 @@ static enum shim_role role_of(const char *data, size_t len)
         {"postdate publisher", SHIM_PUBLISHER}, {"postdate publisher (serial)", SHIM_PUBLISHER},
         {"postdate handover", SHIM_HANDOVER},   {"postdate intake", SHIM_INTAKE},
         {"postdate relay", SHIM_RELAY},         {"postdate rejected", SHIM_PARKER},
-        {"postdate control", SHIM_CONTROL},
+        {"postdate control", SHIM_CONTROL},     {"postdate relay proofs", SHIM_PROVER},
     };
     static const char key[] = "connection_nameS";
     const char *at = memmem(data, len, key, sizeof key - 1);
