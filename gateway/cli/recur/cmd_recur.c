@@ -354,6 +354,7 @@ const struct command command_recur = {
             "      --overlap X     while the one before waits: allow (default), skip\n"
             "      --from T        not before\n"
             "      --until T       not after: 2026-11-22T08:00:00Z\n"
+            "                      What a set leaves out has its default, whatever it was before.\n"
             "  -n, --number N      of preview: how many times (default: 10)\n"
             "      --history       of show: who changed what, and when\n"
             "      --prefix P      of apply: only names that begin with this\n"
