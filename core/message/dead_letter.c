@@ -11,8 +11,6 @@
 #define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_RETRY_COUNT "retry-count"
 
-#define DIED_MAX_S INT64_C(100000000000)
-
 enum { ADDED_MAX = 1024 };
 
 /* The newest entry of x-death, a table; an empty view where there is none. */
@@ -39,17 +37,6 @@ static int read_exchange(struct bytes death, struct bytes properties, struct dea
     return 0;
 }
 
-static int64_t read_died(struct bytes death)
-{
-    struct wire_field count, time;
-    int64_t n, seconds;
-    if (!wire_find(death, "count", &count) || !wire_field_int(&count, &n) || n != 1 ||
-        !wire_find(death, "time", &time) || !wire_field_int(&time, &seconds) || seconds <= 0 ||
-        seconds >= DIED_MAX_S)
-        return 0;
-    return (seconds + 1) * 1000;
-}
-
 static int read_death(struct bytes death, struct dead_letter *out, struct err *e)
 {
     struct bytes reason;
@@ -64,7 +51,6 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
                        "x-death: the reason \"%s\" is unknown (allowed: rejected, delivery_limit, expired, "
                        "maxlen)",
                        bytes_printable(reason, shown, sizeof shown));
-    out->died_ms = read_died(death);
     if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
         return 0;
     /* A dead-letter routing key of the queue's has replaced the one of the delivery. */

@@ -28,8 +28,6 @@ struct dead_letter {
     bool is_named;        /* somebody has named it: x-postdate-id, or its publisher by a message-id */
     int attempt; /* which delivery to that queue was refused: what we wrote on a message that we returned to
                     it, else 1 */
-    int64_t died_ms; /* by RabbitMQ's clock, which it tells in seconds: rounded up. 0: unknown, for of several
-                        deaths in one queue it tells the first */
     uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of content and routing key, without what RabbitMQ or we add */
     struct message_id refusal;           /* the same when RabbitMQ delivers this refusal again; two alike, of
                                             two messages alike within a second, have the same, too */

@@ -15,7 +15,6 @@ static int connect_broker(struct retry *r, struct err *e)
     if (store_clock(r->pg, &us, e) != 0)
         return -1;
     r->opened_ms = us / 1000;
-    r->least_age_ms = INT64_MAX;
     r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
     if (r->broker && topology_declare_retry(r->broker, e) == 0 &&
         broker_consume(r->broker, TOPOLOGY_RETRY_QUEUE, "postdate.retry", PREFETCH, e) == 0) {

@@ -57,8 +57,7 @@ struct retry {
     struct notifier notifier;
     /* The thread's own. */
     struct pg *pg;
-    int64_t opened_ms;    /* by the database: before its consumer was there */
-    int64_t least_age_ms; /* of the refusals that this connection brought (retry_decide.c) */
+    int64_t opened_ms; /* by the database: before its consumer was there */
     struct broker *broker;
     struct store_locks locks;
     struct random_pool random;

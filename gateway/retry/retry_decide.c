@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 
-#define WAITED_MAX_MS 10000
 #define LINEAGE_KEEP_MS (INT64_C(30) * 86400000) /* after it went back: its queue may be long */
 
 static void refuse(struct retry *r, struct retry_delivery *d, const char *reason)
@@ -100,20 +99,6 @@ static bool ends_before(const struct retry_delivery *d, int64_t ms)
     return deadline_ms > 0 && deadline_ms < ms;
 }
 
-/* How long ago it was refused, at the least: its wait has begun then. Refused at once, fifty thousand come
- * from RabbitMQ for some seconds. RabbitMQ's clock may lag behind the database's, by no more than the age of
- * the youngest refusal seen, give or take the second that it rounds to. */
-static int64_t waited_ms(struct retry *r, const struct retry_delivery *d, int64_t now_ms)
-{
-    int64_t died_ms = d->letter.died_ms, age_ms = now_ms - died_ms;
-    if (died_ms == 0)
-        return 0;
-    if (age_ms < r->least_age_ms)
-        r->least_age_ms = age_ms;
-    age_ms -= r->least_age_ms > 0 ? r->least_age_ms + 1000 : 0;
-    return age_ms < 0 ? 0 : age_ms < WAITED_MAX_MS ? age_ms : WAITED_MAX_MS;
-}
-
 static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64_t now_ms, struct err *e)
 {
     struct retry_delivery *d = &r->deliveries[i];
@@ -126,8 +111,6 @@ static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64
     d->wait_ms = again ? retry_policy_wait_ms(p, failed, random_u32()) : 0;
     int64_t most_ms = r->runtime->config->delivery.max_delay_ms; /* there are no days beyond it */
     d->wait_ms = d->wait_ms < most_ms ? d->wait_ms : most_ms;
-    int64_t left_ms = d->wait_ms - waited_ms(r, d, now_ms);
-    d->wait_ms = left_ms > 0 ? left_ms : 0;
     d->too_late = again && ends_before(d, now_ms + d->wait_ms);
     again = again && !d->too_late;
     d->verdict = again ? RETRY_WAIT : RETRY_DEAD;

@@ -99,25 +99,6 @@ class Retries(RetryKit):
             time.sleep(1)
             self.assertEqual(len(r.messages), 4)
 
-    def test_the_wait_begins_when_it_was_refused(self):
-        """Not when the gateway comes to it."""
-        p, c = self.start()
-        c.queue('late', arguments=RETRY)
-        self.policy(p, '*', attempts=2, first='5 s')
-        r = self.refuser(p, 'late', lambda m: 'x-postdate-attempt' in m.headers)
-        c.publish('late', b'now', exchange='')
-        wait_until(lambda: p.value('select count(*) from postdate.lineage') == '1', 10, 'it to be taken')
-        p.gateways[0].pause()
-        c.publish('late', b'later', exchange='')
-        r.wait(2)
-        time.sleep(3)
-        p.gateways[0].resume()
-        r.wait(4)
-        for body in (b'now', b'later'):
-            refused, back = (m.at_ms for m in r.messages if m.body == body)
-            self.assertGreaterEqual(back - refused, 5000, body)
-            self.assertLess(back - refused, 7800, body)  # 8 s and more, were it counted from when the gateway had it
-
     def test_after_the_last_attempt_it_is_dead(self):
         p, c = self.start()
         c.queue('orders', arguments=RETRY)

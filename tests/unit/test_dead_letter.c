@@ -12,16 +12,6 @@ struct letter {
 };
 
 static const char *shop = "shop"; /* the exchange in x-death */
-static int64_t deaths = 1;        /* the count in it */
-static uint64_t died_s;           /* the time in it; 0: none */
-
-static void put_time(struct buf *out, uint64_t seconds)
-{
-    buf_put_u8(out, sizeof "time" - 1);
-    buf_put_str(out, "time");
-    buf_put_u8(out, 'T');
-    buf_put_u64(out, seconds);
-}
 
 static void put_death(struct buf *headers, const char *queue, const char *reason, const char *expiration)
 {
@@ -29,9 +19,7 @@ static void put_death(struct buf *headers, const char *queue, const char *reason
     buf_init(&one, 1000);
     buf_init(&items, 1000);
     buf_init(&keys, 1000);
-    wire_put_int64(&one, bytes_of_str("count"), deaths);
-    if (died_s)
-        put_time(&one, died_s);
+    wire_put_int64(&one, bytes_of_str("count"), 1);
     sample_put_text(&one, "reason", reason);
     sample_put_text(&one, "queue", queue);
     sample_put_text(&one, "exchange", shop);
@@ -89,31 +77,6 @@ static void test_what_is_read(void **state)
     assert_false(d.has_lineage);
     assert_int_equal(d.attempt, 1);
     close_letter(&l);
-}
-
-/* RabbitMQ tells whole seconds; of several deaths in one queue, when the first was. */
-static void test_when_it_died(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t deaths;
-        uint64_t died_s;
-        int64_t expected_ms;
-    } cases[] = {
-        {1, 1795500000, 1795500001000}, {2, 1795500000, 0}, {1, 0, 0}, {1, UINT64_MAX, 0}, {1, INT64_MAX, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct letter l;
-        struct dead_letter d;
-        open_letter(&l);
-        deaths = cases[i].deaths;
-        died_s = cases[i].died_s;
-        put_death(&l.headers, "orders", "rejected", NULL);
-        assert_int_equal(read_letter(&l, (struct wire_properties){0}, &d, NULL), 0);
-        assert_int_equal(d.died_ms, cases[i].expected_ms);
-        close_letter(&l);
-    }
-    deaths = 1;
-    died_s = 0;
 }
 
 static void test_exchanges(void **state)
@@ -378,15 +341,10 @@ static void test_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_read),
-        cmocka_unit_test(test_what_is_none_is_refused),
-        cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_what_goes_back),
-        cmocka_unit_test(test_the_hash),
-        cmocka_unit_test(test_when_it_died),
-        cmocka_unit_test(test_names_of_refusals),
-        cmocka_unit_test(test_a_copy),
-        cmocka_unit_test(test_anew),
+        cmocka_unit_test(test_what_is_read), cmocka_unit_test(test_what_is_none_is_refused),
+        cmocka_unit_test(test_attempts),     cmocka_unit_test(test_what_goes_back),
+        cmocka_unit_test(test_the_hash),     cmocka_unit_test(test_names_of_refusals),
+        cmocka_unit_test(test_a_copy),       cmocka_unit_test(test_anew),
         cmocka_unit_test(test_exchanges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
