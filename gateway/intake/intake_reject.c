@@ -49,7 +49,9 @@ void intake_reject(struct intake *in)
         err_set(&e, ERR_BUSY, "out of memory");
     keep_verdicts(in, list);
     if (rc == 0) {
-        rejected_log(list, refused, "message");
+        log_warning("moved %zu message%s to postdate.rejected, the first because: %.*s", refused,
+                    refused == 1 ? "" : "s", (int)list[0].reason.len,
+                    list[0].reason.data ? (const char *)list[0].reason.data : "");
     } else if (in->reject_warned_ms == 0 || now_ms - in->reject_warned_ms > WARN_EVERY_MS) {
         in->reject_warned_ms = now_ms;
         log_warning("cannot move refused messages to postdate.rejected, trying again: %s", e.text);

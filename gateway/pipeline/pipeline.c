@@ -73,11 +73,8 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     int64_t now_us = runtime_now_us(rt);
     h->late_us = now_us - h->message.due_ms * 1000;
     h->later_us = now_us - h->at_ms * 1000;
-    int64_t allowed_us = rt->config->slo.late_ms * 1000;
-    bool again = inflight_is_again(h);
     metrics_lateness(&rt->metrics, h->late_us);
-    metrics_slo(&rt->metrics, h->late_us <= allowed_us, again);
-    metrics_add(&rt->metrics, METRIC_LATE_SINCE_ATTEMPT, again && h->later_us > allowed_us);
+    metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
 }
 
 void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)

@@ -62,7 +62,9 @@ static void reject_batch(struct retry *r)
     if (n == 0)
         return;
     if (rejected_publish(r->runtime, list, n, &e) == 0)
-        rejected_log(list, n, "dead letter");
+        log_warning("moved %zu dead letter%s to postdate.rejected, the first because: %.*s", n,
+                    n == 1 ? "" : "s", (int)list[0].reason.len,
+                    list[0].reason.data ? (const char *)list[0].reason.data : "");
     else
         log_debug("dead letters that are refused wait: %s", e.text);
     n = 0;

@@ -21,15 +21,14 @@ enum metric {
     METRIC_RETRIES,  /* certainly not delivered: tried again later */
     METRIC_IN_DOUBT, /* nack, or no answer: published again */
     METRIC_FAILED,
-    METRIC_EXPIRED,            /* not delivered by its deadline */
-    METRIC_REJECTED_INVALID,   /* over AMQP: not understood, too large, not allowed */
-    METRIC_REJECTED_CONFLICT,  /* over AMQP: on_conflict said so */
-    METRIC_REJECTED_DATABASE,  /* over AMQP: Postgres refused the content */
-    METRIC_SENT_BACK,          /* refused by a consumer: goes back to its queue */
-    METRIC_DEAD,               /* refused by a consumer, and no attempt is left or wanted */
-    METRIC_REFUSAL_KNOWN,      /* refused by a consumer, counted before, delivered again by RabbitMQ */
-    METRIC_RECOVERED,          /* claimed again: its gateway died, or RabbitMQ did not release it */
-    METRIC_LATE_SINCE_ATTEMPT, /* after a retry or a recovery, and late since then by the objective */
+    METRIC_EXPIRED,           /* not delivered by its deadline */
+    METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
+    METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
+    METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
+    METRIC_SENT_BACK,         /* refused by a consumer: goes back to its queue */
+    METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
+    METRIC_REFUSAL_KNOWN,     /* refused by a consumer, counted before, delivered again by RabbitMQ */
+    METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_COUNT,
 };
 

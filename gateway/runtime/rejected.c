@@ -1,8 +1,6 @@
 #include "gateway/runtime/rejected.h"
 
 #include "amqp/topology/topology.h"
-#include "core/message/wire.h"
-#include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
@@ -105,32 +103,4 @@ int rejected_publish(const struct runtime *rt, struct rejected *list, size_t cou
     else
         broker_drop(b);
     return rc;
-}
-
-static struct bytes known_as(const struct accept_input *in, const char **name)
-{
-    struct wire_properties p;
-    struct bytes id = {0};
-    struct err e = {0};
-    if (wire_properties_read(in->properties, &p, &e) != 0)
-        return id;
-    *name = "x-postdate-id";
-    if (wire_find_string(p.headers, "x-postdate-id", &id))
-        return id;
-    *name = "message-id";
-    return p.message_id;
-}
-
-void rejected_log(const struct rejected *list, size_t count, const char *what)
-{
-    const char *name = "", *reason = list->reason.data ? (const char *)list->reason.data : "";
-    struct bytes id = known_as(&list->input, &name);
-    char shown[100];
-    if (id.len > 0)
-        log_warning("moved %zu %s%s to postdate.rejected, the first (%s %s) because: %.*s", count, what,
-                    count == 1 ? "" : "s", name, bytes_printable(id, shown, sizeof shown),
-                    (int)list->reason.len, reason);
-    else
-        log_warning("moved %zu %s%s to postdate.rejected, the first because: %.*s", count, what,
-                    count == 1 ? "" : "s", (int)list->reason.len, reason);
 }

@@ -17,8 +17,4 @@ struct rejected {
  * last byte. */
 int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e);
 
-/* Says that count > 0 of them were moved there, which one was the first (its x-postdate-id, else its
- * message-id, where it has one) and why. what: "message" or "dead letter". */
-void rejected_log(const struct rejected *list, size_t count, const char *what);
-
 #endif
