@@ -294,6 +294,14 @@ struct bytes dead_letter_return_queue(const struct message *m)
     return n.queue;
 }
 
+struct bytes dead_letter_return_id(const struct message *m)
+{
+    struct names n;
+    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
+        return (struct bytes){0};
+    return n.id;
+}
+
 bool dead_letter_is_same_return(struct bytes a, struct bytes b)
 {
     struct names x, y;

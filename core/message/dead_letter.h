@@ -58,6 +58,8 @@ int dead_letter_anew(struct bytes properties, struct arena *arena, struct bytes 
 
 /* The queue to which m goes back; an empty view: it is no return. */
 struct bytes dead_letter_return_queue(const struct message *m);
+/* The id that consumers see in it (x-postdate-id), a view; an empty one: it is no return, and its own. */
+struct bytes dead_letter_return_id(const struct message *m);
 /* Are these the properties of the same return? Of a returned message AMQP tells no tag. */
 bool dead_letter_is_same_return(struct bytes a, struct bytes b);
 

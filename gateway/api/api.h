@@ -114,10 +114,10 @@ struct api_answer {
     int retry_after_s;        /* 0: none */
     bool counted;             /* by what does its work on many: */
     int64_t matched, changed;
-    bool replaces; /* what had the key before may have been superseded */
-    bool has_id;   /* 201: what was made */
-    struct message_id id;
-    char tag[64]; /* ETag, without its quotes; "": none */
+    bool replaces;        /* what had the key before may have been superseded */
+    int made;             /* stored */
+    struct message_id id; /* of the first that was made, or matched */
+    char tag[64];         /* ETag, without its quotes; "": none */
     struct buf body;
 };
 

@@ -81,10 +81,15 @@ static void describe_answer(const struct api_answer *a, struct buf *out)
     char id[MESSAGE_ID_TEXT_SIZE];
     if (a->status >= 400)
         buf_printf(out, ": %d %s", a->status, api_problem_type(a->problem) + strlen("urn:postdate:problem:"));
+    else if (a->counted && a->matched > 0)
+        buf_printf(out, ": %" PRId64 " matched, %" PRId64 " changed, the first %s", a->matched, a->changed,
+                   message_id_format(a->id, id));
     else if (a->counted)
-        buf_printf(out, ": %" PRId64 " matched, %" PRId64 " changed", a->matched, a->changed);
-    else if (a->has_id)
+        buf_printf(out, ": 0 matched, 0 changed");
+    else if (a->made == 1)
         buf_printf(out, ": made %s", message_id_format(a->id, id));
+    else if (a->made > 1)
+        buf_printf(out, ": made %d, the first %s", a->made, message_id_format(a->id, id));
     else
         buf_printf(out, ": %d", a->status);
 }

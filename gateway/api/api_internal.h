@@ -18,7 +18,7 @@ json_t *api_problem_object(enum api_problem p, const char *detail);
 void api_dump(const json_t *value, struct api_answer *a);
 
 /* For the audit line. */
-void api_count(struct api_answer *a, int64_t matched, int64_t changed);
+void api_count(struct api_answer *a, const struct operate_count *n);
 /* The answer of an operation by filter. */
 void api_bulk_answer(struct api_request *r, const struct operate_count *n, bool dry_run);
 

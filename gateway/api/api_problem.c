@@ -114,7 +114,7 @@ void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
     a->status = problems[p].status;
     a->problem = p;
     a->retry_after_s = problems[p].retry_after_s;
-    a->has_id = false;
+    a->made = 0;
     a->tag[0] = '\0';
     api_dump(o, a);
     json_decref(o);
@@ -151,11 +151,12 @@ void api_fail_err(struct api_answer *a, const struct err *e)
         api_fail(a, p, "%s", e->text);
 }
 
-void api_count(struct api_answer *a, int64_t matched, int64_t changed)
+void api_count(struct api_answer *a, const struct operate_count *n)
 {
     a->counted = true;
-    a->matched = matched;
-    a->changed = changed;
+    a->matched = n->matched;
+    a->changed = n->changed;
+    a->id = n->first;
 }
 
 json_t *api_parse_body(struct bytes body, struct api_answer *a)

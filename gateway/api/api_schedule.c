@@ -236,7 +236,7 @@ static int answer_single(struct api_scheduler *s, const struct api_schedule *q, 
                                     .settled_ms = -1};
     a->status = 201;
     a->replaces = item->message.on_conflict == ON_CONFLICT_REPLACE;
-    a->has_id = true;
+    a->made = 1;
     a->id = item->message.id;
     print_record(a, &record);
     return 0;
@@ -253,6 +253,13 @@ static void print_stored(struct buf *out, const struct store_item *item)
                message_id_format(item->message.id, id),
                timestamp_format(item->message.due_ms, due, sizeof due),
                item->result == STORE_REPLACED ? "superseded" : "scheduled");
+}
+
+static void note_made(struct api_answer *a, const struct store_item *item)
+{
+    a->replaces |= item->message.on_conflict == ON_CONFLICT_REPLACE;
+    if (item->result != STORE_KEPT && a->made++ == 0)
+        a->id = item->message.id;
 }
 
 static int append_json(const char *text, size_t len, void *out)
@@ -279,7 +286,7 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
         if (i > 0)
             buf_put_str(&a->body, ",");
         if (p == API_OK) {
-            a->replaces |= s->items[entry->item].message.on_conflict == ON_CONFLICT_REPLACE;
+            note_made(a, &s->items[entry->item]);
             print_stored(&a->body, &s->items[entry->item]);
             continue;
         }

@@ -117,7 +117,7 @@ void control_request_reset(struct control_request *o)
     buf_reset(&a->body);
     a->status = a->retry_after_s = 0;
     a->problem = API_OK;
-    a->has_id = false;
+    a->made = 0;
     o->api.give_up_ms = o->api.retry_at_ms = 0;
 }
 

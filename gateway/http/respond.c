@@ -25,7 +25,7 @@ static void add_headers(struct MHD_Response *m, const struct http_request *r, in
         snprintf(text, sizeof text, "\"%s\"", a->tag);
         MHD_add_response_header(m, "ETag", text);
     }
-    if (a->has_id) {
+    if (a->status == 201 && a->made == 1) {
         snprintf(text, sizeof text, "/v1/messages/%s", message_id_format(a->id, id));
         MHD_add_response_header(m, "Location", text);
     }

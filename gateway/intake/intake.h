@@ -13,6 +13,7 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/stamp.h"
+#include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 #include "sql/pipeline/store.h"
 
@@ -74,8 +75,9 @@ struct intake {
     bool progress;                     /* something was acknowledged over this connection */
     int64_t deferred_retry_ms;         /* monotonic */
     int64_t reject_warned_ms;          /* monotonic */
-    int64_t failed_warned_ms;          /* monotonic */
-    int64_t give_up_ms;                /* monotonic; storing this batch */
+    struct log_quota rejected;
+    int64_t failed_warned_ms; /* monotonic */
+    int64_t give_up_ms;       /* monotonic; storing this batch */
 };
 
 void *intake_thread(void *intake);

@@ -1,6 +1,5 @@
 /* What of a batch is refused goes to postdate.rejected. */
 #include "gateway/intake/intake.h"
-#include "gateway/runtime/log.h"
 #include "gateway/runtime/rejected.h"
 
 #define WARN_EVERY_MS 60000
@@ -40,20 +39,25 @@ void intake_reject(struct intake *in)
     if (refused == 0)
         return;
     int64_t now_ms = clock_monotonic_ms();
+    char name[REJECTED_NAME_SIZE] = "";
     struct rejected *list = arena_alloc(&in->arena, refused * sizeof *list);
     int rc = -1;
     if (list) {
         list_refused(in, list);
+        rejected_name(list[0].input.properties, name);
         rc = rejected_publish(in->runtime, list, refused, &e);
     } else
         err_set(&e, ERR_BUSY, "out of memory");
     keep_verdicts(in, list);
     if (rc == 0) {
-        log_warning("moved %zu message%s to postdate.rejected, the first because: %.*s", refused,
-                    refused == 1 ? "" : "s", (int)list[0].reason.len,
-                    list[0].reason.data ? (const char *)list[0].reason.data : "");
+        if (log_quota_take(&in->rejected, refused, name, "moved to postdate.rejected"))
+            log_warning("moved %zu message%s to postdate.rejected, the first (%s) because: %.*s", refused,
+                        refused == 1 ? "" : "s", name, (int)list[0].reason.len,
+                        list[0].reason.data ? (const char *)list[0].reason.data : "");
     } else if (in->reject_warned_ms == 0 || now_ms - in->reject_warned_ms > WARN_EVERY_MS) {
         in->reject_warned_ms = now_ms;
-        log_warning("cannot move refused messages to postdate.rejected, trying again: %s", e.text);
+        log_warning(
+            "cannot move %zu refused message%s to postdate.rejected, trying again; the first (%s): %s",
+            refused, refused == 1 ? "" : "s", name, e.text);
     }
 }

@@ -1,7 +1,29 @@
 #include "gateway/pipeline/claim_loop.h"
 
 #include "gateway/pipeline/claimed_row.h"
-#include "gateway/runtime/log.h"
+
+/* Nobody has heard of the last publish or hand-over of it: its gateway died, or RabbitMQ did not release it.
+ * One that was tried before waits in doubt because RabbitMQ refused it, or the connection was lost. */
+static void note_recovered(struct claim_loop *l, const struct claimed_row *row)
+{
+    if (row->attempts > 0)
+        return;
+    if (l->recovered++ == 0)
+        l->first_recovered = row->message.id;
+    metrics_add(&l->runtime->metrics, METRIC_RECOVERED, 1);
+}
+
+static void say_recovered(struct claim_loop *l)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    if (l->recovered == 0)
+        return;
+    message_id_format(l->first_recovered, id);
+    if (log_quota_take(&l->said_recovered, l->recovered, id, "recovered"))
+        log_info(
+            "recovered %zu message%s, whose gateway died or which RabbitMQ did not release; the first: %s",
+            l->recovered, l->recovered == 1 ? "" : "s", id);
+}
 
 static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 {
@@ -14,7 +36,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt) {
         atomic_store(&l->handover->rescued, true);
-        metrics_add(&l->runtime->metrics, METRIC_RECOVERED, 1);
+        note_recovered(l, row);
     }
     l->bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;
     if (refused) {
@@ -40,10 +62,12 @@ enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, stru
 {
     l->next_at_ms = 0;
     l->bytes = 0;
+    l->recovered = 0;
     l->sent_ns = clock_monotonic_ns();
     l->rows = claim_due(l->pg, q, on_row, l, e);
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         lease_end_instance(l->lease);
+    say_recovered(l);
     if (l->rows < 0)
         return LOOKED_ERROR;
     return l->rows == q->rows_max || l->bytes > (size_t)q->bytes_max / 2 ? LOOKED_MORE : LOOKED_DONE;

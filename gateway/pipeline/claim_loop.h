@@ -8,6 +8,7 @@
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/locks.h"
+#include "gateway/runtime/log.h"
 #include "sql/pipeline/claim.h"
 
 #define CLAIM_ROWS 1000
@@ -48,6 +49,9 @@ struct claim_loop { /* one thread's */
     int64_t next_at_ms; /* the greatest of its rows */
     int rows;
     size_t bytes; /* their bodies and properties, as they came */
+    size_t recovered;
+    struct message_id first_recovered;
+    struct log_quota said_recovered;
 };
 
 /* Until the stop. */

@@ -1,5 +1,8 @@
 #include "gateway/pipeline/inflight.h"
 
+#include "core/message/dead_letter.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +82,19 @@ void inflight_free(struct inflight *h)
     atomic_fetch_sub(&h->budget->count, 1);
     free(h->error);
     free(h);
+}
+
+const char *inflight_name(const struct inflight *h, char out[INFLIGHT_NAME_SIZE])
+{
+    char id[MESSAGE_ID_TEXT_SIZE], shown[40];
+    struct bytes seen = dead_letter_return_id(&h->message);
+    message_id_format(h->message.id, id);
+    if (seen.len > 0)
+        snprintf(out, INFLIGHT_NAME_SIZE, "%s (x-postdate-id %s)", id,
+                 bytes_printable(seen, shown, sizeof shown));
+    else
+        snprintf(out, INFLIGHT_NAME_SIZE, "%s", id);
+    return out;
 }
 
 void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text)

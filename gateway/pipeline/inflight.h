@@ -71,6 +71,10 @@ static inline bool inflight_is_again(const struct inflight *h)
 {
     return h->attempts > 0 || h->in_doubt;
 }
+/* For the log: its id. What goes back to a queue has a row of its own, and the id that its consumers know
+ * follows. */
+#define INFLIGHT_NAME_SIZE 100
+const char *inflight_name(const struct inflight *h, char out[INFLIGHT_NAME_SIZE]);
 /* Keeps a copy of the text; NULL: no error. */
 void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text);
 

@@ -74,6 +74,8 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     h->late_us = now_us - h->message.due_ms * 1000;
     h->later_us = now_us - h->at_ms * 1000;
     metrics_lateness(&rt->metrics, h->late_us);
+    if (inflight_is_again(h))
+        metrics_lateness_since_attempt(&rt->metrics, h->later_us);
     metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
 }
 

@@ -306,12 +306,12 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
 
 static void note_name(struct destination_cache *cache, const struct inflight *h, int64_t now_ms)
 {
-    char exchange[90], key[90];
+    char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
     cache->said = false;
     cache->stalled_since_ms = now_ms;
-    snprintf(cache->name, sizeof cache->name, "exchange '%s', routing key '%s'",
+    snprintf(cache->name, sizeof cache->name, "exchange '%s', routing key '%s' (the first: %s)",
              bytes_printable(h->message.exchange, exchange, sizeof exchange),
-             bytes_printable(h->message.routing_key, key, sizeof key));
+             bytes_printable(h->message.routing_key, key, sizeof key), inflight_name(h, id));
 }
 
 static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,

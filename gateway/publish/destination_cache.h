@@ -50,7 +50,7 @@ struct destination_cache {
     int64_t stalled_since_ms;
     struct refusals refusals; /* has a lock of its own */
     bool said;
-    char name[200]; /* of the destination that was the first to stand still */
+    char name[DESTINATION_NAME_SIZE]; /* of the destination that was the first to stand still */
 };
 
 int destination_cache_open(struct destination_cache *cache); /* -1: out of memory */

@@ -87,7 +87,7 @@ static void check_destination(struct publisher *p, const struct inflight *h, int
 
 static void tell_news(struct publisher *p, int64_t now_ms)
 {
-    char name[200];
+    char name[DESTINATION_NAME_SIZE];
     int news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
     atomic_store(&p->runtime->metrics.stalled, p->destinations->stalled);
     if (news > 0)
@@ -100,7 +100,7 @@ static void tell_news(struct publisher *p, int64_t now_ms)
 
 static void tell_refusals(struct publisher *p, int64_t now_ms)
 {
-    char name[200];
+    char name[DESTINATION_NAME_SIZE];
     int count, news = refusals_news(&p->destinations->refusals, now_ms, name, sizeof name, &count);
     atomic_store(&p->runtime->metrics.refusing, count);
     if (news > 0)

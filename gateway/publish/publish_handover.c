@@ -119,7 +119,8 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     }
     int by_broker = leaves_by_broker(p, h, e);
     if (by_broker < 0) {
-        log_debug("%s: %s", p->role->name, e->text);
+        char name[INFLIGHT_NAME_SIZE];
+        log_debug("%s: message %s: %s", p->role->name, inflight_name(h, name), e->text);
         err_clear(e);
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return 0;
@@ -165,9 +166,13 @@ static void settle_refused(struct publisher *p, struct inflight *h)
 static void give_up_connection(struct publisher *p, const struct err *e)
 {
     struct inflight *h;
+    char name[INFLIGHT_NAME_SIZE];
     bool refusal = publisher_blames_a_publish(e);
     if (refusal && !p->refused)
-        log_warning("RabbitMQ does not accept the messages to hold, so the gateway holds them: %s", e->text);
+        log_warning("RabbitMQ does not accept the %d messages to hold, so the gateway holds them; the first: "
+                    "%s: %s",
+                    p->confirms.count, p->confirms.oldest ? inflight_name(p->confirms.oldest, name) : "none",
+                    e->text);
     p->refused = p->refused || refusal;
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
         if (refusal)

@@ -31,9 +31,11 @@ static void leave_messages(struct publisher *p, struct publisher_previous *previ
 static void end_previous(struct publisher *p, struct publisher_previous *previous, const char *why)
 {
     struct err e = {0};
+    char name[INFLIGHT_NAME_SIZE];
     if (previous->confirms.count > 0)
-        log_debug("%s: %d unconfirmed on a connection that was held up: %s", p->role->name,
-                  previous->confirms.count, why);
+        log_debug("%s: %d unconfirmed on a connection that was held up, the first %s: %s", p->role->name,
+                  previous->confirms.count,
+                  previous->confirms.oldest ? inflight_name(previous->confirms.oldest, name) : "none", why);
     err_set(&e, ERR_AWAY, "%s", why);
     publisher_doubt_all(p, &previous->confirms, &e);
     broker_drop(previous->broker);

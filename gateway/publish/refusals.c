@@ -23,16 +23,18 @@ static struct refusal *find_refusal(struct refusals *r, uint64_t destination)
     return NULL;
 }
 
-static void note_name(struct refusals *r, const struct message *m)
+static void note_name(struct refusals *r, const struct inflight *h)
 {
-    char exchange[90], key[90];
-    struct bytes queue = dead_letter_return_queue(m);
+    char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
+    struct bytes queue = dead_letter_return_queue(&h->message);
+    inflight_name(h, id);
     if (queue.len > 0)
-        snprintf(r->name, sizeof r->name, "queue '%s'", bytes_printable(queue, key, sizeof key));
+        snprintf(r->name, sizeof r->name, "queue '%s' (the first: %s)",
+                 bytes_printable(queue, key, sizeof key), id);
     else
-        snprintf(r->name, sizeof r->name, "exchange '%s', routing key '%s'",
-                 bytes_printable(m->exchange, exchange, sizeof exchange),
-                 bytes_printable(m->routing_key, key, sizeof key));
+        snprintf(r->name, sizeof r->name, "exchange '%s', routing key '%s' (the first: %s)",
+                 bytes_printable(h->message.exchange, exchange, sizeof exchange),
+                 bytes_printable(h->message.routing_key, key, sizeof key), id);
 }
 
 void refusals_add(struct refusals *r, const struct inflight *h, int64_t now_ms)
@@ -47,7 +49,7 @@ void refusals_add(struct refusals *r, const struct inflight *h, int64_t now_ms)
     if (one)
         *one = (struct refusal){.destination = h->destination, .at_ms = now_ms};
     if (count == 0)
-        note_name(r, &h->message);
+        note_name(r, h);
     pthread_mutex_unlock(&r->lock);
 }
 

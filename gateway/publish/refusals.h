@@ -14,7 +14,9 @@
 #include <stdint.h>
 
 #define REFUSALS_MAX 256
-#define REFUSALS_QUIET_MS 5000          /* took a message, and refused none for so long: it is over */
+#define REFUSALS_QUIET_MS 5000 /* took a message, and refused none for so long: it is over */
+/* of an exchange, a routing key and the first message */
+#define DESTINATION_NAME_SIZE 320
 #define REFUSALS_FORGET_MS (20 * 60000) /* twice the longest wait between two tries by default */
 
 struct inflight;
@@ -30,7 +32,7 @@ struct refusals {
     struct refusal list[REFUSALS_MAX];
     atomic_int count;
     bool said;
-    char name[200]; /* of the first */
+    char name[DESTINATION_NAME_SIZE]; /* of the first */
 };
 
 void refusals_open(struct refusals *r);

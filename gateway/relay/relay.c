@@ -12,6 +12,7 @@
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/rejected.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,14 +87,15 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
 static void on_delivery(struct reader *r, const struct broker_event *ev)
 {
     struct message m = {0};
+    char name[REJECTED_NAME_SIZE];
     relay_note_tag(r, ev->tag, TAG_TAKEN);
     enum envelope_kind kind = envelope_read(ev->properties, &m);
     if (kind == ENVELOPE_FOREIGN) {
         if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
             r->said_foreign = true;
-            log_warning(
-                "something else publishes to %s: messages that are not the gateway's are removed there",
-                TOPOLOGY_EXIT_QUEUE);
+            log_warning("something else publishes to %s: messages that are not the gateway's are removed "
+                        "there; the first: %s",
+                        TOPOLOGY_EXIT_QUEUE, rejected_name(ev->properties, name));
         }
         relay_note_tag(r, ev->tag, TAG_DONE);
         return;

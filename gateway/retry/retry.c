@@ -1,7 +1,6 @@
 #include "gateway/retry/retry.h"
 
 #include "amqp/topology/topology_retry.h"
-#include "gateway/runtime/log.h"
 #include "gateway/runtime/rejected.h"
 #include "gateway/runtime/sessions.h"
 
@@ -55,22 +54,52 @@ static void reject_batch(struct retry *r)
 {
     struct err e = {0};
     size_t n = 0, i = 0;
+    char name[REJECTED_NAME_SIZE];
     struct rejected list[RETRY_BATCH_MAX];
     for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
             list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
     if (n == 0)
         return;
-    if (rejected_publish(r->runtime, list, n, &e) == 0)
-        log_warning("moved %zu dead letter%s to postdate.rejected, the first because: %.*s", n,
-                    n == 1 ? "" : "s", (int)list[0].reason.len,
+    rejected_name(list[0].input.properties, name);
+    if (rejected_publish(r->runtime, list, n, &e) != 0)
+        log_debug("%zu dead letters that are refused wait, the first (%s): %s", n, name, e.text);
+    else if (log_quota_take(&r->rejected, n, name, "moved to postdate.rejected"))
+        log_warning("moved %zu dead letter%s to postdate.rejected, the first (%s) because: %.*s", n,
+                    n == 1 ? "" : "s", name, (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
-    else
-        log_debug("dead letters that are refused wait: %s", e.text);
     n = 0;
     for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
             r->deliveries[i].verdict = list[n++].done ? RETRY_DONE : RETRY_AGAIN;
+}
+
+/* What consumers see; what was published past Postdate has it from its first return on. */
+static struct message_id id_of(const struct retry_delivery *d)
+{
+    return d->letter.has_lineage ? d->letter.id : d->lineage;
+}
+
+static void say_dead(struct retry *r)
+{
+    size_t n = 0;
+    const struct retry_failure *first = NULL;
+    for (size_t i = r->failure_count; i-- > 0;)
+        if (!r->failures[i].item && r->deliveries[r->failures[i].delivery].verdict == RETRY_DONE) {
+            first = &r->failures[i];
+            n++;
+        }
+    if (n == 0)
+        return;
+    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
+    const struct retry_delivery *d = &r->deliveries[first->delivery];
+    message_id_format(id_of(d), id);
+    if (log_quota_take(&r->dead, n, id, "refused for good by consumers"))
+        log_warning(
+            "%zu message%s refused for good by consumers; the first: %s, after %d deliver%s, in queue "
+            "%s",
+            n, n == 1 ? " was" : "s were", id, first->failure.failed,
+            first->failure.failed == 1 ? "y" : "ies", bytes_printable(d->letter.queue, queue, sizeof queue));
 }
 
 static void say_second_copies(struct retry *r)
@@ -88,7 +117,7 @@ static void say_second_copies(struct retry *r)
     metrics_add(&r->runtime->metrics, METRIC_REFUSAL_KNOWN, n);
     log_info("%zu refusal%s counted already, delivered again by RabbitMQ, left out; the first: attempt %d of "
              "%s in queue %s",
-             n, n == 1 ? " was" : "s were", first->letter.attempt, message_id_format(first->letter.id, id),
+             n, n == 1 ? " was" : "s were", first->letter.attempt, message_id_format(id_of(first), id),
              bytes_printable(first->letter.queue, queue, sizeof queue));
 }
 
@@ -125,6 +154,7 @@ static void run_connected(struct retry *r, struct err *e)
             continue;
         if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
             return;
+        say_dead(r);
         reject_batch(r);
         say_second_copies(r);
         if (acknowledge_batch(r, e) != 0)

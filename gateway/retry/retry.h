@@ -13,6 +13,7 @@
 #include "core/base/arena.h"
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"
+#include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 #include "sql/pipeline/lineage.h"
 #include "sql/pipeline/store.h"
@@ -68,6 +69,7 @@ struct retry {
     struct store_item items[RETRY_BATCH_MAX];
     size_t count, lineage_count, failure_count, item_count, bytes;
     size_t write_from, write_until; /* of the failures: what the transaction counts */
+    struct log_quota rejected, dead;
 };
 
 void *retry_thread(void *retry);

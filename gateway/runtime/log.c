@@ -1,5 +1,6 @@
 #include "gateway/runtime/log.h"
 
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -7,6 +8,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define QUOTA_LINES 10
+#define QUOTA_MS 60000
 
 /* Set once before threads start, and again on a reload. */
 static atomic_int threshold = LOG_LEVEL_INFO;
@@ -108,4 +112,23 @@ void log_audit(const char *fmt, ...)
 void log_debug(const char *fmt, ...)
 {
     LOG_AT(LOG_LEVEL_DEBUG);
+}
+
+bool log_quota_take(struct log_quota *q, size_t n, const char *first, const char *what)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (q->since_ms == 0 || now_ms - q->since_ms > QUOTA_MS) {
+        if (q->unsaid > 0)
+            log_warning("%zu more message%s %s, the first of them %s", q->unsaid, q->unsaid == 1 ? "" : "s",
+                        what, q->first_unsaid);
+        *q = (struct log_quota){.since_ms = now_ms};
+    }
+    if (q->lines < QUOTA_LINES) {
+        q->lines++;
+        return true;
+    }
+    if (q->unsaid == 0)
+        snprintf(q->first_unsaid, sizeof q->first_unsaid, "%s", first);
+    q->unsaid += n;
+    return false;
 }

@@ -20,14 +20,24 @@ void metrics_add(struct metrics *m, enum metric which, uint64_t n)
         atomic_fetch_add_explicit(&m->count[which], n, memory_order_relaxed);
 }
 
-void metrics_lateness(struct metrics *m, int64_t late_us)
+static void add_observation(struct metrics_histogram *h, int64_t late_us)
 {
     int i = 0;
     double late_s = (double)late_us / 1e6;
     while (i < METRICS_LATENESS_BUCKETS && late_s > bounds_s[i])
         i++;
-    atomic_fetch_add_explicit(&m->lateness[i], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&m->lateness_sum_us, late_us > 0 ? (uint64_t)late_us : 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->count[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum_us, late_us > 0 ? (uint64_t)late_us : 0, memory_order_relaxed);
+}
+
+void metrics_lateness(struct metrics *m, int64_t late_us)
+{
+    add_observation(&m->lateness, late_us);
+}
+
+void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us)
+{
+    add_observation(&m->since_attempt, later_us);
 }
 
 void metrics_slo(struct metrics *m, bool within, bool again)
@@ -45,17 +55,17 @@ void metrics_http(struct metrics *m, int route, int status, int64_t took_us)
     atomic_fetch_add_explicit(&m->http_count, 1, memory_order_relaxed);
 }
 
-static uint64_t read_lateness(struct metrics *m, uint64_t out[METRICS_LATENESS_BUCKETS + 1])
+static uint64_t read_histogram(struct metrics_histogram *h, uint64_t out[METRICS_LATENESS_BUCKETS + 1])
 {
     uint64_t total = 0;
     for (int i = 0; i <= METRICS_LATENESS_BUCKETS; i++)
-        total += out[i] = atomic_load_explicit(&m->lateness[i], memory_order_relaxed);
+        total += out[i] = atomic_load_explicit(&h->count[i], memory_order_relaxed);
     return total;
 }
 
 double metrics_lateness_quantile(struct metrics *m, double p)
 {
-    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_lateness(m, counts);
+    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_histogram(&m->lateness, counts);
     double wanted = p * (double)total, seen = 0;
     if (total == 0)
         return -1;
@@ -134,16 +144,14 @@ static void print_counters(struct metrics *m, struct buf *out)
     }
 }
 
-static void print_lateness(struct metrics *m, struct buf *out)
+static void print_histogram(struct metrics_histogram *h, const char *name, const char *help, struct buf *out)
 {
-    static const char name[] = "postdate_lateness_seconds";
-    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_lateness(m, counts), sum = 0;
-    print_head(out, name, "histogram", "Publisher confirm minus due time of delivered messages.");
+    uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_histogram(h, counts), sum = 0;
+    print_head(out, name, "histogram", help);
     for (int i = 0; i < METRICS_LATENESS_BUCKETS; i++)
         buf_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds_s[i], sum += counts[i]);
     buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, total,
-               name, (double)atomic_load_explicit(&m->lateness_sum_us, memory_order_relaxed) / 1e6, name,
-               total);
+               name, (double)atomic_load_explicit(&h->sum_us, memory_order_relaxed) / 1e6, name, total);
 }
 
 static void print_slo(struct metrics *m, struct buf *out)
@@ -181,7 +189,13 @@ static void print_http(struct metrics *m, const char *const route_names[METRICS_
 void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
 {
     print_counters(m, out);
-    print_lateness(m, out);
+    print_histogram(&m->lateness, "postdate_lateness_seconds",
+                    "Publisher confirm minus due time of delivered messages.", out);
+    print_histogram(
+        &m->since_attempt, "postdate_lateness_since_attempt_seconds",
+        "Publisher confirm minus time of the last attempt, of messages delivered after a retry or "
+        "a recovery.",
+        out);
     print_slo(m, out);
     print_http(m, route_names, out);
     print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");

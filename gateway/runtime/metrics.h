@@ -36,11 +36,16 @@ enum metric {
 #define METRICS_ROUTES 40
 #define METRICS_STATUSES 24
 
+struct metrics_histogram {
+    atomic_uint_fast64_t count[METRICS_LATENESS_BUCKETS + 1]; /* the last one: beyond the last bound */
+    atomic_uint_fast64_t sum_us;
+};
+
 struct metrics {
     atomic_uint_fast64_t count[METRIC_COUNT];
-    atomic_uint_fast64_t lateness[METRICS_LATENESS_BUCKETS + 1]; /* the last one: beyond the last bound */
-    atomic_uint_fast64_t lateness_sum_us;
-    atomic_uint_fast64_t slo[2][2]; /* deliveries: late or within; first attempt or again */
+    struct metrics_histogram lateness;      /* since due, of all deliveries */
+    struct metrics_histogram since_attempt; /* … of those after a retry or a recovery, since that attempt */
+    atomic_uint_fast64_t slo[2][2];         /* deliveries: late or within; first attempt or again */
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;
@@ -56,6 +61,8 @@ void metrics_open(struct metrics *m);
 void metrics_add(struct metrics *m, enum metric which, uint64_t n);
 /* A message was confirmed late_us after its due time. */
 void metrics_lateness(struct metrics *m, int64_t late_us);
+/* … and later_us after the time of this attempt, which was not the first. */
+void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us);
 /* … within the objective or not; at the first attempt, or after a retry or a recovery. */
 void metrics_slo(struct metrics *m, bool within, bool again);
 /* route: 0..METRICS_ROUTES-1; names are given when printing. */

@@ -1,6 +1,7 @@
 #include "gateway/runtime/rejected.h"
 
 #include "amqp/topology/topology.h"
+#include "core/message/wire.h"
 #include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
@@ -103,4 +104,26 @@ int rejected_publish(const struct runtime *rt, struct rejected *list, size_t cou
     else
         broker_drop(b);
     return rc;
+}
+
+const char *rejected_name(struct bytes properties, char out[REJECTED_NAME_SIZE])
+{
+    struct wire_properties p;
+    struct bytes value = {0};
+    char shown[120];
+    const char *what = NULL;
+    if (wire_properties_read(properties, &p, NULL) == 0) {
+        if (wire_find_string(p.headers, "x-postdate-id", &value))
+            what = "x-postdate-id";
+        else if ((p.flags & WIRE_MESSAGE_ID) && p.message_id.len > 0) {
+            what = "message-id";
+            value = p.message_id;
+        } else if (wire_find_string(p.headers, "traceparent", &value))
+            what = "traceparent";
+    }
+    if (what)
+        snprintf(out, REJECTED_NAME_SIZE, "%s %s", what, bytes_printable(value, shown, sizeof shown));
+    else
+        snprintf(out, REJECTED_NAME_SIZE, "without an id");
+    return out;
 }

@@ -17,4 +17,9 @@ struct rejected {
  * last byte. */
 int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e);
 
+/* By what a message that was refused can be found again, for the log: the x-postdate-id that it had already,
+ * else what its publisher wrote: message-id, or traceparent. Never empty. */
+#define REJECTED_NAME_SIZE 160
+const char *rejected_name(struct bytes properties, char out[REJECTED_NAME_SIZE]);
+
 #endif

@@ -7,7 +7,6 @@
  */
 #include "gateway/settle/settler.h"
 #include "core/base/clock.h"
-#include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
 /* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
@@ -18,8 +17,6 @@
 #define FEW 20
 #define LATER_MS 1000
 #define SLO_EVERY_MS 1000
-#define SAY_MOST 10     /* ends of messages, in … */
-#define SAY_MS 60000    /* … this time */
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
 /* Of the whole batch. */
@@ -80,23 +77,12 @@ static int write_slo(struct settler *s, struct err *e)
  * lines and a number. */
 static void say_end(struct settler *s, const struct inflight *h)
 {
-    char id[MESSAGE_ID_TEXT_SIZE];
-    int64_t now_ms = clock_monotonic_ms();
+    char name[INFLIGHT_NAME_SIZE];
     if (h->outcome != SETTLE_FAILED && h->outcome != SETTLE_EXPIRED)
         return;
-    if (s->said_ms == 0 || now_ms - s->said_ms > SAY_MS) {
-        if (s->unsaid > 0)
-            log_warning("%d more messages failed or expired", s->unsaid);
-        s->said_ms = now_ms;
-        s->said = s->unsaid = 0;
-    }
-    if (s->said++ >= SAY_MOST) {
-        s->unsaid++;
-        return;
-    }
-    log_warning("message %s %s: %s", message_id_format(h->message.id, id),
-                h->outcome == SETTLE_FAILED ? "failed" : "expired",
-                h->error ? h->error : "no reason is known");
+    if (log_quota_take(&s->ends, 1, inflight_name(h, name), "failed or expired"))
+        log_warning("message %s %s: %s", name, h->outcome == SETTLE_FAILED ? "failed" : "expired",
+                    h->error ? h->error : "no reason is known");
 }
 
 static void finish_message(struct settler *s, size_t i)
@@ -140,8 +126,8 @@ static int settle_singly(struct settler *s, struct err *e)
         }
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
-        char id[MESSAGE_ID_TEXT_SIZE];
-        log_warning("cannot settle message %s: %s", message_id_format(s->batch.items[i].id, id), e->text);
+        char name[INFLIGHT_NAME_SIZE];
+        log_warning("cannot settle message %s: %s", inflight_name(s->batch.messages[i], name), e->text);
         inflight_set_error(s->batch.messages[i], INFLIGHT_REFUSED, NULL);
         keep_for_later(s, i);
     }

@@ -4,6 +4,7 @@
 
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
+#include "gateway/runtime/log.h"
 #include "gateway/settle/settle_batch.h"
 #include "gateway/settle/settle_replay.h"
 #include "sql/operate/slo.h"
@@ -20,8 +21,7 @@ struct settler {
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
     struct settle_replay replay;
-    int64_t said_ms;      /* since then, so many ends were said, … */
-    int said, unsaid;     /* … and so many not */
+    struct log_quota ends;
     struct slo_count slo; /* settled, and not yet written */
     int64_t slo_ms;       /* monotonic: when it was written last */
 };

@@ -95,6 +95,8 @@ static int do_page(struct bulk *b, bool counts_only, struct err *e)
                                    .limit = counts_only ? COUNT_CHUNK : CHUNK};
     PGresult *r = query_page(b, &page, e);
     int n = r ? take_page(b, r, e) : b->dry.spent ? 0 : -1;
+    if (n > 0 && b->count->matched == 0)
+        b->count->first = pg_id(r, 0, 0);
     PQclear(r);
     if (n > 0 && !counts_only && apply(b, e) != 0)
         return -1;

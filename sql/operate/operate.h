@@ -91,6 +91,7 @@ struct operate_count {
     int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or
                         they would be due beyond max_delay, or after their deadline */
     bool minimum;    /* a dry run that ended before it had counted all */
+    struct message_id first; /* of those that matched, where there are any */
 };
 /* In chunks of some hundred messages, each its own transaction: on an error what was done before stays done
  * and is in `out`. Applies to waiting and failed messages (retry: failed ones; fail: those in doubt

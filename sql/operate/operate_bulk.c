@@ -138,6 +138,8 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
         b->after = pg_id(r, i, 0);
         pg_array_id(&b->page, b->after);
     }
+    if (n > 0 && b->count->matched == 0)
+        b->count->first = pg_id(r, 0, 0);
     PQclear(r);
     b->count->matched += n;
     if (b->page.failed)

@@ -43,6 +43,22 @@ class Lines(LiveTest):
         said = len([line for line in gw.log().splitlines() if ' failed: ' in line])
         self.assertLessEqual(said - before, 10)
 
+    def test_what_is_refused_is_named_and_a_flood_of_it_is_some_lines(self):
+        p = self.place()
+        gw = p.gateway()
+        c = p.client()
+        c.publish('k', b'x', {'x-delay': 'soon', 'traceparent': '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'})
+        gw.wait_log(r'moved 1 message to postdate.rejected, the first \(traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\)'
+                    ' because: x-delay')
+        for i in range(30):
+            c.publish('k', b'x', {'x-delay': 'soon'}, message_id=f'order-{i}')
+            wait_until(lambda: f'postdate_messages_rejected_total{{reason="invalid"}} {i + 2}\n' in self.metrics(gw), 10, 'it to be refused')
+        gw.wait_log(r'moved 1 message to postdate.rejected, the first \(message-id order-0\)')
+        self.assertEqual(len(gw.lines_with('moved .* to postdate.rejected')), 10)
+
+    def metrics(self, gw):
+        return Web(gw.http()).get('/metrics').body.decode()
+
     def test_what_replaces_is_in_the_audit(self):
         p = self.place()
         gw = p.gateway()

@@ -118,8 +118,8 @@ class Handover(LiveTest):
         self.publish_again(c, copies)
         self.assert_each_once(p, inbox, [b'a', b'b'])
         self.publish_again(c, copies)
-        c.publish(EXIT, b'foreign', exchange='')
-        wait_until(lambda: g.lines_with('something else publishes'), 10, 'the foreign one to be noticed')
+        c.publish(EXIT, b'foreign', exchange='', message_id='stray')
+        wait_until(lambda: g.lines_with('something else publishes.*; the first: message-id stray'), 10, 'the foreign one to be noticed')
         self.arrives_through_the_exit(c, g)
         self.assertEqual([m for m in inbox.all() if m.body in (b'a', b'b', b'foreign')][2:], [])
 

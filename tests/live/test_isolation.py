@@ -147,7 +147,7 @@ class BadTargets(LiveTest):
         at = now_ms()
         c.publish('good', b'good', {'x-delay': 100})
         self.assert_on_time(other.wait(1)[0], at, 100)
-        gateway.wait_log("refuses messages to exchange '', routing key 'full': is a queue there full")
+        gateway.wait_log("refuses messages to exchange '', routing key 'full' \\(the first: [0-9a-f-]{36}\\): is a queue there full")
         wait_until(lambda: self.refusing(web) == (1, 1), 5, 'it to be counted')
         inbox = p.consumer('full')
         self.assertEqual(sorted(int(m.body) for m in inbox.wait(15)), list(range(15)))

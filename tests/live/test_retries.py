@@ -110,6 +110,9 @@ class Retries(RetryKit):
         row = p.psql("select queue, exchange, routing_key, failed, reason, cardinality(failed_at), reasons::text, convert_from(body, 'UTF8') "
                      'from postdate.lineage')[0]
         self.assertEqual(row, ['orders', '', 'orders', '3', 'rejected', '3', '{rejected,rejected,rejected}', 'never'])
+        self.assertEqual({m.headers['x-postdate-id'] for m in r.messages[1:]}, {p.value('select id from postdate.lineage')})
+        p.gateways[0].wait_log('1 message was refused for good by consumers; the first: ' + r.messages[1].headers['x-postdate-id']
+                               + ', after 3 deliveries, in queue orders')
         time.sleep(0.5)
         self.assertEqual(len(r.messages), 3)
         # again by hand: the attempts are counted anew, the id stays
@@ -190,6 +193,9 @@ class Retries(RetryKit):
             return found
         wait_until(rejected, 10, 'it to be rejected')
         self.assertIn('postdate.retry', found[0][1].headers['x-postdate-error'])
+        p.gateways[0].wait_log(r'moved 1 dead letter to postdate.rejected, the first \(without an id\) because: published to')
+        c.publish('postdate.retry', b'straight', {'x-postdate-id': 'forged-1'}, exchange='', message_id='m')
+        p.gateways[0].wait_log(r'moved 1 dead letter to postdate.rejected, the first \(x-postdate-id forged-1\) because: published to')
         with self.assertRaises(pika.exceptions.ChannelClosedByBroker):
             c.publish('k', b'x', exchange='postdate.retry')
             c.connection.process_data_events(1)

@@ -166,6 +166,8 @@ class Burials(RetryKit):
         r.wait(1)
         c.channel.queue_delete('gone')
         wait_until(lambda: p.value(DEAD) == '1', 40, 'the dead letter')
+        # The return has a row of its own; what consumers know it by is what a trace is joined with.
+        self.assertEqual(len(p.gateways[0].lines_with(f"message [0-9a-f-]+ .x-postdate-id {p.value('select id from postdate.lineage')}. failed: ")), 1)
         wait_until(lambda: metric(p.gateways[0], 'postdate_dead_letters_total{to="dead"}') == 1, 5, 'the count')
         wait_until(lambda: metric(p.gateways[0], 'postdate_dead_letters_kept') == 1, 30, 'the gauge')
         c.queue('gone')

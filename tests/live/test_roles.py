@@ -129,7 +129,7 @@ class Audit(LiveTest):
         web.ask('DELETE', '/v1/messages/' + ids[0][:-6] + '000000')
         who = r'audit: by anybody \(http\.tokens is off\) from 127\.0\.0\.1:\d+: '
         gw.wait_log(who + 'cancel ' + ids[0] + ': 200')
-        gw.wait_log(who + r'reschedule filter=\{"routing_key":"audited"\} shift_ms=5000: 2 matched, 2 changed')
+        gw.wait_log(who + r'reschedule filter=\{"routing_key":"audited"\} shift_ms=5000: 2 matched, 2 changed, the first ' + min(ids[1:]))
         gw.wait_log(who + r'retry_policy_set orders\.\*: 200')
         self.assertEqual(len(gw.lines_with('audit:')), 3, 'neither what was a dry run nor what was not there')
         self.assertNotIn('secret body', gw.log())
@@ -140,9 +140,9 @@ class Audit(LiveTest):
         gw = p.gateway(POSTDATE_LOG_AUDIT='all')
         web = Web(gw.http())
         m = web.post('/v1/messages', dict(HOUR, body='secret body')).json
-        web.post('/v1/messages', {'messages': [HOUR, HOUR]})
+        many = web.post('/v1/messages', {'messages': [HOUR, dict(HOUR, delay='x'), HOUR]}).json['results']
         gw.wait_log('audit: by .* schedule: made ' + m['id'])
-        gw.wait_log(r'audit: by .* schedule: 200')
+        gw.wait_log(r'audit: by .* schedule: made 2, the first ' + many[0]['id'])
         self.assertNotIn('secret body', gw.log())
         gw.term()
         gw = p.gateway(POSTDATE_LOG_AUDIT='off')

@@ -1,5 +1,6 @@
 """The objective for lateness: every delivery is counted once, whoever makes it, and stays counted."""
 import json
+import re
 import time
 
 from harness import LiveTest, wait_until
@@ -63,7 +64,18 @@ class Slo(LiveTest):
         one = self.wait_counted(gw, 1)
         self.assertEqual((one['window']['late'], one['after_retry']),
                          (1, {'delivered': 1, 'late': 1, 'late_since_attempt': 0}))
-        self.assertIn('postdate_slo_deliveries_total{within="no",attempt="again"} 1', Web(gw.http()).get('/metrics').body.decode())
+        text = Web(gw.http()).get('/metrics').body.decode()
+        self.assertIn('postdate_slo_deliveries_total{within="no",attempt="again"} 1', text)
+        since_due, since_attempt = 'postdate_lateness_seconds', 'postdate_lateness_since_attempt_seconds'
+        for line in (since_due + '_count 1', since_due + '_bucket{le="0.5"} 0', since_attempt + '_count 1', since_attempt + '_bucket{le="0.5"} 1'):
+            self.assertIn(line + '\n', text)
+        self.assertGreater(float(re.search(since_due + r'_sum (\S+)', text)[1]), 0.5)
+        # What is delivered at its first attempt is not among them.
+        Web(gw.http()).post('/v1/messages', NOW)
+        self.wait_counted(gw, 2)
+        text = Web(gw.http()).get('/metrics').body.decode()
+        self.assertIn(since_due + '_count 2\n', text)
+        self.assertIn(since_attempt + '_count 1\n', text)
 
     def test_minutes_become_hours_and_old_ones_go(self):
         p = self.place(transport='timer')

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static struct refusals r;
-static char name[200];
+static char name[DESTINATION_NAME_SIZE];
 static int count;
 
 static int setup(void **state)
@@ -27,6 +27,7 @@ static struct inflight to(uint64_t destination)
     struct inflight h = {.destination = destination};
     h.message.exchange = bytes_of_str("shop");
     h.message.routing_key = bytes_of_str("k");
+    h.message.id.b[15] = (uint8_t)destination;
     return h;
 }
 
@@ -56,7 +57,8 @@ static void test_it_is_said_once(void **state)
     add(1, 1001);
     add(2, 1002);
     assert_int_equal(news(1003), 1);
-    assert_string_equal(name, "exchange 'shop', routing key 'k'");
+    assert_string_equal(name,
+                        "exchange 'shop', routing key 'k' (the first: 00000000-0000-0000-0000-000000000001)");
     assert_int_equal(count, 2);
     assert_int_equal(news(1004), 0);
 }

@@ -93,7 +93,7 @@ static int run_bulk(struct api_context *c, struct api_request *r, struct api_onc
     int rc = dead_bulk(c->pg, api_operate_scope(r), &b->order, &n, e);
     once->touched = (rc != 0 || b->stopped) && !b->order.dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
     c->idle = n.changed == 0 && rc == 0;
-    api_count(&r->answer, n.matched, n.changed);
+    api_count(&r->answer, &n);
     c->wake = n.changed > 0 && b->order.kind == DEAD_REQUEUE;
     if (rc == 0 && b->stopped)
         api_fail(&r->answer, API_NOT_READY,

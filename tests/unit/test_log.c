@@ -1,0 +1,119 @@
+/* Lines about messages: each names the first one, and a flood of them is ten lines and a number. */
+#include "core/message/wire.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/rejected.h"
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static FILE *file;
+static int old_stderr;
+
+static int setup(void **state)
+{
+    (void)state;
+    file = tmpfile();
+    old_stderr = dup(STDERR_FILENO);
+    return file && old_stderr >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    dup2(old_stderr, STDERR_FILENO);
+    close(old_stderr);
+    return fclose(file);
+}
+
+static const char *read_log(void)
+{
+    static char text[4096];
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    return text;
+}
+
+static void test_a_flood_is_some_lines_and_a_number(void **state)
+{
+    (void)state;
+    struct log_quota q = {0};
+    for (int i = 0; i < 10; i++)
+        assert_true(log_quota_take(&q, 500, "early", "moved"));
+    assert_false(log_quota_take(&q, 500, "id-11", "moved"));
+    assert_false(log_quota_take(&q, 1, "id-12", "moved"));
+    assert_string_equal(read_log(), "");
+    q.since_ms -= 61000;
+    assert_true(log_quota_take(&q, 1, "late", "moved"));
+    assert_non_null(strstr(read_log(), "501 more messages moved, the first of them id-11\n"));
+    assert_null(strstr(read_log(), "late"));
+    for (int i = 0; i < 9; i++)
+        assert_true(log_quota_take(&q, 1, "late", "moved"));
+    assert_false(log_quota_take(&q, 1, "late", "moved"));
+}
+
+static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
+{
+    (void)state;
+    struct log_quota q = {0};
+    assert_true(log_quota_take(&q, 1, "a", "moved"));
+    q.since_ms -= 61000;
+    assert_true(log_quota_take(&q, 1, "b", "moved"));
+    assert_string_equal(read_log(), "");
+}
+
+/* headers: pairs of name and text. */
+static void assert_name(const char *message_id, const char *const headers[][2], const char *expected)
+{
+    char name[REJECTED_NAME_SIZE];
+    struct buf table, properties;
+    struct wire_properties p = {0};
+    buf_init(&table, 1000);
+    buf_init(&properties, 2000);
+    for (int i = 0; headers[i][0]; i++)
+        wire_put_string(&table, bytes_of_str(headers[i][0]), bytes_of_str(headers[i][1]));
+    p.headers = buf_bytes(&table);
+    p.flags = WIRE_HEADERS;
+    if (message_id) {
+        p.flags |= WIRE_MESSAGE_ID;
+        p.message_id = bytes_of_str(message_id);
+    }
+    wire_properties_write(&p, &properties);
+    assert_string_equal(rejected_name(buf_bytes(&properties), name), expected);
+    buf_free(&table);
+    buf_free(&properties);
+}
+
+static void test_what_was_refused_has_the_name_that_can_be_searched(void **state)
+{
+    (void)state;
+    static const char *const all[][2] = {
+        {"traceparent", "00-0af7-b7ad-01"}, {"x-postdate-id", "019a-1"}, {NULL, NULL}};
+    static const char *const traced[][2] = {{"traceparent", "00-0af7-b7ad-01"}, {NULL, NULL}};
+    static const char *const none[][2] = {{NULL, NULL}};
+    char name[REJECTED_NAME_SIZE], big[300];
+    assert_name("order-1", all, "x-postdate-id 019a-1");
+    assert_name("order-1", traced, "message-id order-1");
+    assert_name("", traced, "traceparent 00-0af7-b7ad-01");
+    assert_name(NULL, none, "without an id");
+    assert_string_equal(rejected_name(bytes_of("\xff", 1), name), "without an id");
+    memset(big, 'x', 255);
+    big[255] = '\0';
+    struct buf properties;
+    buf_init(&properties, 1000);
+    wire_properties_write(
+        &(struct wire_properties){.flags = WIRE_MESSAGE_ID, .message_id = bytes_of_str(big)}, &properties);
+    assert_true(strlen(rejected_name(buf_bytes(&properties), name)) < REJECTED_NAME_SIZE);
+    assert_int_equal(strncmp(name, "message-id xxx", 14), 0);
+    buf_free(&properties);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_quiet_minute_leaves_nothing_to_say, setup, teardown),
+        cmocka_unit_test(test_what_was_refused_has_the_name_that_can_be_searched),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
