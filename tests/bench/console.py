@@ -1,9 +1,14 @@
-"""Console: what each of its pages asks of the gateway, over everything that is stored; and how many bytes it is made of.
+"""Console: what each of its pages asks of the gateway, over everything that is stored; the dry runs before its changes; how many
+bytes it is made of; and when a browser paints each page.
 
 Beside the backlog there are dead letters, recurring schedules and messages of each end, so that every page has something to show.
 """
+import json
+import os
 import posixpath
 import re
+import subprocess
+import sys
 import time
 
 import backlog
@@ -11,11 +16,20 @@ from harness import run_psql
 from kit import Lane
 from web import Web
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, '..', 'console'))
+from browser import Missing, find_browser, install_modules  # noqa: E402
+
 SHAPE = 'console: one call of a page, in ms until the answer'
+DRY = 'console: the dry run before a change, in ms until the answer'
+PAINTED = 'first contentful paint'
+PAINT = 'console: a page in Chromium, loaded anew, in ms'
 SIZE = 'console: bytes of all its files, as sent'
 LIMIT_S, LEAST = 12, 100
 DEAD, SCHEDULES, ENDED = 100_000, 1000, 200_000
 QUEUES = 40
+DRY_S = 3  # what it has not counted by then is said to be at least that much (OPERATE_DRY_MS)
+PAINT_TIMES, PAINT_LIMIT_S = 5, 300
 
 DEAD_ROWS = f"""
 insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
@@ -25,7 +39,7 @@ select postdate.id_make(now() - i * interval '1 s'), now() + interval '30 days',
 ENDED_ROWS = f"""
 insert into postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body, state, settled_at, error)
 select d.due, d.due, postdate.id_make(d.due), 'g', 'postdate.delivery', 'ended', null, '', '', (case when d.i % 100 = 0 then 'failed' else 'cancelled' end)::postdate.message_state,
-       case when d.i % 100 = 0 then null else now() end, case when d.i % 100 = 0 then 'no such exchange' end
+       now(), case when d.i % 100 = 0 then 'no such exchange' end
   from (select i, date_trunc('milliseconds', date_trunc('day', now()) + interval '2 days' + random() * interval '60 days') as due from generate_series(1, {ENDED}) i) d"""
 
 
@@ -78,11 +92,30 @@ def calls_of(backlog_, web):
     ]
 
 
-def timed_ms(web, addresses):
+def dry_runs_of(web):
+    """(words, [(address, body)]): as the console asks before it offers to go on."""
+    group = [{k: g[k] for k in ('queue', 'reason', 'exchange', 'routing_key')} for g in web.get('/v1/dead:groups').json['groups'][:LEAST]]
+    by_filter = (('of an exchange', {'exchange': 'postdate.delivery'}), ('of a routing key that has none', {'routing_key': 'none'}),
+                 ('of what failed', {'state': 'failed'}))
+    return [
+        *((f'cancel, {words}', [('/v1/messages:cancel', {'filter': f, 'dry_run': True})]) for words, f in by_filter),
+        ('reschedule, of an exchange', [('/v1/messages:reschedule', {'filter': {'exchange': 'postdate.delivery'}, 'shift_ms': 60000, 'dry_run': True})]),
+        ('retry, of what failed', [('/v1/messages:retry', {'filter': {'state': 'failed'}, 'dry_run': True})]),
+        ('requeue, a group of dead letters', [('/v1/dead:requeue', {'filter': g, 'dry_run': True}) for g in group]),
+        ('drop, a group of dead letters', [('/v1/dead:drop', {'filter': g, 'dry_run': True}) for g in group]),
+        ('requeue, all dead letters', [('/v1/dead:requeue', {'filter': {'queue': '*'}, 'dry_run': True})]),
+    ]
+
+
+def ask(web, call):
+    return web.get(call) if isinstance(call, str) else web.post(*call)
+
+
+def timed_ms(web, addresses, slow_least):
     took, end = [], time.monotonic() + LIMIT_S
-    while len(took) < max(LEAST, min(len(addresses), 3 * LEAST)) and (len(took) < 10 or time.monotonic() < end):
+    while len(took) < max(LEAST, min(len(addresses), 3 * LEAST)) and (len(took) < slow_least or time.monotonic() < end):
         began = time.perf_counter()
-        backlog.expect(web.get(addresses[len(took) % len(addresses)]))
+        backlog.expect(ask(web, addresses[len(took) % len(addresses)]))
         took.append((time.perf_counter() - began) * 1000)
     return took
 
@@ -107,6 +140,36 @@ def measure_size(bench, web):
         bench.say(f'{row.what}: {row.values()}')
 
 
+def measure_calls(bench, web, row, calls, slow_least=10):
+    with row.trying(bench.say):
+        took = sorted(timed_ms(web, calls, slow_least))
+        row.add(p50_ms=took[len(took) // 2], p99_ms=took[min(len(took) - 1, len(took) * 99 // 100)], max_ms=took[-1])
+        row.note(f'{len(took)} calls, not {LEAST}: slow' if len(took) < LEAST else None)
+        bench.say(f'{row.what}: {row.values()}')
+
+
+def paint_row(bench, page, what, rows):
+    return bench.report.row(PAINT, f'{page}: {what}, {rows:,} stored').aim('p50_ms', '≤', 1000)
+
+
+def measure_paint(bench, url, rows):
+    """The first paint, and when what the page is about is there."""
+    try:
+        settings = {'url': url, 'chromium': find_browser(), 'modules': install_modules(), 'times': PAINT_TIMES}
+    except Missing as e:
+        bench.say(f'{PAINT}: not measured: {e}')
+        return
+    done = subprocess.run(['node', os.path.join(HERE, 'console_paint.mjs')], env=dict(os.environ, CONSOLE=json.dumps(settings)), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PAINT_LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr.decode(errors='replace')[-500:])
+    for page, took in json.loads(done.stdout).items():
+        for what, values in ((PAINTED, sorted(took['paint'])), ('shown with its data', sorted(took['shown']))):
+            row = paint_row(bench, page, what, rows)
+            row.add(p50_ms=values[len(values) // 2], max_ms=values[-1])
+            bench.say(f'{row.what}: {row.values()}')
+
+
 def measure(bench):
     stored = backlog.of(bench).reach(bench.sizes.backlog)
     seed(stored)
@@ -115,11 +178,10 @@ def measure(bench):
         try:
             measure_size(bench, web)
             for words, addresses in calls_of(stored, web):
-                row = bench.report.row(SHAPE, f'{words}, {stored.rows:,} stored').aim('p99_ms', '≤', 50)
-                with row.trying(bench.say):
-                    took = sorted(timed_ms(web, addresses))
-                    row.add(p50_ms=took[len(took) // 2], p99_ms=took[min(len(took) - 1, len(took) * 99 // 100)], max_ms=took[-1])
-                    row.note(f'{len(took)} calls, not {LEAST}: slow' if len(took) < LEAST else None)
-                    bench.say(f'{row.what}: {row.values()}')
+                measure_calls(bench, web, bench.report.row(SHAPE, f'{words}, {stored.rows:,} stored').aim('p99_ms', '≤', 50), addresses)
+            for words, calls in dry_runs_of(web):
+                measure_calls(bench, web, bench.report.row(DRY, f'{words}, {stored.rows:,} stored').aim('p99_ms', '≤', DRY_S * 1000 + 500), calls, 3)
+            with paint_row(bench, 'overview', PAINTED, stored.rows).trying(bench.say):
+                measure_paint(bench, 'http://%s:%d' % lane.gateways[0].http(), stored.rows)
         finally:
             web.close()
