@@ -75,7 +75,7 @@ const tests = {
         await visit(page, `messages/${settings.failed}`);
         const found = await look('Retry …');
         check(found.possible && found.line === `postdate retry ${settings.failed}`, JSON.stringify(found));
-        same(await confirm(), 'It is tried again.', 'the result');
+        check(/^It (is tried|failed) again\.$/.test(await confirm()), 'the result'); // the exchange is still missing, which a quick gateway has found out
         await close();
         await until('it to fail again', async () => (await api('GET', `/v1/messages/${settings.failed}`)).attempts >= 1 && await state(settings.failed) === 'failed');
     },
