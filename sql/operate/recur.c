@@ -84,6 +84,8 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
     pg_add_str(&p, q->prefix);
     pg_add_str(&p, q->via);
     PGresult *r = operate_query(c, sql_query_recur_apply, &p, e);
+    if (r == NULL && e->kind == ERR_BUSY && !pg_is_broken(c))
+        err_set(e, ERR_BUSY, "somebody else changes schedules: nothing was done, try again");
     int rc = r ? take_refusal(pg_bytes(r, 0, 1), e) : -1;
     if (rc == 0)
         rc = copy_text(pg_bytes(r, 0, 0), a, out, e);

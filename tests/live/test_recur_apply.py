@@ -2,8 +2,10 @@
 import json
 import os
 import tempfile
+import threading
 
-from harness import LiveTest
+import harness
+from harness import LiveTest, wait_until
 
 YAML = """
 # schedules of the shop
@@ -97,7 +99,8 @@ class RecurApply(LiveTest):
         before = self.p.psql('select name, version from postdate.recurring order by name')
         good = '{cron: "@daily", routing_key: k, body: x}'
         for text, *words in (
-                ('', 'there is nothing'),
+                ('', 'there is nothing'), ('null', 'the file is no object', '"schedules"'), ('- a', 'the file is no object'), ('5', 'the file is no object'),
+                ('schedules: {a: {cron: "@daily", routing_key: k, body: "x\\0"}}', 'line 1', 'zero byte'), ('schedules:\n  "a\\0": ' + good, 'line 2', 'zero byte'),
                 ('schedules:\n  a: ' + good + '\n  a: ' + good, 'duplicate object key', '"a"'),
                 ('schedules:\n  a: {cron: "@daily", cron: "@daily", routing_key: k, body: x}', 'duplicate object key', '"cron"'),
                 ('schedules: {a: {cron: "@daily", routing_key: k, body: x, colour: red}}', '"a": recur: colour is no field', 'paused'),
@@ -131,3 +134,73 @@ class RecurApply(LiveTest):
         self.assertIsNotNone(self.show('a')['next_at'])
         # what never comes until then is one
         self.assertIn('never run', self.apply('schedules: {b: {cron: "0 0 1 1 *", routing_key: k, body: x, from: "2098-02-01T00:00:00Z", until: "2098-03-01T00:00:00Z"}}', '--dry-run', rc=65))
+
+    def one_of(self, *names, body='x'):
+        return json.dumps({name: {'cron': '@daily', 'routing_key': 'k', 'body': body} for name in names})
+
+    def waits(self):
+        """Somebody waits for a lock."""
+        wait_until(lambda: self.p.value("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == '1', 20, 'who waits')
+
+    def test_two_at_once(self):
+        """One after the other: what holds is the last file, not a mixture of both."""
+        p, s = self.p, self.p.session()
+        self.addCleanup(s.close)
+        s.run('begin')
+        s.run(f"select from postdate.recur_apply('{self.one_of('a', 'b')}')")
+        changes = []
+        other = threading.Thread(target=lambda: changes.extend(p.psql(f"select change, name from postdate.recur_apply('{self.one_of('b', 'c', body='y')}')")))
+        other.start()
+        self.waits()
+        self.assertEqual(self.apply('schedules: {d: {cron: "@daily", routing_key: k, body: x}}', '--dry-run'), ['+ d'], 'a dry run waits for nobody')
+        s.run('commit')
+        other.join()
+        self.assertEqual(changes, [['-', 'a'], ['~', 'b'], ['+', 'c']])
+        self.assertEqual(self.names(), 'b c')
+        # by the command line: it does not wait for ever
+        s.run('begin')
+        s.run(f"select from postdate.recur_apply('{self.one_of('a')}')")
+        self.assertIn('try again', self.apply('schedules: {d: {cron: "@daily", routing_key: k, body: x}}', rc=75))
+        s.run('rollback')
+        self.assertEqual(self.names(), 'b c')
+
+    def test_removed_while_it_is_set(self):
+        """Whoever changes a schedule that another one has locked, and then removes, makes it."""
+        p, s = self.p, self.p.session()
+        self.addCleanup(s.close)
+        for way in ("postdate.recur_set('a', '@daily', 'k', 'new'::text)", f"postdate.recur_apply('{self.one_of('a', body='new')}')"):
+            p.psql("select postdate.recur_set('a', '@hourly', 'k', 'old'::text)")
+            s.run('begin')
+            s.run("select from postdate.recur where name = 'a' for update")
+            errors = []
+            def change(way=way, errors=errors):
+                try:
+                    p.psql(f'select {way}')
+                except Exception as e:  # pylint: disable=broad-except
+                    errors.append(str(e))
+            other = threading.Thread(target=change)
+            other.start()
+            self.waits()
+            s.run("select postdate.recur_remove('a')")
+            s.run('commit')
+            other.join()
+            self.assertEqual(errors, [])
+            self.assertEqual((self.show('a')['cron'], self.show('a')['body']), ('@daily', 'new'))
+            self.assertEqual(p.value("select count(*) from postdate.message where state = 'scheduled'"), '1')
+
+    def test_a_large_file(self):
+        """Time grows with the file, not with its square."""
+        p, s = self.p, self.p.session()
+        self.addCleanup(s.close)
+        s.run("create temp table t as select json_object_agg('s' || i, json_build_object('cron', '@daily', 'routing_key', 'k', 'body', repeat('x', 20000))) as file "
+              'from generate_series(1, 600) i')
+        s.run('select count(*) from (select postdate.recur_apply(file) from t) x')
+        self.assertEqual(p.value('select count(*) from postdate.recur'), '600')
+        s.run(f"set statement_timeout = '{round(15 * harness.SLOWNESS)} s'")
+        self.assertEqual(s.run('select count(*) from (select postdate.recur_apply(file) from t) x'), [['0']], 'nothing differs, and it says so in time')
+
+    def test_null_is_what_is_left_out(self):
+        p = self.p
+        self.assertEqual(p.psql(f"select change, name from postdate.recur_apply('{self.one_of('a')}', null, null)"), [['+', 'a']])
+        self.assertEqual(p.psql("select change, name from postdate.recur_apply('{}', null)"), [['-', 'a']])
+        self.assertEqual(self.names(), '')

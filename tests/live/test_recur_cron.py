@@ -211,6 +211,36 @@ class RecurCron(SharedTest):
         skipped = self.p.value("select at from postdate.recur_preview('30 2 * * *', 'Europe/Berlin', 1, '2026-03-28 12:00Z', 'skip')")
         self.assertEqual(skipped, '2026-03-30 00:30:00+00')
 
+    def test_marks_at_midnight(self):
+        """A change at midnight is one of the day that the clock says afterwards, and of no other."""
+        starts = [('America/Sao_Paulo', '2018-11-01'), ('America/Havana', '2026-03-06'), ('America/Havana', '2026-10-29'), ('Africa/Cairo', '2026-04-22'),
+                  ('Africa/Cairo', '2026-10-28'), ('Asia/Beirut', '2026-03-27'), ('Pacific/Apia', '2011-12-28'), ('Australia/Lord_Howe', '2026-04-03'),
+                  ('Europe/Berlin', '2026-03-27'), ('Europe/Berlin', '2026-10-23'), ('America/Nuuk', '2026-03-27'), ('America/Nuuk', '2026-10-23')]
+        for zone, start in starts:
+            z, day = zoneinfo.ZoneInfo(zone), dt.datetime.fromisoformat(start).replace(tzinfo=UTC)
+            minutes = [day + dt.timedelta(minutes=15 * i) for i in range(-96, 96 * 6)]
+            offsets = [m.astimezone(z).utcoffset() for m in minutes]
+            changed = {m.astimezone(z).date().isoformat() for m, a, b in zip(minutes[1:], offsets, offsets[1:]) if a != b}
+            self.assertEqual(len(changed), 1, zone)
+            for cron in ('*/20 * * * *', '0 0 * * *', '59 23 * * *'):
+                rows = self.p.psql(f"select local, mark from postdate.recur_preview('{cron}', '{zone}', {72 * 5 if cron[0] == '*' else 5}, '{start}Z')")
+                marked = {local[:10] for local, mark in rows if mark}
+                self.assertEqual(marked, changed, f'{cron} in {zone}')
+                self.assertEqual([local for local, mark in rows if local[:10] in changed and not mark], [], f'{cron} in {zone}: all of that day')
+
+    def test_what_is_no_time(self):
+        preview, set_ = "select * from postdate.recur_preview('0 9 * * *', 'Europe/Berlin', 2, '{}')", "select postdate.recur_set('a', '@every 1h', 'k', 'x'::text, {} => '{}')"
+        for at in ('infinity', '-infinity', '1969-12-31 23:59:59Z', '0001-01-01Z', '4000-01-01 BC', '10000-01-01Z', '294276-12-31Z'):
+            for statement in (preview.format(at), set_.format('from_at', at), set_.format('until_at', at)):
+                state, text = psql_error(self.p.postgres, statement)
+                self.assertEqual(state, '22023', (statement, text))
+                self.assertIn('1970 to 9999', text, statement)
+        self.assertEqual(len(self.p.psql(preview.format('1970-01-01Z'))), 2)
+        self.assertEqual(len(self.p.psql(preview.format('9999-12-31 23:59:59.999Z'))), 2)
+        state, text = psql_error(self.p.postgres, "select * from postdate.recur_preview('0 9 * * *', 'UTC', 2, null, 'maybe')")
+        self.assertEqual(state, '22023', text)
+        self.assertIn('run, skip', text)
+
     def test_wrong_expressions(self):
         for cron, *words in (
                 ('0 25 * * *', 'hour "25"', 'field 2', 'column 3', '0 to 23', '"23"'),
@@ -223,6 +253,7 @@ class RecurCron(SharedTest):
                 ('*/0 * * * *', 'step of 0'),
                 ('0 22-4 * * *', 'begins behind its end', '"22-23,0-4"'),
                 ('0 0 * * fri-sun', 'begins behind its end', '"5-7"'),
+                ('0 0 * * 7-1', 'begins behind its end', '"0-1"'),
                 ('0 0 ? * mon', '"*"'),
                 ('0 0 * * 5#6', 'no month', '"5L"'),
                 ('1,,2 * * * *', 'empty place', '"1,2"'),

@@ -30,7 +30,8 @@ static int read_definitions(struct bytes text, struct buf *json, struct bytes *o
             return -1;
         *out = buf_bytes(json);
     }
-    json_t *checked = json_loadb((const char *)out->data, out->len, JSON_REJECT_DUPLICATES, &where);
+    json_t *checked =
+        json_loadb((const char *)out->data, out->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (checked == NULL)
         return out->data == text.data ? err_set(e, ERR_REJECT, "line %d: %s", where.line, where.text)
                                       : err_set(e, ERR_REJECT, "%s", where.text);

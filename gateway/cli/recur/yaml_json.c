@@ -42,6 +42,15 @@ static void put_string(struct buf *out, struct bytes text)
     buf_put_str(out, "\"");
 }
 
+static int put_text(struct reader *r, const yaml_event_t *event)
+{
+    struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
+    if (text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
+        return refuse_event(r, event, "a text has a zero byte (\\0) in it");
+    put_string(r->out, text);
+    return 0;
+}
+
 static size_t count_digits(struct bytes text, size_t from)
 {
     size_t n = from;
@@ -86,7 +95,7 @@ static int put_scalar(struct reader *r, const yaml_event_t *event)
     else if (plain && (bytes_equal_str(text, "true") || bytes_equal_str(text, "false") || is_number(text)))
         buf_put_bytes(r->out, text);
     else
-        put_string(r->out, text);
+        return put_text(r, event);
     return 0;
 }
 
@@ -107,7 +116,7 @@ static int put_items(struct reader *r, bool mapping, int depth)
         if (!done && key && event.type != YAML_SCALAR_EVENT)
             rc = refuse_event(r, &event, "a name is no text");
         else if (!done && key)
-            put_string(r->out, bytes_of(event.data.scalar.value, event.data.scalar.length));
+            rc = put_text(r, &event);
         else if (!done)
             rc = put_node(r, &event, depth + 1);
         yaml_event_delete(&event);
