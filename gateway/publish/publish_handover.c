@@ -169,7 +169,7 @@ static void give_up_connection(struct publisher *p, const struct err *e)
     char name[INFLIGHT_NAME_SIZE];
     bool refusal = publisher_blames_a_publish(e);
     if (refusal && !p->refused)
-        log_warning("RabbitMQ does not accept the %d messages to hold, so the gateway holds them; the first: "
+        log_warning("RabbitMQ does not accept messages to hold, so the gateway holds %d; the first: "
                     "%s: %s",
                     p->confirms.count, p->confirms.oldest ? inflight_name(p->confirms.oldest, name) : "none",
                     e->text);

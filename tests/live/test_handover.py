@@ -168,10 +168,10 @@ class Handover(LiveTest):
         for i in range(50):
             sent[b'%d' % i] = now_ms()
             c.publish('k', b'%d' % i, {'x-delay': 2500})
-        wait_until(lambda: g.lines_with('does not accept the messages'), 10, 'the reason to be logged')
+        wait_until(lambda: g.lines_with(r'does not accept messages to hold'), 10, 'the reason to be logged')
         for m in inbox.wait(50):
             self.assert_on_time(m, sent[m.body], 2500)
-        self.assertEqual(len(g.lines_with('does not accept the messages.*403')), 1, g.log())
+        self.assertEqual(len(g.lines_with(r'does not accept messages to hold.*403')), 1, g.log())
 
     @harness.not_san
     def test_many_headers_and_a_large_cc_wait_in_rabbitmq_and_enormous_ones_with_the_gateway(self):
