@@ -103,7 +103,7 @@ export const deadLetter = {
             ['Refused', plural(d.failed, 'time')], ['Died', bothTimes(d.died_at)], ['Kept until', bothTimes(d.expires_at)], d.next_at && ['Next delivery', bothTimes(d.next_at)],
             d.error && ['Error', h('span', { class: 'bad-text' }, name(d.error))], ['Ids', h('ul', { class: 'plain' }, h('li', null, h('code', null, d.id)),
                 d.message && h('li', null, h('a', { href: route(['messages', d.message]) }, h('code', null, d.message)), ' (the message that waited last)'))]]),
-        h('div', { class: 'buttons' }, d.state === 'dead' && both({ ids: [d.id] }, [d.id], 'This dead letter')),
+        h('div', { class: 'buttons' }, d.state === 'dead' && both({ ids: [d.id] }, [d.id], 'This message, in every queue in which it is dead')),
         commandLine('postdate', 'dead', 'show', d.id, '--queue', d.queue)),
         d.attempts?.length > 0 && card('Attempts', table('Attempts, the last hundred', [['At', a => time(a.at), 'nowrap'], ['Reason', a => chip(a.reason, 'bad')], ['Meaning', a => REASONS[a.reason] || '']], d.attempts)),
         bodyView(d, at),

@@ -1,6 +1,6 @@
 // The shell: which page the address names, how it is loaded, kept fresh and replaced, and who is signed in.
 import { access, events, get, hasToken, offered, Problem, setToken } from './api.js';
-import { fill, h, say } from './dom.js';
+import { fill, h, say, visible } from './dom.js';
 import { inUtc, setUtc, span, stamp, zoneName } from './words.js';
 import { overview } from './overview.js';
 import { message, messages } from './messages.js';
@@ -140,7 +140,7 @@ async function go() {
         return;
     }
     const mine = current = { ...address, abort: new AbortController(), failures: 0, data: null, at: 0, samePage, fresh: true };
-    document.title = `${address.page.title(address)} · Postdate`;
+    document.title = `${visible(address.page.title(address))} · Postdate`;
     // Nothing flashes by: the page before stays for a moment, then a word that says what happens.
     const slow = setTimeout(() => mine === current && mine.fresh && main.replaceChildren(
         h('h1', { tabindex: '-1' }, address.page.title(address)), h('p', { class: 'loading', role: 'status' }, 'Loading …')), 250);

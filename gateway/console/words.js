@@ -1,4 +1,5 @@
 // Times, numbers and command lines as people read them.
+import { HIDDEN } from './dom.js';
 
 let zone = 'local';
 try {
@@ -69,16 +70,15 @@ export function bytes(n) {
     return n < 1024 * 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-// --- command lines that can be pasted into a shell
+// --- command lines that can be pasted into a shell: none has a character that the page would show as its number
+const UNSHOWN = new RegExp(`${HIDDEN.source}|[\\t\\n\\r]`, 'g');
 export function quote(word) {
     const text = String(word);
     if (/^[\w@%+=:,./-]+$/.test(text))
         return text;
-    if (!/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/.test(text))
+    if (text.search(UNSHOWN) < 0)
         return `'${text.replaceAll('\'', '\'\\\'\'')}'`;
-    const escaped = text.replace(/[\u0000-\u001f'\\\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, c =>
-        c === '\'' || c === '\\' ? '\\' + c : '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
-    return `$'${escaped}'`;
+    return `$'${text.replace(/['\\]/g, '\\$&').replace(UNSHOWN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))}'`;
 }
 
 export function command(...words) {
