@@ -93,6 +93,13 @@ class RecurApply(LiveTest):
         self.assertEqual(self.show('a')['body'], '{"b" : 1.10}')
         self.assertEqual(self.p.psql("""select change, name, fields from postdate.recur_apply('{"a": {"cron": "@hourly", "routing_key": "k", "body": "x"}}')"""),
                          [['~', 'a', '{body,cron,properties}']])
+        # numbers of any size, as in SQL and by HTTP
+        for text in ('{"schedules": {"a": {"cron": "@daily", "routing_key": "k", "json": {"id": 18446744073709551615}}}}',
+                     'schedules: {a: {cron: "@daily", routing_key: k, json: {id: 18446744073709551616}}}'):
+            self.assertEqual(self.apply(text)[0], '~ a')
+            self.assertIn(json.loads(self.show('a')['body'])['id'], (2**64 - 1, 2**64))
+        self.assertIn('"a": headers: n: the number is too large',
+                      self.apply('schedules: {a: {cron: "@daily", routing_key: k, body: x, headers: {n: 18446744073709551616}}}', rc=65))
 
     def test_what_is_wrong_changes_nothing(self):
         self.apply(YAML)
