@@ -200,9 +200,9 @@ class RecurApply(LiveTest):
         p, s = self.p, self.p.session()
         self.addCleanup(s.close)
         s.run("create temp table t as select json_object_agg('s' || i, json_build_object('cron', '@daily', 'routing_key', 'k', 'body', repeat('x', 20000))) as file "
-              'from generate_series(1, 600) i')
+              'from generate_series(1, 1000) i')
         s.run('select count(*) from (select postdate.recur_apply(file) from t) x')
-        self.assertEqual(p.value('select count(*) from postdate.recur'), '600')
+        self.assertEqual(p.value('select count(*) from postdate.recur'), '1000')
         s.run(f"set statement_timeout = '{round(15 * harness.SLOWNESS)} s'")
         self.assertEqual(s.run('select count(*) from (select postdate.recur_apply(file) from t) x'), [['0']], 'nothing differs, and it says so in time')
 
