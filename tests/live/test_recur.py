@@ -75,7 +75,7 @@ class Recur(LiveTest):
         self.assertEqual([m for _, m in week], [100] + [0] * 99)
         self.assertEqual(headers('one-week')[0][0], week[-1][0])
         self.assertTrue(g.lines_with('recur one-week: more than 100 missed'))
-        self.assertEqual(p.value("select count(*) from postdate.recur where nominal < now() - interval '10 s' or error is not null"), '0')
+        wait_until(lambda: p.value("select count(*) from postdate.recur where nominal < now() - interval '10 s' or error is not null") == '0', 30, 'all to be up to date')
 
     def test_what_people_do(self):
         p = self.place()

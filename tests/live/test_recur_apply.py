@@ -93,6 +93,13 @@ class RecurApply(LiveTest):
         self.assertEqual(self.show('a')['body'], '{"b" : 1.10}')
         self.assertEqual(self.p.psql("""select change, name, fields from postdate.recur_apply('{"a": {"cron": "@hourly", "routing_key": "k", "body": "x"}}')"""),
                          [['~', 'a', '{body,cron,properties}']])
+        # numbers of any size, as in SQL and by HTTP
+        for text in ('{"schedules": {"a": {"cron": "@daily", "routing_key": "k", "json": {"id": 18446744073709551615}}}}',
+                     'schedules: {a: {cron: "@daily", routing_key: k, json: {id: 18446744073709551616}}}'):
+            self.assertEqual(self.apply(text)[0], '~ a')
+            self.assertIn(json.loads(self.show('a')['body'])['id'], (2**64 - 1, 2**64))
+        self.assertIn('"a": headers: n: the number is too large',
+                      self.apply('schedules: {a: {cron: "@daily", routing_key: k, body: x, headers: {n: 18446744073709551616}}}', rc=65))
 
     def test_what_is_wrong_changes_nothing(self):
         self.apply(YAML)
@@ -193,9 +200,9 @@ class RecurApply(LiveTest):
         p, s = self.p, self.p.session()
         self.addCleanup(s.close)
         s.run("create temp table t as select json_object_agg('s' || i, json_build_object('cron', '@daily', 'routing_key', 'k', 'body', repeat('x', 20000))) as file "
-              'from generate_series(1, 600) i')
+              'from generate_series(1, 1000) i')
         s.run('select count(*) from (select postdate.recur_apply(file) from t) x')
-        self.assertEqual(p.value('select count(*) from postdate.recur'), '600')
+        self.assertEqual(p.value('select count(*) from postdate.recur'), '1000')
         s.run(f"set statement_timeout = '{round(15 * harness.SLOWNESS)} s'")
         self.assertEqual(s.run('select count(*) from (select postdate.recur_apply(file) from t) x'), [['0']], 'nothing differs, and it says so in time')
 

@@ -268,12 +268,14 @@ class RecurDatabaseClock(Faults):
 
     def test_gateways_die_when_it_is_set(self):
         """Just before it is set an hour ahead, and an hour back, one of two dies with what it has published and not settled; between, the other one.
-        Each nominal time but those of the hour that was left out comes once, or once more under the same id."""
+        Each nominal time but those of the hour that was left out comes once, or once more under the same id; where grace is longer, each of the hour, too."""
         p = self.place(stack=self.servers, transport='timer')
         self.addCleanup(self.clocks.set_time, 0)
         alive = p.gateway()
         inbox = p.consumer('r', declare=True, bind='tick')
+        each = p.consumer('each', declare=True, bind='each')
         self.each_second(p)
+        p.psql("select postdate.recur_set('minute', '* * * * *', 'each', 'x'::text, grace => '2 hours')")
         def count():
             return min(len(self.occurrences(inbox).get(n, {})) for n in NAMES)
         wait_until(lambda: count() >= 3, 20, 'the first ones')
@@ -286,6 +288,7 @@ class RecurDatabaseClock(Faults):
             return now_ms()
         ahead_ms = die_and_set('publish.after', self.HOUR)
         wait_until(lambda: all(max(self.occurrences(inbox)[n]) > now_ms() + self.HOUR * 1000 - 2000 for n in NAMES), 60, 'those of an hour later')
+        wait_until(lambda: len(self.occurrences(each).get('minute', {})) >= 59, 60, 'those of the hour')
         back_ms = die_and_set('settle.before', 0)
         alive.kill9()
         alive = p.gateway()
@@ -304,6 +307,10 @@ class RecurDatabaseClock(Faults):
             early = [n for n, ms in at.items() for m in ms if m.at_ms + (self.HOUR * 1000 if m.at_ms >= ahead_ms - 1000 else 0) + 1 < n]
             self.assertEqual(early, [], name)
         self.assertLessEqual(self.twice(inbox), 3 * len(NAMES), 'only what was in flight')
+        minutes = self.occurrences(each)['minute']
+        self.assertEqual(sorted(minutes), list(range(min(minutes), max(minutes) + 1, 60_000)), 'each minute')
+        self.assertEqual([n for n, ms in minutes.items() if len({m.id for m in ms}) > 1 or len(ms) > 2 or 'x-postdate-missed' in ms[0].headers], [])
+        self.assertLessEqual(self.twice(each), 3)
         self.assertGreater(back_ms, ahead_ms)
 
     def test_nothing_ran_for_a_week(self):

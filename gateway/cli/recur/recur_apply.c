@@ -30,8 +30,9 @@ static int read_definitions(struct bytes text, struct buf *json, struct bytes *o
             return -1;
         *out = buf_bytes(json);
     }
-    json_t *checked =
-        json_loadb((const char *)out->data, out->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    /* Of a number only that it is one: Postgres says of a header's which are too large, and keeps a body. */
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
+    json_t *checked = json_loadb((const char *)out->data, out->len, flags, &where);
     if (checked == NULL)
         return out->data == text.data ? err_set(e, ERR_REJECT, "line %d: %s", where.line, where.text)
                                       : err_set(e, ERR_REJECT, "%s", where.text);
