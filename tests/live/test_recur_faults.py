@@ -168,6 +168,18 @@ class RecurCrashPoints(Faults):
         self.judge(inbox, 10, in_flight=(len(points) - len(NOTHING_PUBLISHED) + killed) * len(NAMES))
         self.assertEqual(p.value("select count(*) from postdate.message where recur is not null or (state = 'failed')"), '0')
 
+    def test_the_command_line_dies(self):
+        """At an apply: nothing has been done, or all of it, and the next one says which."""
+        p = self.place()
+        file = json.dumps({'schedules': {name: {'cron': '@daily', 'routing_key': 'k', 'body': 'x'} for name in NAMES}})
+        for point, there, next_ in (('recur_apply.before', 0, ['+ a', '+ b', '+ c']), ('recur_apply.after', 3, [])):
+            p.psql('select postdate.recur_remove(name) from postdate.recur')
+            code, _, err = p.cli('recur', 'apply', '-', stdin=file, env={'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': f'{point}:1'})
+            self.assertEqual(code, -signal.SIGKILL, err)
+            self.assertEqual(int(p.value("select count(*) from postdate.recur r join postdate.message m on m.id = r.message where m.state = 'scheduled'")), there, point)
+            code, out, err = p.cli('recur', 'apply', '-', stdin=file)
+            self.assertEqual((code, out.splitlines()), (0, next_), err)
+
 
 @harness.not_san
 class RecurClocks(Faults):

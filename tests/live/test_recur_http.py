@@ -145,6 +145,21 @@ class RecurHttp(LiveTest):
         self.assertEqual(a.get('/v1/recurring/mine:history').status, 404)
         self.assertEqual([c['what'] for c in b.get('/v1/recurring/mine:history').json['changes']], ['run'])
 
+    def test_somebody_else_makes_it_just_now(self):
+        """A name that is free when it is looked at, and then is a schedule beyond the token's scope: it is not taken over."""
+        p, s, outcomes = self.p, self.p.session(), []
+        self.addCleanup(s.close)
+        s.run('begin')
+        s.run("select postdate.recur_set('n', '@daily', 'k', 'theirs'::text, exchange => 'b')")
+        mine = json.dumps(dict(DAILY, exchange='a', body='mine'))
+        other = threading.Thread(target=lambda: outcomes.extend(p.psql(f"select outcome from postdate.recur_ask('set', 'n', '{mine}', '{{a}}', 'token 1', null, false)")))
+        other.start()
+        wait_until(lambda: p.value("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == '1', 20, 'who waits')
+        s.run('commit')
+        other.join()
+        self.assertEqual(outcomes, [['exchange']])
+        self.assertEqual(p.psql("select exchange, convert_from(body, 'UTF8') from postdate.recur"), [['b', 'theirs']])
+
     def test_by_the_control_queue(self):
         self.open()
         inbox = self.p.consumer('q', declare=True, bind='daily')
