@@ -1,6 +1,6 @@
-// A body as JSON, text or hexadecimal digits; which, the address says.
+// What a message carries: its body as JSON, text or hexadecimal digits (which, the address says), headers and properties.
 import { h } from './dom.js';
-import { route } from './parts.js';
+import { card, facts, name, route } from './parts.js';
 import { bytes } from './words.js';
 
 const SHOWN = 64 * 1024, ROWS = 1024;
@@ -68,7 +68,7 @@ function read(m) {
     return last;
 }
 
-export function bodyView(m, at) {
+function bodyView(m, at) {
     if (m.body === null || (m.body === undefined && m.body_base64 === undefined))
         return h('section', { class: 'card' }, h('h2', null, 'Body'), h('p', { class: 'faint' }, 'It was erased when the message was cancelled or replaced.'));
     const { data, json } = read(m);
@@ -82,3 +82,9 @@ export function bodyView(m, at) {
         data.length === 0 ? h('p', { class: 'faint' }, 'It is empty.')
             : h('pre', { class: `body ${way}`, tabindex: '0', 'aria-label': `Body as ${way}` }, way === 'hex' ? text : text.slice(0, SHOWN)));
 }
+
+const pairs = (title, object) => Object.keys(object || {}).length > 0 && card(title, facts(Object.entries(object).map(([k, v]) =>
+    [h('bdi', { class: 'name' }, k), name(typeof v === 'string' ? v : JSON.stringify(v))])));
+
+// All that a message carries.
+export const contentView = (m, at) => [bodyView(m, at), pairs('Headers', m.headers), pairs('Properties', m.properties)];

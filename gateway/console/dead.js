@@ -1,7 +1,7 @@
 // Dead letters: in groups, as a list, and one with its attempts. They go back, or are deleted, by group, filter or one by one.
 import { ask, get, query } from './api.js';
 import { actButton, commandLine, postCounted } from './act.js';
-import { bodyView } from './body.js';
+import { contentView } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
 import { counted, number, plural } from './words.js';
@@ -106,7 +106,5 @@ export const deadLetter = {
         h('div', { class: 'buttons' }, d.state === 'dead' && both({ ids: [d.id] }, [d.id], 'This message, in every queue in which it is dead')),
         commandLine('postdate', 'dead', 'show', d.id, '--queue', d.queue)),
         d.attempts?.length > 0 && card('Attempts', table('Attempts, the last hundred', [['At', a => time(a.at), 'nowrap'], ['Reason', a => chip(a.reason, 'bad')], ['Meaning', a => REASONS[a.reason] || '']], d.attempts)),
-        bodyView(d, at),
-        Object.keys(d.headers || {}).length > 0 && card('Headers', facts(Object.entries(d.headers).map(([k, v]) => [h('bdi', { class: 'name' }, k), name(typeof v === 'string' ? v : JSON.stringify(v))]))),
-        Object.keys(d.properties || {}).length > 0 && card('Properties', facts(Object.entries(d.properties).map(([k, v]) => [k, name(String(v))])))],
+        contentView(d, at)],
 };

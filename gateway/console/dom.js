@@ -25,10 +25,11 @@ function append(node, children) {
     }
 }
 
-// Characters that would reorder or hide what stands beside them are shown as their numbers.
-export const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+// Characters that would reorder or hide what stands beside them are shown as their numbers, as JSON writes them; but not the joiners
+// and variation selectors that scripts and emoji need.
+export const HIDDEN = /(?![\t\n\r\u200c\u200d\p{VS}])[\p{Cc}\p{DI}\p{Bidi_C}\u2028\u2029\ufff9-\ufffb]/gu;
 export function visible(text) {
-    return text.replace(HIDDEN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+    return text.replace(HIDDEN, c => c.replace(/[^]/g, half => '\\u' + half.charCodeAt(0).toString(16).padStart(4, '0')));
 }
 
 export const h = (tag, props, ...children) => make(document.createElement(tag), props, children);

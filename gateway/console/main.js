@@ -193,7 +193,7 @@ function show(mine) {
 function showFailure(error) {
     fill(main, h('h1', { tabindex: '-1' }, current?.page?.title(current) || 'Postdate'),
         h('section', { class: 'card notice bad', role: 'alert' },
-            h('h2', null, error.title), h('p', null, error.message),
+            h('h2', null, error.status === 404 ? 'Not found' : error.title), h('p', null, error.message),
             error.status === 0 && h('p', null, 'Is the gateway running? This page tries again by itself. Meanwhile, on its machine: ',
                 h('code', null, 'postdate status')),
             error.status === 503 && h('p', null, 'Its log and ', h('code', null, 'postdate doctor'), ' say more.'),

@@ -1,7 +1,7 @@
 // Messages: a page of a list, which never counts, and one message with all that is known about it.
 import { ask, get, offered, Problem, query } from './api.js';
 import { actButton, commandLine, post, postCounted } from './act.js';
-import { bodyView } from './body.js';
+import { contentView } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
 import { ago, counted, number, parseSpan, plural, span, stamp } from './words.js';
@@ -179,9 +179,6 @@ const failOne = m => ({
     run: async () => ({ text: `It is ${(await ask('POST', `v1/messages/${m.id}:fail`, { body: {} })).state}.` }),
 });
 
-const pairs = (title, object) => Object.keys(object || {}).length > 0 && card(title, facts(Object.entries(object).map(([k, v]) =>
-    [h('bdi', { class: 'name' }, k), name(typeof v === 'string' ? v : JSON.stringify(v))])));
-
 // What the gateway says of the ids; else the one that was asked for and the one that it led to.
 export function idsOf(m, asked) {
     const ids = (m.ids || m.former_ids || []).map(x => typeof x === 'string' ? x : x.id);
@@ -207,6 +204,6 @@ export const message = {
                 ['scheduled', 'failed', 'handed'].includes(m.state) && [actButton('Cancel …', cancelOne(m), { class: 'danger' }), actButton('Reschedule …', moveOne(m))],
                 m.state === 'failed' && actButton('Retry …', retryOne(m)), m.state === 'claimed' && actButton('End it …', failOne(m))),
             commandLine('postdate', 'show', m.id)),
-            bodyView(m, at), pairs('Headers', m.headers), pairs('Properties', m.properties)];
+            contentView(m, at)];
     },
 };

@@ -1,7 +1,7 @@
 // Recurring schedules: the list, a preview of any expression, and one schedule with its next times and its changes.
 import { ask, get, offered, query } from './api.js';
 import { actButton, commandLine, post } from './act.js';
-import { bodyView } from './body.js';
+import { contentView } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
 import { ago, span, stamp, zoneName } from './words.js';
@@ -88,6 +88,6 @@ export const recurringOne = {
         h('div', { class: 'buttons' }, actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
         next?.times && card('Next times', times(next.times)),
         history?.changes?.length > 0 && card('Changes', table('Changes', [['At', c => time(c.at), 'nowrap'], ['What', c => c.what], ['Who', c => name(c.who)]], history.changes.slice(0, 50))),
-        bodyView(r, at), Object.keys(r.headers || {}).length > 0 && card('Headers', facts(Object.entries(r.headers).map(([k, v]) => [h('bdi', { class: 'name' }, k), name(JSON.stringify(v))])))]
+        contentView(r, at)]
         : notOffered('Recurring schedules over HTTP are not part of this version; the command line has them: postdate recur show.'),
 };

@@ -71,14 +71,18 @@ export function bytes(n) {
 }
 
 // --- command lines that can be pasted into a shell: none has a character that the page would show as its number
-const UNSHOWN = new RegExp(`${HIDDEN.source}|[\\t\\n\\r]`, 'g');
+const UNSHOWN = new RegExp(`${HIDDEN.source}|[\\t\\n\\r]`, 'gu');
+const escaped = c => {
+    const digits = c.codePointAt(0).toString(16);
+    return digits.length > 4 ? '\\U' + digits.padStart(8, '0') : '\\u' + digits.padStart(4, '0');
+};
 export function quote(word) {
     const text = String(word);
     if (/^[\w@%+=:,./-]+$/.test(text))
         return text;
     if (text.search(UNSHOWN) < 0)
         return `'${text.replaceAll('\'', '\'\\\'\'')}'`;
-    return `$'${text.replace(/['\\]/g, '\\$&').replace(UNSHOWN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))}'`;
+    return `$'${text.replace(/['\\]/g, '\\$&').replace(UNSHOWN, escaped)}'`;
 }
 
 export function command(...words) {

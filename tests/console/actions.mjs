@@ -188,7 +188,8 @@ if (settings.offers.includes('/v1/recurring'))
         check((await api('GET', '/v1/recurring/report')).status === 404, 'it is still there');
         await undo(/^It is set again, as it was\.$/);
         const after = await api('GET', '/v1/recurring/report');
-        same(['cron', 'zone', 'routing_key', 'body'].map(k => after[k]), ['cron', 'zone', 'routing_key', 'body'].map(k => before[k]), 'what was set again');
+        const sent = r => ['cron', 'zone', 'exchange', 'routing_key', 'body', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'paused'].map(k => [k, r[k]]);
+        same(sent(after), sent(before), 'what was set again');
         await close();
     };
 if (settings.offers.includes('/v1/recurring'))

@@ -2,16 +2,17 @@
 import { check, follow, naughty, open, run, same, settings, until, visit, watched } from './kit.mjs';
 
 const MARKUP = ['<img src=x onerror=alert(1)>', '<script>alert(1)</script>', '"><svg onload=alert(1)>', '\' onfocus=alert(1) autofocus=\'', 'javascript:alert(1)', '{{7*7}}${7*7}', '</title><script>alert(1)</script>',
-    '\u202egnp.exe\u202c', '\u0000', '../../../etc/passwd', '%3Cscript%3E', '#/messages', '__proto__', 'constructor', 'toString'];
+    '\u202egnp.exe\u202c', 'tag\udb40\udc41\udb40\udc42 filler\u3164', '\u0000', '../../../etc/passwd', '%3Cscript%3E', '#/messages', '__proto__', 'constructor', 'toString'];
 const texts = [...new Set([...MARKUP, ...naughty])].filter(s => typeof s === 'string');
 const { browser, context } = await open();
 const page = await watched(context);
 const post = (path, body) => fetch(settings.url + path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 const shorten = (s, bytes) => { let t = s.replaceAll('\0', ''); while (Buffer.byteLength(t) > bytes) t = t.slice(0, -1); return t.replace(/[\ud800-\udbff]$/, ''); };
 
-// Characters that hide or reorder are shown as numbers.
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
-const visible = s => s.replace(HIDDEN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+// Characters that hide or reorder are shown as numbers, those beyond the first plane as JSON writes them.
+const unseen = c => !'\t\n\r\u200c\u200d'.includes(c) && !/\p{Variation_Selector}/u.test(c) && /[\p{Cc}\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\u2028\u2029\ufff9-\ufffb]/u.test(c);
+const numbered = c => c.split('').map(half => '\\u' + half.charCodeAt(0).toString(16).padStart(4, '0')).join('');
+const visible = s => Array.from(s, c => unseen(c) ? numbered(c) : c).join('');
 
 await run({
     'hostile text in keys, routing keys, headers and bodies stays text': async () => {

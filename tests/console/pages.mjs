@@ -45,6 +45,17 @@ await run({
         same(await page.locator('tbody tr').count(), 3, 'failed messages');
         check((await page.locator('tbody').innerText()).includes('missing'), 'the error does not name the exchange');
     },
+    'a schedule shows all that it sends': async () => {
+        await visit(page, 'recurring/report');
+        for (const [title, text] of [['Body', '"kind": "daily"'], ['Headers', 'team'], ['Headers', 'sales'], ['Properties', 'daily-report']])
+            check((await page.locator('section', { has: page.getByRole('heading', { name: title, exact: true }) }).innerText()).includes(text), `${text} is not under ${title}`);
+    },
+    'what is not there is said, whatever it was': async () => {
+        for (const hash of ['recurring/none', 'messages/0190163d-8694-739b-aea5-966c26f8ad90', 'dead/0190163d-8694-739b-aea5-966c26f8ad90?queue=none']) {
+            await page.goto(settings.url + '/#/' + hash);
+            await page.getByRole('heading', { name: 'Not found' }).waitFor();
+        }
+    },
     'what changes is seen without a reload': async () => {
         await visit(page, 'messages?key=live-1');
         await page.getByText('No message matches.').waitFor();

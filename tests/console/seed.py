@@ -114,11 +114,12 @@ class Seeded:
 
     def burst(self):
         """Two minutes' work at the rate that is taken where none was seen, in one minute in five hours."""
-        for grain in (60, 3600):
-            self.p.psql(f"insert into postdate.forecast values ({grain}, date_trunc('hour', now()) + interval '5 hours', 'mail', 120000)")
+        self.p.psql("insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body) select d, d, postdate.id_make(d), 'g', 'flood', "
+                    "'flood', '', 'x' from (select date_trunc('hour', now()) + interval '5 hours' as d from generate_series(1, 120000)) g")
 
     def recur(self):
-        for args in (('report', '--cron', '0 9 * * mon-fri', '--zone', 'Europe/Berlin', '-k', 'report.daily', '--body', json.dumps({'kind': 'daily'})),
+        for args in (('report', '--cron', '0 9 * * mon-fri', '--zone', 'Europe/Berlin', '-k', 'report.daily', '--header', 'team=sales', '--property',
+                      'type=daily-report', '--body', json.dumps({'kind': 'daily'})),
                      ('cleanup', '--cron', '@every 15m', '-k', 'cleanup', '--body', 'x'),
                      ('billing', '--cron', '30 2 1 * *', '--zone', 'America/New_York', '-k', 'billing.run', '--body', 'run', '--overlap', 'skip')):
             code, _, err = self.p.cli('recur', 'set', *args)
