@@ -50,6 +50,8 @@ struct inflight {
     struct message message; /* views into data */
     enum settle_kind outcome;
     bool unsettled; /* counted so, see result_queue.h */
+    uint64_t unsettled_number;
+    int64_t unsettled_ms; /* monotonic: since when */
     int64_t next_at_ms;
     int64_t late_us, later_us; /* delivered: so long after its due time; after the time of this attempt */
     char *error;               /* owned; why, for the outcome or from the return */

@@ -3,7 +3,8 @@
 #include "core/base/clock.h"
 #include <time.h>
 
-#define UNSETTLED_MAX 500
+#define UNSETTLED_LEAST 50
+#define UNSETTLED_MOST 500
 
 void result_queue_open(struct result_queue *q)
 {
@@ -16,6 +17,9 @@ void result_queue_open(struct result_queue *q)
     q->first = NULL;
     q->last = &q->first;
     atomic_init(&q->unsettled, 0);
+    atomic_init(&q->room, UNSETTLED_LEAST);
+    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_MOST, UNSETTLED_MOST);
+    q->numbered = 0;
 }
 
 void result_queue_close(struct result_queue *q)
@@ -38,26 +42,51 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
 {
     h->next = NULL;
     h->unsettled = was_taken_by_the_broker(h);
-    if (h->unsettled)
-        atomic_fetch_add(&q->unsettled, 1);
     pthread_mutex_lock(&q->lock);
-    bool was_empty = !q->first;
+    if (h->unsettled) {
+        h->unsettled_ms = clock_monotonic_ms();
+        h->unsettled_number = q->numbered++;
+        flight_window_sent(&q->window, atomic_fetch_add(&q->unsettled, 1), h->unsettled_ms);
+        atomic_store(&q->room, q->window.size);
+    }
+    bool wake = !q->first || atomic_load(&q->unsettled) == q->window.size;
     *q->last = h;
     q->last = &h->next;
     pthread_mutex_unlock(&q->lock);
-    if (was_empty)
+    if (wake)
         pthread_cond_signal(&q->came);
 }
 
 bool result_queue_full(struct result_queue *q)
 {
-    return atomic_load(&q->unsettled) >= UNSETTLED_MAX;
+    int n = atomic_load(&q->unsettled);
+    if (n < atomic_load(&q->room))
+        return false;
+    pthread_mutex_lock(&q->lock);
+    bool full = !flight_window_has_room(&q->window, n, 0);
+    pthread_mutex_unlock(&q->lock);
+    return full;
+}
+
+static struct timespec in_ms(int64_t ms)
+{
+    int64_t at = clock_monotonic_ns() + ms * 1000000;
+    return (struct timespec){.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
+}
+
+void result_queue_gather(struct result_queue *q, int64_t ms)
+{
+    struct timespec t = in_ms(ms);
+    pthread_mutex_lock(&q->lock);
+    while (flight_window_has_room(&q->window, atomic_load(&q->unsettled), 0) &&
+           pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
+        continue;
+    pthread_mutex_unlock(&q->lock);
 }
 
 struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms)
 {
-    int64_t until = clock_monotonic_ns() + wait_ms * 1000000;
-    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    struct timespec t = in_ms(wait_ms);
     pthread_mutex_lock(&q->lock);
     while (!q->first && pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
@@ -77,6 +106,13 @@ void result_queue_defer(struct result_queue *q, struct inflight *h)
 
 void result_queue_free(struct result_queue *q, struct inflight *h)
 {
+    if (h->unsettled) {
+        pthread_mutex_lock(&q->lock);
+        flight_window_answered(&q->window, h->unsettled_number, q->numbered,
+                               clock_monotonic_ms() - h->unsettled_ms);
+        atomic_store(&q->room, q->window.size);
+        pthread_mutex_unlock(&q->lock);
+    }
     result_queue_defer(q, h);
     inflight_free(h);
 }

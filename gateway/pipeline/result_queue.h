@@ -3,6 +3,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
 #define POSTDATE_GATEWAY_PIPELINE_RESULT_QUEUE_H
 
+#include "gateway/pipeline/flight_window.h"
 #include "gateway/pipeline/inflight.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,14 +14,20 @@ struct result_queue {
     pthread_cond_t came; /* CLOCK_MONOTONIC */
     struct inflight *first, **last;
     atomic_int unsettled; /* delivered or handed, not written down, and not deferred */
+    atomic_int room;      /* for so many of these: the size of the window */
+    struct flight_window window;
+    uint64_t numbered;
 };
 
 void result_queue_open(struct result_queue *q);
 void result_queue_close(struct result_queue *q); /* frees what is still in it */
 void result_queue_put(struct result_queue *q, struct inflight *h);
 /* So many are published and not settled that the publishers are to wait: a database that takes nothing for a
- * while and a gateway that dies then would make duplicates of all of them. */
+ * while and a gateway that dies then would make duplicates of all of them. As many as the database needs to
+ * be busy, and 500 at most: flight_window.h. */
 bool result_queue_full(struct result_queue *q);
+/* Waits for company, at most ms, and not while the publishers wait for the settler. */
+void result_queue_gather(struct result_queue *q, int64_t ms);
 /* Takes the whole queue as a list, waiting at most wait_ms for the first; NULL when none came. */
 struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms);
 /* One that was taken has to wait for somebody's lock: the publishers don't wait for it. */

@@ -4,6 +4,7 @@
 #include "gateway/runtime/sessions.h"
 
 #define IN_FLIGHT_LEAST 16
+#define IN_FLIGHT_ENOUGH 128
 #define IN_FLIGHT_MOST 2000
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
@@ -18,7 +19,7 @@ void publisher_begin_flight(struct publisher *p)
     p->ping_tag = p->answered_tag = 0;
     p->unheard_ms = 0;
     p->heard_ms = clock_monotonic_ms();
-    publish_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_MOST);
+    flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_MOST);
 }
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)
@@ -85,8 +86,8 @@ int publisher_ping(struct publisher *p, struct err *e)
 
 bool publisher_window_has_room(struct publisher *p)
 {
-    if (publish_window_has_room(&p->window, p->confirms.count, p->stalled))
+    if (flight_window_has_room(&p->window, p->confirms.count, p->stalled))
         return true;
     p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
-    return publish_window_has_room(&p->window, p->confirms.count, p->stalled);
+    return flight_window_has_room(&p->window, p->confirms.count, p->stalled);
 }

@@ -171,7 +171,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     if (h->relayed)
         relay_book_sent(&p->pipeline->book, h->message.id);
     h->published_ms = clock_monotonic_ms();
-    publish_window_sent(&p->window, p->confirms.count, h->published_ms);
+    flight_window_sent(&p->window, p->confirms.count, h->published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     publisher_sent(p, h);
     return rc == 0 && p->role->alone ? publisher_ping(p, e) : rc;
@@ -187,7 +187,7 @@ static int read_events(struct publisher *p, struct err *e)
             publisher_heard(p, &ev);
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
-            publish_window_shrink(&p->window);
+            flight_window_shrink(&p->window);
             announce_ready(p, !p->blocked);
         }
     } while (ev.kind != BROKER_EVENT_NONE);

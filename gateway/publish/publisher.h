@@ -16,7 +16,7 @@
 #include "gateway/publish/confirms.h"
 #include "gateway/publish/destination_cache.h"
 #include "gateway/publish/exchange_cache.h"
-#include "gateway/publish/publish_window.h"
+#include "gateway/pipeline/flight_window.h"
 
 #define PUBLISHER_PREVIOUS_MOST 4
 
@@ -95,7 +95,7 @@ struct publisher {
     bool routes_away;   /* RabbitMQ does not answer there */
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */
-    struct publish_window window; /* how many may be unconfirmed */
+    struct flight_window window; /* how many may be unconfirmed */
     int stalled;                  /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */

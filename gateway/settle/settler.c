@@ -267,7 +267,7 @@ static int settle_once(struct settler *s, struct err *e)
     if (relayed)
         notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
     if (s->batch.count < SMALL && !s->backlog && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
-        clock_nap_ms(s->batch.count < FEW ? GATHER_FEW_MS : GATHER_MS);
+        result_queue_gather(&s->pipeline->results, s->batch.count < FEW ? GATHER_FEW_MS : GATHER_MS);
     return 0;
 }
 

@@ -99,7 +99,8 @@ class Gateways(LiveTest):
         self.assertEqual(p.client().depth('q'), 0)
 
     def test_one_that_dies_while_the_database_stands_still_leaves_few_duplicates(self):
-        """What it published and could not settle: it stops publishing at 500. The database goes on, or does not."""
+        """What it published and could not settle: it stops publishing at 50, when it had nothing to do before. The database goes on, or
+        does not."""
         p = self.p = self.place()
         first = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
         p.client().queue('q', 'k')
@@ -119,7 +120,8 @@ class Gateways(LiveTest):
         finally:
             os.kill(settler, signal.SIGCONT)
         published = depths[-1]
-        self.assertLess(published, 1000)
+        print(f'note gateways: {published} were published and not settled', flush=True)
+        self.assertLess(published, 300)  # 500 where the database's pace does not count; and what was unconfirmed
         p.gateway()
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be delivered')
         self.assertLessEqual(p.client().depth('q'), COUNT + published)

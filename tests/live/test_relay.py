@@ -317,6 +317,30 @@ class Away(Relay, OwnServers):
         time.sleep(12)  # past grace
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
+    def test_one_that_dies_while_nothing_is_settled_doubles_only_the_last_moment(self):
+        """The database is there, and answers nothing."""
+        p = self.place()
+        options, count, rate = handover(self.transport, grace='20s'), 2000, 500
+        first = p.gateway(**options)
+        inbox = self.expect(p, count, timeout_s=90)
+        first_ms = now_ms() + 8000
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
+        wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
+        wait_until(lambda: now_ms() > first_ms + 500, 30, 'some to be delivered')
+        settler = int(p.value("select pid from pg_stat_activity where application_name = 'postdate settler' "
+                              f"and datname = '{p.database}'"))
+        os.kill(settler, signal.SIGSTOP)
+        try:
+            wait_until(lambda: now_ms() > first_ms + 3000, 30, 'more to be delivered')
+            first.kill9()
+        finally:
+            os.kill(settler, signal.SIGCONT)
+        p.gateway(**options)
+        r = self.all_there(inbox, 'a gateway killed while nothing is settled')
+        self.assertLess(r['duplicates'], 100 * harness.SLOWNESS)  # 154 and 162 with proofs of what is 0.3 s old
+        self.wait_delivered(p, count, 60)
+        self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
+
     def test_one_that_dies_with_its_proofs_doubles_only_what_they_prove(self):
         """At each point of tests/shim/points.txt to which only a gateway without a database comes."""
         p = self.place()

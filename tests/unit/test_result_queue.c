@@ -3,7 +3,8 @@
 #include "tests/unit/inflight_fixture.h"
 #include <time.h>
 
-#define FULL_AT 500
+#define FULL_AT 50 /* at the beginning and after a rest */
+#define FULL_MOST 500
 #define WRITERS 4
 #define EACH 5000
 
@@ -91,6 +92,49 @@ static void test_it_is_full_with_what_the_broker_took(void **state)
     assert_int_equal(atomic_load(&q.unsettled), 0);
 }
 
+/* Publishes as much as there is room for, and settles all of it. */
+static int fill_and_settle(int64_t settled_after_ms)
+{
+    int n = 0;
+    while (!result_queue_full(&q) && n < 10 * FULL_MOST)
+        put(n++, SETTLE_DELIVERED, false);
+    clock_nap_ms(settled_after_ms);
+    free_list(result_queue_take_all(&q, 0));
+    return n;
+}
+
+static void test_there_is_more_room_while_the_settler_keeps_pace(void **state)
+{
+    (void)state;
+    int most = 0;
+    assert_int_equal(fill_and_settle(0), FULL_AT);
+    for (int i = 0; i < 40; i++) {
+        int n = fill_and_settle(0);
+        most = n > most ? n : most;
+        assert_true(n <= FULL_MOST);
+    }
+    assert_int_equal(most, FULL_MOST);
+    for (int i = 0; i < 8; i++)
+        fill_and_settle(100);
+    assert_true(fill_and_settle(0) < FULL_MOST);
+    clock_nap_ms(300);
+    put(0, SETTLE_DELIVERED, false);
+    assert_int_equal(fill_and_settle(0), FULL_AT - 1);
+}
+
+static void test_gathering_ends_when_there_is_no_room(void **state)
+{
+    (void)state;
+    int64_t began_ms = clock_monotonic_ms();
+    result_queue_gather(&q, 30);
+    assert_true(clock_monotonic_ms() - began_ms >= 29);
+    for (int i = 0; i < FULL_AT; i++)
+        put(i, SETTLE_DELIVERED, false);
+    began_ms = clock_monotonic_ms();
+    result_queue_gather(&q, 60000);
+    assert_true(clock_monotonic_ms() - began_ms < 30000);
+}
+
 static void test_nobody_waits_longer_than_asked(void **state)
 {
     (void)state;
@@ -160,9 +204,14 @@ static void test_what_is_left_at_the_end_is_freed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_all_come_at_once_and_in_order),  TEST(test_it_is_full_with_what_the_broker_took),
-        TEST(test_nobody_waits_longer_than_asked), TEST(test_many_threads_lose_nothing),
-        TEST(test_the_first_wakes_who_waits),      TEST(test_what_is_left_at_the_end_is_freed),
+        TEST(test_all_come_at_once_and_in_order),
+        TEST(test_it_is_full_with_what_the_broker_took),
+        TEST(test_there_is_more_room_while_the_settler_keeps_pace),
+        TEST(test_gathering_ends_when_there_is_no_room),
+        TEST(test_nobody_waits_longer_than_asked),
+        TEST(test_the_first_wakes_who_waits),
+        TEST(test_many_threads_lose_nothing),
+        TEST(test_what_is_left_at_the_end_is_freed),
     };
     return cmocka_run_group_tests_name("result_queue", tests, NULL, NULL);
 }

@@ -1,26 +1,29 @@
-#include "gateway/publish/publish_window.h"
+#include "gateway/pipeline/flight_window.h"
 
-#define REST_MS 250    /* so long without a publish, and nothing in flight */
-#define LEARN_MS 5000  /* so old, the quickest confirm says nothing any more: others use the broker, too */
-#define LEARN_ROUNDS 3 /* until what was in flight before is confirmed, and what was sent since tells */
-#define PACE_MS 10     /* beside the quickest, a confirm may take so much longer while the window grows */
+#define REST_MS 250    /* so long without a new one, and nothing in flight */
+#define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the same server, too */
+#define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
+#define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
 #define PER_MS 64      /* no broker confirms more in a millisecond */
-#define ENOUGH_LEAST 128
 
-void publish_window_begin(struct publish_window *window, int least, int most)
+void flight_window_begin(struct flight_window *window, int least, int enough, int most)
 {
-    *window = (struct publish_window){
-        .size = least, .least = least, .most = most, .quickest_ms = INT64_MAX, .round_ms = INT64_MAX};
+    *window = (struct flight_window){.size = least,
+                                     .least = least,
+                                     .enough = enough,
+                                     .most = most,
+                                     .quickest_ms = INT64_MAX,
+                                     .round_ms = INT64_MAX};
 }
 
-void publish_window_shrink(struct publish_window *window)
+void flight_window_shrink(struct flight_window *window)
 {
     window->size = window->least;
     window->was_full = false;
 }
 
-bool publish_window_has_room(struct publish_window *window, int in_flight, int stalled)
+bool flight_window_has_room(struct flight_window *window, int in_flight, int stalled)
 {
     if (in_flight >= window->most)
         return false;
@@ -31,7 +34,7 @@ bool publish_window_has_room(struct publish_window *window, int in_flight, int s
 }
 
 /* With as much in flight as the broker takes without a queue of it. */
-static void learn_anew(struct publish_window *window)
+static void learn_anew(struct flight_window *window)
 {
     int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
     int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
@@ -40,10 +43,10 @@ static void learn_anew(struct publish_window *window)
     window->learning = LEARN_ROUNDS;
 }
 
-void publish_window_sent(struct publish_window *window, int in_flight, int64_t now_ms)
+void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
     if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)
-        publish_window_shrink(window);
+        flight_window_shrink(window);
     if (now_ms - window->learned_ms > LEARN_MS) {
         learn_anew(window);
         window->learned_ms = now_ms;
@@ -51,15 +54,15 @@ void publish_window_sent(struct publish_window *window, int in_flight, int64_t n
     window->sent_ms = now_ms;
 }
 
-/* More than a broker can confirm in the quickest time only waits there. */
-static int useful_size(const struct publish_window *window)
+/* More than can be answered in the quickest time only waits there. */
+static int useful_size(const struct flight_window *window)
 {
     int64_t n = window->quickest_ms < window->most / PER_MS ? window->quickest_ms * PER_MS : window->most;
-    n = n < ENOUGH_LEAST ? ENOUGH_LEAST : n;
+    n = n < window->enough ? window->enough : n;
     return n < window->most ? (int)n : window->most;
 }
 
-static void end_round(struct publish_window *window)
+static void end_round(struct flight_window *window)
 {
     int64_t waited_ms = window->round_ms - window->quickest_ms;
     int most = useful_size(window);
@@ -71,7 +74,7 @@ static void end_round(struct publish_window *window)
         window->size = window->size / 2 < window->least ? window->least : window->size / 2;
 }
 
-void publish_window_confirmed(struct publish_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms)
+void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms)
 {
     if (took_ms < window->quickest_ms)
         window->quickest_ms = took_ms;

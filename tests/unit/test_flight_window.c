@@ -1,13 +1,14 @@
-#include "gateway/publish/publish_window.h"
+#include "gateway/pipeline/flight_window.h"
 #include "tests/unit/unit.h"
 
 #define LEAST 16
+#define ENOUGH 128
 #define MOST 2000
 
 /* A broker that takes rate_per_ms messages a millisecond, each base_ms at the quickest, while there is always
  * one more to publish: for_ms later. Returns how many it took. */
 struct broker {
-    struct publish_window flight;
+    struct flight_window flight;
     int64_t now_ms, taken;
     int rate_per_ms, base_ms;
     int64_t published_ms[1 << 20];
@@ -18,7 +19,7 @@ static struct broker b;
 
 static void begin(int rate_per_ms, int base_ms)
 {
-    publish_window_begin(&b.flight, LEAST, MOST);
+    flight_window_begin(&b.flight, LEAST, ENOUGH, MOST);
     b.now_ms = 1000000;
     b.taken = 0;
     b.rate_per_ms = rate_per_ms;
@@ -28,8 +29,8 @@ static void begin(int rate_per_ms, int base_ms)
 
 static void publish_all(void)
 {
-    while (publish_window_has_room(&b.flight, (int)(b.next - b.oldest), 0)) {
-        publish_window_sent(&b.flight, (int)(b.next - b.oldest), b.now_ms);
+    while (flight_window_has_room(&b.flight, (int)(b.next - b.oldest), 0)) {
+        flight_window_sent(&b.flight, (int)(b.next - b.oldest), b.now_ms);
         b.published_ms[b.next++] = b.now_ms;
     }
 }
@@ -44,7 +45,7 @@ static int64_t run(int64_t for_ms)
             int64_t took_ms = b.now_ms - b.published_ms[b.oldest];
             if (took_ms < b.base_ms)
                 break;
-            publish_window_confirmed(&b.flight, b.oldest, b.next, took_ms);
+            flight_window_answered(&b.flight, b.oldest, b.next, took_ms);
             b.oldest++;
             b.taken++;
         }
@@ -95,8 +96,8 @@ static void test_after_a_rest_it_is_small(void **state)
     run(1000);
     assert_true(b.flight.size > LEAST);
     while (b.oldest < b.next)
-        publish_window_confirmed(&b.flight, b.oldest++, b.next, b.base_ms);
-    publish_window_sent(&b.flight, 0, b.now_ms + 1000);
+        flight_window_answered(&b.flight, b.oldest++, b.next, b.base_ms);
+    flight_window_sent(&b.flight, 0, b.now_ms + 1000);
     assert_int_equal(b.flight.size, LEAST);
 }
 
@@ -105,7 +106,7 @@ static void test_it_shrinks_when_told(void **state)
     (void)state;
     begin(10, 5);
     run(1000);
-    publish_window_shrink(&b.flight);
+    flight_window_shrink(&b.flight);
     assert_int_equal(b.flight.size, LEAST);
 }
 
@@ -113,19 +114,19 @@ static void test_what_stands_still_takes_no_room_but_of_the_most(void **state)
 {
     (void)state;
     begin(1, 1);
-    assert_false(publish_window_has_room(&b.flight, LEAST, 0));
-    assert_true(publish_window_has_room(&b.flight, LEAST, 1));
-    assert_false(publish_window_has_room(&b.flight, MOST, MOST));
+    assert_false(flight_window_has_room(&b.flight, LEAST, 0));
+    assert_true(flight_window_has_room(&b.flight, LEAST, 1));
+    assert_false(flight_window_has_room(&b.flight, MOST, MOST));
 }
 
 static void test_one_at_a_time_stays_one(void **state)
 {
     (void)state;
     begin(10, 1);
-    publish_window_begin(&b.flight, 1, 1);
+    flight_window_begin(&b.flight, 1, 1, 1);
     run(1000);
     assert_int_equal(b.flight.size, 1);
-    assert_false(publish_window_has_room(&b.flight, 1, 1));
+    assert_false(flight_window_has_room(&b.flight, 1, 1));
 }
 
 int main(void)
@@ -139,5 +140,5 @@ int main(void)
         cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
         cmocka_unit_test(test_one_at_a_time_stays_one),
     };
-    return cmocka_run_group_tests_name("publish_window", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("flight_window", tests, NULL, NULL);
 }
