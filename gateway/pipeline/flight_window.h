@@ -5,8 +5,8 @@
  * it begins small and grows, as TCP's window does, while the other side keeps pace: doubled after a round in
  * which it was full and answers took hardly longer than the quickest, up to what can be answered in that
  * time; halved when they wait long. A round is as long as one answer takes. The quickest is learnt anew every
- * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too, for
- * what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
+ * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
+ * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 
@@ -29,14 +29,13 @@ struct flight_window {
 void flight_window_begin(struct flight_window *window, int least, int enough, int most);
 /* The other side stopped or goes on: small again. What is known of its pace stays. */
 void flight_window_shrink(struct flight_window *window);
-/* May one more be added, with in_flight without an answer, `stalled` of them for so long that their queue must
- * stand still? Those do not count but against `most`: one queue without its majority must not delay the
+/* May one more be added, with in_flight without an answer, `stalled` of them for so long that their queue
+ * must stand still? Those do not count but against `most`: one queue without its majority must not delay the
  * others. */
 bool flight_window_has_room(struct flight_window *window, int in_flight, int stalled);
 /* One was added at now_ms (monotonic), when in_flight others had no answer. */
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms);
 /* The answer to `tag` came after took_ms (>= 0); next_tag is what the next one will have. */
-void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag,
-                              int64_t took_ms);
+void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms);
 
 #endif

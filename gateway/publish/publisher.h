@@ -10,13 +10,13 @@
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "gateway/pipeline/flight_window.h"
 #include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/publish/confirms.h"
 #include "gateway/publish/destination_cache.h"
 #include "gateway/publish/exchange_cache.h"
-#include "gateway/pipeline/flight_window.h"
 
 #define PUBLISHER_PREVIOUS_MOST 4
 
@@ -96,7 +96,7 @@ struct publisher {
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */
     struct flight_window window; /* how many may be unconfirmed */
-    int stalled;                  /* of these, do not count: their queues are behind the others' */
+    int stalled;                 /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
     atomic_int_fast64_t

@@ -32,7 +32,7 @@ struct prover {
     uint64_t first; /* the tag of ids[0] */
     int64_t used_ms, slow_look_ms;
     int64_t stuck_ms; /* what was settled last then has been followed by nothing for SETTLED_MS */
-    bool blocked; /* RabbitMQ takes no messages: it does not read them */
+    bool blocked;     /* RabbitMQ takes no messages: it does not read them */
 };
 
 void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m)
