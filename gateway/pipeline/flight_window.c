@@ -1,8 +1,7 @@
 #include "gateway/pipeline/flight_window.h"
 
 #define REST_MS 250    /* so long without a new one, and nothing in flight */
-#define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the same server, too \
-                        */
+#define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the server, too */
 #define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
