@@ -70,7 +70,7 @@ SHORT = {
     'core/base/backoff.c', 'core/base/glob.c', 'core/base/random.c', 'core/base/siphash.c',
     # a rule about messages, tested alone
     'core/message/hold_policy.c', 'core/message/last_hop.c', 'core/message/message.c', 'core/message/stamp.c',
-    'gateway/runtime/once_rule.c', 'gateway/settle/settle_batch.c', 'gateway/settle/settle_replay.c',
+    'gateway/runtime/once_rule.c', 'gateway/settle/settle_replay.c',
     # what both transports have in common; the row that the SQL functions read
     'amqp/topology/transport_exit.c', 'amqp/topology/topology_retry.c', 'sql/admin/settings.c',
     # a security boundary: what a token may name, what must not leak, who did it

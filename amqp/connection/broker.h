@@ -44,6 +44,9 @@ struct broker *broker_open(const struct broker_options *o, struct err *e);
 void broker_close(struct broker *b);
 /* Frees without a word to the server: for connections already known dead or stuck. NULL is fine. */
 void broker_drop(struct broker *b);
+/* The same, and what has not left this machine yet never will (a RST instead of a FIN). For a publisher that
+ * publishes elsewhere what is unconfirmed here: else a network that comes back would bring both. */
+void broker_abort(struct broker *b);
 
 /* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while
  * b is open. */

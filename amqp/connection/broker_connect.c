@@ -184,6 +184,14 @@ void broker_drop(struct broker *b)
     free(b);
 }
 
+void broker_abort(struct broker *b)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    if (b && b->fd >= 0)
+        setsockopt(b->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    broker_drop(b);
+}
+
 void broker_close(struct broker *b)
 {
     if (b && !b->gone) {

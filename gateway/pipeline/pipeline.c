@@ -1,11 +1,13 @@
 #include "gateway/pipeline/pipeline.h"
 
+#define STILL_MS 100 /* a database that is there settles within that */
+
 int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
 {
     p->runtime = rt;
     rt->metrics.held_messages = &p->claimed.count;
     rt->metrics.held_bytes = &p->claimed.bytes;
-    result_queue_open(&p->results);
+    result_queue_open(&p->results, &p->book.at_risk);
     if (relay_book_open(&p->book, rt->config->handover.grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
@@ -92,9 +94,18 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
     if (outcome == SETTLE_DELIVERED && !h->receipt)
         note_lateness(p->runtime, h);
     h->outcome = outcome;
+    if (result_queue_unsettled(&p->results) == 0)
+        atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (h->relayed)
         h = settle_relayed(p, h);
     result_queue_put(&p->results, h);
+}
+
+bool pipeline_is_behind(struct pipeline *p)
+{
+    return server_status_away_ms(&p->runtime->postgres) > 0 || result_queue_behind(&p->results) ||
+           (result_queue_unsettled(&p->results) > 0 &&
+            clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS);
 }
 
 bool pipeline_is_in_touch(const struct pipeline *p)

@@ -29,7 +29,8 @@ struct pipeline {
     struct relay_book book;          /* of what was relayed */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
-    atomic_int_fast64_t settled_ms;  /* monotonic: when the settler wrote something down last */
+    atomic_int_fast64_t
+        settled_ms; /* monotonic: when the settler wrote something down last, or had nothing to */
     atomic_int_fast64_t heard_ms;    /* boottime: when the relay read last what RabbitMQ had to say */
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };
@@ -45,6 +46,9 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
+/* The database does not keep pace, or is away: what was relayed gets proofs (relay_proof.c), and is published
+ * without waiting for the settler. */
+bool pipeline_is_behind(struct pipeline *p);
 /* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
  * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
  * not lost them. */

@@ -110,8 +110,20 @@ static void set_state(struct relay_book *book, struct relay_entry *entry, enum s
     entry->state = (uint8_t)state;
 }
 
+static bool is_at_risk(const struct relay_entry *entry)
+{
+    return entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE;
+}
+
+/* was: before it was changed. */
+static void count_risk(struct relay_book *book, const struct relay_entry *entry, bool was)
+{
+    atomic_fetch_add(&book->at_risk, is_at_risk(entry) - was);
+}
+
 static void drop_entry(struct relay_book *book, struct relay_entry *entry)
 {
+    bool was = is_at_risk(entry);
     uint32_t i = (uint32_t)(entry - book->entries);
     uint32_t *at = bucket_of(book, entry->id);
     while (*at != i)
@@ -119,6 +131,7 @@ static void drop_entry(struct relay_book *book, struct relay_entry *entry)
     *at = entry->next;
     set_state(book, entry, WAITS);
     *entry = (struct relay_entry){.next = book->free};
+    count_risk(book, entry, was);
     book->free = i;
     book->count--;
 }
@@ -200,8 +213,10 @@ static void move_entry(struct relay_book *book, struct message_id id, enum state
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry) {
+        bool was = is_at_risk(entry);
         set_state(book, entry, state);
         entry->delivered_ms = delivered_ms;
+        count_risk(book, entry, was);
     }
     pthread_mutex_unlock(&book->lock);
 }
@@ -245,7 +260,9 @@ void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry && entry->proof == PROOF_UNDER_WAY) { /* it has not come back to this gateway yet */
+        bool was = is_at_risk(entry);
         entry->proof = ok ? PROOF_THERE : PROOF_NONE;
+        count_risk(book, entry, was);
         if (ok)
             give_back_tag(book, entry);
     }
@@ -255,7 +272,7 @@ void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
 /* Its proof takes its place, unless that is here already. */
 static enum relay_taken replace_by_proof(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
 {
-    bool is_settling = entry->state == SETTLING;
+    bool is_settling = entry->state == SETTLING, was = is_at_risk(entry);
     if (entry->state == SENT || (entry->proof == PROOF_THERE && entry->session == book->session))
         return RELAY_COPY;
     give_back_tag(book, entry);
@@ -263,6 +280,7 @@ static enum relay_taken replace_by_proof(struct relay_book *book, struct relay_e
     entry->session = book->session;
     entry->proof = PROOF_THERE;
     set_state(book, entry, SETTLING);
+    count_risk(book, entry, was);
     return is_settling ? RELAY_KNOWN : RELAY_FRESH;
 }
 

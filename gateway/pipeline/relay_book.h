@@ -18,6 +18,7 @@
 
 #include "core/message/message_id.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ struct relay_book {
     uint64_t *done;     /* tags to acknowledge */
     size_t done_count, done_capacity;
     int64_t grace_ms;
+    atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven */
 };
 
 int relay_book_open(struct relay_book *book, int64_t grace_ms); /* -1: out of memory */

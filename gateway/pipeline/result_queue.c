@@ -3,10 +3,11 @@
 #include "core/base/clock.h"
 #include <time.h>
 
-#define UNSETTLED_LEAST 50
+#define UNSETTLED_LEAST 16
 #define UNSETTLED_MOST 500
+#define BEHIND_MS 100 /* a database that keeps pace settles within that */
 
-void result_queue_open(struct result_queue *q)
+void result_queue_open(struct result_queue *q, atomic_int *relayed)
 {
     pthread_condattr_t a;
     pthread_condattr_init(&a);
@@ -17,6 +18,8 @@ void result_queue_open(struct result_queue *q)
     q->first = NULL;
     q->last = &q->first;
     atomic_init(&q->unsettled, 0);
+    q->relayed = relayed;
+    atomic_init(&q->behind, false);
     atomic_init(&q->room, UNSETTLED_LEAST);
     flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_MOST, UNSETTLED_MOST);
     q->numbered = 0;
@@ -33,9 +36,19 @@ void result_queue_close(struct result_queue *q)
     pthread_mutex_destroy(&q->lock);
 }
 
+bool result_queue_behind(const struct result_queue *q)
+{
+    return atomic_load(&q->behind);
+}
+
+int result_queue_unsettled(const struct result_queue *q)
+{
+    return atomic_load(&q->unsettled) + atomic_load(q->relayed);
+}
+
 static bool was_taken_by_the_broker(const struct inflight *h)
 {
-    return !h->relayed && (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED);
+    return !h->receipt && (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED);
 }
 
 void result_queue_put(struct result_queue *q, struct inflight *h)
@@ -46,10 +59,11 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
     if (h->unsettled) {
         h->unsettled_ms = clock_monotonic_ms();
         h->unsettled_number = q->numbered++;
-        flight_window_sent(&q->window, atomic_fetch_add(&q->unsettled, 1), h->unsettled_ms);
+        atomic_fetch_add(&q->unsettled, !h->relayed);
+        flight_window_sent(&q->window, result_queue_unsettled(q) - 1, h->unsettled_ms);
         atomic_store(&q->room, q->window.size);
     }
-    bool wake = !q->first || atomic_load(&q->unsettled) == q->window.size;
+    bool wake = !q->first || result_queue_unsettled(q) == q->window.size;
     *q->last = h;
     q->last = &h->next;
     pthread_mutex_unlock(&q->lock);
@@ -59,7 +73,7 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
 
 bool result_queue_full(struct result_queue *q)
 {
-    int n = atomic_load(&q->unsettled);
+    int n = result_queue_unsettled(q);
     if (n < atomic_load(&q->room))
         return false;
     pthread_mutex_lock(&q->lock);
@@ -78,7 +92,7 @@ void result_queue_gather(struct result_queue *q, int64_t ms)
 {
     struct timespec t = in_ms(ms);
     pthread_mutex_lock(&q->lock);
-    while (flight_window_has_room(&q->window, atomic_load(&q->unsettled), 0) &&
+    while (flight_window_has_room(&q->window, result_queue_unsettled(q), 0) &&
            pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
     pthread_mutex_unlock(&q->lock);
@@ -100,16 +114,18 @@ struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms)
 void result_queue_defer(struct result_queue *q, struct inflight *h)
 {
     if (h->unsettled)
-        atomic_fetch_sub(&q->unsettled, 1);
+        atomic_fetch_sub(&q->unsettled, !h->relayed);
     h->unsettled = false;
 }
 
 void result_queue_free(struct result_queue *q, struct inflight *h)
 {
     if (h->unsettled) {
+        int64_t took_ms = clock_monotonic_ms() - h->unsettled_ms;
+        if (h->relayed)
+            atomic_store(&q->behind, took_ms >= BEHIND_MS);
         pthread_mutex_lock(&q->lock);
-        flight_window_answered(&q->window, h->unsettled_number, q->numbered,
-                               clock_monotonic_ms() - h->unsettled_ms);
+        flight_window_answered(&q->window, h->unsettled_number, q->numbered, took_ms);
         atomic_store(&q->room, q->window.size);
         pthread_mutex_unlock(&q->lock);
     }

@@ -13,19 +13,26 @@ struct result_queue {
     pthread_mutex_t lock;
     pthread_cond_t came; /* CLOCK_MONOTONIC */
     struct inflight *first, **last;
-    atomic_int unsettled; /* delivered or handed, not written down, and not deferred */
+    atomic_int unsettled; /* claimed, delivered or handed, not written down, and not deferred */
+    atomic_int *relayed;  /* the same of what was relayed; relay_book.h counts it */
     atomic_int room;      /* for so many of these: the size of the window */
+    atomic_bool behind;   /* what was relayed takes long to be settled */
     struct flight_window window;
     uint64_t numbered;
 };
 
-void result_queue_open(struct result_queue *q);
+/* relayed: how many relayed ones are published and not settled, which others count. */
+void result_queue_open(struct result_queue *q, atomic_int *relayed);
 void result_queue_close(struct result_queue *q); /* frees what is still in it */
 void result_queue_put(struct result_queue *q, struct inflight *h);
 /* So many are published and not settled that the publishers are to wait: a database that takes nothing for a
  * while and a gateway that dies then would make duplicates of all of them. As many as the database needs to
  * be busy, and 500 at most: flight_window.h. */
 bool result_queue_full(struct result_queue *q);
+/* What was relayed waits for the settler for longer than it may take to be settled. */
+bool result_queue_behind(const struct result_queue *q);
+/* How many there are. */
+int result_queue_unsettled(const struct result_queue *q);
 /* Waits for company, at most ms, and not while the publishers wait for the settler. */
 void result_queue_gather(struct result_queue *q, int64_t ms);
 /* Takes the whole queue as a list, waiting at most wait_ms for the first; NULL when none came. */

@@ -55,7 +55,7 @@ struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
 
 void publisher_set_broker(struct publisher *p, struct broker *b)
 {
-    broker_drop(publisher_swap_broker(p, b));
+    broker_abort(publisher_swap_broker(p, b));
 }
 
 /* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */

@@ -38,7 +38,7 @@ static void end_previous(struct publisher *p, struct publisher_previous *previou
                   previous->confirms.oldest ? inflight_name(previous->confirms.oldest, name) : "none", why);
     err_set(&e, ERR_AWAY, "%s", why);
     publisher_doubt_all(p, &previous->confirms, &e);
-    broker_drop(previous->broker);
+    broker_abort(previous->broker);
     previous->broker = NULL;
 }
 

@@ -194,11 +194,15 @@ static int read_events(struct publisher *p, struct err *e)
     return 0;
 }
 
-/* While too much is not settled, only what was relayed goes on, if there is any: it has proofs. */
+/* While too much is not settled, nothing is published; but where the database does not keep pace, what was
+ * relayed goes on, for it gets proofs then. */
 static bool has_room(struct publisher *p)
 {
-    bool full = result_queue_full(&p->pipeline->results) && atomic_load(&p->pipeline->relayed.count) == 0;
-    return !full && p->role->has_room(p);
+    struct pipeline *pipeline = p->pipeline;
+    if (result_queue_full(&pipeline->results) &&
+        (atomic_load(&pipeline->relayed.count) == 0 || !pipeline_is_behind(pipeline)))
+        return false;
+    return p->role->has_room(p);
 }
 
 /* While too much is not settled, those that wait for that stay where they are. */

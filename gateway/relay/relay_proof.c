@@ -13,8 +13,7 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
-#define SETTLED_MS 300 /* a database that is there settles within that */
-#define SLOW_MS 1000   /* one that is slow does not, nor where somebody has a row locked */
+#define SLOW_MS 1000 /* where the database is slow, or somebody has a row locked */
 #define SLOW_LOOK_MS 500
 #define LOOK_MS 100
 #define AWAY_LOOK_MS 10 /* while it is known to be away */
@@ -31,8 +30,7 @@ struct prover {
     size_t count;
     uint64_t first; /* the tag of ids[0] */
     int64_t used_ms, slow_look_ms;
-    int64_t stuck_ms; /* what was settled last then has been followed by nothing for SETTLED_MS */
-    bool blocked;     /* RabbitMQ takes no messages: it does not read them */
+    bool blocked; /* RabbitMQ takes no messages: it does not read them */
 };
 
 void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m)
@@ -118,11 +116,9 @@ static int publish_batch(struct prover *p, struct err *e)
 /* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
 static int64_t patience_ms(struct prover *p)
 {
-    int64_t now_ms = clock_monotonic_ms(), settled_ms = atomic_load(&p->relay->pipeline->settled_ms);
-    if (server_status_away_ms(&p->relay->runtime->postgres) > 0 || p->stuck_ms == settled_ms)
+    int64_t now_ms = clock_monotonic_ms();
+    if (pipeline_is_behind(p->relay->pipeline))
         return 0;
-    if (now_ms - settled_ms >= SETTLED_MS)
-        return SETTLED_MS;
     if (now_ms - p->slow_look_ms < SLOW_LOOK_MS)
         return -1;
     p->slow_look_ms = now_ms;
@@ -133,14 +129,11 @@ static int64_t patience_ms(struct prover *p)
 static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
 {
     struct relay_book *book = &p->relay->pipeline->book;
-    int64_t settled_ms = atomic_load(&p->relay->pipeline->settled_ms);
     if (p->blocked || wait_ms < 0)
         return 0;
     p->count = relay_book_unproven(book, clock_monotonic_ms() - wait_ms, p->ids, BATCH);
     if (p->count == 0)
         return 0;
-    if (wait_ms == SETTLED_MS && clock_monotonic_ms() - settled_ms >= SETTLED_MS)
-        p->stuck_ms = settled_ms;
     for (size_t i = 0; i < p->count; i++)
         p->confirmed[i] = false;
     int rc = publish_batch(p, e);
@@ -184,7 +177,6 @@ void *relay_proof_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     p->relay = arg;
-    p->stuck_ms = -1;
     arena_init(&p->arena, 1 << 16);
     while (!runtime_stopping(p->relay->runtime, STOP_RELAY)) {
         int64_t wait_ms = patience_ms(p), nap_ms = wait_ms == 0 ? AWAY_LOOK_MS : LOOK_MS;

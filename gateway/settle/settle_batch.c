@@ -1,5 +1,36 @@
 #include "gateway/settle/settle_batch.h"
 
+void settle_backlog_open(struct settle_backlog *backlog)
+{
+    for (int i = 0; i < 2; i++) {
+        backlog->first[i] = NULL;
+        backlog->last[i] = &backlog->first[i];
+    }
+}
+
+bool settle_backlog_is_empty(const struct settle_backlog *backlog)
+{
+    return !backlog->first[0] && !backlog->first[1];
+}
+
+void settle_backlog_add(struct settle_backlog *backlog, struct inflight *list)
+{
+    for (struct inflight *h = list, *next; h; h = next) {
+        next = h->next;
+        h->next = NULL;
+        *backlog->last[h->relayed] = h;
+        backlog->last[h->relayed] = &h->next;
+    }
+}
+
+void settle_backlog_put_back(struct settle_backlog *backlog, struct inflight *h)
+{
+    h->next = backlog->first[h->relayed];
+    if (!h->next)
+        backlog->last[h->relayed] = &h->next;
+    backlog->first[h->relayed] = h;
+}
+
 static bool same_owner(const struct inflight *a, const struct inflight *b)
 {
     return a->relayed == b->relayed && a->instance == b->instance;
@@ -17,8 +48,10 @@ static void add_message(struct settle_batch *b, struct inflight *h)
     b->messages[b->count++] = h;
 }
 
-void settle_batch_take(struct settle_batch *b, struct inflight **list)
+void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog)
 {
+    int kind = backlog->first[0] ? 0 : 1;
+    struct inflight **list = &backlog->first[kind];
     const struct inflight *first = *list;
     b->count = 0;
     while (*list && b->count < SETTLE_BATCH_MAX) {
@@ -30,4 +63,6 @@ void settle_batch_take(struct settle_batch *b, struct inflight **list)
             list = &h->next;
         }
     }
+    if (!*list)
+        backlog->last[kind] = list;
 }

@@ -6,15 +6,28 @@
 
 #define SETTLE_BATCH_MAX 2000
 
+/* What waits to be settled, in the order in which it came. What was claimed and what was relayed are apart:
+ * publishers stop at a number of claimed ones, which must not wait for what piled up of the others while the
+ * database was away. */
+struct settle_backlog {
+    struct inflight *first[2], **last[2]; /* [1]: relayed */
+};
+
 struct settle_batch {
     struct inflight *messages[SETTLE_BATCH_MAX]; /* owned; NULL: done with */
     struct settle_item items[SETTLE_BATCH_MAX];  /* views into the messages */
     size_t count;
 };
 
-/* Takes the first of the list and all others that have the same owner, as many as fit, in their order. Those
- * of other owners stay in the list, in their order. Outcomes of what was claimed and of what was relayed come
- * in turn, so a batch that ended at the first other owner would be small. */
-void settle_batch_take(struct settle_batch *b, struct inflight **list);
+void settle_backlog_open(struct settle_backlog *backlog);
+bool settle_backlog_is_empty(const struct settle_backlog *backlog);
+/* Takes over the list. */
+void settle_backlog_add(struct settle_backlog *backlog, struct inflight *list);
+/* It was taken, and comes next again. */
+void settle_backlog_put_back(struct settle_backlog *backlog, struct inflight *h);
+
+/* Takes what was claimed, if there is any, else what was relayed: the first and all others that have the same
+ * owner, as many as fit, in their order. Others stay, in their order. */
+void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog);
 
 #endif

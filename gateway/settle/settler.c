@@ -182,8 +182,7 @@ static void on_unclear(struct settler *s)
         if (!h)
             continue;
         if (h->relayed || settle_replay_may_repeat(h->outcome)) {
-            h->next = s->backlog;
-            s->backlog = h;
+            settle_backlog_put_back(&s->backlog, h);
             continue;
         }
         result_queue_free(&s->pipeline->results, h);
@@ -204,20 +203,14 @@ static int open_session(struct settler *s, struct err *e)
     return -1;
 }
 
-static void append_list(struct inflight **list, struct inflight *more)
-{
-    while (*list)
-        list = &(*list)->next;
-    *list = more;
-}
-
 static void gather_results(struct settler *s)
 {
     if (s->later && clock_monotonic_ms() >= s->later_ms) {
-        append_list(&s->backlog, s->later);
+        settle_backlog_add(&s->backlog, s->later);
         s->later = NULL;
     }
-    append_list(&s->backlog, result_queue_take_all(&s->pipeline->results, s->backlog ? 0 : 100));
+    int64_t wait_ms = settle_backlog_is_empty(&s->backlog) ? 100 : 0;
+    settle_backlog_add(&s->backlog, result_queue_take_all(&s->pipeline->results, wait_ms));
 }
 
 static void free_list(struct inflight *h)
@@ -266,7 +259,8 @@ static int settle_once(struct settler *s, struct err *e)
     atomic_store(&s->pipeline->settled_ms, clock_monotonic_ms());
     if (relayed)
         notifier_notify(&s->pipeline->relay_notifier); /* once for all that it may acknowledge now */
-    if (s->batch.count < SMALL && !s->backlog && !runtime_stopping(s->runtime, STOP_PUBLISHERS))
+    if (s->batch.count < SMALL && settle_backlog_is_empty(&s->backlog) &&
+        !runtime_stopping(s->runtime, STOP_PUBLISHERS))
         result_queue_gather(&s->pipeline->results, s->batch.count < FEW ? GATHER_FEW_MS : GATHER_MS);
     return 0;
 }
@@ -277,12 +271,14 @@ void *settler_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
+    settle_backlog_open(&s->backlog);
     for (;;) {
         if (runtime_stopping(s->runtime, STOP_SETTLER)) {
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
             gather_results(s);
-            if ((!s->backlog && !s->later && s->slo.delivered == 0) || clock_monotonic_ns() > give_up_ns)
+            bool all = settle_backlog_is_empty(&s->backlog) && !s->later && s->slo.delivered == 0;
+            if (all || clock_monotonic_ns() > give_up_ns)
                 break;
         }
         if (!s->pg && open_session(s, &e) != 0) {
@@ -302,7 +298,8 @@ void *settler_thread(void *arg)
         pg_close(s->pg);
         s->pg = NULL;
     }
-    free_list(s->backlog);
+    free_list(s->backlog.first[0]);
+    free_list(s->backlog.first[1]);
     free_list(s->later);
     pg_close(s->pg);
     return NULL;

@@ -16,7 +16,7 @@ struct settler {
     /* The thread's own. */
     struct pg *pg;
     struct settle_batch batch;
-    struct inflight *backlog; /* taken from the queue, not yet in a batch */
+    struct settle_backlog backlog; /* taken from the queue, not yet in a batch */
     struct inflight
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;

@@ -171,6 +171,8 @@ class Pair:
         while data := await reader.read(CHUNK):
             while link.mode['hole'] or not link.mode[direction]:
                 await link.changed.wait()
+            if reader.exception() is not None:  # reset meanwhile: what has not gone through is with the sender, who took it back
+                raise reader.exception()
             if direction == 'down' and link.mode['cut_commit'] > 0 and b'COMMIT\0' in data:
                 link.mode['cut_commit'] -= 1
                 link.commits_cut += 1

@@ -73,6 +73,7 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     relay_book_settling(&book, id, 100);
     relay_book_settling(&book, refused, 0);
     relay_book_settling(&book, fresh, 200);
+    assert_int_equal(atomic_load(&book.at_risk), 2); /* the refused one was not delivered */
     assert_int_equal(relay_book_unproven(&book, 99, out, 4), 0);
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
     assert_true(message_id_equal(out[0], id));
@@ -80,12 +81,17 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     relay_book_proven(&book, id, false);
     assert_int_equal(done_tags(&tag), 0);
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
+    assert_int_equal(atomic_load(&book.at_risk), 2);
     relay_book_proven(&book, id, true);
+    assert_int_equal(atomic_load(&book.at_risk), 1);
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 7);
     assert_int_equal(relay_book_low_ms(&book), NOW); /* it is not settled yet */
     relay_book_done(&book, id);
     assert_int_equal(done_tags(&tag), 0);
+    relay_book_done(&book, fresh);
+    relay_book_done(&book, refused);
+    assert_int_equal(atomic_load(&book.at_risk), 0);
 }
 
 static void test_a_proof_that_comes_back_is_kept_until_it_is_settled(void **state)
@@ -96,7 +102,9 @@ static void test_a_proof_that_comes_back_is_kept_until_it_is_settled(void **stat
     relay_book_take(&book, id, 7, false);
     relay_book_settling(&book, id, 100);
     relay_book_unproven(&book, 100, out, 1);
+    assert_int_equal(atomic_load(&book.at_risk), 1);
     assert_int_equal(relay_book_take_proof(&book, id, 9), RELAY_KNOWN); /* before its confirm */
+    assert_int_equal(atomic_load(&book.at_risk), 0);
     relay_book_proven(&book, id, true);
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 7);
@@ -122,6 +130,7 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     relay_book_sent(&book, sent);
     assert_int_equal(relay_book_take_proof(&book, sent, 5), RELAY_COPY);
     assert_int_equal(relay_book_unproven(&book, INT64_MAX, out, 4), 0); /* nobody proves what has a proof */
+    assert_int_equal(atomic_load(&book.at_risk), 0);
     relay_book_disconnected(&book);
     assert_int_equal(relay_book_take_proof(&book, unknown, 1), RELAY_KNOWN); /* it came again */
     relay_book_done(&book, unknown);

@@ -2,17 +2,16 @@
 #include "tests/unit/inflight_fixture.h"
 
 static struct settle_batch batch;
+static struct settle_backlog backlog;
 static struct inflight_budget budget;
 
-static void put(struct inflight **list, int number, int32_t instance, bool relayed)
+static void put(int number, int32_t instance, bool relayed)
 {
     struct inflight *h = make_inflight(&budget, number, "e", "k");
     h->instance = instance;
     h->relayed = relayed;
     h->outcome = relayed ? SETTLE_DELIVERED : SETTLE_HANDED;
-    while (*list)
-        list = &(*list)->next;
-    *list = h;
+    settle_backlog_add(&backlog, h);
 }
 
 /* Frees what was taken: numbers first, first + step … */
@@ -29,51 +28,93 @@ static void assert_taken(size_t count, int first, int step)
 
 static void test_nothing(void **state)
 {
-    struct inflight *list = NULL;
     (void)state;
-    settle_batch_take(&batch, &list);
+    settle_backlog_open(&backlog);
+    settle_batch_take(&batch, &backlog);
     assert_int_equal(batch.count, 0);
 }
 
 static void test_owners_that_alternate_make_two_batches(void **state)
 {
-    struct inflight *list = NULL;
     (void)state;
+    settle_backlog_open(&backlog);
     for (int i = 0; i < 600; i++)
-        put(&list, i, 1, i % 2 == 1);
-    settle_batch_take(&batch, &list);
+        put(i, 1, i % 2 == 1);
+    settle_batch_take(&batch, &backlog);
     assert_taken(300, 0, 2);
-    settle_batch_take(&batch, &list);
+    settle_batch_take(&batch, &backlog);
     assert_taken(300, 1, 2);
-    assert_null(list);
+    assert_true(settle_backlog_is_empty(&backlog));
     assert_budget_is_free(&budget);
 }
 
 static void test_each_instance_is_an_owner(void **state)
 {
-    struct inflight *list = NULL;
     (void)state;
+    settle_backlog_open(&backlog);
     for (int i = 0; i < 6; i++)
-        put(&list, i, i % 3, false);
+        put(i, i % 3, false);
     for (int i = 0; i < 3; i++) {
-        settle_batch_take(&batch, &list);
+        settle_batch_take(&batch, &backlog);
         assert_taken(2, i, 3);
     }
-    assert_null(list);
+    assert_true(settle_backlog_is_empty(&backlog));
     assert_budget_is_free(&budget);
 }
 
 static void test_what_does_not_fit_stays_in_order(void **state)
 {
-    struct inflight *list = NULL;
     (void)state;
+    settle_backlog_open(&backlog);
     for (int i = 0; i < SETTLE_BATCH_MAX + 2; i++)
-        put(&list, i, 1, false);
-    settle_batch_take(&batch, &list);
+        put(i, 1, false);
+    settle_batch_take(&batch, &backlog);
     assert_taken(SETTLE_BATCH_MAX, 0, 1);
-    settle_batch_take(&batch, &list);
+    settle_batch_take(&batch, &backlog);
     assert_taken(2, SETTLE_BATCH_MAX, 1);
-    assert_null(list);
+    assert_true(settle_backlog_is_empty(&backlog));
+    assert_budget_is_free(&budget);
+}
+
+static void test_what_was_claimed_comes_first(void **state)
+{
+    (void)state;
+    settle_backlog_open(&backlog);
+    for (int i = 0; i < 2 * SETTLE_BATCH_MAX; i++)
+        put(i, 1, true);
+    settle_batch_take(&batch, &backlog);
+    assert_taken(SETTLE_BATCH_MAX, 0, 1);
+    put(9, 1, false);
+    settle_batch_take(&batch, &backlog);
+    assert_taken(1, 9, 1);
+    settle_batch_take(&batch, &backlog);
+    assert_taken(SETTLE_BATCH_MAX, SETTLE_BATCH_MAX, 1);
+    assert_true(settle_backlog_is_empty(&backlog));
+    assert_budget_is_free(&budget);
+}
+
+static void test_what_is_put_back_comes_next(void **state)
+{
+    (void)state;
+    settle_backlog_open(&backlog);
+    for (int i = 0; i < 3; i++)
+        put(i, 1, true);
+    settle_batch_take(&batch, &backlog);
+    assert_int_equal(batch.count, 3);
+    put(3, 1, true);
+    for (size_t i = 3; i-- > 0;)
+        settle_backlog_put_back(&backlog, batch.messages[i]);
+    put(4, 1, true);
+    settle_batch_take(&batch, &backlog);
+    assert_taken(5, 0, 1);
+    for (int again = 0; again < 2; again++) { /* into an empty one, too */
+        put(7, 1, false);
+        settle_batch_take(&batch, &backlog);
+        settle_backlog_put_back(&backlog, batch.messages[0]);
+        put(8, 1, false);
+        settle_batch_take(&batch, &backlog);
+        assert_taken(2, 7, 1);
+    }
     assert_budget_is_free(&budget);
 }
 
@@ -84,6 +125,8 @@ int main(void)
         cmocka_unit_test(test_owners_that_alternate_make_two_batches),
         cmocka_unit_test(test_each_instance_is_an_owner),
         cmocka_unit_test(test_what_does_not_fit_stays_in_order),
+        cmocka_unit_test(test_what_was_claimed_comes_first),
+        cmocka_unit_test(test_what_is_put_back_comes_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
