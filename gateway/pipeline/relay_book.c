@@ -19,6 +19,7 @@ struct relay_entry {
     uint32_t next;        /* in its bucket, or among the free ones */
     uint8_t state;
     uint8_t proof; /* in the exit queue, that it was delivered */
+    bool deferred;
     bool asked;
     bool used;
 };
@@ -112,7 +113,8 @@ static void set_state(struct relay_book *book, struct relay_entry *entry, enum s
 
 static bool is_at_risk(const struct relay_entry *entry)
 {
-    return entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE;
+    return entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE &&
+           !entry->deferred;
 }
 
 /* was: before it was changed. */
@@ -229,6 +231,18 @@ void relay_book_sent(struct relay_book *book, struct message_id id)
 void relay_book_settling(struct relay_book *book, struct message_id id, int64_t delivered_ms)
 {
     move_entry(book, id, SETTLING, delivered_ms);
+}
+
+void relay_book_deferred(struct relay_book *book, struct message_id id)
+{
+    pthread_mutex_lock(&book->lock);
+    struct relay_entry *entry = find_entry(book, id);
+    if (entry) {
+        bool was = is_at_risk(entry);
+        entry->deferred = true;
+        count_risk(book, entry, was);
+    }
+    pthread_mutex_unlock(&book->lock);
 }
 
 /* What it has of the exit queue is acknowledged. */

@@ -35,7 +35,7 @@ struct relay_book {
     uint64_t *done;     /* tags to acknowledge */
     size_t done_count, done_capacity;
     int64_t grace_ms;
-    atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven */
+    atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven nor deferred */
 };
 
 int relay_book_open(struct relay_book *book, int64_t grace_ms); /* -1: out of memory */
@@ -66,6 +66,8 @@ void relay_book_sent(struct relay_book *book, struct message_id id);
 /* What became of it is known and on its way to the database. delivered_ms: monotonic, when it was delivered;
  * 0: it was not. */
 void relay_book_settling(struct relay_book *book, struct message_id id, int64_t delivered_ms);
+/* Somebody has its row locked: it waits for that, and does not count as at risk any more. It gets a proof. */
+void relay_book_deferred(struct relay_book *book, struct message_id id);
 /* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
 void relay_book_done(struct relay_book *book, struct message_id id);
 

@@ -16,6 +16,7 @@
 #define SMALL 200
 #define FEW 20
 #define LATER_MS 1000
+#define AROUND_MS 1000 /* where somebody has a row locked, others may be: not each batch waits to find out */
 #define SLO_EVERY_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
@@ -31,6 +32,8 @@ static struct settle_owner owner_of(const struct settler *s, size_t i)
 static void keep_for_later(struct settler *s, size_t i)
 {
     result_queue_defer(&s->pipeline->results, s->batch.messages[i]);
+    if (s->batch.messages[i]->relayed)
+        relay_book_deferred(&s->pipeline->book, s->batch.messages[i]->message.id);
     if (!s->later) /* else more would come and come, and none were tried again */
         s->later_ms = clock_monotonic_ms() + LATER_MS;
     s->batch.messages[i]->next = s->later;
@@ -156,6 +159,8 @@ static int finish_relayed(struct settler *s, const struct settle_owner *o, struc
 static int settle_batch(struct settler *s, struct err *e)
 {
     const struct settle_owner o = owner_of(s, 0);
+    if (clock_monotonic_ms() < s->around_ms)
+        return settle_around_locks(s, e);
     int64_t changed = settle(s->pg, &o, s->batch.items, s->batch.count, e);
     if (o.relayed && changed >= 0 && changed < (int64_t)s->batch.count)
         return finish_relayed(s, &o, e);
@@ -168,7 +173,10 @@ static int settle_batch(struct settler *s, struct err *e)
         return -1;
     bool locked = e->kind == ERR_BUSY;
     err_clear(e);
-    return locked ? settle_around_locks(s, e) : settle_singly(s, e);
+    if (!locked)
+        return settle_singly(s, e);
+    s->around_ms = clock_monotonic_ms() + AROUND_MS;
+    return settle_around_locks(s, e);
 }
 
 /* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed`,

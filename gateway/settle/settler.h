@@ -20,6 +20,7 @@ struct settler {
     struct inflight
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
+    int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
     struct settle_replay replay;
     struct log_quota ends;
     struct slo_count slo; /* settled, and not yet written */

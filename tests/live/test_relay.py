@@ -183,6 +183,26 @@ class Mixed(Relay, LiveTest):
         self.assertLess(ms, 500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
 
 
+    def test_rows_that_somebody_has_locked_hold_up_no_other(self):
+        """They are delivered, and cannot be settled: they count for nothing at which publishers stop."""
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='20s'))
+        count, rate = 600, 200
+        inbox, other = self.expect(p, count), p.consumer('locked', bind='locked')
+        first_ms = now_ms() + 8000
+        for key in ('k', 'locked'):
+            p.load('publish', '--routing-key', key, '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
+        wait_until(lambda: p.counts() == {'handed': 2 * count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
+        session = p.session()
+        session.run("begin; select count(*) from (select from postdate.message where routing_key = 'locked' for update) l")
+        r = self.all_there(inbox, f'beside {count} whose rows are locked')
+        self.assertLess(r['p99_ms'], 300 * harness.SLOWNESS)
+        wait_until(lambda: len(other.all()) == count, 20, 'the others, too')
+        session.run('rollback')
+        session.close()
+        self.assertEqual(r['duplicates'], 0)
+        self.wait_delivered(p, 2 * count, 60)
+
     def test_held_ones_that_cannot_be_settled_hold_up_none_that_rabbitmq_released(self):
         p = self.place()
         p.gateway(**handover(self.transport, grace='20s', lead='3s', min_ahead='1s'))

@@ -89,6 +89,9 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     assert_int_equal(relay_book_low_ms(&book), NOW); /* it is not settled yet */
     relay_book_done(&book, id);
     assert_int_equal(done_tags(&tag), 0);
+    relay_book_deferred(&book, fresh);
+    assert_int_equal(atomic_load(&book.at_risk), 0);
+    assert_int_equal(relay_book_unproven(&book, 200, out, 4), 1); /* it is proven all the same */
     relay_book_done(&book, fresh);
     relay_book_done(&book, refused);
     assert_int_equal(atomic_load(&book.at_risk), 0);
