@@ -16,7 +16,7 @@
 #define SMALL 200
 #define FEW 20
 #define LATER_MS 1000
-#define AROUND_MS 1000 /* where somebody has a row locked, others may be: not each batch waits to find out */
+#define AROUND_MS 1000 /* where one row is locked, others may be: not each batch waits to find out */
 #define SLO_EVERY_MS 1000
 #define GIVE_UP_MS 5000 /* at the stop, for a database that is away */
 
