@@ -50,10 +50,7 @@ void intake_reject(struct intake *in)
         err_set(&e, ERR_BUSY, "out of memory");
     keep_verdicts(in, list);
     if (rc == 0) {
-        if (log_quota_take(&in->rejected, refused, name, "moved to postdate.rejected"))
-            log_warning("moved %zu message%s to postdate.rejected, the first (%s) because: %.*s", refused,
-                        refused == 1 ? "" : "s", name, (int)list[0].reason.len,
-                        list[0].reason.data ? (const char *)list[0].reason.data : "");
+        rejected_say_moved(&in->rejected, list, refused, "message");
     } else if (in->reject_warned_ms == 0 || now_ms - in->reject_warned_ms > WARN_EVERY_MS) {
         in->reject_warned_ms = now_ms;
         log_warning(

@@ -4,7 +4,7 @@
 #include "gateway/runtime/sessions.h"
 
 #define IN_FLIGHT_LEAST 16
-#define IN_FLIGHT_ENOUGH 128
+#define IN_FLIGHT_ENOUGH 64
 #define IN_FLIGHT_MOST 2000
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */

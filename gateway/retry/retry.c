@@ -64,10 +64,8 @@ static void reject_batch(struct retry *r)
     rejected_name(list[0].input.properties, name);
     if (rejected_publish(r->runtime, list, n, &e) != 0)
         log_debug("%zu dead letters that are refused wait, the first (%s): %s", n, name, e.text);
-    else if (log_quota_take(&r->rejected, n, name, "moved to postdate.rejected"))
-        log_warning("moved %zu dead letter%s to postdate.rejected, the first (%s) because: %.*s", n,
-                    n == 1 ? "" : "s", name, (int)list[0].reason.len,
-                    list[0].reason.data ? (const char *)list[0].reason.data : "");
+    else
+        rejected_say_moved(&r->rejected, list, n, "dead letter");
     n = 0;
     for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)

@@ -127,3 +127,13 @@ const char *rejected_name(struct bytes properties, char out[REJECTED_NAME_SIZE])
         snprintf(out, REJECTED_NAME_SIZE, "without an id");
     return out;
 }
+
+void rejected_say_moved(struct log_quota *quota, const struct rejected *list, size_t count, const char *what)
+{
+    char name[REJECTED_NAME_SIZE];
+    rejected_name(list[0].input.properties, name);
+    if (log_quota_take(quota, count, name, "moved to postdate.rejected"))
+        log_warning("moved %zu %s%s to postdate.rejected, the first (%s) because: %.*s", count, what,
+                    count == 1 ? "" : "s", name, (int)list[0].reason.len,
+                    list[0].reason.data ? (const char *)list[0].reason.data : "");
+}

@@ -4,6 +4,7 @@
 #define POSTDATE_GATEWAY_RUNTIME_REJECTED_H
 
 #include "core/message/accept.h"
+#include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 
 struct rejected {
@@ -21,5 +22,7 @@ int rejected_publish(const struct runtime *rt, struct rejected *list, size_t cou
  * else what its publisher wrote: message-id, or traceparent. Never empty. */
 #define REJECTED_NAME_SIZE 160
 const char *rejected_name(struct bytes properties, char out[REJECTED_NAME_SIZE]);
+/* Says, as far as the quota goes, that these (count >= 1) were moved; what one is called: "message". */
+void rejected_say_moved(struct log_quota *quota, const struct rejected *list, size_t count, const char *what);
 
 #endif

@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #define LEAST 16
-#define ENOUGH 128
+#define ENOUGH 64
 #define MOST 2000
 
 /* A broker that takes rate_per_ms messages a millisecond, each base_ms at the quickest, while there is always
@@ -58,7 +58,7 @@ static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
     (void)state;
     const struct {
         int rate_per_ms, base_ms, most;
-    } brokers[] = {{10, 2, 128}, {20, 5, 320}, {2, 1, 256}, {5, 100, 2000}, {15, 20, 1280}};
+    } brokers[] = {{10, 2, 64}, {20, 5, 160}, {2, 1, 128}, {5, 100, 2000}, {15, 20, 640}};
     for (size_t i = 0; i < sizeof brokers / sizeof *brokers; i++) {
         begin(brokers[i].rate_per_ms, brokers[i].base_ms);
         run(30000); /* what it learns does not creep up with its own queue */
