@@ -69,8 +69,8 @@ struct inflight *inflight_without_content(struct inflight *h)
     struct inflight *smaller = realloc(h, sizeof *h);
     if (!smaller)
         return h;
-    atomic_fetch_sub(&smaller->budget->bytes, smaller->size - sizeof *smaller);
-    smaller->size = sizeof *smaller;
+    atomic_fetch_sub(&smaller->budget->bytes, smaller->size);
+    smaller->size = 0;
     return smaller;
 }
 

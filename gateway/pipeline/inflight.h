@@ -65,7 +65,8 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance,
                               struct inflight_budget *budget);
 /* What is left of h when its row is given back: it has no content. NULL: out of memory. */
 struct inflight *inflight_ghost(const struct inflight *h);
-/* The same h, perhaps elsewhere in memory, without names, properties and body. */
+/* The same h, perhaps elsewhere in memory, without names, properties and body. It counts for no bytes any
+ * more: what waits for a database that is away is bounded by the prefetch, and must not stop deliveries. */
 struct inflight *inflight_without_content(struct inflight *h);
 void inflight_free(struct inflight *h);
 /* An attempt before this one did not succeed, or nobody knows. */

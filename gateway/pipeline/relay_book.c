@@ -111,6 +111,13 @@ static void set_state(struct relay_book *book, struct relay_entry *entry, enum s
     entry->state = (uint8_t)state;
 }
 
+static void set_proof(struct relay_book *book, struct relay_entry *entry, enum proof proof)
+{
+    book->proofs += proof != PROOF_NONE;
+    book->proofs -= entry->proof != PROOF_NONE;
+    entry->proof = (uint8_t)proof;
+}
+
 static bool is_at_risk(const struct relay_entry *entry)
 {
     return entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE &&
@@ -132,6 +139,7 @@ static void drop_entry(struct relay_book *book, struct relay_entry *entry)
         at = &book->entries[*at].next;
     *at = entry->next;
     set_state(book, entry, WAITS);
+    set_proof(book, entry, PROOF_NONE);
     *entry = (struct relay_entry){.next = book->free};
     count_risk(book, entry, was);
     book->free = i;
@@ -257,12 +265,14 @@ size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct me
 {
     size_t n = 0;
     pthread_mutex_lock(&book->lock);
-    for (uint32_t i = 0; book->settling > 0 && i < book->capacity && n < max; i++) {
+    for (uint32_t i = 0;
+         book->settling > book->proofs && i < book->capacity && n < max && book->proofs < RELAY_PROOFS_MAX;
+         i++) {
         struct relay_entry *entry = &book->entries[i];
         if (!entry->used || entry->state != SETTLING || entry->proof != PROOF_NONE ||
             entry->delivered_ms == 0 || entry->delivered_ms > before_ms)
             continue;
-        entry->proof = PROOF_UNDER_WAY;
+        set_proof(book, entry, PROOF_UNDER_WAY);
         out[n++] = entry->id;
     }
     pthread_mutex_unlock(&book->lock);
@@ -275,7 +285,7 @@ void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
     struct relay_entry *entry = find_entry(book, id);
     if (entry && entry->proof == PROOF_UNDER_WAY) { /* it has not come back to this gateway yet */
         bool was = is_at_risk(entry);
-        entry->proof = ok ? PROOF_THERE : PROOF_NONE;
+        set_proof(book, entry, ok ? PROOF_THERE : PROOF_NONE);
         count_risk(book, entry, was);
         if (ok)
             give_back_tag(book, entry);
@@ -292,7 +302,7 @@ static enum relay_taken replace_by_proof(struct relay_book *book, struct relay_e
     give_back_tag(book, entry);
     entry->tag = tag;
     entry->session = book->session;
-    entry->proof = PROOF_THERE;
+    set_proof(book, entry, PROOF_THERE);
     set_state(book, entry, SETTLING);
     count_risk(book, entry, was);
     return is_settling ? RELAY_KNOWN : RELAY_FRESH;

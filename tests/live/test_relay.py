@@ -29,8 +29,8 @@ class Relay(Checks):
         return p.load('consume', '--queue', key, '--exchange', 'postdate.delivery', '--bind', key, '--expect', count,
                       '--timeout-s', timeout_s, '--idle-s', 1, '--retry').wait_consuming()
 
-    def all_there(self, inbox, what):
-        r = inbox.result()
+    def all_there(self, inbox, what, deadline_s=120):
+        r = inbox.result(deadline_s)
         print(f'note relay, {self.transport}: {what}: {r["missing"]} missing, {r["early"]} early, {r["duplicates"]} twice, '
               f'lateness p50 {r["p50_ms"]:.1f}, p99 {r["p99_ms"]:.1f}, at most {r["max_ms"]:.1f} ms', flush=True)
         self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
@@ -227,6 +227,8 @@ class Mixed(Relay, LiveTest):
 
 
 class Targets(Relay):
+    time_limit_s = 120 if not harness.FULL else 1200
+
     def test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other(self):
         for kind, arguments in TARGETS.items():
             with self.subTest(kind):
@@ -308,7 +310,7 @@ class Away(Relay, OwnServers):
         p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', AWAY_RATE).result()
         wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
         self.servers.command('stop-postgres')
-        r = self.all_there(inbox, f'{count} at {AWAY_RATE}/s while Postgres is away')
+        r = self.all_there(inbox, f'{count} at {AWAY_RATE}/s while Postgres is away', 2 * AWAY_S + 60)
         self.assertEqual(r['duplicates'], 0)
         self.assertLess(r['max_ms'], 3000 * harness.SLOWNESS)
         self.servers.command('start-postgres')

@@ -97,6 +97,22 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     assert_int_equal(atomic_load(&book.at_risk), 0);
 }
 
+static void test_there_are_no_more_proofs_than_rabbitmq_bears(void **state)
+{
+    (void)state;
+    static struct message_id out[RELAY_PROOFS_MAX + 2];
+    for (int i = 0; i < RELAY_PROOFS_MAX + 2; i++) {
+        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, false);
+        relay_book_settling(&book, id_of(i, NOW), 100);
+    }
+    assert_int_equal(relay_book_unproven(&book, 100, out, RELAY_PROOFS_MAX + 2), RELAY_PROOFS_MAX);
+    assert_int_equal(relay_book_unproven(&book, 100, out + RELAY_PROOFS_MAX, 2), 0);
+    relay_book_proven(&book, out[0], false);
+    relay_book_proven(&book, out[1], true);
+    relay_book_done(&book, out[1]);
+    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 2);
+}
+
 static void test_a_proof_that_comes_back_is_kept_until_it_is_settled(void **state)
 {
     (void)state;
@@ -236,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_ordinary_way, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_takes_the_place_of_what_was_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_there_are_no_more_proofs_than_rabbitmq_bears, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_that_comes_back_is_kept_until_it_is_settled, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
