@@ -5,7 +5,7 @@
 #define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
-#define PER_MS 32      /* no broker confirms more in a millisecond */
+#define PER_MS 32      /* for each of the quickest answer: more of it drained nothing faster */
 
 void flight_window_begin(struct flight_window *window, int least, int enough, int most)
 {

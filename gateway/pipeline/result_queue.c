@@ -63,7 +63,7 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
         flight_window_sent(&q->window, result_queue_unsettled(q) - 1, h->unsettled_ms);
         atomic_store(&q->room, q->window.size);
     }
-    bool wake = !q->first || result_queue_unsettled(q) == q->window.size;
+    bool wake = !q->first || result_queue_unsettled(q) >= q->window.size;
     *q->last = h;
     q->last = &h->next;
     pthread_mutex_unlock(&q->lock);

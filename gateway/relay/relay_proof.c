@@ -16,7 +16,7 @@
 #define SLOW_MS 1000 /* where the database is slow, or somebody has a row locked */
 #define SLOW_LOOK_MS 500
 #define LOOK_MS 100
-#define AWAY_LOOK_MS 10 /* while it is known to be away */
+#define AWAY_LOOK_MS 10 /* while it is away or does not keep pace */
 #define BATCH 500
 #define ANSWER_MS 5000
 #define IDLE_MS 60000 /* then the connection is closed */

@@ -61,9 +61,9 @@ static void reject_batch(struct retry *r)
             list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
     if (n == 0)
         return;
-    rejected_name(list[0].input.properties, name);
     if (rejected_publish(r->runtime, list, n, &e) != 0)
-        log_debug("%zu dead letters that are refused wait, the first (%s): %s", n, name, e.text);
+        log_debug("%zu dead letters that are refused wait, the first (%s): %s", n,
+                  rejected_name(list[0].input.properties, name), e.text);
     else
         rejected_say_moved(&r->rejected, list, n, "dead letter");
     n = 0;
