@@ -37,6 +37,7 @@ max_wal_size = '2GB'
 dynamic_shared_memory_type = mmap # in its own folder, so that nothing of a killed one stays behind
 timezone = 'UTC'
 log_timezone = 'UTC'
+log_line_prefix = '%m [%p] %a@%d '
 CONF
     chmod 644 "$dir/data/stack.conf"
     rm -f "$dir/incomplete"

@@ -110,8 +110,6 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
-/* -1 where it is not empty, or of the quorum kind (the connection is dead then); missing: fine. */
-int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e);
 /* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
 /* The same, and its consumers. A queue of the quorum kind that does not answer has neither. */

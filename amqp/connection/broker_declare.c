@@ -118,7 +118,7 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
     return request_method(b, AMQP_EXCHANGE_DELETE_METHOD, &m, what, e);
 }
 
-static int delete_queue(struct broker *b, const char *name, bool if_empty, struct err *e)
+int broker_delete_queue(struct broker *b, const char *name, struct err *e)
 {
     char what[WHAT_MAX];
 
@@ -126,18 +126,8 @@ static int delete_queue(struct broker *b, const char *name, bool if_empty, struc
         return -1;
     }
     snprintf(what, sizeof(what), "delete queue '%s'", name);
-    amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name), .if_empty = if_empty};
+    amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name)};
     return request_method(b, AMQP_QUEUE_DELETE_METHOD, &m, what, e);
-}
-
-int broker_delete_queue(struct broker *b, const char *name, struct err *e)
-{
-    return delete_queue(b, name, false, e);
-}
-
-int broker_delete_empty_queue(struct broker *b, const char *name, struct err *e)
-{
-    return delete_queue(b, name, true, e);
 }
 
 static int declare_queue(struct broker *b, const char *name, bool exclusive, const struct broker_arg *args,

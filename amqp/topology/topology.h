@@ -10,10 +10,6 @@
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
 #define TOPOLOGY_EXIT_QUEUE "postdate.exit"
-/* What earlier releases declared. */
-#define TOPOLOGY_OLD_UNROUTED                                                                                \
-    "postdate.unrouted" /* an exchange, and a queue with what it could not deliver */
-#define TOPOLOGY_OLD_UNROUTED_EARLY "postdate.unrouted.early" /* another such queue */
 
 struct topology {
     const char *intake_exchange;        /* fanout, durable */

@@ -14,6 +14,7 @@
 
 #define OLD_ROUTE "postdate.route"
 #define OLD_OPEN "postdate.open"
+#define OLD_UNROUTED "postdate.unrouted"
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e)
@@ -49,6 +50,7 @@ int transport_bind_exit(struct broker *b, const char *exit, const struct transpo
         broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e) ||
         broker_unbind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, everything, COUNT_OF(everything), e) ||
         broker_delete_exchange(b, OLD_ROUTE, e) || broker_delete_exchange(b, OLD_OPEN, e) ||
+        broker_delete_exchange(b, OLD_UNROUTED, e) ||
         broker_unbind_queue_with(b, LAST_HOP_RECEIPTS, exit, everything, COUNT_OF(everything), e)) {
         return -1;
     }

@@ -41,13 +41,13 @@ int envelope_write(const struct message *m, struct bytes steering, struct buf *o
     return failed ? err_set(e, ERR_BUG, "no memory for the envelope of message %s", id) : 0;
 }
 
-int envelope_write_proof(struct message_id id, struct buf *out, struct err *e)
+int envelope_write_proof(struct message_id first, struct buf *out, struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE, .delivery_mode = 2};
     struct buf headers;
     buf_init(&headers, ADDED_MAX);
-    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(id, text)));
+    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(first, text)));
     wire_put_string(&headers, bytes_of_str(HEADER_PROOF), bytes_of_str(""));
     p.headers = buf_bytes(&headers);
     if (!headers.failed)

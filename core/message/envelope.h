@@ -27,11 +27,11 @@ enum envelope_kind {
     ENVELOPE_FOREIGN, /* has no id of ours */
     ENVELOPE_ID_ONLY, /* has one, and not the rest: its row knows */
     ENVELOPE_WHOLE,
-    ENVELOPE_PROOF, /* says that the message of that id was delivered */
+    ENVELOPE_PROOF, /* says that messages were delivered: those whose ids are the body, 16 bytes each */
 };
 
-/* Appends the AMQP properties of the proof that a message was delivered to out. ERR_BUG: no memory. */
-int envelope_write_proof(struct message_id id, struct buf *out, struct err *e);
+/* Appends the AMQP properties of a proof to out; first: one of its ids. ERR_BUG: no memory. */
+int envelope_write_proof(struct message_id first, struct buf *out, struct err *e);
 
 /* Reads the properties of what came out. Fills id and due_ms unless it is foreign; exchange, routing_key and
  * properties (views into the input, checked) if it is whole; the rest of *out is as it was. */

@@ -70,7 +70,7 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     if (!runtime_now_ms(l->runtime, &db_now_ms))
         return NAP_MS / 20;
     runtime_set_up(l->runtime, UP_HANDOVER_FEEDER);
-    if (!l->instance || !atomic_load(&l->handover->handing) ||
+    if (!l->instance || !atomic_load(&l->handover->handing) || atomic_load(&l->handover->exit_silent) ||
         atomic_load(&l->handover->policy) != POLICY_NONE)
         return NAP_MS;
     if (is_full(l->pipeline))

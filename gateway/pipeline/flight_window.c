@@ -3,6 +3,7 @@
 #define REST_MS 250    /* so long without a new one, and nothing in flight */
 #define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the server, too */
 #define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
+#define ALWAYS 16      /* it grows up to this at any pace: small is to lose little, not to be slow */
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
 #define PER_MS 32      /* for each of the quickest answer: more of it drained nothing faster */
@@ -38,7 +39,8 @@ static void learn_anew(struct flight_window *window)
 {
     int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
     int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
-    window->size = alone > window->least ? (int)alone : window->least;
+    int least = window->size < ALWAYS ? window->size : ALWAYS;
+    window->size = alone > least ? (int)alone : least;
     window->quickest_ms = window->round_ms = INT64_MAX;
     window->learning = LEARN_ROUNDS;
 }
@@ -68,7 +70,7 @@ static void end_round(struct flight_window *window)
     int most = useful_size(window);
     if (window->learning > 0)
         window->learning--;
-    else if (window->was_full && waited_ms <= PACE_MS && window->size < most)
+    else if (window->was_full && (waited_ms <= PACE_MS || window->size < ALWAYS) && window->size < most)
         window->size = window->size > most / 2 ? most : window->size * 2;
     else if (waited_ms > LONG_MS + window->quickest_ms)
         window->size = window->size / 2 < window->least ? window->least : window->size / 2;

@@ -2,9 +2,9 @@
  * settler.
  *
  * What waits when a connection or this gateway dies may arrive twice: as few as keep the other side busy. So
- * it begins small and grows, as TCP's window does, while the other side keeps pace: doubled after a round in
- * which it was full and answers took hardly longer than the quickest, up to what can be answered in that
- * time; halved when they wait long. A round is as long as one answer takes. The quickest is learnt anew every
+ * it begins small and grows, as TCP's window does: doubled after a round in which it was full, beyond 16 only
+ * while answers take hardly longer than the quickest, up to what can be answered in that time; halved when
+ * they wait long. A round is as long as one answer takes. The quickest is learnt anew every
  * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
  * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H

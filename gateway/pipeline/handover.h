@@ -16,6 +16,7 @@ struct handover {
     atomic_int policy;         /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;       /* the hand-over publisher is connected and not blocked */
     atomic_int topology_epoch; /* counts how often something of the delay topology may have got lost */
+    atomic_bool exit_silent;   /* nothing comes out of the exit queue */
     atomic_bool rescued;       /* the broker lost something: perhaps a part of the delay topology */
     /* RabbitMQ's last hop. */
     atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */

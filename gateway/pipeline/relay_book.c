@@ -10,8 +10,15 @@
 enum state { WAITS, SENT, SETTLING, LOOK_UP };
 enum proof { PROOF_NONE, PROOF_UNDER_WAY, PROOF_THERE };
 
+struct relay_proof {
+    uint64_t tag;
+    uint32_t session; /* of the tag */
+    uint32_t open;    /* how many of its ids are not settled; with the last one it goes */
+};
+
 struct relay_entry {
     struct message_id id;
+    struct relay_proof *came; /* the proof that says that it was delivered, if this gateway took it */
     uint64_t tag;
     int64_t again_ms;     /* monotonic: not asked before */
     int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
@@ -29,14 +36,6 @@ int relay_book_open(struct relay_book *book, int64_t grace_ms)
     *book = (struct relay_book){.free = NOWHERE, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
     pthread_mutex_init(&book->lock, NULL);
     return 0;
-}
-
-void relay_book_close(struct relay_book *book)
-{
-    free(book->entries);
-    free(book->buckets);
-    free(book->done);
-    pthread_mutex_destroy(&book->lock);
 }
 
 /* The end of an id is random. */
@@ -113,8 +112,8 @@ static void set_state(struct relay_book *book, struct relay_entry *entry, enum s
 
 static void set_proof(struct relay_book *book, struct relay_entry *entry, enum proof proof)
 {
-    book->proofs += proof != PROOF_NONE;
-    book->proofs -= entry->proof != PROOF_NONE;
+    book->proven += proof == PROOF_THERE;
+    book->proven -= entry->proof == PROOF_THERE;
     entry->proof = (uint8_t)proof;
 }
 
@@ -128,22 +127,6 @@ static bool is_at_risk(const struct relay_entry *entry)
 static void count_risk(struct relay_book *book, const struct relay_entry *entry, bool was)
 {
     atomic_fetch_add(&book->at_risk, is_at_risk(entry) - was);
-}
-
-static void drop_entry(struct relay_book *book, struct relay_entry *entry)
-{
-    bool was = is_at_risk(entry);
-    uint32_t i = (uint32_t)(entry - book->entries);
-    uint32_t *at = bucket_of(book, entry->id);
-    while (*at != i)
-        at = &book->entries[*at].next;
-    *at = entry->next;
-    set_state(book, entry, WAITS);
-    set_proof(book, entry, PROOF_NONE);
-    *entry = (struct relay_entry){.next = book->free};
-    count_risk(book, entry, was);
-    book->free = i;
-    book->count--;
 }
 
 /* Without memory for it the tag is not acknowledged: the message comes again when the connection ends. */
@@ -160,6 +143,44 @@ static void note_done(struct relay_book *book, uint64_t tag)
     book->done[book->done_count++] = tag;
 }
 
+static void leave_proof(struct relay_book *book, struct relay_entry *entry)
+{
+    struct relay_proof *proof = entry->came;
+    entry->came = NULL;
+    if (!proof || --proof->open > 0)
+        return;
+    if (proof->session == book->session)
+        note_done(book, proof->tag);
+    free(proof);
+}
+
+void relay_book_close(struct relay_book *book)
+{
+    for (uint32_t i = 0; i < book->capacity; i++)
+        leave_proof(book, &book->entries[i]);
+    free(book->entries);
+    free(book->buckets);
+    free(book->done);
+    pthread_mutex_destroy(&book->lock);
+}
+
+static void drop_entry(struct relay_book *book, struct relay_entry *entry)
+{
+    bool was = is_at_risk(entry);
+    uint32_t i = (uint32_t)(entry - book->entries);
+    uint32_t *at = bucket_of(book, entry->id);
+    while (*at != i)
+        at = &book->entries[*at].next;
+    *at = entry->next;
+    set_state(book, entry, WAITS);
+    set_proof(book, entry, PROOF_NONE);
+    leave_proof(book, entry);
+    *entry = (struct relay_entry){.next = book->free};
+    count_risk(book, entry, was);
+    book->free = i;
+    book->count--;
+}
+
 void relay_book_disconnected(struct relay_book *book)
 {
     pthread_mutex_lock(&book->lock);
@@ -168,10 +189,15 @@ void relay_book_disconnected(struct relay_book *book)
     pthread_mutex_unlock(&book->lock);
 }
 
+static bool has_proof_here(const struct relay_book *book, const struct relay_entry *entry)
+{
+    return entry->came && entry->came->session == book->session;
+}
+
 /* It is here already. */
 static enum relay_taken take_again(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
 {
-    if (entry->session == book->session)
+    if (entry->session == book->session || has_proof_here(book, entry))
         return RELAY_COPY;
     entry->session = book->session;
     entry->tag = tag;
@@ -265,25 +291,25 @@ size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct me
 {
     size_t n = 0;
     pthread_mutex_lock(&book->lock);
-    for (uint32_t i = 0;
-         book->settling > book->proofs && i < book->capacity && n < max && book->proofs < RELAY_PROOFS_MAX;
-         i++) {
+    for (uint32_t i = 0; book->settling > book->proven && i < book->capacity && n < max; i++) {
         struct relay_entry *entry = &book->entries[i];
         if (!entry->used || entry->state != SETTLING || entry->proof != PROOF_NONE ||
             entry->delivered_ms == 0 || entry->delivered_ms > before_ms)
             continue;
-        set_proof(book, entry, PROOF_UNDER_WAY);
+        entry->proof = PROOF_UNDER_WAY;
         out[n++] = entry->id;
     }
     pthread_mutex_unlock(&book->lock);
     return n;
 }
 
-void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
+void relay_book_proven(struct relay_book *book, const struct message_id *ids, size_t n, bool ok)
 {
     pthread_mutex_lock(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
-    if (entry && entry->proof == PROOF_UNDER_WAY) { /* it has not come back to this gateway yet */
+    for (size_t i = 0; i < n; i++) {
+        struct relay_entry *entry = find_entry(book, ids[i]);
+        if (!entry || entry->proof != PROOF_UNDER_WAY) /* it is settled, or has come back to this gateway */
+            continue;
         bool was = is_at_risk(entry);
         set_proof(book, entry, ok ? PROOF_THERE : PROOF_NONE);
         count_risk(book, entry, was);
@@ -293,32 +319,41 @@ void relay_book_proven(struct relay_book *book, struct message_id id, bool ok)
     pthread_mutex_unlock(&book->lock);
 }
 
-/* Its proof takes its place, unless that is here already. */
-static enum relay_taken replace_by_proof(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
+/* The proof takes its place, unless one is here already. True: nobody is settling it. */
+static bool join_proof(struct relay_book *book, struct relay_entry *entry, struct relay_proof *proof)
 {
     bool is_settling = entry->state == SETTLING, was = is_at_risk(entry);
-    if (entry->state == SENT || (entry->proof == PROOF_THERE && entry->session == book->session))
-        return RELAY_COPY;
+    if (entry->state == SENT || has_proof_here(book, entry))
+        return false;
     give_back_tag(book, entry);
-    entry->tag = tag;
-    entry->session = book->session;
+    leave_proof(book, entry);
+    entry->came = proof;
+    proof->open++;
     set_proof(book, entry, PROOF_THERE);
     set_state(book, entry, SETTLING);
     count_risk(book, entry, was);
-    return is_settling ? RELAY_KNOWN : RELAY_FRESH;
+    return !is_settling;
 }
 
-enum relay_taken relay_book_take_proof(struct relay_book *book, struct message_id id, uint64_t tag)
+bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids, size_t n, uint64_t tag,
+                           bool *fresh)
 {
+    struct relay_proof *proof = malloc(sizeof *proof);
+    bool room = proof != NULL;
+    if (!room)
+        return false;
     pthread_mutex_lock(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
-    enum relay_taken taken = RELAY_NO_ROOM;
-    if (!entry)
-        entry = add_entry(book, id);
-    if (entry)
-        taken = replace_by_proof(book, entry, tag);
+    *proof = (struct relay_proof){.tag = tag, .session = book->session, .open = 1};
+    for (size_t i = 0; i < n && room; i++) {
+        struct relay_entry *entry = find_entry(book, ids[i]);
+        if (!entry)
+            entry = add_entry(book, ids[i]);
+        room = entry != NULL;
+        fresh[i] = room && join_proof(book, entry, proof);
+    }
+    leave_proof(book, &(struct relay_entry){.came = proof}); /* the one that kept it from going at once */
     pthread_mutex_unlock(&book->lock);
-    return taken;
+    return room;
 }
 
 void relay_book_done(struct relay_book *book, struct message_id id)
@@ -384,7 +419,7 @@ size_t relay_book_count(struct relay_book *book, size_t *settling)
 {
     pthread_mutex_lock(&book->lock);
     size_t count = book->count;
-    *settling = book->settling;
+    *settling = book->settling - book->proven;
     pthread_mutex_unlock(&book->lock);
     return count;
 }

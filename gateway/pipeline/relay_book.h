@@ -23,17 +23,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Proofs that are unacknowledged: each acknowledgement of another message makes RabbitMQ look through all of
- * them. With 30,000, its channel stood still at 1,000 messages a second. */
-#define RELAY_PROOFS_MAX 2000
-
 struct relay_entry; /* relay_book.c */
 
 struct relay_book {
     pthread_mutex_t lock; /* guards everything below */
     struct relay_entry *entries;
     uint32_t *buckets;
-    uint32_t capacity, free, count, settling, look_ups, proofs;
+    uint32_t capacity, free, count, settling, look_ups, proven;
     int64_t scanned_ms; /* monotonic: when it was looked at last what has become late */
     uint32_t session;   /* counts connections: a delivery tag is of one of them */
     uint64_t *done;     /* tags to acknowledge */
@@ -88,18 +84,19 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 
 /* What was delivered before `before_ms` (monotonic), is not settled, and has no proof in the exit queue
- * (relay_proof.c): at most max of it, and not more than make RELAY_PROOFS_MAX proofs. Each is to be answered
- * by relay_book_proven. */
+ * (relay_proof.c): at most max of it. Each is to be answered by relay_book_proven. */
 size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max);
-/* ok: its proof is in the exit queue, so that the message itself is acknowledged. Not: it is asked again. */
-void relay_book_proven(struct relay_book *book, struct message_id id, bool ok);
-/* A proof came: RELAY_FRESH: settle it, it was delivered; RELAY_KNOWN: it is being settled; RELAY_COPY:
- * acknowledge this one; RELAY_NO_ROOM. */
-enum relay_taken relay_book_take_proof(struct relay_book *book, struct message_id id, uint64_t tag);
+/* ok: their proof is in the exit queue, so that the messages themselves are acknowledged. Not: they are asked
+ * for again. */
+void relay_book_proven(struct relay_book *book, const struct message_id *ids, size_t n, bool ok);
+/* A proof that these were delivered came. fresh[i]: that one is to be settled by the caller; the others are
+ * being settled. With the last one the proof is acknowledged. False: no memory. */
+bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids, size_t n, uint64_t tag,
+                           bool *fresh);
 
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);
-/* How many are here, and how many of these only wait for the database. */
+/* How many are here, and how many of these only wait for the database, and have no proof. */
 size_t relay_book_count(struct relay_book *book, size_t *settling);
 /* Tags of this connection that may be acknowledged now. Returns how many. */
 size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max);

@@ -3,7 +3,7 @@
 #include "core/base/clock.h"
 #include <time.h>
 
-#define UNSETTLED_LEAST 16
+#define UNSETTLED_LEAST 4
 #define UNSETTLED_MOST 500
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 

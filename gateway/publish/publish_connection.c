@@ -3,7 +3,7 @@
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/sessions.h"
 
-#define IN_FLIGHT_LEAST 16
+#define IN_FLIGHT_LEAST 4
 #define IN_FLIGHT_ENOUGH 64
 #define IN_FLIGHT_MOST 2000
 #define OVERTAKEN_MS                                                                                         \

@@ -84,29 +84,32 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
     }
 }
 
+static void take_foreign(struct reader *r, const struct broker_event *ev)
+{
+    char name[REJECTED_NAME_SIZE];
+    if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
+        r->said_foreign = true;
+        log_warning("something else publishes to %s: messages that are not the gateway's are removed "
+                    "there; the first: %s",
+                    TOPOLOGY_EXIT_QUEUE, rejected_name(ev->properties, name));
+    }
+    relay_note_tag(r, ev->tag, TAG_DONE);
+}
+
 static void on_delivery(struct reader *r, const struct broker_event *ev)
 {
     struct message m = {0};
-    char name[REJECTED_NAME_SIZE];
     relay_note_tag(r, ev->tag, TAG_TAKEN);
     enum envelope_kind kind = envelope_read(ev->properties, &m);
-    if (kind == ENVELOPE_FOREIGN) {
-        if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
-            r->said_foreign = true;
-            log_warning("something else publishes to %s: messages that are not the gateway's are removed "
-                        "there; the first: %s",
-                        TOPOLOGY_EXIT_QUEUE, rejected_name(ev->properties, name));
-        }
-        relay_note_tag(r, ev->tag, TAG_DONE);
-        return;
-    }
-    if (relay_is_receipt(ev))
+    if (kind == ENVELOPE_FOREIGN)
+        take_foreign(r, ev);
+    else if (relay_is_receipt(ev))
         relay_take_receipt(r, ev, &m);
-    else if (kind == ENVELOPE_PROOF)
-        relay_take_proof(r, ev, &m);
-    else
+    else if (kind != ENVELOPE_PROOF)
         take_message(r, ev, &m,
                      bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
+    else if (!relay_take_proof(r, ev))
+        take_foreign(r, ev);
 }
 
 /* Is there memory for more? After a while without, content is dropped instead. */
@@ -230,7 +233,7 @@ static int open_connection(struct reader *r, struct err *e)
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = relay_open_broker(r, e);
-    if (!r->broker || relay_take_over_unrouted(r, e) != 0 || topology_declare_exit(r->broker, e) != 0)
+    if (!r->broker || topology_declare_exit(r->broker, e) != 0)
         return -1;
     if (add_consumer(r, e) != 0)
         return -1;

@@ -49,18 +49,15 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_proof.c */
-void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m);
+bool relay_take_proof(struct reader *r, const struct broker_event *ev); /* false: it is none */
 
 /* relay_receipts.c */
 /* Reads the receipts once it is known that there are any. */
 int relay_open_receipts(struct reader *r, struct err *e);
 bool relay_is_receipt(const struct broker_event *ev);
-/* Says that the message was delivered, by RabbitMQ or, with a proof, by a gateway. */
-void relay_settle_receipt(struct reader *r, const struct broker_event *ev, const struct message *m,
-                          enum relay_taken taken, bool proof);
+/* It was delivered, by RabbitMQ or, with a proof, by a gateway. */
+void relay_settle_delivered(struct reader *r, const struct message *m, bool proof);
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m);
 bool relay_is_ping(struct reader *r, struct bytes properties);
-/* What earlier releases could not deliver. */
-int relay_take_over_unrouted(struct reader *r, struct err *e);
 
 #endif

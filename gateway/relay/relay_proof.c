@@ -1,11 +1,12 @@
 /* Proofs: what was delivered while the database is away is written down in RabbitMQ.
  *
- *   delivered, and not settled for a moment ──▶ a proof into postdate.exit ──▶ confirmed: the message is
- *   acknowledged ──▶ whichever gateway takes the proof settles it, and acknowledges that
+ *   delivered, and not settled for a moment ──▶ a proof into postdate.exit ──▶ confirmed: the messages are
+ *   acknowledged ──▶ whichever gateway takes the proof settles them, and acknowledges that
  *
  * A message that is delivered and cannot be settled would come again when its gateway dies, for nobody else
- * knows that it was delivered. Its proof takes its place in the exit queue: small, replicated, and taken like
- * any message, so that pings and low-water marks (relay_rescue.h) cover it. So a gateway that dies while the
+ * knows that it was delivered. A proof has the ids of all that was delivered since the last one, and takes
+ * their place in the exit queue: small, replicated, and taken like any message, so that pings and low-water
+ * marks (relay_rescue.h) cover it. So a gateway that dies while the
  * database is away doubles what it delivered in the last moment, and not what it delivered all that time. */
 #include "amqp/topology/topology.h"
 #include "core/message/envelope.h"
@@ -13,11 +14,15 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
+#include <string.h>
+
 #define SLOW_MS 1000 /* where the database is slow, or somebody has a row locked */
 #define SLOW_LOOK_MS 500
 #define LOOK_MS 100
 #define AWAY_LOOK_MS 10 /* while it is away or does not keep pace */
-#define BATCH 500
+#define MANY 100 /* so many proofs later it looks half as often, and so on: RabbitMQ looks through all */
+                 /* unacknowledged ones with each acknowledgement, and stood still at 30,000 */
+#define PROOF_IDS_MAX 500
 #define ANSWER_MS 5000
 #define IDLE_MS 60000 /* then the connection is closed */
 
@@ -25,35 +30,56 @@ struct prover {
     struct relay *relay;
     struct broker *broker;
     struct arena arena;
-    struct message_id ids[BATCH];
-    bool confirmed[BATCH];
-    size_t count;
-    uint64_t first; /* the tag of ids[0] */
-    int64_t used_ms, slow_look_ms;
-    bool blocked; /* RabbitMQ takes no messages: it does not read them */
+    struct message_id ids[PROOF_IDS_MAX];
+    int made;                      /* since the database kept pace */
+    int64_t used_ms, slow_look_ms; /* monotonic */
+    bool blocked;                  /* RabbitMQ takes no messages: it does not read them */
 };
 
-void relay_take_proof(struct reader *r, const struct broker_event *ev, const struct message *m)
+/* The ids that the body is made of. 0: it is no proof. */
+static size_t read_proof(struct bytes body, struct message_id *ids)
 {
-    relay_settle_receipt(r, ev, m, relay_book_take_proof(&r->pipeline->book, m->id, ev->tag), true);
+    size_t n = body.len / sizeof ids->b;
+    if (!body.data || n == 0 || n > PROOF_IDS_MAX || body.len % sizeof ids->b != 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(ids[i].b, body.data + i * sizeof ids->b, sizeof ids->b);
+        if (!message_id_is_ours(ids[i]))
+            return 0;
+    }
+    return n;
 }
 
-static int publish_proof(struct prover *p, size_t i, struct err *e)
+bool relay_take_proof(struct reader *r, const struct broker_event *ev)
+{
+    struct message_id ids[PROOF_IDS_MAX];
+    bool fresh[PROOF_IDS_MAX];
+    size_t n = read_proof(ev->body, ids);
+    if (n == 0)
+        return false;
+    if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))
+        relay_end_without_memory();
+    for (size_t i = 0; i < n; i++)
+        if (fresh[i])
+            relay_settle_delivered(r, &(struct message){.id = ids[i], .due_ms = message_id_due_ms(ids[i])},
+                                   true);
+    return true;
+}
+
+static int publish_proof(struct prover *p, size_t n, uint64_t *tag, struct err *e)
 {
     struct buf properties;
-    uint64_t tag = 0;
     buf_init(&properties, 200);
-    int rc = envelope_write_proof(p->ids[i], &properties, e);
+    int rc = envelope_write_proof(p->ids[0], &properties, e);
     if (rc == 0)
         rc = broker_publish(p->broker,
                             &(struct broker_message){.routing_key = bytes_of_str(TOPOLOGY_EXIT_QUEUE),
                                                      .properties = buf_bytes(&properties),
+                                                     .body = bytes_of(p->ids, n * sizeof p->ids[0]),
                                                      .mandatory = true},
-                            &tag, e);
-    if (i == 0)
-        p->first = tag;
+                            tag, e);
     buf_free(&properties);
-    return rc;
+    return rc != 0 ? -1 : broker_flush(p->broker, e);
 }
 
 static void note_blocked(struct prover *p, const struct broker_event *ev)
@@ -62,55 +88,33 @@ static void note_blocked(struct prover *p, const struct broker_event *ev)
         p->blocked = ev->kind == BROKER_EVENT_BLOCKED;
 }
 
-/* How many of the batch the event answers. -1: they are not there. */
-static int take_answer(struct prover *p, const struct broker_event *ev, struct err *e)
+static int await_confirm(struct prover *p, uint64_t tag, struct err *e)
 {
-    int n = 0;
-    if (ev->kind == BROKER_EVENT_RETURN || ev->kind == BROKER_EVENT_NACK)
-        return err_set(e, ERR_AWAY, "%s does not take proofs", TOPOLOGY_EXIT_QUEUE);
-    if (ev->kind != BROKER_EVENT_ACK)
-        return 0;
-    for (size_t i = 0; i < p->count; i++) {
-        uint64_t tag = p->first + i;
-        if (p->confirmed[i] || tag > ev->tag || (tag < ev->tag && !ev->multiple))
-            continue;
-        p->confirmed[i] = true;
-        n++;
-    }
-    return n;
-}
-
-static int await_confirms(struct prover *p, struct err *e)
-{
+    struct broker_event ev = {0};
     int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
-    for (size_t open = p->count; open > 0;) {
-        struct broker_event ev;
+    while (ev.kind != BROKER_EVENT_ACK || ev.tag < tag) {
         int64_t left_ms = until_ms - clock_monotonic_ms();
         if (left_ms <= 0)
-            return err_set(e, ERR_AWAY, "RabbitMQ does not confirm proofs within %d s", ANSWER_MS / 1000);
+            return err_set(e, ERR_AWAY, "RabbitMQ does not confirm a proof within %d s", ANSWER_MS / 1000);
         arena_reset(&p->arena);
         if (broker_next_event(p->broker, &p->arena, 0, (int)left_ms, &ev, e) != 0)
             return -1;
         note_blocked(p, &ev);
-        int n = take_answer(p, &ev, e);
-        if (n < 0)
-            return -1;
-        open -= (size_t)n;
+        if (ev.kind == BROKER_EVENT_RETURN || ev.kind == BROKER_EVENT_NACK)
+            return err_set(e, ERR_AWAY, "%s does not take proofs", TOPOLOGY_EXIT_QUEUE);
     }
     return 0;
 }
 
-static int publish_batch(struct prover *p, struct err *e)
+static int prove(struct prover *p, size_t n, struct err *e)
 {
+    uint64_t tag = 0;
     if (!p->broker) {
         p->broker = sessions_open_broker(p->relay->runtime, "postdate relay proofs", e);
         if (!p->broker || broker_confirm_select(p->broker, e) != 0)
             return -1;
     }
-    for (size_t i = 0; i < p->count; i++)
-        if (publish_proof(p, i, e) != 0)
-            return -1;
-    return broker_flush(p->broker, e) != 0 ? -1 : await_confirms(p, e);
+    return publish_proof(p, n, &tag, e) != 0 ? -1 : await_confirm(p, tag, e);
 }
 
 /* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
@@ -131,17 +135,15 @@ static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
     struct relay_book *book = &p->relay->pipeline->book;
     if (p->blocked || wait_ms < 0)
         return 0;
-    p->count = relay_book_unproven(book, clock_monotonic_ms() - wait_ms, p->ids, BATCH);
-    if (p->count == 0)
+    size_t n = relay_book_unproven(book, clock_monotonic_ms() - wait_ms, p->ids, PROOF_IDS_MAX);
+    if (n == 0)
         return 0;
-    for (size_t i = 0; i < p->count; i++)
-        p->confirmed[i] = false;
-    int rc = publish_batch(p, e);
-    for (size_t i = 0; i < p->count; i++)
-        relay_book_proven(book, p->ids[i], p->confirmed[i]);
+    int rc = prove(p, n, e);
+    relay_book_proven(book, p->ids, n, rc == 0);
     notifier_notify(&p->relay->pipeline->relay_notifier);
     p->used_ms = clock_monotonic_ms();
-    return rc == 0 ? p->count == BATCH : -1;
+    p->made++;
+    return rc == 0 ? n == PROOF_IDS_MAX : -1;
 }
 
 static void drop_connection(struct prover *p, bool politely)
@@ -179,7 +181,10 @@ void *relay_proof_thread(void *arg)
     p->relay = arg;
     arena_init(&p->arena, 1 << 16);
     while (!runtime_stopping(p->relay->runtime, STOP_RELAY)) {
-        int64_t wait_ms = patience_ms(p), nap_ms = wait_ms == 0 ? AWAY_LOOK_MS : LOOK_MS;
+        int64_t wait_ms = patience_ms(p);
+        if (wait_ms != 0)
+            p->made = 0;
+        int64_t nap_ms = wait_ms == 0 ? AWAY_LOOK_MS * (1 + p->made / MANY) : LOOK_MS;
         int more = prove_some(p, wait_ms, &e);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);

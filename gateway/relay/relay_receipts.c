@@ -12,38 +12,22 @@
 #include "gateway/runtime/sessions.h"
 
 #define PREFETCH 4000
-#define UNROUTED_PREFETCH 500
 #define RETRY_MS 60000 /* where they may not be had */
 #define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 bool relay_is_receipt(const struct broker_event *ev)
 {
     return bytes_equal_str(ev->text, LAST_HOP_RECEIPTS);
 }
 
-void relay_settle_receipt(struct reader *r, const struct broker_event *ev, const struct message *m,
-                          enum relay_taken taken, bool proof)
+void relay_settle_delivered(struct reader *r, const struct message *m, bool proof)
 {
-    struct inflight *h;
-    switch (taken) {
-    case RELAY_FRESH:
-        h = relay_hold(r, m);
-        if (!h)
-            relay_end_without_memory();
-        h->receipt = true;
-        h->proof = proof;
-        pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
-        break;
-    case RELAY_COPY:
-        relay_note_tag(r, ev->tag, TAG_DONE);
-        break;
-    case RELAY_KNOWN: /* acknowledged when it is settled */
-    case RELAY_LOOKS_UP:
-        break;
-    case RELAY_NO_ROOM:
+    struct inflight *h = relay_hold(r, m);
+    if (!h)
         relay_end_without_memory();
-    }
+    h->receipt = true;
+    h->proof = proof;
+    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
@@ -52,14 +36,18 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     bool is_old = atomic_load(&r->handover->last_hop_queue) == 0; /* an earlier release's */
     int leads =
         is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
-    if (leads != 0) { /* or RabbitMQ does not say: then it is believed */
-        relay_settle_receipt(r, ev, m, relay_book_take(&r->pipeline->book, m->id, ev->tag, false), false);
-    } else {
-        atomic_fetch_add(&r->handover->routes_epoch, 1);
-        if (relay_book_take(&r->pipeline->book, m->id, ev->tag, true) == RELAY_COPY)
-            relay_note_tag(r, ev->tag, TAG_DONE);
-        notifier_notify(&r->pipeline->lookup_notifier);
-    }
+    bool believed = leads != 0; /* also when RabbitMQ does not say */
+    enum relay_taken taken = relay_book_take(&r->pipeline->book, m->id, ev->tag, !believed);
+    if (taken == RELAY_FRESH)
+        relay_settle_delivered(r, m, false);
+    else if (taken == RELAY_COPY)
+        relay_note_tag(r, ev->tag, TAG_DONE);
+    else if (taken == RELAY_NO_ROOM)
+        relay_end_without_memory();
+    if (believed)
+        return;
+    atomic_fetch_add(&r->handover->routes_epoch, 1);
+    notifier_notify(&r->pipeline->lookup_notifier);
 }
 
 static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms)
@@ -131,38 +119,4 @@ int relay_open_receipts(struct reader *r, struct err *e)
         return -1;
     r->receipts = found ? RECEIPTS_READ : RECEIPTS_NONE;
     return 0;
-}
-
-/* Those of an earlier release. A queue that is empty goes. Those that are not there are asked for in a way
- * that RabbitMQ takes no offence at (deleting what is missing), for on most systems there are none. */
-int relay_take_over_unrouted(struct reader *r, struct err *e)
-{
-    static const char *const queues[] = {TOPOLOGY_OLD_UNROUTED, TOPOLOGY_OLD_UNROUTED_EARLY};
-    bool there[COUNT_OF(queues)] = {false}, refused = false;
-    uint32_t ready, consumers;
-    for (size_t i = 0; i < COUNT_OF(queues); i++) {
-        if (broker_delete_empty_queue(r->broker, queues[i], e) == 0)
-            continue;
-        /* Not empty, or of the quorum kind, which does not take this; or not for this login, whether there is
-         * such a queue or not: then no gateway with this login declared it. */
-        there[i] = e->kind != ERR_PERMISSION;
-        refused = refused || !there[i];
-        err_clear(e);
-        broker_drop(r->broker);
-        r->broker = relay_open_broker(r, e);
-        if (!r->broker)
-            return -1;
-    }
-    for (size_t i = 0; i < COUNT_OF(queues); i++) {
-        if (!there[i])
-            continue;
-        if (broker_look_at_queue(r->broker, queues[i], &ready, &consumers, e) != 0)
-            return -1;
-        there[i] = ready + consumers > 0;
-        int rc = there[i] ? broker_consume(r->broker, queues[i], queues[i], UNROUTED_PREFETCH, e)
-                          : broker_delete_queue(r->broker, queues[i], e);
-        if (rc != 0)
-            return -1;
-    }
-    return refused || there[0] || there[1] ? 0 : broker_delete_exchange(r->broker, TOPOLOGY_OLD_UNROUTED, e);
 }

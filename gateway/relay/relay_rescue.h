@@ -7,8 +7,8 @@
  * database notes nothing, but its consumers are still on the queue: while there are more than the notes tell
  * of, nothing is rescued.
  *
- * By the same pings it is known when an exit queue stands still, and when RabbitMQ has forgotten the
- * consumers. Used by one thread, the look-up's. */
+ * By the same pings it is known when an exit queue stands still or is dead, and when RabbitMQ has forgotten
+ * the consumers. Used by one thread, the look-up's. */
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_RESCUE_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_RESCUE_H
 
@@ -35,10 +35,13 @@ struct relay_rescue {
     struct broker *broker; /* for pings, and to look at the exit queue, which may take it a while to answer */
     bool blocked;          /* an alarm */
     struct arena arena;
-    int64_t noted_ms;     /* monotonic */
-    int64_t ping_ms;      /* this one came, … */
-    int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
-    int64_t silent_ms;    /* monotonic: since when pings are sent and none comes; 0: one came lately */
+    int64_t noted_ms;       /* monotonic */
+    int64_t ping_ms;        /* this one came, … */
+    int64_t ping_seen_ms;   /* … which was noted before this (database time); 0: none is waited for */
+    int64_t silent_ms;      /* monotonic: since when pings are sent and none comes; 0: one came lately */
+    int64_t newest_ping_ms; /* that came to anybody; database time */
+    int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
+    bool said_dead;
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck;

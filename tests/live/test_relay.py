@@ -139,6 +139,38 @@ class Gateways(Relay):
         self.assertEqual(r['duplicates'], 0)
         self.wait_delivered(p, count, 60)
 
+    def test_an_exit_queue_that_gives_nothing_holds_nothing_up_for_long(self):
+        """As one that RabbitMQ has lost, or that has no majority: everything waits in it, also the pings."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='3s'))
+        inbox = self.expect(p, 100, timeout_s=120)
+        due_ms = self.due_together(p, 100, 10_000)
+        queue = f"'{p.vhost}_postdate.exit'"
+        p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
+        try:
+            self.assertLess(now_ms(), due_ms - 1000, 'too slow for what is tried here')
+            r = self.all_there(inbox, 'the exit queue gives nothing')
+            self.assertLess(r['max_ms'], 60_000 * harness.SLOWNESS)
+            self.assertEqual(r['duplicates'], 0)
+            g.wait_log('nothing has come out of postdate.exit for 30 s: no more messages are handed over', 10)
+            _, out, _ = p.cli('doctor')
+            self.assertIn("nothing comes out of the queue 'postdate.exit'", out)
+            self.assertIn(f"rabbitmqctl delete_queue -p '{p.vhost}' postdate.exit", out)
+            self.wait_delivered(p, 100)
+            at_ms = now_ms() + 5000
+            other = p.load('consume', '--queue', 'other', '--exchange', 'postdate.delivery', '--bind', 'other', '--expect', 50,
+                           '--timeout-s', 60, '--idle-s', 1).wait_consuming()
+            p.load('publish', '--routing-key', 'other', '--count', 50, '--due-at-ms', at_ms, '--due-rate', 50).result()
+            late = self.all_there(other, 'what came after that')
+            self.assertLess(late['p99_ms'], 2000 * harness.SLOWNESS)  # the gateway holds it
+        finally:
+            p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
+        g.wait_log('messages come out of postdate.exit again', 30)
+        wait_until(lambda: p.client().depth('postdate.exit') == 0, 20, 'what was in there to be looked up')
+        self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
+        p.load('publish', '--routing-key', 'k', '--count', 20, '--due-at-ms', now_ms() + 10_000, '--due-rate', 20).result()
+        wait_until(lambda: p.counts().get('handed') == 20, 9, 'messages to be handed over again')
+
     def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
         p = self.place()
         options = {**handover(self.transport, grace='1s')}
@@ -183,6 +215,11 @@ class Mixed(Relay, LiveTest):
         self.assertLess(ms, 500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
 
 
+    @staticmethod
+    def lock_waits(p):
+        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+            return sum(f'postdate settler@{p.database} ' in line and 'lock timeout' in line for line in f)
+
     def test_rows_that_somebody_has_locked_hold_up_no_other(self):
         """They are delivered, and cannot be settled: they count for nothing at which publishers stop."""
         p = self.place()
@@ -195,12 +232,17 @@ class Mixed(Relay, LiveTest):
         wait_until(lambda: p.counts() == {'handed': 2 * count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
         session = p.session()
         session.run("begin; select count(*) from (select from postdate.message where routing_key = 'locked' for update) l")
+        waits, locked_ms = self.lock_waits(p), now_ms()
         r = self.all_there(inbox, f'beside {count} whose rows are locked')
-        self.assertLess(r['p99_ms'], 300 * harness.SLOWNESS)
+        waits, locked_ms = self.lock_waits(p) - waits, now_ms() - locked_ms
+        print(f'note relay: for locked rows the settler waited {waits} times in {locked_ms / 1000:.1f} s', flush=True)
         wait_until(lambda: len(other.all()) == count, 20, 'the others, too')
         session.run('rollback')
         session.close()
         self.assertEqual(r['duplicates'], 0)
+        self.assertGreater(waits, 0)
+        self.assertLessEqual(waits, locked_ms / 1000 + 1, 'not each batch waits for them')
+        self.assertLess(r['p99_ms'], 2000 * harness.SLOWNESS)
         self.wait_delivered(p, 2 * count, 60)
 
     def test_held_ones_that_cannot_be_settled_hold_up_none_that_rabbitmq_released(self):
@@ -259,12 +301,12 @@ class Upgrade(Relay, LiveTest):
     """From a release in which RabbitMQ did the last hop."""
     transport = 'ttl'
 
-    def handed_row(self, p, key):
-        message = p.value(f"select postdate.schedule('{key}', '{key}', '1 h')")
-        p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '1 h' where id = '{message}'")
+    def handed_row(self, p, key, grace):
+        message = p.value(f"select postdate.schedule('{key}', '{key}', '{grace}')")
+        p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '{grace}' where id = '{message}'")
         return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
 
-    def test_what_it_left_in_rabbitmq_is_taken_over(self):
+    def test_what_it_left_in_rabbitmq_is_taken_over_or_named(self):
         p = self.place()
         c = p.client()
         ch = c.channel
@@ -280,21 +322,22 @@ class Upgrade(Relay, LiveTest):
         ch.queue_bind('postdate.receipts', 'postdate.ttl.exit', '', {'x-match': 'all'})
         ch.queue_bind('postdate.unrouted', 'postdate.unrouted')
         inbox = p.consumer('q', bind='#')
-        c.publish('postdate.receipts', b'receipt', self.handed_row(p, 'receipt'), exchange='')
-        c.publish('unrouted', b'unrouted', self.handed_row(p, 'unrouted'), exchange='postdate.unrouted')
-        first = p.gateway(**handover('ttl'))
+        unrouted = self.handed_row(p, 'unrouted', '4 s')
+        c.publish('postdate.receipts', b'receipt', self.handed_row(p, 'receipt', '1 h'), exchange='')
+        c.publish('unrouted', b'unrouted', unrouted, exchange='postdate.unrouted')
+        p.gateway(**handover('ttl', grace='2s'))
         wait_until(lambda: p.value("select state from postdate.message where routing_key = 'receipt' and state = 'delivered'") == 'delivered', 10,
                    'the receipt to be believed')
-        # The other one is due in an hour: the gateway holds it, and its copy is gone.
-        wait_until(lambda: p.counts().get('scheduled') == 1, 10, 'the other one to be held')
-        self.assertEqual(inbox.all(), [])
-        self.assertEqual(first.term(), 0)
-        p.gateway(**handover('ttl'))
-        for queue in ('postdate.unrouted', 'postdate.unrouted.early'):
-            wait_until(lambda q=queue: p.client().depth(q) is None, 10, f'{queue} to be removed')
+        self.assertEqual([m.id for m in inbox.wait(1, 20)], [unrouted['x-postdate-id']])  # from its row
+        self.wait_delivered(p, 2)
         self.assertEqual(p.client().depth('postdate.receipts'), 0)
         listed = p.stack.rabbitmqctl('list_exchanges', '-p', p.vhost, 'name', '--silent').split()
         self.assertEqual([x for x in listed if x in ('postdate.route', 'postdate.open', 'postdate.unrouted')], [])
+        self.assertEqual(p.client().depth('postdate.unrouted'), 1)
+        _, out, _ = p.cli('doctor')
+        for queue in ('postdate.unrouted', 'postdate.unrouted.early', 'postdate.receipts'):
+            self.assertIn(f"the queue '{queue}' is an earlier release's and not needed any more", out)
+            self.assertIn(f"rabbitmqctl delete_queue -p '{p.vhost}' {queue}", out)
 
 
 class Away(Relay, OwnServers):
@@ -323,18 +366,18 @@ class Away(Relay, OwnServers):
     def test_a_gateway_that_dies_meanwhile_doubles_only_the_last_moment(self):
         p = self.place()
         options = handover(self.transport, grace='10s')
-        first, count = p.gateway(**options), 1500
-        inbox = self.expect(p, count, timeout_s=90)
-        first_ms = now_ms() + 8000
-        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 250).result()
+        first, count, rate = p.gateway(**options), AWAY_S * AWAY_RATE // 2, AWAY_RATE
+        inbox = self.expect(p, count, timeout_s=90 + AWAY_S)
+        first_ms = now_ms() + 8000 + count // 4
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
         wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
         self.servers.command('stop-postgres')
-        wait_until(lambda: now_ms() > first_ms + 4500, 30, 'three quarters to be delivered')
+        wait_until(lambda: now_ms() > first_ms + 750 * count // rate, 30, 'three quarters to be delivered')
         first.kill9()
         self.servers.command('start-postgres')
         p.gateway(**options)
-        r = self.all_there(inbox, 'a gateway killed while Postgres is away')
-        self.assertLess(r['duplicates'], 250 * harness.SLOWNESS)  # 1,150 without proofs
+        r = self.all_there(inbox, 'a gateway killed while Postgres is away', 120 + AWAY_S)
+        self.assertLess(r['duplicates'], rate * harness.SLOWNESS)  # without proofs three quarters
         self.wait_delivered(p, count, 60)
         time.sleep(12)  # past grace
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')

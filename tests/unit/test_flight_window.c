@@ -1,7 +1,8 @@
 #include "gateway/pipeline/flight_window.h"
 #include "tests/unit/unit.h"
 
-#define LEAST 16
+#define LEAST 4
+#define ALWAYS 16
 #define ENOUGH 64
 #define MOST 2000
 
@@ -79,6 +80,19 @@ static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
     assert_true(b.flight.size < before);
 }
 
+static void test_one_whose_answers_differ_is_not_starved(void **state)
+{
+    (void)state;
+    begin(10, 1);
+    run(20); /* it has learnt that one comes after 1 ms */
+    b.base_ms = 40;
+    run(200);
+    assert_true(b.flight.size >= ALWAYS / 2);
+    flight_window_shrink(&b.flight);
+    run(200);
+    assert_true(b.flight.size >= ALWAYS / 2);
+}
+
 static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
 {
     (void)state;
@@ -134,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
+        cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
         cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
         cmocka_unit_test(test_after_a_rest_it_is_small),
         cmocka_unit_test(test_it_shrinks_when_told),

@@ -78,11 +78,11 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
     assert_true(message_id_equal(out[0], id));
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 0); /* it is under way */
-    relay_book_proven(&book, id, false);
+    relay_book_proven(&book, &id, 1, false);
     assert_int_equal(done_tags(&tag), 0);
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
     assert_int_equal(atomic_load(&book.at_risk), 2);
-    relay_book_proven(&book, id, true);
+    relay_book_proven(&book, &id, 1, true);
     assert_int_equal(atomic_load(&book.at_risk), 1);
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 7);
@@ -97,65 +97,98 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     assert_int_equal(atomic_load(&book.at_risk), 0);
 }
 
-static void test_there_are_no_more_proofs_than_rabbitmq_bears(void **state)
+static void take_proof(const struct message_id *ids, size_t n, uint64_t tag, const bool *expected)
 {
-    (void)state;
-    static struct message_id out[RELAY_PROOFS_MAX + 2];
-    for (int i = 0; i < RELAY_PROOFS_MAX + 2; i++) {
-        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, false);
-        relay_book_settling(&book, id_of(i, NOW), 100);
-    }
-    assert_int_equal(relay_book_unproven(&book, 100, out, RELAY_PROOFS_MAX + 2), RELAY_PROOFS_MAX);
-    assert_int_equal(relay_book_unproven(&book, 100, out + RELAY_PROOFS_MAX, 2), 0);
-    relay_book_proven(&book, out[0], false);
-    relay_book_proven(&book, out[1], true);
-    relay_book_done(&book, out[1]);
-    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 2);
+    bool fresh[4];
+    assert_true(relay_book_take_proof(&book, ids, n, tag, fresh));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(fresh[i], expected[i]);
 }
 
-static void test_a_proof_that_comes_back_is_kept_until_it_is_settled(void **state)
+static void test_what_has_a_proof_waits_for_nothing(void **state)
 {
     (void)state;
-    struct message_id id = id_of(1, NOW), out[1];
-    uint64_t tag;
-    relay_book_take(&book, id, 7, false);
-    relay_book_settling(&book, id, 100);
-    relay_book_unproven(&book, 100, out, 1);
-    assert_int_equal(atomic_load(&book.at_risk), 1);
-    assert_int_equal(relay_book_take_proof(&book, id, 9), RELAY_KNOWN); /* before its confirm */
+    struct message_id ids[3], out[4];
+    size_t settling;
+    for (uint64_t i = 0; i < 3; i++) {
+        ids[i] = id_of((int)i + 1, NOW);
+        relay_book_take(&book, ids[i], i + 1, false);
+        relay_book_settling(&book, ids[i], 100);
+    }
+    assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
+    assert_int_equal(relay_book_count(&book, &settling), 3);
+    assert_int_equal(settling, 3);
+    relay_book_proven(&book, out, 2, true);
+    assert_int_equal(relay_book_count(&book, &settling), 3);
+    assert_int_equal(settling, 1);
+    assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
+}
+
+static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void **state)
+{
+    (void)state;
+    const struct message_id ids[] = {id_of(1, NOW), id_of(2, NOW)};
+    struct message_id out[2];
+    uint64_t tags[4];
+    for (uint64_t i = 0; i < 2; i++) {
+        relay_book_take(&book, ids[i], 7 + i, false);
+        relay_book_settling(&book, ids[i], 100);
+    }
+    relay_book_unproven(&book, 100, out, 2);
+    assert_int_equal(atomic_load(&book.at_risk), 2);
+    take_proof(ids, 2, 9, (bool[]){false, false}); /* before its confirm */
     assert_int_equal(atomic_load(&book.at_risk), 0);
-    relay_book_proven(&book, id, true);
-    assert_int_equal(done_tags(&tag), 1);
-    assert_int_equal(tag, 7);
-    assert_int_equal(relay_book_take_proof(&book, id, 10), RELAY_COPY);
-    relay_book_done(&book, id);
-    assert_int_equal(done_tags(&tag), 1);
-    assert_int_equal(tag, 9);
+    relay_book_proven(&book, out, 2, true);
+    assert_int_equal(relay_book_take_done(&book, tags, 4), 2);
+    assert_int_equal(tags[0] + tags[1], 7 + 8);
+    take_proof(ids, 2, 10, (bool[]){false, false});
+    assert_int_equal(relay_book_take_done(&book, tags, 4), 1); /* a copy */
+    assert_int_equal(tags[0], 10);
+    assert_int_equal(relay_book_take(&book, ids[0], 11, false), RELAY_COPY);
+    relay_book_done(&book, ids[0]);
+    assert_int_equal(relay_book_take_done(&book, tags, 4), 0);
+    relay_book_done(&book, ids[1]);
+    assert_int_equal(relay_book_take_done(&book, tags, 4), 1);
+    assert_int_equal(tags[0], 9);
 }
 
 static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
 {
     (void)state;
-    struct message_id looked_up = id_of(1, NOW), unknown = id_of(2, NOW), sent = id_of(3, NOW), out[4];
+    const struct message_id looked_up = id_of(1, NOW), unknown = id_of(2, NOW), sent = id_of(3, NOW);
+    const struct message_id ids[] = {looked_up, unknown, sent};
+    struct message_id out[4];
     struct relay_question q;
     uint64_t tag;
     relay_book_take(&book, looked_up, 1, true);
-    assert_int_equal(relay_book_take_proof(&book, looked_up, 2), RELAY_FRESH);
+    relay_book_take(&book, sent, 2, false);
+    relay_book_sent(&book, sent);
+    take_proof(ids, 3, 3, (bool[]){true, true, false}); /* who sends it settles it */
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 1);
     assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 0);
-    assert_int_equal(relay_book_take_proof(&book, unknown, 3), RELAY_FRESH);
-    relay_book_take(&book, sent, 4, false);
-    relay_book_sent(&book, sent);
-    assert_int_equal(relay_book_take_proof(&book, sent, 5), RELAY_COPY);
     assert_int_equal(relay_book_unproven(&book, INT64_MAX, out, 4), 0); /* nobody proves what has a proof */
     assert_int_equal(atomic_load(&book.at_risk), 0);
     relay_book_disconnected(&book);
-    assert_int_equal(relay_book_take_proof(&book, unknown, 1), RELAY_KNOWN); /* it came again */
+    take_proof(&unknown, 1, 1, (bool[]){false}); /* it came again */
     relay_book_done(&book, unknown);
     relay_book_done(&book, looked_up); /* its proof went with the connection */
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 1);
+    relay_book_done(&book, sent);
+    assert_int_equal(done_tags(&tag), 0);
+}
+
+static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
+{
+    (void)state;
+    const struct message_id sent = id_of(1, NOW);
+    uint64_t tag;
+    relay_book_take(&book, sent, 1, false);
+    relay_book_sent(&book, sent);
+    take_proof(&sent, 1, 2, (bool[]){false});
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 2);
 }
 
 static void test_what_is_late_is_looked_up(void **state)
@@ -252,9 +285,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_ordinary_way, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_takes_the_place_of_what_was_delivered, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_there_are_no_more_proofs_than_rabbitmq_bears, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_back_is_kept_until_it_is_settled, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_has_a_proof_waits_for_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_of_what_is_being_sent_is_acknowledged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),

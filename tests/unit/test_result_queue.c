@@ -3,7 +3,7 @@
 #include "tests/unit/inflight_fixture.h"
 #include <time.h>
 
-#define FULL_AT 16 /* at the beginning and after a rest */
+#define FULL_AT 4 /* at the beginning and after a rest */
 #define FULL_MOST 500
 #define WRITERS 4
 #define EACH 5000

@@ -1,5 +1,7 @@
-/* RabbitMQ's last hop: its limits, and whether something holds it up. */
+/* The way back from RabbitMQ: does anything come out of the exit queue? RabbitMQ's last hop: its limits, and
+ * whether something holds it up. */
 #include "amqp/topology/last_hop.h"
+#include "amqp/topology/topology.h"
 #include "core/base/duration.h"
 #include "core/message/last_hop.h"
 #include "gateway/cli/doctor/doctor.h"
@@ -8,11 +10,32 @@
 
 #define STUCK_MS INT64_C(15000) /* a ping comes back within a second or two */
 
+static bool is_watched(const struct relay_marks *m)
+{
+    return m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS;
+}
+
+/* What they hold is in the database, too, and is delivered. */
+static void check_left_behind(struct doctor *d, const char *name)
+{
+    struct inspect_queue q;
+    struct err e;
+    if (inspect_queue(d->broker, name, &q, &e) != 0) {
+        doctor_error(d, "handover.last_hop", &e);
+    } else if (q.exists) {
+        doctor_report(d, FINDING_WARN, "handover.last_hop",
+                      "the queue '%s' is an earlier release's and not needed any more", name);
+        doctor_remedy(d, "rabbitmqctl delete_queue -p '%s' %s", d->target.vhost, name);
+    }
+}
+
 /* An earlier release's, which nobody needs; or the mode was changed while messages waited. */
 static void check_unused(struct doctor *d, const struct relay_marks *m)
 {
     struct inspect_queue q;
     struct err e;
+    check_left_behind(d, "postdate.unrouted");
+    check_left_behind(d, "postdate.unrouted.early");
     if (inspect_queue(d->broker, LAST_HOP_RECEIPTS, &q, &e) != 0) {
         doctor_error(d, "handover.last_hop", &e);
     } else if (q.exists && m->last_hop_queue == 0) {
@@ -53,7 +76,7 @@ static void report_silent(struct doctor *d, int number, const struct relay_marks
 /* By the pings that the gateways send through its queues. */
 static void check_pings(struct doctor *d, const struct relay_marks *m)
 {
-    bool watched = m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS, all_well = true;
+    bool watched = is_watched(m), all_well = true;
     for (int i = 1; watched && i <= LAST_HOP_QUEUES; i++) {
         if (m->now_ms - m->last_hop_ping_ms[i - 1] < STUCK_MS)
             continue;
@@ -68,15 +91,41 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
             watched ? "" : " (no gateway runs that would notice)");
 }
 
+/* Each gateway sends a ping through it once a second, and notes what comes. After a restart none has come. */
+static void check_exit(struct doctor *d, const struct relay_marks *m)
+{
+    struct inspect_queue q = {0};
+    struct err e;
+    if (!is_watched(m) || (m->ping_ms > 0 && m->now_ms - m->ping_ms < STUCK_MS))
+        return;
+    if (inspect_queue(d->broker, TOPOLOGY_EXIT_QUEUE, &q, &e) != 0 || !q.exists ||
+        (m->ping_ms == 0 && q.consumers > 0))
+        return; /* broker.exit has told, or it has just begun */
+    doctor_report(d, FINDING_WARN, "handover.exit",
+                  "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
+                  "after handover.grace",
+                  TOPOLOGY_EXIT_QUEUE);
+    doctor_remedy(
+        d,
+        "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
+        "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
+        d->target.vhost, d->target.vhost, TOPOLOGY_EXIT_QUEUE);
+}
+
 void doctor_check_last_hop(struct doctor *d)
 {
     struct relay_marks m;
     struct err e;
-    if (!d->has_status)
+    if (!d->has_status) {
         doctor_report(d, FINDING_SKIP, "handover.last_hop", "the schema could not be read");
-    else if (relay_marks(d->pg, &m, &e) != 0)
+        return;
+    }
+    if (relay_marks(d->pg, &m, &e) != 0) {
         doctor_error(d, "handover.last_hop", &e);
-    else if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
+        return;
+    }
+    check_exit(d, &m);
+    if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
         check_pings(d, &m);
     else
         check_unused(d, &m);
