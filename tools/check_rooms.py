@@ -80,8 +80,6 @@ SHORT = {
     # a structure that several threads or stages share
     'gateway/pipeline/handover.c', 'gateway/pipeline/claimed_row.c', 'gateway/pipeline/due_queue.c',
     'gateway/runtime/notifier.c', 'gateway/runtime/server_status.c',
-    # a step of the start
-    'gateway/runtime/startup_owner.c',
 }
 LONG = set()
 # Functions with more parameters, and with how many: a callback of libmicrohttpd's.

@@ -339,9 +339,9 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
                            bool *fresh)
 {
     struct relay_proof *proof = malloc(sizeof *proof);
-    bool room = proof != NULL;
-    if (!room)
+    if (!proof)
         return false;
+    bool room = true;
     pthread_mutex_lock(&book->lock);
     *proof = (struct relay_proof){.tag = tag, .session = book->session, .open = 1};
     for (size_t i = 0; i < n && room; i++) {

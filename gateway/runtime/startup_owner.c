@@ -3,6 +3,9 @@
 #include "gateway/runtime/startup.h"
 #include "sql/admin/migrate.h"
 
+#define RIVAL_TRIES 10
+#define RIVAL_NAP_MS 100
+
 static int refuse(const struct runtime *rt, const struct owner *o, struct err *e)
 {
     char vhost[256];
@@ -36,6 +39,28 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
     return claim(rt, b, e);
 }
 
+/* Nodes of one cluster may give themselves different names, and another gateway that begins in this moment
+ * may have recorded the other one: then the vhost knows better as soon as that gateway has claimed it. */
+static int claim_first(struct runtime *rt, struct broker *b, struct pg *pg, const char *vhost,
+                       struct owner *o, struct err *e)
+{
+    for (int tries = 0; o->verdict != OWNER_OURS; tries++) {
+        /* Where it does not say, the name would tell only which node this is. */
+        const char *cluster = o->verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
+        if (migrate_check(pg, cluster, vhost, true, e) == 0)
+            return claim(rt, b, e);
+        if (e->kind != ERR_CONFIG || tries == RIVAL_TRIES)
+            return -1;
+        clock_nap_ms(RIVAL_NAP_MS);
+        err_clear(e);
+        if (owner_look(b, rt->identity, o, e) != 0)
+            return -1;
+        if (o->verdict == OWNER_OTHER)
+            return refuse(rt, o, e);
+    }
+    return migrate_record(pg, broker_cluster_name(b), vhost, e);
+}
+
 int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     struct owner o;
@@ -45,10 +70,5 @@ int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, stru
         return -1;
     if (o.verdict == OWNER_OTHER)
         return refuse(rt, &o, e);
-    /* Nodes of one cluster may give themselves different names; the vhost knows better. */
-    if (o.verdict == OWNER_OURS)
-        return migrate_record(pg, broker_cluster_name(b), vhost, e);
-    /* Where it does not say, the name would tell only which node this is. */
-    const char *cluster = o.verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
-    return migrate_check(pg, cluster, vhost, true, e) != 0 ? -1 : claim(rt, b, e);
+    return claim_first(rt, b, pg, vhost, &o, e);
 }

@@ -1,6 +1,7 @@
 """A vhost belongs to one database and remembers it; a database belongs to one broker."""
 import json
 import re
+import time
 import urllib.parse
 
 from harness import LiveTest, Place, now_ms, wait_until
@@ -56,6 +57,20 @@ class Owner(LiveTest):
         self.assertRegex(found['remedy'], 'add_vhost.*--rebind')
         self.assertEqual(self.finding(p, 'broker.vhost')[0]['status'], 'ok')
         self.all_arrive(p)
+
+    def test_one_that_begins_beside_another_on_another_node_waits_for_its_claim(self):
+        """Nodes of a cluster may give themselves different names, and two gateways begin at once: the other one has recorded the name
+        of its node, and not claimed the vhost yet."""
+        p = self.place(copied=False)
+        p.client().channel.exchange_delete('postdate.owner')
+        p.psql("update postdate.meta set broker = 'rabbit@elsewhere'")
+        g = p.gateway(wait=False)
+        time.sleep(0.5)
+        p.client().channel.exchange_declare('postdate.owner', 'fanout', durable=True,
+                                            arguments={'alternate-exchange': f'postdate.{self.identity(p)}'})
+        g.wait_ready()
+        self.all_arrive(p)
+        self.assertNotEqual(p.value('select broker from postdate.meta'), 'rabbit@elsewhere')
 
     def test_who_takes_a_vhost_over_says_so(self):
         p = self.place(copied=False)
