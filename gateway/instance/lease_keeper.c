@@ -11,8 +11,9 @@
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 #define SWEEP_MS 10000
 #define RETURN_MS                                                                                            \
-    1500 /* a database that was away took all sessions: the others get as long to come back and say what     \
-            became of their messages, before they are buried */
+    4000 /* a database that was away took all sessions: the others get as long to come back, of which up to  \
+            3 s are the pause between two tries, and to say what became of their messages, before they are   \
+            buried */
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
