@@ -7,6 +7,7 @@
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
 #define PER_MS 32      /* for each of the quickest answer: more of it drained nothing faster */
+#define GAIN 2         /* times what was answered in as short a time at best: so it can still grow */
 
 void flight_window_begin(struct flight_window *window, int least, int enough, int most)
 {
@@ -42,6 +43,7 @@ static void learn_anew(struct flight_window *window)
     int least = window->size < ALWAYS ? window->size : ALWAYS;
     window->size = alone > least ? (int)alone : least;
     window->quickest_ms = window->round_ms = INT64_MAX;
+    window->fits = 0;
     window->learning = LEARN_ROUNDS;
 }
 
@@ -60,13 +62,17 @@ void flight_window_sent(struct flight_window *window, int in_flight, int64_t now
 static int useful_size(const struct flight_window *window)
 {
     int64_t n = window->quickest_ms < window->most / PER_MS ? window->quickest_ms * PER_MS : window->most;
+    n = n > GAIN * window->fits ? GAIN * window->fits : n;
     n = n < window->enough ? window->enough : n;
     return n < window->most ? (int)n : window->most;
 }
 
-static void end_round(struct flight_window *window)
+/* took_ms: of its last answer. In that time so many were answered as in the round. */
+static void end_round(struct flight_window *window, int64_t took_ms)
 {
     int64_t waited_ms = window->round_ms - window->quickest_ms;
+    int64_t fits = window->answered * (window->quickest_ms + 1) / (took_ms + 1);
+    window->fits = fits > window->fits ? fits : window->fits;
     int most = useful_size(window);
     if (window->learning > 0)
         window->learning--;
@@ -82,9 +88,11 @@ void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t
         window->quickest_ms = took_ms;
     if (took_ms < window->round_ms)
         window->round_ms = took_ms;
+    window->answered++;
     if (tag < window->round_ends_tag)
         return;
-    end_round(window);
+    end_round(window, took_ms);
+    window->answered = 0;
     window->round_ends_tag = next_tag;
     window->round_ms = INT64_MAX;
     window->was_full = false;

@@ -3,7 +3,7 @@
  *
  * What waits when a connection or this gateway dies may arrive twice: as few as keep the other side busy. So
  * it begins small and grows, as TCP's window does: doubled after a round in which it was full, beyond 16 only
- * while answers take hardly longer than the quickest, up to what can be answered in that time; halved when
+ * while answers take hardly longer than the quickest, up to twice what is answered in that time; halved when
  * they wait long. A round is as long as one answer takes. The quickest is learnt anew every
  * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
  * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
@@ -20,6 +20,8 @@ struct flight_window {
     int64_t learned_ms;
     int learning;            /* rounds until it is known; the window does not grow meanwhile */
     int64_t round_ms;        /* the quickest of this round */
+    int64_t answered;        /* in this round */
+    int64_t fits;            /* so many were answered within the quickest time, at best, since learned_ms */
     int64_t sent_ms;         /* monotonic, when the last one was added */
     uint64_t round_ends_tag; /* with the answer to this one */
     bool was_full;           /* in this round */
