@@ -349,7 +349,7 @@ class Away(Relay, OwnServers):
         g = p.gateway(**handover(self.transport, grace='10s'))
         count = AWAY_S * AWAY_RATE
         inbox = self.expect(p, count, timeout_s=2 * AWAY_S + 60)
-        first_ms = now_ms() + 8000 + count // 4
+        first_ms = now_ms() + 8000 + count // 2
         p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', AWAY_RATE).result()
         wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
         self.servers.command('stop-postgres')
@@ -372,7 +372,7 @@ class Away(Relay, OwnServers):
         p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
         wait_until(lambda: p.counts() == {'handed': count}, (first_ms - now_ms()) / 1000 - 1, 'all to be handed over')
         self.servers.command('stop-postgres')
-        wait_until(lambda: now_ms() > first_ms + 750 * count // rate, 30, 'three quarters to be delivered')
+        wait_until(lambda: now_ms() > first_ms + 750 * count // rate, 60 + AWAY_S, 'three quarters to be delivered')
         first.kill9()
         self.servers.command('start-postgres')
         p.gateway(**options)
