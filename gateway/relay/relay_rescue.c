@@ -13,6 +13,7 @@
 #define SURPLUS_MS (4 * RELAY_ASIDE_MS)
 #define SILENT_MS 10000
 #define DEAD_MS 30000 /* so long the exit queue gives nothing: what is overdue comes from the database */
+#define DEAD_PING_MS 10000
 #define STUCK_MS 30000
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
@@ -158,28 +159,40 @@ static void watch_pings(struct relay_rescue *rescue, const struct relay_marks *m
  * sent, and none comes to any gateway. Then nothing more is handed over, and after a while what is overdue is
  * rescued without waiting for a ping. That is safe: what comes out after all is late by then, and is looked
  * up. */
-static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m, bool sent)
+static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t clock_ms = clock_monotonic_ms();
-    if (!sent || m->ping_ms > rescue->newest_ping_ms)
+    bool heard = m->ping_ms > rescue->newest_ping_ms;
+    if (heard)
+        rescue->newest_ping_ms = m->ping_ms;
+    if (heard || !rescue->ping_sent)
         rescue->unheard_ms = 0;
     else if (rescue->unheard_ms == 0)
         rescue->unheard_ms = clock_ms;
-    if (m->ping_ms > rescue->newest_ping_ms)
-        rescue->newest_ping_ms = m->ping_ms;
     int64_t for_ms = rescue->unheard_ms ? clock_ms - rescue->unheard_ms : 0;
     atomic_store(&rescue->handover->exit_silent, for_ms > SILENT_MS);
-    bool dead = for_ms > DEAD_MS;
-    if (dead && !rescue->said_dead)
+    if (for_ms > DEAD_MS && !rescue->said_dead) {
+        rescue->said_dead = true;
         log_warning(
             "nothing has come out of %s for %d s: no more messages are handed over, and what is overdue "
             "there is delivered from the database. If RabbitMQ does not bring that queue back, delete "
             "it: gateways declare it again",
             TOPOLOGY_EXIT_QUEUE, DEAD_MS / 1000);
-    if (!dead && rescue->said_dead && sent)
+    } else if (heard && rescue->said_dead) {
+        rescue->said_dead = false;
         log_info("messages come out of %s again", TOPOLOGY_EXIT_QUEUE);
-    rescue->said_dead = dead || (rescue->said_dead && !sent);
-    return dead;
+    }
+    return for_ms > DEAD_MS;
+}
+
+/* Who hears it knows that this gateway has a database. In a dead queue they pile up: fewer then. */
+static void ping_exit(struct relay_rescue *rescue, int64_t now_ms)
+{
+    int64_t clock_ms = clock_monotonic_ms();
+    if (rescue->said_dead && rescue->ping_sent && clock_ms - rescue->pinged_ms < DEAD_PING_MS)
+        return;
+    rescue->ping_sent = send_ping(rescue, 0, now_ms);
+    rescue->pinged_ms = clock_ms;
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
@@ -298,11 +311,11 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
     if (relay_note(pg, lease_instance(rescue->lease), &n, e) != 0)
         return -1;
     atomic_store(&handover->noted_ms, clock_ms);
-    bool sent = send_ping(rescue, 0, now_ms); /* who hears it knows that this gateway has a database */
+    ping_exit(rescue, now_ms);
     if (relay_marks(pg, &m, e) != 0 || watch_last_hop(rescue, &m, now_ms, e) != 0)
         return -1;
     watch_pings(rescue, &m, now_ms);
-    if (is_dead(rescue, &m, sent) && m.oldest_ms > 0)
+    if (is_dead(rescue, &m) && m.oldest_ms > 0)
         handover_set_rescue_before(handover, m.oldest_ms < m.low_ms ? m.oldest_ms : m.low_ms, clock_ms);
     else if (rescue->ping_seen_ms && m.oldest_ms > rescue->ping_seen_ms && m.consumers > 0 &&
              are_all_known(rescue, m.consumers)) {

@@ -41,6 +41,8 @@ struct relay_rescue {
     int64_t silent_ms;      /* monotonic: since when pings are sent and none comes; 0: one came lately */
     int64_t newest_ping_ms; /* that came to anybody; database time */
     int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
+    int64_t pinged_ms;      /* monotonic: when the latest one was sent */
+    bool ping_sent;         /* that one; not: RabbitMQ is away, or blocks publishers */
     bool said_dead;
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
