@@ -4,6 +4,7 @@ import signal
 import time
 
 from faults import NotPossible, fault
+from servers import wait_until
 
 
 @fault('postgres.terminate', weight=4)
@@ -89,6 +90,8 @@ def postgres_disk_full(x):
             time.sleep(0.05)
     finally:
         os.unlink(balloon)
+    # It may still be on its way down: its recovery found no room, either.
+    wait_until(lambda: not postgres.primary.alive() or postgres.primary.answers(), 60, 'Postgres to recover or to give up', 0.1)
     if not postgres.primary.alive():
         x.detail += ', Postgres gave up over it'
         postgres.primary.start()

@@ -125,11 +125,14 @@ class Node:
                                             stderr=log)
 
         def ready():
-            if self.process.poll() is not None:
+            if not self.alive():
                 raise RuntimeError(f'Postgres ended with {self.process.returncode}, see {self.log_path}')
-            return subprocess.run([os.path.join(postgres_bin(), 'pg_isready'), '-q', '-h', self.run], check=False,
-                                  stdin=subprocess.DEVNULL).returncode == 0
+            return self.answers()
         wait_until(ready, deadline_s, 'Postgres to start')
+
+    def answers(self):
+        return subprocess.run([os.path.join(postgres_bin(), 'pg_isready'), '-q', '-h', self.run], check=False,
+                              stdin=subprocess.DEVNULL).returncode == 0
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
