@@ -27,8 +27,9 @@
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
-/* What is due and came back was published by the gateway that had it, most likely, which may be alive and
- * have lost that connection only: so long it has to write that down before anybody asks. */
+/* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a node,
+ * it gives what a consumer there has to others. It publishes that when it is due, and has so long to write
+ * that down before anybody asks. */
 #define SETTLED_MS 250
 
 /* --- what comes */
@@ -45,10 +46,10 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
            now_ms > m->due_ms + c->handover.grace_ms / 2;
 }
 
-static bool is_due(struct reader *r, const struct message *m)
+static int64_t ms_until_due(struct reader *r, const struct message *m)
 {
     int64_t now_ms;
-    return runtime_now_ms(r->runtime, &now_ms) && m->due_ms <= now_ms;
+    return runtime_now_ms(r->runtime, &now_ms) && m->due_ms > now_ms ? m->due_ms - now_ms : 0;
 }
 
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
@@ -69,8 +70,9 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
-        if (ev->redelivered && is_due(r, m))
-            relay_book_again(book, &(struct relay_question){.id = m->id}, clock_monotonic_ms() + SETTLED_MS);
+        if (ev->redelivered)
+            relay_book_again(book, &(struct relay_question){.id = m->id},
+                             clock_monotonic_ms() + ms_until_due(r, m) + SETTLED_MS);
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_KNOWN:
