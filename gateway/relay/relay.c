@@ -27,9 +27,9 @@
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
 #define BODY_MAX (64u << 20)
-/* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a node,
- * it gives what a consumer there has to others. It publishes that when it is due, and has so long to write
- * that down before anybody asks. */
+/* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a
+ * node, it gives what a consumer there has to others. It publishes that when it is due, and has so long to
+ * write that down before anybody asks. */
 #define SETTLED_MS 250
 
 /* --- what comes */
