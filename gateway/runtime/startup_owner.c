@@ -39,36 +39,38 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
     return claim(rt, b, e);
 }
 
-/* Nodes of one cluster may give themselves different names, and another gateway that begins in this moment
- * may have recorded the other one: then the vhost knows better as soon as that gateway has claimed it. */
-static int claim_first(struct runtime *rt, struct broker *b, struct pg *pg, const char *vhost,
-                       struct owner *o, struct err *e)
-{
-    for (int tries = 0; o->verdict != OWNER_OURS; tries++) {
-        /* Where it does not say, the name would tell only which node this is. */
-        const char *cluster = o->verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
-        if (migrate_check(pg, cluster, vhost, true, e) == 0)
-            return claim(rt, b, e);
-        if (e->kind != ERR_CONFIG || tries == RIVAL_TRIES)
-            return -1;
-        clock_nap_ms(RIVAL_NAP_MS);
-        err_clear(e);
-        if (owner_look(b, rt->identity, o, e) != 0)
-            return -1;
-        if (o->verdict == OWNER_OTHER)
-            return refuse(rt, o, e);
-    }
-    return migrate_record(pg, broker_cluster_name(b), vhost, e);
-}
-
-int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+/* 1: it is taken; 0: the database knows the cluster by another name, and e says so; -1. */
+static int try_to_take(struct runtime *rt, struct broker *b, struct pg *pg, const char *vhost, struct err *e)
 {
     struct owner o;
-    char vhost[256];
-    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
-        migrate_identity(pg, rt->identity, e) != 0 || owner_look(b, rt->identity, &o, e) != 0)
+    if (owner_look(b, rt->identity, &o, e) != 0)
         return -1;
     if (o.verdict == OWNER_OTHER)
         return refuse(rt, &o, e);
-    return claim_first(rt, b, pg, vhost, &o, e);
+    /* Nodes of one cluster may give themselves different names; the vhost knows better. */
+    if (o.verdict == OWNER_OURS)
+        return migrate_record(pg, broker_cluster_name(b), vhost, e) != 0 ? -1 : 1;
+    /* Where it does not say, the name would tell only which node this is. */
+    const char *cluster = o.verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
+    if (migrate_check(pg, cluster, vhost, true, e) != 0)
+        return e->kind == ERR_CONFIG ? 0 : -1;
+    return claim(rt, b, e) != 0 ? -1 : 1;
+}
+
+/* Another gateway that begins in this moment may have recorded the name of its node, and not claimed the
+ * vhost yet: it is given that moment. */
+int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    char vhost[256];
+    int taken = 0;
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
+        migrate_identity(pg, rt->identity, e) != 0)
+        return -1;
+    for (int tries = 0; taken == 0 && tries <= RIVAL_TRIES; tries++) {
+        if (tries > 0)
+            clock_nap_ms(RIVAL_NAP_MS);
+        err_clear(e);
+        taken = try_to_take(rt, b, pg, vhost, e);
+    }
+    return taken == 1 ? 0 : -1;
 }
