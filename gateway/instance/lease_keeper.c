@@ -84,7 +84,7 @@ static int do_tick(struct lease_keeper *k, struct err *e)
     int64_t now_ms = clock_boottime_ms();
     if (!k->instance)
         return book_instance(k, e);
-    if (atomic_exchange(&k->lease->unclear, false))
+    if (lease_is_unclear(k->lease))
         return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
     /* A lease that was shortened is renewed at once, if it is still ours. */
     bool over = lease_instance(k->lease) == 0;

@@ -54,7 +54,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     struct claim_loop *l = ctx;
     if (keep_row(l, row))
         return true;
-    lease_end_instance(l->lease); /* it is claimed, and not in memory */
+    lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
     return false;
 }
 
@@ -66,7 +66,7 @@ enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, stru
     l->sent_ns = clock_monotonic_ns();
     l->rows = claim_due(l->pg, q, on_row, l, e);
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
-        lease_end_instance(l->lease);
+        lease_end_instance(l->lease, l->instance);
     say_recovered(l);
     if (l->rows < 0)
         return LOOKED_ERROR;

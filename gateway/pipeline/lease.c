@@ -20,6 +20,7 @@ void lease_close(struct lease *lease)
 void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms)
 {
     pthread_mutex_lock(&lease->lock);
+    lease->unclear = lease->unclear && instance == lease->instance;
     lease->instance = instance;
     lease->deadline_ms = deadline_ms;
     pthread_mutex_unlock(&lease->lock);
@@ -62,8 +63,20 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
 }
 
-void lease_end_instance(struct lease *lease)
+void lease_end_instance(struct lease *lease, int32_t instance)
 {
-    atomic_store(&lease->unclear, true);
-    notifier_notify(&lease->notifier);
+    pthread_mutex_lock(&lease->lock);
+    bool is_it = instance == lease->instance;
+    lease->unclear = lease->unclear || is_it;
+    pthread_mutex_unlock(&lease->lock);
+    if (is_it)
+        notifier_notify(&lease->notifier);
+}
+
+bool lease_is_unclear(struct lease *lease)
+{
+    pthread_mutex_lock(&lease->lock);
+    bool unclear = lease->unclear;
+    pthread_mutex_unlock(&lease->lock);
+    return unclear;
 }

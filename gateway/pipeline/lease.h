@@ -10,11 +10,10 @@
 #include <stdint.h>
 
 struct lease {
-    pthread_mutex_t lock;  /* guards the next two */
+    pthread_mutex_t lock;  /* guards the next three */
     int32_t instance;      /* 0: none */
     int64_t deadline_ms;   /* CLOCK_BOOTTIME: a suspended machine's lease runs out, too */
-    atomic_bool unclear;   /* a settle or a claim may or may not have happened: the lease keeper ends the
-                              instance */
+    bool unclear;          /* a settle or a claim of it may or may not have happened */
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the lease keeper lets go of no claims */
     struct notifier notifier; /* the lease keeper's; the supervisor opens it */
@@ -32,8 +31,11 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
                       enum clock_answer kind);
 /* The instance under which work may be done now, or 0. */
 int32_t lease_instance(struct lease *lease);
-/* Rows may be owned by this instance that it does not have in memory, where nobody would publish them: the
- * lease keeper ends it and books a new one, so that all of its rows wait again. */
-void lease_end_instance(struct lease *lease);
+/* Rows may be owned by `instance` that it does not have in memory, where nobody would publish them: the lease
+ * keeper ends it and books a new one, so that all of its rows wait again. An instance that has ended already
+ * (its connection to the database died, and this thread noticed last) is no reason to end the next one. */
+void lease_end_instance(struct lease *lease, int32_t instance);
+/* Was that said of the instance that there is? */
+bool lease_is_unclear(struct lease *lease);
 
 #endif

@@ -63,7 +63,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
     mark_claimed(lookup, row->message.id);
     if (lookup->contentless || keep_row(lookup, row))
         return true;
-    lease_end_instance(lookup->lease); /* it is claimed, and not in memory */
+    lease_end_instance(lookup->lease, lookup->instance); /* it is claimed, and not in memory */
     return false;
 }
 
@@ -82,7 +82,7 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
     lookup->look_sent_ns = clock_monotonic_ns();
     int claimed = relay_claim(lookup->pg, &q, on_row, lookup, e);
     if (claimed < 0 && e->kind == ERR_AWAY) /* it may have been committed */
-        lease_end_instance(lookup->lease);
+        lease_end_instance(lookup->lease, lookup->instance);
     return claimed;
 }
 

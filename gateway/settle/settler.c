@@ -193,8 +193,8 @@ static void on_unclear(struct settler *s)
             settle_backlog_put_back(&s->backlog, h);
             continue;
         }
+        lease_end_instance(s->lease, h->instance);
         result_queue_free(&s->pipeline->results, h);
-        lease_end_instance(s->lease);
     }
 }
 

@@ -126,6 +126,23 @@ class Gateways(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be delivered')
         self.assertLessEqual(p.client().depth('q'), COUNT + published)
 
+    def test_an_end_of_all_sessions_ends_one_instance(self):
+        """The settler notices last that its session is gone, with all in its hands that the publishers gave back. That is no reason to end
+        the instance which was booked meanwhile."""
+        p = self.p = self.place()
+        p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        p.client().queue('q', 'k')
+        p.load('publish', '--routing-key', 'k', '--count', 100, '--due-at-ms', now_ms() + 59_000).result()
+        last = 'select last_value from postdate.instance_id_seq'
+        for ended in range(4):
+            wait_until(lambda n=ended: int(p.value(last)) > n, 20, 'an instance')
+            self.wait_claimed(100)
+            wait_until(lambda: p.value('select bool_and(heartbeat_at > started_at + interval \'1 s\') from postdate.instance') == 't',
+                       20, 'the second heartbeat')
+            self.assertEqual(p.value(last), str(ended + 1))
+            p.psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'postdate %' "
+                   f"and datname = '{p.database}'")
+
     def test_four_share_the_work_without_duplicates(self):
         count = COUNT * 2
         p = self.p = self.place()
