@@ -51,6 +51,10 @@ class Faults(LiveTest):
         wait_until(lambda: p.value(f"select count(*) from postdate.message where settled_at is null and due <= '{now}' and state <> 'failed' and key like 'recur/%'")
                    == '0', 25, what)
 
+    def each_has(self, inbox, least):
+        """Each schedule has come so often: how long the deaths took is no matter."""
+        wait_until(lambda: all(len(self.occurrences(inbox).get(name, {})) >= least for name in NAMES), least + 15, f'{least} of each')
+
     def twice(self, inbox):
         """How many came once more."""
         return sum(len(messages) - 1 for at in self.occurrences(inbox).values() for messages in at.values())
@@ -223,6 +227,7 @@ class RecurClocks(Faults):
                 alive.kill9()
                 alive = p.gateway(**clocks.env)
                 self.settled(p, 'what the one that lived left')
+        self.each_has(inbox, 10)
         self.end(p)
         self.judge(inbox, 10, in_flight=(len(deaths) - 1 + 2) * len(NAMES))
 
