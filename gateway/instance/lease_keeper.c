@@ -6,20 +6,16 @@
 #include "gateway/instance/lease_keeper.h"
 #include "gateway/runtime/log.h"
 
-#define TICK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
+#define TICK_MS 300
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
-#define SWEEP_MS 10000
-#define RETURN_MS                                                                                            \
-    4000 /* a database that was away took all sessions: the others get as long to come back, of which up to  \
-            3 s are the pause between two tries, and to say what became of their messages, before they are   \
-            buried */
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
+/* Ends at once when Postgres closes the session: from then on others may take over. */
 static void take_nap(struct lease_keeper *k, int64_t ms)
 {
-    notifier_wait(&k->lease->notifier, -1, ms * 1000000);
+    notifier_wait(&k->lease->notifier, k->pg ? pg_socket(k->pg) : -1, ms * 1000000);
 }
 
 static void give_up_instance(struct lease_keeper *k)
@@ -84,23 +80,14 @@ static int do_tick(struct lease_keeper *k, struct err *e)
     int64_t now_ms = clock_boottime_ms();
     if (!k->instance)
         return book_instance(k, e);
+    pg_drain_notifies(k->pg);
+    if (pg_is_broken(k->pg))
+        return err_set(e, ERR_AWAY, "Postgres closed the session");
     if (lease_is_unclear(k->lease))
         return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
     /* A lease that was shortened is renewed at once, if it is still ours. */
     bool over = lease_instance(k->lease) == 0;
-    if ((over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS) && send_heartbeat(k, e) != 0)
-        return -1;
-    bool sweep = now_ms - k->sweep_ms >= SWEEP_MS;
-    int reaped = instance_take_over(k->pg, k->instance, &k->watch, sweep, e);
-    if (reaped < 0)
-        return -1;
-    if (reaped > 0) {
-        log_info("took over from %d gateway%s that stopped unexpectedly", reaped, reaped == 1 ? "" : "s");
-        notifier_notify(&k->runtime->claimer_notifier);
-    }
-    if (sweep)
-        k->sweep_ms = now_ms;
-    return 0;
+    return over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS ? send_heartbeat(k, e) : 0;
 }
 
 static int open_session(struct lease_keeper *k, struct err *e)
@@ -112,7 +99,6 @@ static int open_session(struct lease_keeper *k, struct err *e)
     }
     server_status_succeeded(&k->runtime->postgres);
     k->book_by_ms = clock_boottime_ms() + QUIET_MS;
-    k->watch = (struct instance_watch){.from_ms = k->old_instance ? clock_boottime_ms() + RETURN_MS : 0};
     return 0;
 }
 

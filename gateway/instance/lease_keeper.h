@@ -12,11 +12,10 @@ struct lease_keeper {
     struct lease *lease;
     /* The thread's own. */
     struct pg *pg;
-    int32_t instance;               /* booked on pg; 0: none */
-    int32_t old_instance;           /* lost, its claims not yet released; 0: none */
-    int64_t heartbeat_ms, sweep_ms; /* boottime of the last */
-    struct instance_watch watch;    /* for the death of others */
-    int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one */
+    int32_t instance;     /* booked on pg; 0: none */
+    int32_t old_instance; /* lost, its claims not yet released; 0: none */
+    int64_t heartbeat_ms; /* boottime of the last */
+    int64_t book_by_ms;   /* boottime: until then a new instance waits for what is in memory of the old one */
 };
 
 void *lease_keeper_thread(void *lease_keeper);

@@ -12,6 +12,7 @@
 #include "gateway/http/http.h"
 #include "gateway/instance/janitor.h"
 #include "gateway/instance/lease_keeper.h"
+#include "gateway/instance/take_over.h"
 #include "gateway/intake/intake.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/relay/relay.h"
@@ -30,7 +31,7 @@
 #define STUCK_MS 20000
 #define WATCH_NS INT64_C(100000000)
 
-#define THREADS_MAX 16
+#define THREADS_MAX 17
 
 struct supervisor {
     /* What the threads share: each sees of it what it needs. */
@@ -42,6 +43,7 @@ struct supervisor {
     struct destination_cache destinations;
     /* The threads' own. */
     struct lease_keeper lease_keeper;
+    struct take_over take_over;
     struct settler settler;
     struct publisher fast, serial, patient, to_rabbitmq;
     struct claimer claimer;
@@ -89,6 +91,8 @@ struct thread {
 static const struct thread threads[] = {
     {.run = lease_keeper_thread,    .arg = AT(lease_keeper),    SEES_CLAIMED(lease_keeper),
      .ends_with = STOP_LEASE_KEEPER, .up = UP_LEASE_KEEPER,     .notifier = AT(lease.notifier)},
+    {.run = take_over_thread,       .arg = AT(take_over),       SEES_RUNTIME(take_over), .lease = AT(take_over.lease),
+     .ends_with = STOP_INTAKE,      .notifier = AT(take_over.notifier)},
     {.run = settler_thread,         .arg = AT(settler),         SEES_CLAIMED(settler),
      .ends_with = STOP_SETTLER},
     {PUBLISHER(fast),               .up = UP_FAST,              .notifier = AT(pipeline.fast.notifier)},

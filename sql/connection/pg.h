@@ -31,7 +31,8 @@ enum pg_wire {
 enum pg_wire pg_wire(const struct pg *c);
 int pg_backend_pid(const struct pg *c);
 
-/* LISTEN postdate_wake; then pg_drain_notifies after poll(2) says readable: true if any came. */
+/* LISTEN postdate_wake; then pg_drain_notifies after poll(2) says readable: true if any came. Without LISTEN,
+ * too, it reads what came, so that pg_is_broken tells whether Postgres has closed the connection. */
 int pg_listen(struct pg *c, struct err *e);
 bool pg_drain_notifies(struct pg *c);
 

@@ -4,7 +4,10 @@
 #include "core/base/timestamp.h"
 #include "sql/connection/pg_internal.h"
 #include "sql/pipeline/locked.h"
+#include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
+
+#define RELEASE_ROWS 1000 /* of a transaction */
 
 static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
 {
@@ -50,16 +53,45 @@ int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
     return run_with_id(c, sql_query_instance_heartbeat, id, e);
 }
 
-/* Of one piece: what instance id owns; 0: what no instance that there is owns. */
+/* Some of one piece: what instance id owns; 0: what no instance that there is owns. Returns how many were
+ * found, or -1. In two statements, because only the second one sees for sure who owns what the first one
+ * locked. */
+static int release_some(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
+{
+    struct pg_params find = {0}, release = {0};
+    struct id_set set;
+    buf_init(&set.array, SETTLE_ARRAY_MAX);
+    pg_add_time(&find, piece->from_ms);
+    pg_add_time(&find, piece->to_ms - 1);
+    pg_add_int4(&find, RELEASE_ROWS);
+    pg_add_owner(&find, id);
+    PGresult *r = pg_begin(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;
+    int n = r ? PQntuples(r) : -1;
+    if (n > 0)
+        id_set_begin(&set, (size_t)n);
+    for (int i = 0; i < n; i++)
+        id_set_add(&set, pg_id(r, i, 0));
+    PQclear(r);
+    if (n > 0) {
+        int rc = id_set_params(&set, &release, e);
+        pg_add_owner(&release, id);
+        n = rc != 0 || pg_run(c, sql_query_instance_release, &release, e) < 0 ? -1 : n;
+    }
+    if (n < 0 || pg_commit(c, e) != 0) {
+        pg_rollback(c);
+        n = -1;
+    }
+    buf_free(&set.array);
+    return n;
+}
+
 static int release_piece(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_time(&p, piece->from_ms);
-    pg_add_time(&p, piece->to_ms - 1);
-    if (id)
-        pg_add_int4(&p, id);
-    return pg_run(c, id ? sql_query_instance_release_own : sql_query_instance_release_claims, &p, e) < 0 ? -1
-                                                                                                         : 0;
+    int n;
+    do
+        n = release_some(c, piece, id, e);
+    while (n == RELEASE_ROWS);
+    return n < 0 ? -1 : 0;
 }
 
 /* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
