@@ -1,0 +1,62 @@
+"""Statements whose cost must not hang on what PostgreSQL's planner believes of a day."""
+import os
+import time
+
+import harness
+from harness import LiveTest, wait_until
+
+
+class Plans(LiveTest):
+    def explained(self, p, words):
+        """The plans, in PostgreSQL's log, of the statements with these words."""
+        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+            entries, entry = [], []
+            for line in f:
+                if line.startswith('\t'):
+                    entry.append(line)
+                else:
+                    entries.append(''.join(entry))
+                    entry = [line]
+            entries.append(''.join(entry))
+        return [e for e in entries if f'@{p.database} ' in e and 'plan:' in e and words in e]
+
+    def place_that_explains(self):
+        p = self.place()
+        for name, value in (('session_preload_libraries', 'auto_explain'), ('auto_explain.log_min_duration', '0')):
+            harness.stack().psql(f"alter database {p.database} set {name} = '{value}'")
+        return p
+
+    def test_a_few_failed_attempts_are_no_nested_loop(self):
+        """With one, a list of n reads itself n times: 2,000 failed attempts took 16 s to settle."""
+        p = self.place_that_explains()
+        p.gateway(POSTDATE_RETRY_FIRST='200ms', POSTDATE_RETRY_MAX='200ms')
+        p.psql("select postdate.schedule('k', 'x', delay => '0 s', exchange => 'nowhere') from generate_series(1, 8)")
+        wait_until(lambda: p.value('select min(attempts) from postdate.message') not in ('0', None), 20, 'an attempt each')
+        found = wait_until(lambda: self.explained(p, 'unnest($1::uuid[], $5::text[]'), 10, 'the plan in the log')
+        for plan in found:
+            self.assertIn('Hash Join', plan)
+            self.assertNotIn('Nested Loop', plan)
+
+    def test_looking_for_claims_of_the_dead_reads_none_of_the_living(self):
+        """A held snapshot keeps what they settled in the index of what is owned, as a busy day does until the next vacuum."""
+        count = 4000
+        read = "select coalesce(sum(idx_tup_read), 0) from pg_stat_all_indexes where indexrelname like 'message%owner_idx'"
+        p = self.place_that_explains()
+        p.gateway()
+        inbox = p.consumer('q', bind='k')
+        s = p.session()
+        s.run('begin isolation level repeatable read')
+        s.run('select count(*) from postdate.message')
+        p.psql(f"select count(postdate.schedule('k', 'x', delay => '0 s')) from generate_series(1, {count})")
+        inbox.wait(count, 60)
+        wait_until(lambda: p.counts().get('delivered') == count, 20, 'all to be settled')
+        p.gateway()
+        time.sleep(2)  # sessions count what they read after a second
+        before, looks = int(p.value(read)), len(self.explained(p, 'gap.above'))
+        wait_until(lambda: len(self.explained(p, 'gap.above')) >= looks + 4, 40, 'two sweeps of both')
+        time.sleep(2)
+        self.assertLess(int(p.value(read)) - before, count)
+        for plan in self.explained(p, 'gap.above'):
+            self.assertNotIn('pkey on message', plan)
+        s.run('commit')
+        s.close()
