@@ -6,8 +6,8 @@
 #define ALWAYS 16      /* it grows up to this at any pace: small is to lose little, not to be slow */
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
-#define PER_MS 32      /* for each of the quickest answer: more of it drained nothing faster */
-#define GAIN 2         /* times what was answered in as short a time at best: so it can still grow */
+#define MEASURE_MS 50  /* at least, for what a size is good for */
+#define PAYS 115       /* percent: so much of what half the size answered is worth doubling it */
 
 void flight_window_begin(struct flight_window *window, int least, int enough, int most)
 {
@@ -19,9 +19,16 @@ void flight_window_begin(struct flight_window *window, int least, int enough, in
                                      .round_ms = INT64_MAX};
 }
 
+static void set_size(struct flight_window *window, int size)
+{
+    window->size = size > window->most ? window->most : size < window->least ? window->least : size;
+    window->rounds = 0;
+    window->pace = 0;
+}
+
 void flight_window_shrink(struct flight_window *window)
 {
-    window->size = window->least;
+    set_size(window, window->least);
     window->was_full = false;
 }
 
@@ -41,9 +48,9 @@ static void learn_anew(struct flight_window *window)
     int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
     int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
     int least = window->size < ALWAYS ? window->size : ALWAYS;
-    window->size = alone > least ? (int)alone : least;
+    set_size(window, alone > least ? (int)alone : least);
     window->quickest_ms = window->round_ms = INT64_MAX;
-    window->fits = 0;
+    window->grown = false;
     window->learning = LEARN_ROUNDS;
 }
 
@@ -58,31 +65,44 @@ void flight_window_sent(struct flight_window *window, int in_flight, int64_t now
     window->sent_ms = now_ms;
 }
 
-/* More than can be answered in the quickest time only waits there. */
-static int useful_size(const struct flight_window *window)
+/* Full, and `enough` or more: goes back if this size did not pay, doubles if it did and is not late. */
+static void weigh(struct flight_window *window, bool late, int64_t now_ms)
 {
-    int64_t n = window->quickest_ms < window->most / PER_MS ? window->quickest_ms * PER_MS : window->most;
-    n = n > GAIN * window->fits ? GAIN * window->fits : n;
-    n = n < window->enough ? window->enough : n;
-    return n < window->most ? (int)n : window->most;
+    if (window->rounds++ == 0) {
+        window->measured_ms = now_ms;
+        window->answered = 0;
+    }
+    int64_t took_ms = now_ms - window->measured_ms;
+    if (window->grown || took_ms < MEASURE_MS)
+        return;
+    int64_t pace = window->answered * 1000 / took_ms;
+    window->grown = window->size > window->enough && pace * 100 < window->pace * PAYS;
+    if (window->grown)
+        set_size(window, window->size / 2);
+    else if (!late) {
+        set_size(window, window->size * 2);
+        window->pace = pace;
+    }
 }
 
-/* took_ms: of its last answer. In that time so many were answered as in the round. */
-static void end_round(struct flight_window *window, int64_t took_ms)
+static void end_round(struct flight_window *window, int64_t now_ms)
 {
     int64_t waited_ms = window->round_ms - window->quickest_ms;
-    int64_t fits = window->answered * (window->quickest_ms + 1) / (took_ms + 1);
-    window->fits = fits > window->fits ? fits : window->fits;
-    int most = useful_size(window);
+    bool late = waited_ms > PACE_MS;
     if (window->learning > 0)
         window->learning--;
-    else if (window->was_full && (waited_ms <= PACE_MS || window->size < ALWAYS) && window->size < most)
-        window->size = window->size > most / 2 ? most : window->size * 2;
     else if (waited_ms > LONG_MS + window->quickest_ms)
-        window->size = window->size / 2 < window->least ? window->least : window->size / 2;
+        set_size(window, window->size / 2);
+    else if (!window->was_full)
+        window->rounds = 0;
+    else if (window->size >= window->enough)
+        weigh(window, late, now_ms);
+    else if (!late || window->size < ALWAYS)
+        set_size(window, window->size * 2 < window->enough ? window->size * 2 : window->enough);
 }
 
-void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms)
+void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms,
+                            int64_t now_ms)
 {
     if (took_ms < window->quickest_ms)
         window->quickest_ms = took_ms;
@@ -91,8 +111,7 @@ void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t
     window->answered++;
     if (tag < window->round_ends_tag)
         return;
-    end_round(window, took_ms);
-    window->answered = 0;
+    end_round(window, now_ms);
     window->round_ends_tag = next_tag;
     window->round_ms = INT64_MAX;
     window->was_full = false;

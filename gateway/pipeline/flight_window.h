@@ -3,8 +3,9 @@
  *
  * What waits when a connection or this gateway dies may arrive twice: as few as keep the other side busy. So
  * it begins small and grows, as TCP's window does: doubled after a round in which it was full, beyond 16 only
- * while answers take hardly longer than the quickest, up to twice what is answered in that time; halved when
- * they wait long. A round is as long as one answer takes. The quickest is learnt anew every
+ * while answers take hardly longer than the quickest, and beyond `enough` only if the doubling before paid:
+ * if more was answered in the same time. One that did not pay is taken back. It is halved when answers wait
+ * long. A round is as long as one answer takes. The quickest is learnt anew every
  * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
  * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
@@ -18,10 +19,14 @@ struct flight_window {
     int enough;          /* to grow up to this takes no quick answers */
     int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
-    int learning;            /* rounds until it is known; the window does not grow meanwhile */
-    int64_t round_ms;        /* the quickest of this round */
-    int64_t answered;        /* in this round */
-    int64_t fits;            /* so many were answered within the quickest time, at best, since learned_ms */
+    int learning;     /* rounds until it is known; the window does not grow meanwhile */
+    int64_t round_ms; /* the quickest of this round */
+    /* Beyond `enough`: what this size is good for. */
+    int rounds;              /* that it was full in; what is answered in the first was sent before */
+    int64_t measured_ms;     /* monotonic: the end of that first one */
+    int64_t answered;        /* since then */
+    int64_t pace;            /* answers a second with half of it */
+    bool grown;              /* no more until learned_ms: doubling it did not pay */
     int64_t sent_ms;         /* monotonic, when the last one was added */
     uint64_t round_ends_tag; /* with the answer to this one */
     bool was_full;           /* in this round */
@@ -37,7 +42,9 @@ void flight_window_shrink(struct flight_window *window);
 bool flight_window_has_room(struct flight_window *window, int in_flight, int stalled);
 /* One was added at now_ms (monotonic), when in_flight others had no answer. */
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms);
-/* The answer to `tag` came after took_ms (>= 0); next_tag is what the next one will have. */
-void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms);
+/* The answer to `tag` came at now_ms (monotonic), after took_ms (>= 0); next_tag is what the next one will
+ * have. */
+void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms,
+                            int64_t now_ms);
 
 #endif

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #define UNSETTLED_LEAST 4
+#define UNSETTLED_ENOUGH 128
 #define UNSETTLED_MOST 500
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 
@@ -21,7 +22,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed)
     q->relayed = relayed;
     atomic_init(&q->behind, false);
     atomic_init(&q->room, UNSETTLED_LEAST);
-    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_MOST, UNSETTLED_MOST);
+    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST);
     q->numbered = 0;
 }
 
@@ -121,11 +122,11 @@ void result_queue_defer(struct result_queue *q, struct inflight *h)
 void result_queue_free(struct result_queue *q, struct inflight *h)
 {
     if (h->unsettled) {
-        int64_t took_ms = clock_monotonic_ms() - h->unsettled_ms;
+        int64_t now_ms = clock_monotonic_ms(), took_ms = now_ms - h->unsettled_ms;
         if (h->relayed)
             atomic_store(&q->behind, took_ms >= BEHIND_MS);
         pthread_mutex_lock(&q->lock);
-        flight_window_answered(&q->window, h->unsettled_number, q->numbered, took_ms);
+        flight_window_answered(&q->window, h->unsettled_number, q->numbered, took_ms, now_ms);
         atomic_store(&q->room, q->window.size);
         pthread_mutex_unlock(&q->lock);
     }

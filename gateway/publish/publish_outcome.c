@@ -186,7 +186,7 @@ void publisher_on_answer(struct publisher *p, struct confirms *c, const struct b
         return;
     while ((h = confirms_take(c, ev->tag, ev->multiple)) != NULL) {
         if (c == &p->confirms && ev->kind == BROKER_EVENT_ACK)
-            flight_window_answered(&p->window, ev->tag, c->next, now_ms - h->published_ms);
+            flight_window_answered(&p->window, ev->tag, c->next, now_ms - h->published_ms, now_ms);
         publisher_left(p, h, true);
         if (ev->kind == BROKER_EVENT_ACK)
             p->role->on_ack(p, h);

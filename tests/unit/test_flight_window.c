@@ -46,7 +46,7 @@ static int64_t run(int64_t for_ms)
             int64_t took_ms = b.now_ms - b.published_ms[b.oldest];
             if (took_ms < b.base_ms)
                 break;
-            flight_window_answered(&b.flight, b.oldest, b.next, took_ms);
+            flight_window_answered(&b.flight, b.oldest, b.next, took_ms, b.now_ms);
             b.oldest++;
             b.taken++;
         }
@@ -59,7 +59,7 @@ static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
     (void)state;
     const struct {
         int rate_per_ms, base_ms, most;
-    } brokers[] = {{10, 2, 64}, {20, 5, 160}, {2, 1, 128}, {3, 10, 140}, {5, 100, 1010}, {15, 20, 640}};
+    } brokers[] = {{10, 2, 64}, {20, 5, 128}, {2, 1, 64}, {3, 10, 128}, {5, 100, 1010}, {15, 20, 720}};
     for (size_t i = 0; i < sizeof brokers / sizeof *brokers; i++) {
         begin(brokers[i].rate_per_ms, brokers[i].base_ms);
         run(30000); /* what it learns does not creep up with its own queue */
@@ -67,6 +67,17 @@ static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
         assert_true(taken >= (int64_t)brokers[i].rate_per_ms * 4000 * 9 / 10);
         assert_true(b.flight.size <= brokers[i].most);
     }
+}
+
+/* It takes one after 12 ms, and longer with each that waits already: as on a machine whose processors are
+ * busy. */
+static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(void **state)
+{
+    (void)state;
+    begin(4, 12);
+    run(4900);
+    assert_true(run(4000) >= 4 * 4000 * 9 / 10);
+    assert_int_equal(b.flight.size, ENOUGH);
 }
 
 static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
@@ -110,7 +121,7 @@ static void test_after_a_rest_it_is_small(void **state)
     run(1000);
     assert_true(b.flight.size > LEAST);
     while (b.oldest < b.next)
-        flight_window_answered(&b.flight, b.oldest++, b.next, b.base_ms);
+        flight_window_answered(&b.flight, b.oldest++, b.next, b.base_ms, b.now_ms);
     flight_window_sent(&b.flight, 0, b.now_ms + 1000);
     assert_int_equal(b.flight.size, LEAST);
 }
@@ -147,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
+        cmocka_unit_test(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
         cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
         cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
