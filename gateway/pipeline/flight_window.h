@@ -16,7 +16,7 @@
 
 struct flight_window {
     int size, least, most;
-    int enough;          /* to grow up to this takes no quick answers */
+    int enough;          /* to grow beyond this must pay */
     int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
     int learning;     /* rounds until it is known; the window does not grow meanwhile */

@@ -1,6 +1,5 @@
 """What the console relies on: exact names in filters of dead letters, and lines of the log that name the message or the change."""
 import json
-import os
 import tempfile
 
 import harness
@@ -80,7 +79,7 @@ class Lines(LiveTest):
             for more in (['--dry-run'], []):
                 code, _, err = p.cli('recur', 'apply', file.name, '--prefix', name, *more)
                 self.assertEqual(code, 0, err)
-        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+        with harness.stack().postgres_log() as f:
             said = [line for line in f if 'postdate audit' in line and name in line]
         self.assertEqual(len(said), 1, said)
         self.assertIn(': 1 changed, exit 0', said[0])

@@ -45,7 +45,7 @@ class OpenTransactions(LiveTest):
         s.run('commit')
         s.close()
         self.assertEqual(gateway.term(), 0)  # sessions that end count what they read
-        self.assertLess(int(p.value(read)), 5 * count)  # the last look and two of the lease keeper's read as many; each batch as many as that went before
+        self.assertLess(int(p.value(read)), 5 * count)  # the last look, when it leaves, reads as many; each batch would read as many as went before
 
     def test_a_locked_row_holds_only_itself(self):
         p = self.place()

@@ -1,5 +1,4 @@
 """Statements whose cost must not hang on what PostgreSQL's planner believes of a day."""
-import os
 import time
 
 import harness
@@ -9,7 +8,7 @@ from harness import LiveTest, wait_until
 class Plans(LiveTest):
     def explained(self, p, words):
         """The plans, in PostgreSQL's log, of the statements with these words."""
-        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+        with harness.stack().postgres_log() as f:
             entries, entry = [], []
             for line in f:
                 if line.startswith('\t'):

@@ -236,7 +236,7 @@ class Mixed(Relay, LiveTest):
 
     @staticmethod
     def lock_waits(p):
-        with open(os.path.join(harness.stack().directory, 'postgres.log'), encoding='utf-8', errors='replace') as f:
+        with harness.stack().postgres_log() as f:
             return sum(f'postdate settler@{p.database} ' in line and 'lock timeout' in line for line in f)
 
     def test_rows_that_somebody_has_locked_hold_up_no_other(self):

@@ -1,5 +1,4 @@
 """What a token of the role `read` may do, and the lines that say who changed what."""
-import os
 
 import harness
 from harness import LiveTest, SharedTest, wait_until
@@ -160,8 +159,7 @@ class Audit(LiveTest):
         p.cli('cancel', '--exchange', 'e-' + key)
         p.cli('cancel', out.strip())
         p.cli('token', 'create', '--exchange', 'a', '--name', key)
-        log = os.path.join(harness.stack().directory, 'postgres.log')
-        with open(log, encoding='utf-8', errors='replace') as f:
+        with harness.stack().postgres_log() as f:
             lines = [line for line in f if 'postdate audit' in line]
         said = [line.split(': by role ')[1].rstrip() for line in lines if key in line or out.strip() in line]
         role = p.value('select session_user')

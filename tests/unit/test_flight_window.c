@@ -59,7 +59,7 @@ static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
     (void)state;
     const struct {
         int rate_per_ms, base_ms, most;
-    } brokers[] = {{10, 2, 64}, {20, 5, 128}, {2, 1, 64}, {3, 10, 128}, {5, 100, 1010}, {15, 20, 720}};
+    } brokers[] = {{10, 2, 64}, {20, 5, 128}, {2, 1, 64}, {3, 10, 64}, {5, 100, 1010}, {15, 20, 640}};
     for (size_t i = 0; i < sizeof brokers / sizeof *brokers; i++) {
         begin(brokers[i].rate_per_ms, brokers[i].base_ms);
         run(30000); /* what it learns does not creep up with its own queue */
@@ -78,6 +78,17 @@ static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(vo
     run(4900);
     assert_true(run(4000) >= 4 * 4000 * 9 / 10);
     assert_int_equal(b.flight.size, ENOUGH);
+}
+
+static void test_at_the_most_it_stays_while_that_pays(void **state)
+{
+    (void)state;
+    begin(20, 100);
+    run(3000);
+    for (int i = 0; i < 15; i++) {
+        assert_int_equal(b.flight.size, MOST);
+        run(100);
+    }
 }
 
 static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
@@ -159,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
         cmocka_unit_test(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough),
+        cmocka_unit_test(test_at_the_most_it_stays_while_that_pays),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
         cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
         cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),

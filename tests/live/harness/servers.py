@@ -103,6 +103,10 @@ class Stack:
         self.rabbitmqctl('eval', f'{SELDOM_WATCHED}, {erlang}, application:set_env(kernel, net_ticktime, T), ok.', timeout=timeout)
         self.vhosts.extend(names)
 
+    def postgres_log(self):
+        """What PostgreSQL has logged so far, to read line by line."""
+        return open(os.path.join(self.directory, 'postgres.log'), encoding='utf-8', errors='replace')
+
     def psql(self, query):
         """As the stack's superuser: dropping a database ends its sessions, an autovacuum worker's too."""
         return run_psql(postgres_url(self.postgres, 'postgres').replace('user=postdate', 'user=postgres'), query)
