@@ -5,7 +5,7 @@
 
 #define UNSETTLED_LEAST 4
 #define UNSETTLED_ENOUGH 128
-#define UNSETTLED_MOST 500
+#define UNSETTLED_MOST 256
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 
 void result_queue_open(struct result_queue *q, atomic_int *relayed)

@@ -27,7 +27,7 @@ void result_queue_close(struct result_queue *q); /* frees what is still in it */
 void result_queue_put(struct result_queue *q, struct inflight *h);
 /* So many are published and not settled that the publishers are to wait: a database that takes nothing for a
  * while and a gateway that dies then would make duplicates of all of them. As many as the database needs to
- * be busy, and 500 at most: flight_window.h. */
+ * be busy, and 256 at most: flight_window.h. */
 bool result_queue_full(struct result_queue *q);
 /* What was relayed waits for the settler for longer than it may take to be settled. */
 bool result_queue_behind(const struct result_queue *q);

@@ -5,7 +5,7 @@
 
 #define IN_FLIGHT_LEAST 4
 #define IN_FLIGHT_ENOUGH 64
-#define IN_FLIGHT_MOST 2000
+#define IN_FLIGHT_MOST 512
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
 #define STALLED_MS 500       /* and without that */

@@ -7,7 +7,7 @@
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 
-#define SILENT_MS 2000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
+#define SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
 
 /* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
 static void leave_messages(struct publisher *p, struct publisher_previous *previous)

@@ -135,6 +135,12 @@ class Cell:
         finally:
             connection.close()
 
+    def waiting(self, most):
+        """How many wait to be delivered, counted up to `most`: counting a million would be a load of its own."""
+        return int(self.arena.postgres.primary.psql(
+            f"select count(*) from (select from postdate.message where state in ('scheduled', 'claimed', 'handed') limit {most}) s",
+            self.database)[0][0])
+
     def declare_target(self):
         """The consumer's queues and their bindings; an exchange of the user's beside the gateway's own."""
         def done():

@@ -254,11 +254,8 @@ def rabbitmq_wiped(x):
 
 def settle_down(cells, left, limit_s):
     """No more than so many in any cell wait to be delivered."""
-    def waiting(cell):
-        return int(cell.arena.postgres.primary.psql(
-            "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
     for cell in cells:
-        wait_until(lambda c=cell: waiting(c) <= left, limit_s, f'{cell.name}: all but {left} delivered', 0.3)
+        wait_until(lambda c=cell: c.waiting(left + 1) <= left, limit_s, f'{cell.name}: all but {left} delivered', 0.3)
 
 
 def handed(cell):

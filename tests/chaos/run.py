@@ -169,8 +169,7 @@ class Run:
                 self.broken.append(f'{cell.name}: the workload did not end')
 
         def waiting(cell):
-            return cell.depth_of_intake() + int(self.arena.postgres.primary.psql(
-                "select count(*) from postdate.message where state in ('scheduled', 'claimed', 'handed')", cell.database)[0][0])
+            return cell.depth_of_intake() + cell.waiting(10000)
         asked = time.monotonic()
         until = time.monotonic() + DRAIN_LIMIT_S
         while time.monotonic() < until:

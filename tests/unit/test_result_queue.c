@@ -4,7 +4,7 @@
 #include <time.h>
 
 #define FULL_AT 4 /* at the beginning and after a rest */
-#define FULL_MOST 500
+#define FULL_MOST 256
 #define WRITERS 4
 #define EACH 5000
 
