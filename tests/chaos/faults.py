@@ -15,6 +15,10 @@ class NotPossible(Exception):
     """This machine or user cannot do that; the kind is reported as skipped, with the reason."""
 
 
+class NotNow(Exception):
+    """It has to wait for something that takes minutes: the others of its track come first."""
+
+
 class Kind:
     def __init__(self, name, scope, weight, run, only):
         self.name, self.scope, self.weight, self.run, self.only = name, scope, weight, run, only
@@ -38,8 +42,9 @@ def fault(name, scope='cell', weight=1, only=None):
 
 
 class Injection:
-    def __init__(self, arena, cell, kind, seed):
-        self.arena, self.cell, self.kind = arena, cell, kind
+    def __init__(self, arena, cell, kind, seed, may_wait=False):
+        """may_wait: the fault may raise NotNow."""
+        self.arena, self.cell, self.kind, self.may_wait = arena, cell, kind, may_wait
         self.rng = random.Random(seed)
         self.began_us, self.ended_us, self.detail = 0, 0, ''
 

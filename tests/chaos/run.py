@@ -13,6 +13,7 @@
 Evidence stays in build/chaos/<seed>. The last lines are the verdict; exit 1 if anything was lost, early, delivered after a
 cancel that said yes, or mangled.
 """
+import itertools
 import json
 import os
 import random
@@ -27,7 +28,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from arena import BROKER_DELIVERS, CELLS, Arena  # noqa: E402
-from faults import Injection, NotPossible, load_all  # noqa: E402
+from faults import Injection, NotNow, NotPossible, load_all  # noqa: E402
 from ledger import Faults, judge, text_of  # noqa: E402
 from plan import make_plan  # noqa: E402
 from refusals import write_dead  # noqa: E402
@@ -83,10 +84,10 @@ class Run:
     def touched(self, x):
         return [x.cell] if x.cell else [c for c in self.arena.cells.values() if x.kind.touches(c)]
 
-    def strike(self, entry):
+    def strike(self, entry, may_wait):
         kind = self.kinds[entry.kind]
         cell = self.arena.cells[entry.cell] if entry.cell else None
-        x = Injection(self.arena, cell, kind, entry.seed)
+        x = Injection(self.arena, cell, kind, entry.seed, may_wait)
         alone = kind.scope == 'alone'
         self.gate.enter(alone)
         try:
@@ -116,11 +117,15 @@ class Run:
                                      f'({x.detail}), healed at {x.ended_us}')
 
     def track(self, entries):
-        for entry in entries:
+        """One after the other. Those that cannot be now come last, and are not put off again."""
+        later = []
+        for entry in itertools.chain(entries, later):  # what is put off meanwhile, too
             if self.over.is_set():
                 return
             try:
-                self.strike(entry)
+                self.strike(entry, entry not in later)
+            except NotNow:
+                later.append(entry)
             except Exception as e:  # noqa: BLE001  a fault that cannot be made is a defect of the suite: said, and counted
                 with self.lock:
                     self.broken.append(f'{entry.kind} in {entry.cell}: {type(e).__name__}: {e}')
