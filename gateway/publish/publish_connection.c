@@ -6,9 +6,8 @@
 #define IN_FLIGHT_LEAST 4
 #define IN_FLIGHT_ENOUGH 64
 #define IN_FLIGHT_MOST 512
-#define OVERTAKEN_MS                                                                                         \
-    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
-#define STALLED_MS 500       /* and without that */
+#define SILENT_MS 250        /* after a ping: the channel is held up, or the broker */
+#define BYTES_PER_MS 4096    /* but what is large takes its time */
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 
 void publisher_begin_flight(struct publisher *p)
@@ -18,6 +17,7 @@ void publisher_begin_flight(struct publisher *p)
     p->pinging = false;
     p->ping_tag = p->answered_tag = 0;
     p->unheard_ms = 0;
+    p->answered = false;
     p->heard_ms = clock_monotonic_ms();
     flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_MOST);
 }
@@ -84,10 +84,9 @@ int publisher_ping(struct publisher *p, struct err *e)
     return rc;
 }
 
-bool publisher_window_has_room(struct publisher *p)
+int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)
 {
-    if (flight_window_has_room(&p->window, p->confirms.count, p->stalled))
-        return true;
-    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
-    return flight_window_has_room(&p->window, p->confirms.count, p->stalled);
+    int64_t limit_ms = SILENT_MS + (int64_t)(p->confirms.bytes / BYTES_PER_MS);
+    int64_t since_ms = p->pinged_ms > p->heard_ms ? p->pinged_ms : p->heard_ms;
+    return p->pinging && now_ms - since_ms > limit_ms ? now_ms - since_ms : 0;
 }

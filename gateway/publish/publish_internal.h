@@ -33,8 +33,8 @@ void publisher_set_busy(struct publisher *p, bool busy);
 int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e);
 /* Sends a ping. */
 int publisher_ping(struct publisher *p, struct err *e);
-/* Is there room in the publish window? */
-bool publisher_window_has_room(struct publisher *p);
+/* For how long a ping has not been answered, where that is too long; else 0. */
+int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms);
 
 /* --- publish_outcome.c */
 void publisher_on_event(struct publisher *p, const struct broker_event *ev);
@@ -60,12 +60,16 @@ int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h);
 void publisher_wait(struct publisher *p, struct inflight *h);
 
 /* --- publish_previous.c; not for the hand-over publisher */
+/* Not too often, and not where it is RabbitMQ that is slow, and no queue: there each connection would leave
+ * more in doubt. */
+bool publisher_may_change_over(struct publisher *p, int64_t now_ms);
 /* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
 void publisher_change_over(struct publisher *p, struct broker *b);
 /* Reads what the old connections say; ends those that have nothing to say any more. Called again and again.
  */
 void publisher_listen_to_previous(struct publisher *p);
-bool publisher_has_previous(const struct publisher *p);
+/* How many are unconfirmed there. */
+int publisher_left_behind(const struct publisher *p);
 /* Ends them all: what is unconfirmed there is in doubt. */
 void publisher_end_previous(struct publisher *p);
 
@@ -76,8 +80,8 @@ void publisher_sent(struct publisher *p, struct inflight *h);
 void publisher_heard(struct publisher *p, const struct broker_event *ev);
 /* Called again and again: looks at what is unconfirmed. False: the broker is blocked, and need not answer. */
 bool publisher_check_unconfirmed(struct publisher *p, int64_t now_ms);
-/* For how long a ping has not been answered, where that is too long; else 0. */
-int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms);
+/* Is there room in the publish window, beside what is left on previous connections? */
+bool publisher_window_has_room(struct publisher *p);
 /* Then: changes over to another connection, or (-1) this one is of no use any more. */
 int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e);
 

@@ -3,11 +3,15 @@
  * A channel that says nothing for a moment is held up by one queue, or the machine is busy. Its publisher
  * goes on with another connection at once. What is unconfirmed on the old one is not published again at once:
  * if the channel was only slow, all of it is confirmed a moment later, and would arrive twice. The old
- * connection is listened to until it has said nothing for a while. */
+ * connection is listened to until it has said nothing for a while. It is waited for longer where giving it up
+ * would help nobody: where all that is unconfirmed there goes to queues that stand still, and where the new
+ * connection is held up as well, so that RabbitMQ is slow and no queue to blame. */
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 
 #define SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
+#define SWITCH_EVERY_MS 1000
+#define SWITCH_AGAIN_MS 5000 /* where the new one never answered, or another one would have to give way */
 
 /* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
 static void leave_messages(struct publisher *p, struct publisher_previous *previous)
@@ -42,7 +46,8 @@ static void end_previous(struct publisher *p, struct publisher_previous *previou
     previous->broker = NULL;
 }
 
-static struct publisher_previous *find_free_place(struct publisher *p)
+/* A free place, or the one that is to give way. */
+static struct publisher_previous *find_place(struct publisher *p)
 {
     struct publisher_previous *oldest = &p->previous[0];
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
@@ -52,13 +57,23 @@ static struct publisher_previous *find_free_place(struct publisher *p)
         if (previous->since_ms < oldest->since_ms)
             oldest = previous;
     }
-    end_previous(p, oldest, "more were held up since");
     return oldest;
+}
+
+bool publisher_may_change_over(struct publisher *p, int64_t now_ms)
+{
+    const struct publisher_previous *place = find_place(p);
+    bool worked = p->answered || p->role->alone;
+    if (now_ms - p->switched_ms < (worked ? SWITCH_EVERY_MS : SWITCH_AGAIN_MS))
+        return false;
+    return !place->broker || now_ms - place->since_ms >= SWITCH_AGAIN_MS;
 }
 
 void publisher_change_over(struct publisher *p, struct broker *b)
 {
-    struct publisher_previous *previous = find_free_place(p);
+    struct publisher_previous *previous = find_place(p);
+    if (previous->broker)
+        end_previous(p, previous, "more were held up since");
     log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
     leave_messages(p, previous);
     previous->since_ms = previous->heard_ms = clock_monotonic_ms();
@@ -66,6 +81,20 @@ void publisher_change_over(struct publisher *p, struct broker *b)
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(previous->broker))
         end_previous(p, previous, "the broker did not read");
+}
+
+/* Would it help any message to be published again? */
+static bool helps_to_give_up(const struct publisher *p, const struct publisher_previous *previous,
+                             int64_t now_ms)
+{
+    if (now_ms - previous->since_ms > PUBLISHER_CONFIRM_MS)
+        return true;
+    if (!p->role->alone && publisher_silent_ms(p, now_ms) > 0)
+        return false;
+    for (const struct inflight *h = previous->confirms.oldest; h; h = h->next)
+        if (!destination_cache_stands_still(p->destinations, h->destination))
+            return true;
+    return false;
 }
 
 /* False: it has ended. */
@@ -85,12 +114,13 @@ static bool read_previous(struct publisher *p, struct publisher_previous *previo
     return true;
 }
 
-bool publisher_has_previous(const struct publisher *p)
+int publisher_left_behind(const struct publisher *p)
 {
+    int count = 0;
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++)
         if (p->previous[i].broker)
-            return true;
-    return false;
+            count += p->previous[i].confirms.count;
+    return count;
 }
 
 void publisher_listen_to_previous(struct publisher *p)
@@ -99,10 +129,15 @@ void publisher_listen_to_previous(struct publisher *p)
         struct publisher_previous *previous = &p->previous[i];
         if (!previous->broker || !read_previous(p, previous))
             continue;
+        int64_t now_ms = clock_monotonic_ms();
         if (previous->confirms.count == 0)
             end_previous(p, previous, "all is confirmed");
-        else if (clock_monotonic_ms() - previous->heard_ms > SILENT_MS)
+        else if (now_ms - previous->heard_ms <= SILENT_MS)
+            continue;
+        else if (helps_to_give_up(p, previous, now_ms))
             end_previous(p, previous, "no answer");
+        else
+            previous->heard_ms = now_ms;
     }
 }
 

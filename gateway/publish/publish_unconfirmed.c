@@ -10,10 +10,10 @@
 
 #include <poll.h>
 
-#define SILENT_MS 250     /* after a ping: the channel is held up, or the broker */
-#define BYTES_PER_MS 4096 /* but what is large takes its time */
+#define OVERTAKEN_MS                                                                                         \
+    50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
+#define STALLED_MS 500 /* and without that */
 #define LOOK_EVERY_MS 50
-#define SWITCH_EVERY_MS 1000
 #define KEPT_MS 1000 /* unconfirmed for so long, it may not take more memory than this: */
 #define KEPT_BYTES_MAX (3u * 1024 * 1024)
 #define GHOST_MS 120000 /* a confirm that has not come by then is lost */
@@ -31,6 +31,7 @@ void publisher_heard(struct publisher *p, const struct broker_event *ev)
 {
     p->heard_ms = clock_monotonic_ms();
     p->unheard_ms = 0;
+    p->answered = true;
     if (ev->kind != BROKER_EVENT_PONG)
         return;
     p->pinging = false;
@@ -88,7 +89,7 @@ static struct broker *dial_another(struct publisher *p, int64_t now_ms)
 {
     struct err e = {0};
     struct pollfd old = {.fd = broker_fd(p->broker), .events = POLLIN};
-    if (now_ms - p->switched_ms < SWITCH_EVERY_MS)
+    if (!publisher_may_change_over(p, now_ms))
         return NULL;
     struct broker *b = publisher_dial(p, &e);
     p->switched_ms = clock_monotonic_ms();
@@ -111,13 +112,6 @@ bool publisher_check_unconfirmed(struct publisher *p, int64_t now_ms)
     return true;
 }
 
-int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)
-{
-    int64_t limit_ms = SILENT_MS + (int64_t)(p->confirms.bytes / BYTES_PER_MS);
-    int64_t since_ms = p->pinged_ms > p->heard_ms ? p->pinged_ms : p->heard_ms;
-    return p->pinging && now_ms - since_ms > limit_ms ? now_ms - since_ms : 0;
-}
-
 int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e)
 {
     if (silent_ms > PUBLISHER_CONFIRM_MS)
@@ -128,4 +122,13 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
     p->role->on_held_up(p, clock_monotonic_ms());
     publisher_change_over(p, b);
     return 0;
+}
+
+bool publisher_window_has_room(struct publisher *p)
+{
+    int left = publisher_left_behind(p);
+    if (flight_window_has_room(&p->window, p->confirms.count + left, p->stalled + left))
+        return true;
+    p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
+    return flight_window_has_room(&p->window, p->confirms.count + left, p->stalled + left);
 }

@@ -242,7 +242,7 @@ static int publish_due(struct publisher *p, struct err *e)
 static int64_t ns_until_next(struct publisher *p)
 {
     int64_t next_ms = due_queue_next_ms(p->queue);
-    int64_t idle_ns = p->confirms.count > 0 || publisher_has_previous(p) ? NEAR_NS : IDLE_NS;
+    int64_t idle_ns = p->confirms.count + publisher_left_behind(p) > 0 ? NEAR_NS : IDLE_NS;
     bool parked = p->role->has_parked && p->role->has_parked(p);
     if (p->waiting && !p->blocked)
         idle_ns = SETTLE_NS;
@@ -271,7 +271,7 @@ static bool is_drained(struct publisher *p)
 {
     const struct confirms *c = &p->confirms;
     int64_t now_ms = clock_monotonic_ms(), left_ms = p->role->leave_after_ms;
-    if (publisher_has_previous(p))
+    if (publisher_left_behind(p) > 0)
         return false;
     return c->count == 0 || (!p->pinging && confirms_lagging(c, now_ms, left_ms, left_ms) == c->count);
 }

@@ -107,6 +107,7 @@ struct publisher {
     uint64_t ping_tag;     /* of the publish before it */
     uint64_t answered_tag; /* the broker has dealt with this one, and all before */
     int64_t unheard_ms;    /* monotonic: the first publish since heard_ms; 0: none */
+    bool answered;         /* anything, on this connection */
     int64_t switched_ms;   /* monotonic: the last try to change over to another connection */
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
     int64_t parked_ms;     /* monotonic: the last look at all that is parked */

@@ -239,6 +239,22 @@ class Mixed(Relay, LiveTest):
         with harness.stack().postgres_log() as f:
             return sum(f'postdate settler@{p.database} ' in line and 'lock timeout' in line for line in f)
 
+    def test_what_only_looks_like_a_proof_settles_nothing(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport))
+        inbox = self.expect(p, 20)
+        self.due_together(p, 20, 6_000)
+        ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
+        raw = [bytes.fromhex(i.replace('-', '')) for i in ids]
+        client = p.client()
+        for body in (b'', raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
+            client.channel.basic_publish('', 'postdate.exit', body, pika.BasicProperties(
+                headers={'x-postdate-id': ids[0], 'x-postdate-delivered': ''}))
+        self.assertEqual(self.all_there(inbox, 'false proofs')['duplicates'], 0)
+        self.wait_delivered(p, 20)
+        self.assertEqual(len(g.lines_with('something else publishes to postdate.exit.*the first:')), 1)
+        wait_until(lambda: p.client().depth('postdate.exit') == 0, 10, 'the false ones to be removed')
+
     def test_rows_that_somebody_has_locked_hold_up_no_other(self):
         """They are delivered, and cannot be settled: they count for nothing at which publishers stop."""
         p = self.place()
