@@ -65,8 +65,8 @@ void flight_window_sent(struct flight_window *window, int in_flight, int64_t now
     window->sent_ms = now_ms;
 }
 
-/* Full, and `enough` or more: goes back if this size did not pay, doubles if it did and is not late. */
-static void weigh(struct flight_window *window, bool late, int64_t now_ms)
+/* Full, and `enough` or late: doubles, and goes back if that did not pay. */
+static void weigh(struct flight_window *window, int64_t now_ms)
 {
     if (window->rounds++ == 0) {
         window->measured_ms = now_ms;
@@ -76,10 +76,10 @@ static void weigh(struct flight_window *window, bool late, int64_t now_ms)
     if (window->grown || took_ms < MEASURE_MS)
         return;
     int64_t pace = window->answered * 1000 / took_ms;
-    window->grown = window->size > window->enough && pace * 100 < window->pace * PAYS;
+    window->grown = pace * 100 < window->pace * PAYS;
     if (window->grown)
         set_size(window, window->size / 2);
-    else if (!late) {
+    else {
         set_size(window, window->size * 2);
         window->pace = pace;
     }
@@ -95,9 +95,9 @@ static void end_round(struct flight_window *window, int64_t now_ms)
         set_size(window, window->size / 2);
     else if (!window->was_full)
         window->rounds = 0;
-    else if (window->size >= window->enough)
-        weigh(window, late, now_ms);
-    else if (!late || window->size < ALWAYS)
+    else if (window->size >= window->enough || (late && window->size >= ALWAYS))
+        weigh(window, now_ms);
+    else
         set_size(window, window->size * 2 < window->enough ? window->size * 2 : window->enough);
 }
 
