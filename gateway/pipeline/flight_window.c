@@ -48,6 +48,7 @@ static void learn_anew(struct flight_window *window)
     int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
     int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
     int least = window->size < ALWAYS ? window->size : ALWAYS;
+    window->before = window->size;
     set_size(window, alone > least ? (int)alone : least);
     window->quickest_ms = window->round_ms = INT64_MAX;
     window->grown = false;
@@ -89,9 +90,10 @@ static void end_round(struct flight_window *window, int64_t now_ms)
 {
     int64_t waited_ms = window->round_ms - window->quickest_ms;
     bool late = waited_ms > PACE_MS;
-    if (window->learning > 0)
-        window->learning--;
-    else if (waited_ms > LONG_MS + window->quickest_ms)
+    if (window->learning > 0) {
+        if (--window->learning == 0 && window->was_full && window->size < window->before / 2)
+            set_size(window, window->before / 2);
+    } else if (waited_ms > LONG_MS + window->quickest_ms)
         set_size(window, window->size / 2);
     else if (!window->was_full)
         window->rounds = 0;

@@ -2,11 +2,11 @@
  * settler.
  *
  * What waits when a connection or this gateway dies may arrive twice: as few as keep the other side busy. So
- * it begins small and grows, as TCP's window does: doubled after a round in which it was full, beyond 16 only
- * while answers take hardly longer than the quickest, and beyond `enough` only if the doubling before paid:
- * if more was answered in the same time. One that did not pay is taken back. It is halved when answers wait
- * long. A round is as long as one answer takes. The quickest is learnt anew every
- * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
+ * it begins small and grows, as TCP's window does: doubled after a round in which it was full. Beyond
+ * `enough`, and beyond 16 while answers take longer than the quickest, the doubling must pay: more must be
+ * answered in the same time, or it is taken back. It is halved when answers wait long. A round is as long as
+ * one answer takes. The quickest is learnt anew every five seconds, with so little in flight that no queue of
+ * it is over there. After a rest it is small, too,
  * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
@@ -20,6 +20,7 @@ struct flight_window {
     int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
     int learning;     /* rounds until it is known; the window does not grow meanwhile */
+    int before;       /* the size until then; where less was not enough, it goes on from half of it */
     int64_t round_ms; /* the quickest of this round */
     /* Beyond `enough`: what this size is good for. */
     int rounds;              /* that it was full in; what is answered in the first was sent before */

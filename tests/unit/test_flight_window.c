@@ -115,6 +115,17 @@ static void test_one_whose_answers_differ_is_not_starved(void **state)
     assert_true(b.flight.size >= ALWAYS / 2);
 }
 
+/* It answered within 1 ms, and now needs 125 in flight: as through a ladder on a busy machine. */
+static void test_a_broker_that_became_late_gets_as_much_as_it_answers(void **state)
+{
+    (void)state;
+    begin(5, 1);
+    run(20);
+    b.base_ms = 25;
+    run(1000);
+    assert_true(run(1000) >= 5 * 1000 * 9 / 10);
+}
+
 static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
 {
     (void)state;
@@ -173,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_at_the_most_it_stays_while_that_pays),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
         cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
+        cmocka_unit_test(test_a_broker_that_became_late_gets_as_much_as_it_answers),
         cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
         cmocka_unit_test(test_after_a_rest_it_is_small),
         cmocka_unit_test(test_it_shrinks_when_told),
