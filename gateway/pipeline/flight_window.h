@@ -6,8 +6,8 @@
  * `enough`, and beyond 16 while answers take longer than the quickest, the doubling must pay: more must be
  * answered in the same time, or it is taken back. It is halved when answers wait long. A round is as long as
  * one answer takes. The quickest is learnt anew every five seconds, with so little in flight that no queue of
- * it is over there. After a rest it is small, too,
- * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
+ * it is over there. After a rest it is small, too, for what comes then is often what had piled up. Owned by
+ * one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 
@@ -22,7 +22,7 @@ struct flight_window {
     int learning;     /* rounds until it is known; the window does not grow meanwhile */
     int before;       /* the size until then; where less was not enough, it goes on from half of it */
     int64_t round_ms; /* the quickest of this round */
-    /* Beyond `enough`: what this size is good for. */
+    /* Where a doubling must pay: what this size is good for. */
     int rounds;              /* that it was full in; what is answered in the first was sent before */
     int64_t measured_ms;     /* monotonic: the end of that first one */
     int64_t answered;        /* since then */

@@ -222,7 +222,7 @@ class FeedSpeaks(Feeding, LiveTest):
         wait_until(lambda: shown() is not None and process.poll() is not None, 30, 'the feed to end')
         self.assertEqual(process.returncode, 0)
         # A bar, or only a count where all seven were handed over between two looks.
-        self.assertRegex(shown(), r'(?s)^\r.*\r\x1b\[Kpostdate: ' + self.FED + '7 handed over in .* 0 wait')
+        self.assertRegex(shown(), r'(?s)^\r(\[|\d+ messages  \d+/s).*\r\x1b\[Kpostdate: ' + self.FED + '7 handed over in .* 0 wait')
         self.assertEqual(p.counts(), {'handed': 7})
         self.assertEqual(held_by_broker(p, 'ttl'), 7)
 
