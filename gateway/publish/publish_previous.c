@@ -10,6 +10,7 @@
 #include "gateway/runtime/log.h"
 
 #define SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
+#define LOOK_EVERY_MS 50
 #define SWITCH_EVERY_MS 1000
 #define SWITCH_AGAIN_MS 5000 /* where the new one never answered, or another one would have to give way */
 
@@ -76,14 +77,14 @@ void publisher_change_over(struct publisher *p, struct broker *b)
         end_previous(p, previous, "more were held up since");
     log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
     leave_messages(p, previous);
-    previous->since_ms = previous->heard_ms = clock_monotonic_ms();
+    previous->since_ms = previous->heard_ms = previous->looked_ms = clock_monotonic_ms();
     previous->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(previous->broker))
         end_previous(p, previous, "the broker did not read");
 }
 
-/* Would it help any message to be published again? */
+/* Would it help any message to be published again now? */
 static bool helps_to_give_up(const struct publisher *p, const struct publisher_previous *previous,
                              int64_t now_ms)
 {
@@ -123,21 +124,27 @@ int publisher_left_behind(const struct publisher *p)
     return count;
 }
 
+/* Silence counts while giving up would help: when RabbitMQ goes on, this one may be the last to answer. */
+static bool has_been_silent(struct publisher *p, struct publisher_previous *previous, int64_t now_ms)
+{
+    if (now_ms - previous->looked_ms >= LOOK_EVERY_MS) {
+        previous->looked_ms = now_ms;
+        if (!helps_to_give_up(p, previous, now_ms))
+            previous->heard_ms = now_ms;
+    }
+    return now_ms - previous->heard_ms > SILENT_MS;
+}
+
 void publisher_listen_to_previous(struct publisher *p)
 {
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
         struct publisher_previous *previous = &p->previous[i];
         if (!previous->broker || !read_previous(p, previous))
             continue;
-        int64_t now_ms = clock_monotonic_ms();
         if (previous->confirms.count == 0)
             end_previous(p, previous, "all is confirmed");
-        else if (now_ms - previous->heard_ms <= SILENT_MS)
-            continue;
-        else if (helps_to_give_up(p, previous, now_ms))
+        else if (has_been_silent(p, previous, clock_monotonic_ms()))
             end_previous(p, previous, "no answer");
-        else
-            previous->heard_ms = now_ms;
     }
 }
 
