@@ -7,6 +7,7 @@
 #define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
 #define LONG_MS 50     /* and from here on it shrinks */
 #define MEASURE_MS 50  /* at least, for what a size is good for */
+#define CROWDED 2      /* times `enough`: beyond, it grows while answers are quick only */
 #define PAYS 115       /* percent: so much of what half the size answered is worth doubling it */
 
 void flight_window_begin(struct flight_window *window, int least, int enough, int most)
@@ -66,6 +67,14 @@ void flight_window_sent(struct flight_window *window, int in_flight, int64_t now
     window->sent_ms = now_ms;
 }
 
+/* Do answers take more than twice as long as the quickest? By Little's law: in flight = pace * time. Then the
+ * server has a queue of its own, and that it answers more than before says little: it may just have begun. */
+static bool is_crowded(const struct flight_window *window, int64_t pace)
+{
+    int64_t quickest_ms = window->quickest_ms > 1 ? window->quickest_ms : 1;
+    return window->size >= CROWDED * window->enough && window->size * 1000 > 2 * quickest_ms * pace;
+}
+
 /* Full, and `enough` or late: doubles, and goes back if that did not pay. */
 static void weigh(struct flight_window *window, int64_t now_ms)
 {
@@ -77,10 +86,11 @@ static void weigh(struct flight_window *window, int64_t now_ms)
     if (window->grown || took_ms < MEASURE_MS)
         return;
     int64_t pace = window->answered * 1000 / took_ms;
-    window->grown = pace * 100 < window->pace * PAYS;
-    if (window->grown)
+    bool paid = pace * 100 >= window->pace * PAYS;
+    window->grown = !paid || is_crowded(window, pace);
+    if (!paid)
         set_size(window, window->size / 2);
-    else {
+    else if (!window->grown) {
         set_size(window, window->size * 2);
         window->pace = pace;
     }

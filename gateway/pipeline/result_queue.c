@@ -4,7 +4,7 @@
 #include <time.h>
 
 #define UNSETTLED_LEAST 4
-#define UNSETTLED_ENOUGH 32
+#define UNSETTLED_ENOUGH 64
 #define UNSETTLED_MOST 256
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 

@@ -4,7 +4,7 @@
 #include "gateway/runtime/sessions.h"
 
 #define IN_FLIGHT_LEAST 4
-#define IN_FLIGHT_ENOUGH 32
+#define IN_FLIGHT_ENOUGH 64
 #define IN_FLIGHT_MOST 512
 #define SILENT_MS 250        /* after a ping: the channel is held up, or the broker */
 #define BYTES_PER_MS 4096    /* but what is large takes its time */

@@ -80,6 +80,18 @@ static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(vo
     assert_int_equal(b.flight.size, ENOUGH);
 }
 
+/* Its caches are warm only after a while: that it takes more than before is no merit of what is in flight. */
+static void test_a_broker_that_only_just_began_gets_no_more_than_twice_enough(void **state)
+{
+    (void)state;
+    begin(1, 2);
+    for (int rate_per_ms = 1; rate_per_ms < 20; rate_per_ms++) {
+        b.rate_per_ms = rate_per_ms;
+        run(100);
+    }
+    assert_true(b.flight.size <= 2 * ENOUGH);
+}
+
 static void test_at_the_most_it_stays_while_that_pays(void **state)
 {
     (void)state;
@@ -181,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
         cmocka_unit_test(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough),
+        cmocka_unit_test(test_a_broker_that_only_just_began_gets_no_more_than_twice_enough),
         cmocka_unit_test(test_at_the_most_it_stays_while_that_pays),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
         cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
