@@ -5,10 +5,9 @@
  * it begins small and grows, as TCP's window does: doubled after a round in which it was full. Beyond
  * `enough`, and beyond 16 while answers take longer than the quickest, the doubling must pay: more must be
  * answered in the same time, or it is taken back. Beyond twice `enough` answers must be quick as well. It is
- * halved when answers wait long. A round is as long as
- * one answer takes. The quickest is learnt anew every five seconds, with so little in flight that no queue of
- * it is over there. After a rest it is small, too, for what comes then is often what had piled up. Owned by
- * one thread, or guarded by its owner. */
+ * halved when answers wait long. A round is as long as one answer takes. The quickest is learnt anew every
+ * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
+ * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 

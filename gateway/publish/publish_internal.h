@@ -65,9 +65,9 @@ void publisher_wait(struct publisher *p, struct inflight *h);
 bool publisher_may_change_over(struct publisher *p, int64_t now_ms);
 /* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
 void publisher_change_over(struct publisher *p, struct broker *b);
-/* Reads what the old connections say; ends those that have nothing to say any more. Called again and again.
- */
-void publisher_listen_to_previous(struct publisher *p);
+/* Reads what the old connections say; ends those that have nothing to say any more. Called again and again;
+ * look: also see whether their silence counts, which takes a while. */
+void publisher_listen_to_previous(struct publisher *p, bool look);
 /* How many are unconfirmed there. */
 int publisher_left_behind(const struct publisher *p);
 /* Ends them all: what is unconfirmed there is in doubt. */

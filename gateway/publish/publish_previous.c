@@ -10,7 +10,6 @@
 #include "gateway/runtime/log.h"
 
 #define SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
-#define LOOK_EVERY_MS 50
 #define SWITCH_EVERY_MS 1000
 #define SWITCH_AGAIN_MS 5000 /* where the new one never answered, or another one would have to give way */
 
@@ -77,7 +76,7 @@ void publisher_change_over(struct publisher *p, struct broker *b)
         end_previous(p, previous, "more were held up since");
     log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
     leave_messages(p, previous);
-    previous->since_ms = previous->heard_ms = previous->looked_ms = clock_monotonic_ms();
+    previous->since_ms = previous->heard_ms = clock_monotonic_ms();
     previous->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(previous->broker))
@@ -125,17 +124,15 @@ int publisher_left_behind(const struct publisher *p)
 }
 
 /* Silence counts while giving up would help: when RabbitMQ goes on, this one may be the last to answer. */
-static bool has_been_silent(struct publisher *p, struct publisher_previous *previous, int64_t now_ms)
+static bool has_been_silent(const struct publisher *p, struct publisher_previous *previous, bool look)
 {
-    if (now_ms - previous->looked_ms >= LOOK_EVERY_MS) {
-        previous->looked_ms = now_ms;
-        if (!helps_to_give_up(p, previous, now_ms))
-            previous->heard_ms = now_ms;
-    }
+    int64_t now_ms = clock_monotonic_ms();
+    if (look && !helps_to_give_up(p, previous, now_ms))
+        previous->heard_ms = now_ms;
     return now_ms - previous->heard_ms > SILENT_MS;
 }
 
-void publisher_listen_to_previous(struct publisher *p)
+void publisher_listen_to_previous(struct publisher *p, bool look)
 {
     for (int i = 0; i < PUBLISHER_PREVIOUS_MOST; i++) {
         struct publisher_previous *previous = &p->previous[i];
@@ -143,7 +140,7 @@ void publisher_listen_to_previous(struct publisher *p)
             continue;
         if (previous->confirms.count == 0)
             end_previous(p, previous, "all is confirmed");
-        else if (has_been_silent(p, previous, clock_monotonic_ms()))
+        else if (has_been_silent(p, previous, look))
             end_previous(p, previous, "no answer");
     }
 }

@@ -64,7 +64,6 @@ static void forget_ghost(struct publisher *p, struct inflight *ghost)
 static void check_old(struct publisher *p, int64_t now_ms)
 {
     size_t kept = 0;
-    p->looked_ms = now_ms;
     for (struct inflight *h = p->confirms.oldest, *next; h; h = next) {
         int64_t age_ms = now_ms - h->published_ms;
         if (age_ms <= DESTINATION_STALLED_MS)
@@ -102,12 +101,15 @@ static struct broker *dial_another(struct publisher *p, int64_t now_ms)
 
 bool publisher_check_unconfirmed(struct publisher *p, int64_t now_ms)
 {
-    publisher_listen_to_previous(p);
+    bool look = now_ms - p->looked_ms >= LOOK_EVERY_MS;
+    if (look)
+        p->looked_ms = now_ms;
+    publisher_listen_to_previous(p, look);
     if (p->blocked) {
         p->pinged_ms = now_ms; /* a blocked broker does not answer, and says so */
         return false;
     }
-    if (now_ms - p->looked_ms >= LOOK_EVERY_MS)
+    if (look)
         check_old(p, now_ms);
     return true;
 }

@@ -30,7 +30,7 @@ struct publish_to {
 struct publisher_previous {
     struct broker *broker; /* NULL: none */
     struct confirms confirms;
-    int64_t since_ms, heard_ms, looked_ms; /* monotonic */
+    int64_t since_ms, heard_ms; /* monotonic */
 };
 
 /* How one publisher differs from the others. NULL: nothing to do. */
