@@ -1,7 +1,10 @@
 """A queue that confirms nothing delays no other. A quorum queue without a leader does that; on one node, one whose process is suspended."""
+import time
+
 import harness
+from door import Door, port_of, with_hosts
 from handover_kit import handover
-from harness import LiveTest, now_ms, wait_until
+from harness import LiveTest, free_ports, now_ms, wait_until
 
 
 class Queue:
@@ -81,45 +84,39 @@ class Stalled(LiveTest):
         self.assertLess(late, 3000 * harness.SLOWNESS)  # for as long as the queue stood still, it was
         return g
 
-    def suspend_for(self, p, process, at_ms, for_ms, all_of_them):
+    def suspend_for(self, p, process, at_ms, for_ms):
         """RabbitMQ's process of that kind for the channel of the gateway's publisher, from at_ms on; other connections are served
-        meanwhile. all_of_them: those of its next ones, too, and they go on one after the other, the newest first. rabbitmqctl
-        may take seconds to begin."""
+        meanwhile. rabbitmqctl may take seconds to begin."""
         name = '{<<"connection_name">>, longstr, <<"postdate publisher">>}'
         p.stack.rabbitmqctl('eval', f'''
-            Find = fun() -> [P ||
+            Suspended = [P ||
                 C <- rabbit_networking:connections(),
                 [{{client_properties, Client}}, {{vhost, <<"{p.vhost}">>}}, {{name, Connection}}] <-
                     [catch rabbit_networking:connection_info(C, [client_properties, vhost, name])],
                 lists:member({name}, Client),
                 P <- processes(),
                 {{dictionary, D}} <- [process_info(P, dictionary)],
-                lists:member({{process_name, {{{process}, {{Connection, 1}}}}}}, D)] end,
-            Suspend = fun Again(Held) ->
-                New = case Held == [] orelse {str(all_of_them).lower()} of true -> Find() -- Held; false -> [] end,
-                [catch sys:suspend(P) || P <- New],
-                timer:sleep(20),
-                case erlang:system_time(millisecond) > {at_ms + for_ms} of
-                    true -> [begin catch sys:resume(P), timer:sleep(1000) end || P <- New ++ Held];
-                    false -> Again(New ++ Held)
-                end
-            end,
+                lists:member({{process_name, {{{process}, {{Connection, 1}}}}}}, D)],
             timer:sleep(max(0, {at_ms} - erlang:system_time(millisecond))),
-            Suspend([]).''')
+            [sys:suspend(P) || P <- Suspended],
+            timer:sleep({for_ms}),
+            [catch sys:resume(P) || P <- Suspended].''')
 
-    def suspended(self, process, for_ms, all_of_them=False):
-        """What came of a stream at 300 a second meanwhile."""
-        p = self.place()
-        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
-        begin_ms = 8000
+    def held_up(self, p, what, hold, begin_ms, **options):
+        """What came of a stream at 300 a second meanwhile. hold(at_ms) holds the gateway's publishes up from at_ms on."""
+        g = p.gateway(POSTDATE_LOG_LEVEL='debug', **options)
         at_ms = now_ms() + begin_ms + 2000
-        inbox, _, _ = self.stream(p, f'{process} suspended', 5, 1500, begin_ms=begin_ms)
-        self.suspend_for(p, process, at_ms, for_ms, all_of_them)
+        inbox, _, _ = self.stream(p, what, 5, 1500, begin_ms=begin_ms)
+        hold(at_ms)
         r = inbox.result()
-        print(f'note stalled: {"each " if all_of_them else ""}{process} suspended for {for_ms} ms: {r["duplicates"]} twice; at most {r["max_ms"]:.1f} ms late, p50 {r["p50_ms"]:.1f} ms', flush=True)
+        print(f'note stalled: {what}: {r["duplicates"]} twice; at most {r["max_ms"]:.1f} ms late, p50 {r["p50_ms"]:.1f} ms', flush=True)
         self.assertEqual((r['missing'], r['early']), (0, 0), r)
         self.assertGreaterEqual(len(g.lines_with('changing over to another connection')), 1, g.log())
         return r
+
+    def suspended(self, process, for_ms):
+        p = self.place()
+        return self.held_up(p, f'{process} suspended for {for_ms} ms', lambda at_ms: self.suspend_for(p, process, at_ms, for_ms), begin_ms=8000)
 
     @harness.not_san  # it waits more than it computes
     def test_a_channel_that_answers_slowly_doubles_nothing(self):
@@ -133,7 +130,18 @@ class Stalled(LiveTest):
     def test_a_broker_that_stands_still_on_every_connection_gets_nothing_twice(self):
         """Each one was given up after a moment, with all that was unconfirmed on it, for another one that stood still, too; and the
         first one when the newest one was heard again, although RabbitMQ had only just gone on."""
-        self.assertEqual(self.suspended('rabbit_channel', 9500, all_of_them=True)['duplicates'], 0)
+        p = self.place()
+        door = Door(free_ports(1)[0], port_of(p.amqp)).open()
+        self.addCleanup(door.close)
+
+        def hold(at_ms):
+            time.sleep(max(0, at_ms - now_ms()) / 1000)
+            door.hold_publishes()
+            time.sleep(9.5)
+            self.assertGreaterEqual(len(door.held), 3)
+            door.release_publishes(1.5)
+        r = self.held_up(p, 'publishes held up on each connection for 9.5 s', hold, begin_ms=2000, POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address))
+        self.assertEqual(r['duplicates'], 0)
 
     @harness.not_san  # as a hundred, but for the numbers
     def test_one_message_to_a_queue_that_stands_still_delays_no_other(self):
