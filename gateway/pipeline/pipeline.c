@@ -8,6 +8,7 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     rt->metrics.held_messages = &p->claimed.count;
     rt->metrics.held_bytes = &p->claimed.bytes;
     result_queue_open(&p->results, &p->book.at_risk);
+    delivered_ring_open(&p->delivered);
     if (relay_book_open(&p->book, rt->config->handover.grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
@@ -23,6 +24,7 @@ void pipeline_close(struct pipeline *p)
     due_queue_close(&p->patient);
     due_queue_close(&p->handover);
     result_queue_close(&p->results);
+    delivered_ring_close(&p->delivered);
     relay_book_close(&p->book);
 }
 
@@ -98,6 +100,8 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (h->relayed)
         h = settle_relayed(p, h);
+    else if (outcome == SETTLE_DELIVERED)
+        delivered_ring_add(&p->delivered, h->message.id);
     result_queue_put(&p->results, h);
 }
 
@@ -106,6 +110,14 @@ bool pipeline_is_behind(struct pipeline *p)
     return server_status_away_ms(&p->runtime->postgres) > 0 || result_queue_behind(&p->results) ||
            (result_queue_unsettled(&p->results) > 0 &&
             clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS);
+}
+
+size_t pipeline_take_unproven(struct pipeline *p, struct message_id *out, size_t max)
+{
+    bool away = server_status_away_ms(&p->runtime->postgres) > 0;
+    return away || pipeline_is_behind(p)
+               ? delivered_ring_take(&p->delivered, atomic_load(&p->settled_ms), away, out, max)
+               : 0;
 }
 
 bool pipeline_is_in_touch(const struct pipeline *p)

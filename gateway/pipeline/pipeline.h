@@ -11,6 +11,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
 #define POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
 
+#include "gateway/pipeline/delivered_ring.h"
 #include "gateway/pipeline/due_queue.h"
 #include "gateway/pipeline/inflight.h"
 #include "gateway/pipeline/relay_book.h"
@@ -26,6 +27,7 @@ struct pipeline {
     /* Guard themselves. */
     struct due_queue fast, serial, patient, handover;
     struct result_queue results;
+    struct delivered_ring delivered; /* of what was claimed */
     struct relay_book book;          /* of what was relayed */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
@@ -46,9 +48,12 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
-/* The database does not keep pace, or is away: what was relayed gets proofs (relay_proof.c), and is published
- * without waiting for the settler. */
+/* The database does not keep pace, or is away: what is delivered gets proofs (relay_proof.c), and what was
+ * relayed is published without waiting for the settler. */
 bool pipeline_is_behind(struct pipeline *p);
+/* The ids of what was claimed and delivered, and may not be in the database, which is behind: at most max,
+ * each only once. Returns how many. */
+size_t pipeline_take_unproven(struct pipeline *p, struct message_id *out, size_t max);
 /* RabbitMQ gives what this gateway has taken to another one when it has heard nothing for two heartbeats, as
  * long as both sides agreed on. So a gateway that stood still for longer than one must hear first that it has
  * not lost them. */

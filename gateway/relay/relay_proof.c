@@ -1,4 +1,4 @@
-/* Proofs: what was delivered while the database is away is written down in RabbitMQ.
+/* Proofs: what is delivered while the database is away is written down in RabbitMQ.
  *
  *   delivered, and not settled for a moment ──▶ a proof into postdate.exit ──▶ confirmed: the messages are
  *   acknowledged ──▶ whichever gateway takes the proof settles them, and acknowledges that
@@ -6,8 +6,10 @@
  * A message that is delivered and cannot be settled would come again when its gateway dies, for nobody else
  * knows that it was delivered. A proof has the ids of all that was delivered since the last one, and takes
  * their place in the exit queue: small, replicated, and taken like any message, so that pings and low-water
- * marks (relay_rescue.h) cover it. So a gateway that dies while the
- * database is away doubles what it delivered in the last moment, and not what it delivered all that time. */
+ * marks (relay_rescue.h) cover it. So a gateway that dies while the database is away doubles what it
+ * delivered in the last moment, and not what it delivered all that time. What was claimed gets its proof
+ * there, too, also what was settled in the second before: a database that crashes forgets the last of that.
+ */
 #include "amqp/topology/topology.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
@@ -31,6 +33,7 @@ struct prover {
     struct broker *broker;
     struct arena arena;
     struct message_id ids[PROOF_IDS_MAX];
+    size_t claimed;                /* so many of them were claimed; the others are the book's */
     int made;                      /* since the database kept pace */
     int64_t used_ms, slow_look_ms; /* monotonic */
     bool blocked;                  /* RabbitMQ takes no messages: it does not read them */
@@ -135,11 +138,16 @@ static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
     struct relay_book *book = &p->relay->pipeline->book;
     if (p->blocked || wait_ms < 0)
         return 0;
-    size_t n = relay_book_unproven(book, clock_monotonic_ms() - wait_ms, p->ids, PROOF_IDS_MAX);
+    if (p->claimed == 0) /* else they are tried again */
+        p->claimed = pipeline_take_unproven(p->relay->pipeline, p->ids, PROOF_IDS_MAX);
+    struct message_id *of_book = p->ids + p->claimed;
+    size_t n = p->claimed +
+               relay_book_unproven(book, clock_monotonic_ms() - wait_ms, of_book, PROOF_IDS_MAX - p->claimed);
     if (n == 0)
         return 0;
     int rc = prove(p, n, e);
-    relay_book_proven(book, p->ids, n, rc == 0);
+    relay_book_proven(book, of_book, n - p->claimed, rc == 0);
+    p->claimed = rc == 0 ? 0 : p->claimed;
     notifier_notify(&p->relay->pipeline->relay_notifier);
     p->used_ms = clock_monotonic_ms();
     p->made++;

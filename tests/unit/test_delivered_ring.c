@@ -1,0 +1,93 @@
+#include "core/base/clock.h"
+#include "gateway/pipeline/delivered_ring.h"
+#include "tests/unit/unit.h"
+#include <string.h>
+
+#define MANY (DELIVERED_RING_SIZE + 10)
+
+static struct delivered_ring ring;
+static struct message_id out[MANY];
+
+static int setup(void **state)
+{
+    (void)state;
+    delivered_ring_open(&ring);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    delivered_ring_close(&ring);
+    return 0;
+}
+
+static struct message_id id_of(uint32_t number)
+{
+    struct message_id id = {0};
+    memcpy(id.b, &number, sizeof number);
+    return id;
+}
+
+static void add(uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        delivered_ring_add(&ring, id_of(i));
+}
+
+static void assert_taken(int64_t settled_ms, bool away, size_t max, uint32_t from, uint32_t to)
+{
+    assert_int_equal(delivered_ring_take(&ring, settled_ms, away, out, max), to - from);
+    for (uint32_t i = from; i < to; i++)
+        assert_true(message_id_equal(out[i - from], id_of(i)));
+}
+
+static void test_each_is_taken_once_and_in_order(void **state)
+{
+    (void)state;
+    assert_taken(0, true, MANY, 0, 0);
+    add(0, 5);
+    assert_taken(0, true, 3, 0, 3);
+    add(5, 8);
+    assert_taken(0, true, MANY, 3, 8);
+    assert_taken(0, true, MANY, 0, 0);
+}
+
+/* A database that crashed has forgotten what it was told in the second before. */
+static void test_what_was_settled_long_ago_is_passed_over(void **state)
+{
+    (void)state;
+    int64_t before_ms = clock_monotonic_ms();
+    add(0, 3);
+    assert_taken(before_ms + 1000, true, 2, 0, 2);
+    assert_taken(clock_monotonic_ms() + 1001, true, MANY, 0, 0);
+    assert_taken(0, true, MANY, 0, 0); /* it does not come later either */
+}
+
+static void test_a_slow_database_is_given_time(void **state)
+{
+    (void)state;
+    add(0, 3);
+    assert_taken(clock_monotonic_ms() - 100, false, MANY, 0, 0);
+    assert_taken(clock_monotonic_ms() - 300, false, MANY, 0, 3);
+}
+
+static void test_it_has_the_last_ones(void **state)
+{
+    (void)state;
+    add(0, MANY);
+    assert_taken(0, true, MANY, MANY - DELIVERED_RING_SIZE, MANY);
+    add(0, 4);
+    assert_taken(0, true, MANY, 0, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_slow_database_is_given_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
