@@ -8,7 +8,8 @@
 #define UNSETTLED_MOST 256
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 
-void result_queue_open(struct result_queue *q, atomic_int *relayed)
+void result_queue_open(struct result_queue *q, atomic_int *relayed,
+                       const atomic_int_fast64_t *careful_until_ms)
 {
     pthread_condattr_t a;
     pthread_condattr_init(&a);
@@ -22,7 +23,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed)
     q->relayed = relayed;
     atomic_init(&q->behind, false);
     atomic_init(&q->room, UNSETTLED_LEAST);
-    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST);
+    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST, careful_until_ms);
     q->numbered = 0;
 }
 
