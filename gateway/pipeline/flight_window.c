@@ -62,7 +62,7 @@ static void learn_anew(struct flight_window *window)
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
     bool careful = window->careful_until_ms && now_ms < atomic_load(window->careful_until_ms);
-    window->limit = careful && window->most > FLIGHT_CAREFUL ? FLIGHT_CAREFUL : window->most;
+    window->limit = careful && window->enough < window->most ? window->enough / 2 : window->most;
     if (window->size > window->limit)
         set_size(window, window->limit);
     if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)

@@ -38,8 +38,7 @@ struct flight_window {
 };
 
 /* For a new connection. 1 <= least <= enough <= most, or least == most: a fixed size. careful_until_ms:
- * monotonic, others set it; until then it grows up to FLIGHT_CAREFUL; NULL: it needs no care. */
-#define FLIGHT_CAREFUL 16
+ * monotonic, others set it; until then it grows up to half of `enough`; NULL: it needs no care. */
 void flight_window_begin(struct flight_window *window, int least, int enough, int most,
                          const atomic_int_fast64_t *careful_until_ms);
 /* The other side stopped or goes on: small again. What is known of its pace stays. */

@@ -200,7 +200,7 @@ static void test_it_is_small_while_care_is_needed(void **state)
     run(50); /* what is in flight is answered */
     for (int i = 0; i < 9; i++) {
         run(100);
-        assert_in_range(b.next - b.oldest, 1, FLIGHT_CAREFUL);
+        assert_in_range(b.next - b.oldest, 1, ENOUGH / 2);
     }
     run(1000);
     assert_true(b.flight.size >= ENOUGH);
