@@ -2,8 +2,6 @@
  * would be needed does no harm, for what is settled stays as it is. */
 #include "gateway/pipeline/delivered_ring.h"
 
-#include "core/base/clock.h"
-
 /* So long before the settler wrote something down for the last time, what waits for it now may have been
  * delivered; and so long before a database crashed, what it had been told last, and forgot: three times
  * wal_writer_delay, which is 200 ms. */
@@ -23,31 +21,33 @@ void delivered_ring_close(struct delivered_ring *ring)
 
 /* Before the database is known to be away nobody takes anything. So it begins with what is older than the
  * ring is long, and that is forgotten. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id)
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms)
 {
     pthread_mutex_lock(&ring->lock);
     ring->items[ring->added++ % DELIVERED_RING_SIZE] =
-        (struct delivered_ring_item){.id = id, .at_ms = clock_monotonic_ms()};
+        (struct delivered_ring_item){.id = id, .at_ms = now_ms};
     if (ring->added - ring->taken > DELIVERED_RING_SIZE)
         ring->taken = ring->added - DELIVERED_RING_SIZE;
     pthread_mutex_unlock(&ring->lock);
 }
 
 /* A database that is merely slow is given time: proofs make work for it, too. */
-static int64_t unproven_since_ms(int64_t settled_ms, bool away)
+static int64_t unproven_since_ms(const struct delivered_until *until)
 {
-    if (away)
-        return settled_ms - FORGOTTEN_MS;
-    return clock_monotonic_ms() - settled_ms >= WAITED_MS ? settled_ms - WAITED_MS : INT64_MAX;
+    if (until->away)
+        return until->settled_ms - FORGOTTEN_MS;
+    return until->now_ms - until->settled_ms >= WAITED_MS ? until->settled_ms - WAITED_MS : INT64_MAX;
 }
 
-size_t delivered_ring_take(struct delivered_ring *ring, int64_t settled_ms, bool away, struct message_id *out,
-                           size_t max)
+/* What is passed over is taken as well: it must not come when the database goes away for the second time,
+ * with an older settled_ms. */
+size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
+                           struct message_id *out, size_t max)
 {
-    int64_t since_ms = unproven_since_ms(settled_ms, away);
+    int64_t since_ms = unproven_since_ms(until);
+    size_t n = 0;
     if (since_ms == INT64_MAX)
         return 0;
-    size_t n = 0;
     pthread_mutex_lock(&ring->lock);
     /* The times only grow, so that what is passed over is passed over once. */
     for (; ring->taken < ring->added && n < max; ring->taken++) {

@@ -24,11 +24,15 @@ struct delivered_ring {
 void delivered_ring_open(struct delivered_ring *ring);
 void delivered_ring_close(struct delivered_ring *ring);
 /* The oldest one is forgotten for it. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id);
-/* The ids of what was delivered and may not be in the database, which does not keep pace or is away, and took
- * something for the last time at settled_ms (monotonic): at most max of them, the oldest first, each only
- * once. What is older than that is passed over for good. Returns how many. */
-size_t delivered_ring_take(struct delivered_ring *ring, int64_t settled_ms, bool away, struct message_id *out,
-                           size_t max);
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms);
+/* What is known of the database. Times are monotonic. */
+struct delivered_until {
+    int64_t now_ms, settled_ms; /* when it took something for the last time */
+    bool away;                  /* it is known to be; else it does not keep pace */
+};
+/* The ids of what was delivered and may not be in the database: at most max of them, the oldest first, each
+ * only once. What is so old that it must be there is passed over for good. Returns how many. */
+size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
+                           struct message_id *out, size_t max);
 
 #endif

@@ -62,7 +62,9 @@ static void learn_anew(struct flight_window *window)
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
     bool careful = window->careful_until_ms && now_ms < atomic_load(window->careful_until_ms);
-    window->limit = careful && window->enough < window->most ? window->enough / 2 : window->most;
+    int limit = careful && window->enough < window->most ? window->enough / 2 : window->most;
+    window->grown = window->grown && limit == window->limit;
+    window->limit = limit;
     if (window->size > window->limit)
         set_size(window, window->limit);
     if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)
@@ -85,6 +87,8 @@ static bool is_crowded(const struct flight_window *window, int64_t pace)
 /* Full, and `enough` or late: doubles, and goes back if that did not pay. */
 static void weigh(struct flight_window *window, int64_t now_ms)
 {
+    if (window->size >= window->limit && window->limit < window->most)
+        return; /* it may not grow now */
     if (window->rounds++ == 0) {
         window->measured_ms = now_ms;
         window->answered = 0;

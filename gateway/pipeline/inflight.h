@@ -31,7 +31,7 @@ struct inflight {
     int32_t instance; /* under which it was claimed; settling is guarded by it */
     int attempts;     /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
-    bool receipt;     /* relayed, and RabbitMQ delivered it itself: nobody knows when */
+    bool receipt;     /* somebody else delivered it, RabbitMQ itself or another gateway: nobody knows when */
     bool proof;       /* a receipt, of what a gateway delivered and has counted: relay_proof.c */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool isolate;     /* the broker may close the channel over it: publish it alone */

@@ -100,24 +100,25 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (h->relayed)
         h = settle_relayed(p, h);
-    else if (outcome == SETTLE_DELIVERED)
-        delivered_ring_add(&p->delivered, h->message.id);
+    else if (outcome == SETTLE_DELIVERED && !h->receipt)
+        delivered_ring_add(&p->delivered, h->message.id, clock_monotonic_ms());
     result_queue_put(&p->results, h);
 }
 
 bool pipeline_is_behind(struct pipeline *p)
 {
-    return server_status_away_ms(&p->runtime->postgres) > 0 || result_queue_behind(&p->results) ||
+    return server_status_away_ms(&p->runtime->postgres) > 0 ||
            (result_queue_unsettled(&p->results) > 0 &&
-            clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS);
+            (result_queue_behind(&p->results) ||
+             clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS));
 }
 
 size_t pipeline_take_unproven(struct pipeline *p, struct message_id *out, size_t max)
 {
-    bool away = server_status_away_ms(&p->runtime->postgres) > 0;
-    return away || pipeline_is_behind(p)
-               ? delivered_ring_take(&p->delivered, atomic_load(&p->settled_ms), away, out, max)
-               : 0;
+    const struct delivered_until until = {.now_ms = clock_monotonic_ms(),
+                                          .settled_ms = atomic_load(&p->settled_ms),
+                                          .away = server_status_away_ms(&p->runtime->postgres) > 0};
+    return pipeline_is_behind(p) ? delivered_ring_take(&p->delivered, &until, out, max) : 0;
 }
 
 bool pipeline_is_in_touch(const struct pipeline *p)

@@ -356,6 +356,15 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
     return room;
 }
 
+bool relay_book_has_proof(struct relay_book *book, struct message_id id)
+{
+    pthread_mutex_lock(&book->lock);
+    const struct relay_entry *entry = find_entry(book, id);
+    bool has = entry && entry->came;
+    pthread_mutex_unlock(&book->lock);
+    return has;
+}
+
 void relay_book_done(struct relay_book *book, struct message_id id)
 {
     pthread_mutex_lock(&book->lock);

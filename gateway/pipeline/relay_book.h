@@ -94,6 +94,9 @@ void relay_book_proven(struct relay_book *book, const struct message_id *ids, si
 bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids, size_t n, uint64_t tag,
                            bool *fresh);
 
+/* Has a proof come that it was delivered, which is not settled yet? */
+bool relay_book_has_proof(struct relay_book *book, struct message_id id);
+
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);
 /* How many are here, and how many of these only wait for the database, and have no proof. */

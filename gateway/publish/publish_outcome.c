@@ -236,7 +236,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);
-    if (c->count > 0 && !p->role->alone)
+    else if (!blamed && !p->role->alone && c->count > 0)
         runtime_note_loss(p->runtime);
     while ((h = confirms_take_any(c)) != NULL) {
         if (p->role->alone || h->left_behind)

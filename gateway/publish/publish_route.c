@@ -30,6 +30,11 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
+    if (h->in_doubt && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
+        h->receipt = h->proof = true; /* its gateway delivered and counted it before it died */
+        pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
+        return false;
+    }
     if (p->role->alone || !result_queue_full(&p->pipeline->results))
         return true;
     put_aside(p, h);

@@ -70,11 +70,9 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
-        if (ev->redelivered) {
-            runtime_note_loss(r->runtime);
+        if (ev->redelivered)
             relay_book_again(book, &(struct relay_question){.id = m->id},
                              clock_monotonic_ms() + ms_until_due(r, m) + SETTLED_MS);
-        }
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_KNOWN:

@@ -22,8 +22,9 @@
 #define SLOW_LOOK_MS 500
 #define LOOK_MS 100
 #define AWAY_LOOK_MS 10 /* while it is away or does not keep pace */
-#define MANY 100 /* so many proofs later it looks half as often, and so on: RabbitMQ looks through all */
-                 /* unacknowledged ones with each acknowledgement, and stood still at 30,000 */
+#define MANY 100  /* so many proofs later it looks half as often, and so on: RabbitMQ looks through all */
+                  /* unacknowledged ones with each acknowledgement, and stood still at 30,000 */
+#define SELDOM 50 /* but no more seldom than this many times */
 #define PROOF_IDS_MAX 500
 #define ANSWER_MS 5000
 #define IDLE_MS 60000 /* then the connection is closed */
@@ -136,6 +137,8 @@ static int64_t patience_ms(struct prover *p)
 static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
 {
     struct relay_book *book = &p->relay->pipeline->book;
+    if (wait_ms != 0) /* the database keeps pace: it has them */
+        p->claimed = 0;
     if (p->blocked || wait_ms < 0)
         return 0;
     if (p->claimed == 0) /* else they are tried again */
@@ -193,6 +196,7 @@ void *relay_proof_thread(void *arg)
         if (wait_ms != 0)
             p->made = 0;
         int64_t nap_ms = wait_ms == 0 ? AWAY_LOOK_MS * (1 + p->made / MANY) : LOOK_MS;
+        nap_ms = nap_ms > AWAY_LOOK_MS * SELDOM ? AWAY_LOOK_MS * SELDOM : nap_ms;
         int more = prove_some(p, wait_ms, &e);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);

@@ -2,6 +2,7 @@
 
 void settle_backlog_open(struct settle_backlog *backlog)
 {
+    backlog->turn_ms = 0;
     for (int i = 0; i < 2; i++) {
         backlog->first[i] = NULL;
         backlog->last[i] = &backlog->first[i];
@@ -48,9 +49,12 @@ static void add_message(struct settle_batch *b, struct inflight *h)
     b->messages[b->count++] = h;
 }
 
-void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog)
+void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, int64_t now_ms)
 {
-    int kind = backlog->first[0] ? 0 : 1;
+    bool turn = backlog->first[1] && now_ms - backlog->turn_ms >= SETTLE_TURN_MS;
+    int kind = backlog->first[0] && !turn ? 0 : 1;
+    if (kind == 1)
+        backlog->turn_ms = now_ms;
     struct inflight **list = &backlog->first[kind];
     const struct inflight *first = *list;
     b->count = 0;

@@ -257,7 +257,7 @@ static int settle_once(struct settler *s, struct err *e)
     if (write_slo(s, e) != 0)
         return -1;
     gather_results(s);
-    settle_batch_take(&s->batch, &s->backlog);
+    settle_batch_take(&s->batch, &s->backlog, clock_monotonic_ms());
     if (s->batch.count == 0)
         return 0;
     bool relayed = s->batch.messages[0]->relayed;

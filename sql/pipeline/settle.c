@@ -109,13 +109,19 @@ static void put_item(struct batch *b, const struct settle_item *item)
                                                                              : ""));
 }
 
+static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += (items[i].kind == SETTLE_DELIVERED) == delivered;
+    return n;
+}
+
 static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
 {
     static const enum pg_oid oids[COLUMNS] = {PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT, PG_OID_INT4,
                                               PG_OID_TEXT};
-    b->count = 0;
-    for (size_t i = 0; i < count; i++)
-        b->count += (items[i].kind == SETTLE_DELIVERED) == delivered;
+    b->count = count_kind(items, count, delivered);
     id_set_begin(&b->ids, b->count);
     for (int i = 0; i < COLUMNS; i++)
         pg_array_begin(&b->column[i], oids[i], b->count);
@@ -159,24 +165,37 @@ int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_i
     return changed;
 }
 
-/* Locks what is free and marks it in done[]. */
-static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
-                     size_t count, bool *done, struct err *e)
+/* What is to be settled, and which of it is done. */
+struct settle_work {
+    const struct settle_item *items;
+    size_t count;
+    bool *done;
+};
+
+/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. */
+static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_work *w, bool delivered,
+                     struct err *e)
 {
     struct id_set set;
     struct pg_params p = {0};
     PGresult *r = NULL;
+    size_t n = count_kind(w->items, w->count, delivered);
+    if (n == 0)
+        return 0;
     buf_init(&set.array, SETTLE_ARRAY_MAX);
-    id_set_begin(&set, count);
-    for (size_t i = 0; i < count; i++)
-        id_set_add(&set, items[i].id);
+    id_set_begin(&set, n);
+    for (size_t i = 0; i < w->count; i++)
+        if ((w->items[i].kind == SETTLE_DELIVERED) == delivered)
+            id_set_add(&set, w->items[i].id);
     if (id_set_params(&set, &p, e) != 0)
         goto out;
     pg_add_owner(&p, o->instance);
     pg_add_bool(&p, o->relayed);
+    pg_add_bool(&p, o->relayed && delivered);
     r = pg_query(c, sql_query_settle_lock, &p, e);
-    for (size_t i = 0; r && i < count; i++)
-        done[i] = is_among(r, items[i].id);
+    for (size_t i = 0; r && i < w->count; i++)
+        if ((w->items[i].kind == SETTLE_DELIVERED) == delivered)
+            w->done[i] = is_among(r, w->items[i].id);
 out:
     PQclear(r);
     buf_free(&set.array);
@@ -190,7 +209,8 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
     size_t n = 0;
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
-    if (pg_begin(c, e) != 0 || lock_free(c, o, items, count, done, e) != 0)
+    const struct settle_work work = {.items = items, .count = count, .done = done};
+    if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 || lock_free(c, o, &work, false, e) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++)
         if (done[i])
@@ -205,13 +225,6 @@ fail:
     memset(done, 0, count * sizeof *done);
     return -1;
 }
-
-/* What is to be settled, and which of it is done. */
-struct settle_work {
-    const struct settle_item *items;
-    size_t count;
-    bool *done;
-};
 
 /* Those that are due in the piece. What is locked out there by now is left alone. */
 static int settle_piece(struct pg *c, const struct settle_owner *o, const struct settle_work *w,

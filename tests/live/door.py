@@ -82,10 +82,9 @@ class Door:
     def release_publishes(self, pause_s):
         """They go on one after the other, the newest first."""
         self.holding = False
-        for released in reversed(self.held):
-            released.set()
+        while self.held:
+            self.held.pop().set()
             time.sleep(pause_s)
-        self.held = []
 
     def stand_still(self):
         """What is connected now: nothing goes through, and nobody is told, until go_on()."""

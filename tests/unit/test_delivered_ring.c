@@ -1,4 +1,3 @@
-#include "core/base/clock.h"
 #include "gateway/pipeline/delivered_ring.h"
 #include "tests/unit/unit.h"
 #include <string.h>
@@ -29,56 +28,57 @@ static struct message_id id_of(uint32_t number)
     return id;
 }
 
-static void add(uint32_t from, uint32_t to)
+static void add(uint32_t from, uint32_t to, int64_t now_ms)
 {
     for (uint32_t i = from; i < to; i++)
-        delivered_ring_add(&ring, id_of(i));
+        delivered_ring_add(&ring, id_of(i), now_ms);
 }
 
-static void assert_taken(int64_t settled_ms, bool away, size_t max, uint32_t from, uint32_t to)
+static void assert_taken(struct delivered_until until, size_t max, uint32_t from, uint32_t to)
 {
-    assert_int_equal(delivered_ring_take(&ring, settled_ms, away, out, max), to - from);
+    assert_int_equal(delivered_ring_take(&ring, &until, out, max), to - from);
     for (uint32_t i = from; i < to; i++)
         assert_true(message_id_equal(out[i - from], id_of(i)));
 }
 
+static const struct delivered_until away = {.now_ms = 9000, .settled_ms = 8000, .away = true};
+
 static void test_each_is_taken_once_and_in_order(void **state)
 {
     (void)state;
-    assert_taken(0, true, MANY, 0, 0);
-    add(0, 5);
-    assert_taken(0, true, 3, 0, 3);
-    add(5, 8);
-    assert_taken(0, true, MANY, 3, 8);
-    assert_taken(0, true, MANY, 0, 0);
+    assert_taken(away, MANY, 0, 0);
+    add(0, 5, 8500);
+    assert_taken(away, 3, 0, 3);
+    add(5, 8, 8900);
+    assert_taken(away, MANY, 3, 8);
+    assert_taken(away, MANY, 0, 0);
 }
 
 /* A database that crashed has forgotten what it was told in the second before. */
 static void test_what_was_settled_long_ago_is_passed_over(void **state)
 {
     (void)state;
-    int64_t before_ms = clock_monotonic_ms();
-    add(0, 3);
-    assert_taken(before_ms + 1000, true, 2, 0, 2);
-    assert_taken(clock_monotonic_ms() + 1001, true, MANY, 0, 0);
-    assert_taken(0, true, MANY, 0, 0); /* it does not come later either */
+    add(0, 3, 6999);
+    add(3, 6, 7000);
+    assert_taken(away, MANY, 3, 6);
+    assert_taken((struct delivered_until){.away = true}, MANY, 0, 0); /* it does not come later either */
 }
 
 static void test_a_slow_database_is_given_time(void **state)
 {
     (void)state;
-    add(0, 3);
-    assert_taken(clock_monotonic_ms() - 100, false, MANY, 0, 0);
-    assert_taken(clock_monotonic_ms() - 300, false, MANY, 0, 3);
+    add(0, 3, 8000);
+    assert_taken((struct delivered_until){.now_ms = 8399, .settled_ms = 8100}, MANY, 0, 0);
+    assert_taken((struct delivered_until){.now_ms = 8400, .settled_ms = 8100}, MANY, 0, 3);
 }
 
 static void test_it_has_the_last_ones(void **state)
 {
     (void)state;
-    add(0, MANY);
-    assert_taken(0, true, MANY, MANY - DELIVERED_RING_SIZE, MANY);
-    add(0, 4);
-    assert_taken(0, true, MANY, 0, 4);
+    add(0, MANY, 8500);
+    assert_taken(away, MANY, MANY - DELIVERED_RING_SIZE, MANY);
+    add(0, 4, 8500);
+    assert_taken(away, MANY, 0, 4);
 }
 
 int main(void)

@@ -163,7 +163,10 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     relay_book_take(&book, looked_up, 1, true);
     relay_book_take(&book, sent, 2, false);
     relay_book_sent(&book, sent);
+    assert_false(relay_book_has_proof(&book, ids[0]));
     take_proof(ids, 3, 3, (bool[]){true, true, false}); /* who sends it settles it */
+    assert_true(relay_book_has_proof(&book, ids[0]));
+    assert_false(relay_book_has_proof(&book, ids[2]));
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 1);
     assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 0);
