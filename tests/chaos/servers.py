@@ -141,6 +141,8 @@ class Node:
         """A signal to the postmaster (INT fast, QUIT immediate, KILL), until nothing of it is left."""
         if not self.alive():
             return
+        if number == signal.SIGKILL:
+            self.process.send_signal(signal.SIGSTOP)  # it begets no more: one that outlived it waited for ever, and its memory kept the next one away
         found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
         children = [int(x) for x in found]
         self.process.send_signal(number)
