@@ -108,17 +108,13 @@ class CancelRace(LiveTest):
         self.assertEqual(outcomes, {0, 1}, 'the race was no race')
 
     def cancel_around(self, p, ids, due_ms, at_once):
-        """Cancels each id by a process of its own, beginning shortly before they are claimed; {id: exit code}."""
-        began = now_ms()
-        rc = p.cli('cancel', ids[0])[0]
-        answers, waiting, running = {ids[0]: rc}, list(ids[1:]), {}
-        one_ms = max(now_ms() - began, 5)
-        lead_ms = 500
-        start = due_ms - lead_ms - one_ms * len(ids) // 2 // 2  # two at a time run really at the same time
-        while now_ms() < start:
-            time.sleep(0.002)
+        """Cancels each id by a process of its own, from shortly before they are claimed until they are due; {id: exit code}."""
+        answers, waiting, running = {}, list(ids), {}
+        lead_ms, margin_ms = 500, 300
+        begin_ms, span_ms = due_ms - lead_ms - margin_ms, lead_ms + margin_ms
+        its_turn = lambda: now_ms() >= begin_ms + (len(ids) - len(waiting)) * span_ms // len(ids)  # noqa: E731
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < at_once and its_turn():
                 i = waiting.pop(0)
                 running[i] = p.start_cli('cancel', i)
             for i, process in list(running.items()):

@@ -587,15 +587,13 @@ class TimerAway(Relay, OwnServers, LiveTest):
     transport = 'timer'
 
     def test_a_gateway_that_dies_after_the_database_doubles_only_the_last_moment(self):
-        """Of a backlog that is delivered at full speed: what was not settled, and what the database forgot when it crashed."""
+        """Of a backlog: what was not settled, and what the database forgot when it crashed."""
         p, count = self.place(), 30_000
         first = p.gateway(POSTDATE_HANDOVER_TRANSPORT='timer')
-        inbox = self.expect(p, count, timeout_s=90)
-        at_ms = now_ms() + 15_000
-        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', at_ms, '--due-rate', 30_000).result()
-        wait_until(lambda: p.counts() == {'scheduled': count}, (at_ms - now_ms()) / 1000 - 2, 'all to be stored')
-        wait_until(lambda: p.counts().get('delivered', 0) > count // 4, 40, 'some to be delivered')
-        self.assertGreater(p.counts().get('scheduled', 0), count // 10)
+        inbox = self.expect(p, count, timeout_s=120)
+        due_ms = now_ms() + 15_000
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', due_ms, '--due-rate', 30_000).result()
+        wait_until(lambda: now_ms() > due_ms + 700, 60, 'the first of them to be delivered')
         self.servers.command('kill-postgres')
         time.sleep(1)
         first.kill9()
