@@ -19,7 +19,6 @@ static void look(struct take_over *t, struct err *e)
     bool sweep = clock_boottime_ms() - t->sweep_ms >= SWEEP_MS;
     int reaped = instance_take_over(t->pg, self, &t->watch, sweep, e);
     if (reaped > 0) {
-        runtime_note_loss(t->runtime);
         log_info("took over from %d gateway%s that stopped unexpectedly", reaped, reaped == 1 ? "" : "s");
         notifier_notify(&t->runtime->claimer_notifier);
     }

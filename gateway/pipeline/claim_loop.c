@@ -18,7 +18,6 @@ static void say_recovered(struct claim_loop *l)
     char id[MESSAGE_ID_TEXT_SIZE];
     if (l->recovered == 0)
         return;
-    runtime_note_loss(l->runtime);
     message_id_format(l->first_recovered, id);
     if (log_quota_take(&l->said_recovered, l->recovered, id, "recovered"))
         log_info(

@@ -10,22 +10,19 @@
 #define CROWDED 2      /* times `enough`: beyond, it grows while answers are quick only */
 #define PAYS 115       /* percent: so much of what half the size answered is worth doubling it */
 
-void flight_window_begin(struct flight_window *window, int least, int enough, int most,
-                         const atomic_int_fast64_t *careful_until_ms)
+void flight_window_begin(struct flight_window *window, int least, int enough, int most)
 {
     *window = (struct flight_window){.size = least,
                                      .least = least,
                                      .enough = enough,
                                      .most = most,
-                                     .limit = most,
-                                     .careful_until_ms = careful_until_ms,
                                      .quickest_ms = INT64_MAX,
                                      .round_ms = INT64_MAX};
 }
 
 static void set_size(struct flight_window *window, int size)
 {
-    window->size = size > window->limit ? window->limit : size < window->least ? window->least : size;
+    window->size = size > window->most ? window->most : size < window->least ? window->least : size;
     window->rounds = 0;
     window->pace = 0;
 }
@@ -61,12 +58,6 @@ static void learn_anew(struct flight_window *window)
 
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
-    bool careful = window->careful_until_ms && now_ms < atomic_load(window->careful_until_ms);
-    int limit = careful && window->enough < window->most ? window->enough / 2 : window->most;
-    window->grown = window->grown && limit == window->limit;
-    window->limit = limit;
-    if (window->size > window->limit)
-        set_size(window, window->limit);
     if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)
         flight_window_shrink(window);
     if (now_ms - window->learned_ms > LEARN_MS) {
@@ -87,8 +78,6 @@ static bool is_crowded(const struct flight_window *window, int64_t pace)
 /* Full, and `enough` or late: doubles, and goes back if that did not pay. */
 static void weigh(struct flight_window *window, int64_t now_ms)
 {
-    if (window->size >= window->limit && window->limit < window->most)
-        return; /* it may not grow now */
     if (window->rounds++ == 0) {
         window->measured_ms = now_ms;
         window->answered = 0;

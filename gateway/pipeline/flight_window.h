@@ -7,21 +7,17 @@
  * answered in the same time, or it is taken back. Beyond twice `enough` answers must be quick as well. It is
  * halved when answers wait long. A round is as long as one answer takes. The quickest is learnt anew every
  * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
- * for what comes then is often what had piled up. And it stays small for a while after something was lost: it
- * seldom comes alone. Owned by one thread, or guarded by its owner. */
+ * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct flight_window {
     int size, least, most;
-    int limit;                                   /* of the size: `most`, or less while it is careful */
-    const atomic_int_fast64_t *careful_until_ms; /* monotonic; NULL: it never is */
-    int enough;                                  /* to grow beyond this must pay */
-    int64_t quickest_ms;                         /* the quickest answer since learned_ms (monotonic) */
+    int enough;          /* to grow beyond this must pay */
+    int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
     int learning;     /* rounds until it is known; the window does not grow meanwhile */
     int before;       /* the size until then; where less was not enough, it goes on from half of it */
@@ -37,10 +33,8 @@ struct flight_window {
     bool was_full;           /* in this round */
 };
 
-/* For a new connection. 1 <= least <= enough <= most, or least == most: a fixed size. careful_until_ms:
- * monotonic, others set it; until then it grows up to half of `enough`; NULL: it needs no care. */
-void flight_window_begin(struct flight_window *window, int least, int enough, int most,
-                         const atomic_int_fast64_t *careful_until_ms);
+/* For a new connection. 1 <= least <= enough <= most, or least == most: a fixed size. */
+void flight_window_begin(struct flight_window *window, int least, int enough, int most);
 /* The other side stopped or goes on: small again. What is known of its pace stays. */
 void flight_window_shrink(struct flight_window *window);
 /* May one more be added, with in_flight without an answer, `stalled` of them for so long that their queue

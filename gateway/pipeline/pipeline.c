@@ -7,7 +7,7 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     p->runtime = rt;
     rt->metrics.held_messages = &p->claimed.count;
     rt->metrics.held_bytes = &p->claimed.bytes;
-    result_queue_open(&p->results, &p->book.at_risk, &rt->careful_until_ms);
+    result_queue_open(&p->results, &p->book.at_risk);
     delivered_ring_open(&p->delivered);
     if (relay_book_open(&p->book, rt->config->handover.grace_ms) != 0)
         return err_set(e, ERR_BUG, "out of memory");

@@ -8,8 +8,7 @@
 #define UNSETTLED_MOST 256
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
 
-void result_queue_open(struct result_queue *q, atomic_int *relayed,
-                       const atomic_int_fast64_t *careful_until_ms)
+void result_queue_open(struct result_queue *q, atomic_int *relayed)
 {
     pthread_condattr_t a;
     pthread_condattr_init(&a);
@@ -23,7 +22,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed,
     q->relayed = relayed;
     atomic_init(&q->behind, false);
     atomic_init(&q->room, UNSETTLED_LEAST);
-    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST, careful_until_ms);
+    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST);
     q->numbered = 0;
 }
 

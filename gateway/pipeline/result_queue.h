@@ -21,10 +21,8 @@ struct result_queue {
     uint64_t numbered;
 };
 
-/* relayed: how many relayed ones are published and not settled, which others count. careful_until_ms:
- * flight_window.h. */
-void result_queue_open(struct result_queue *q, atomic_int *relayed,
-                       const atomic_int_fast64_t *careful_until_ms);
+/* relayed: how many relayed ones are published and not settled, which others count. */
+void result_queue_open(struct result_queue *q, atomic_int *relayed);
 void result_queue_close(struct result_queue *q); /* frees what is still in it */
 void result_queue_put(struct result_queue *q, struct inflight *h);
 /* So many are published and not settled that the publishers are to wait: a database that takes nothing for a

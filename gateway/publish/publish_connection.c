@@ -19,8 +19,7 @@ void publisher_begin_flight(struct publisher *p)
     p->unheard_ms = 0;
     p->answered = false;
     p->heard_ms = clock_monotonic_ms();
-    flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_MOST,
-                        p->role->at_once ? NULL : &p->runtime->careful_until_ms);
+    flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_MOST);
 }
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)

@@ -236,8 +236,6 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);
-    else if (!blamed && !p->role->alone && c->count > 0)
-        runtime_note_loss(p->runtime);
     while ((h = confirms_take_any(c)) != NULL) {
         if (p->role->alone || h->left_behind)
             publisher_left(p, h, false);

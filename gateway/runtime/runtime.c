@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define CAREFUL_MS 15000 /* what is lost seldom comes alone: nodes stop one after the other */
-
 int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
 {
     char host[40] = "localhost";
@@ -39,11 +37,6 @@ bool runtime_stopping(struct runtime *rt, enum stop_stage stage)
 void runtime_set_up(struct runtime *rt, enum up_bit bit)
 {
     atomic_fetch_or(&rt->up, (int)bit);
-}
-
-void runtime_note_loss(struct runtime *rt)
-{
-    atomic_store(&rt->careful_until_ms, clock_monotonic_ms() + CAREFUL_MS);
 }
 
 const char *runtime_transport_name(const struct runtime *rt)

@@ -59,8 +59,6 @@ struct runtime {
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     atomic_uint intake_rests; /* how often the intake had stored all that came, and waited in vain for more */
-    /* Monotonic: until then little is in flight at once (flight_window.h). */
-    atomic_int_fast64_t careful_until_ms;
     atomic_size_t control_requests; /* requests of the control queue that are being done */
 
     pthread_mutex_t clock_lock;
@@ -105,9 +103,6 @@ enum clock_answer {
     CLOCK_CAME_ALONG, /* with a statement's result */
 };
 int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, enum clock_answer kind);
-
-/* Something was lost that may have been delivered, or had been by a gateway that died. */
-void runtime_note_loss(struct runtime *rt);
 
 /* The claimer looks twice a lead: rings it when one of these was stored and is due within a lead from now_ms.
  */

@@ -185,7 +185,6 @@ static int settle_batch(struct settler *s, struct err *e)
  * instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
 {
-    runtime_note_loss(s->runtime);
     for (size_t i = s->batch.count; i-- > 0;) {
         struct inflight *h = s->batch.messages[i];
         if (!h)

@@ -17,13 +17,11 @@ struct broker {
 };
 
 static struct broker b;
-static atomic_int_fast64_t careful_until_ms;
 
 static void begin(int rate_per_ms, int base_ms)
 {
-    flight_window_begin(&b.flight, LEAST, ENOUGH, MOST, &careful_until_ms);
+    flight_window_begin(&b.flight, LEAST, ENOUGH, MOST);
     b.now_ms = 1000000;
-    atomic_store(&careful_until_ms, 0);
     b.taken = 0;
     b.rate_per_ms = rate_per_ms;
     b.base_ms = base_ms;
@@ -184,36 +182,10 @@ static void test_one_at_a_time_stays_one(void **state)
 {
     (void)state;
     begin(10, 1);
-    flight_window_begin(&b.flight, 1, 1, 1, NULL);
+    flight_window_begin(&b.flight, 1, 1, 1);
     run(1000);
     assert_int_equal(b.flight.size, 1);
     assert_false(flight_window_has_room(&b.flight, 1, 1));
-}
-
-static void test_it_is_small_while_care_is_needed(void **state)
-{
-    (void)state;
-    begin(20, 5);
-    run(2000);
-    assert_true(b.flight.size >= ENOUGH);
-    atomic_store(&careful_until_ms, b.now_ms + 1000);
-    run(50); /* what is in flight is answered */
-    for (int i = 0; i < 9; i++) {
-        run(100);
-        assert_in_range(b.next - b.oldest, 1, ENOUGH / 2);
-    }
-    run(1000);
-    assert_true(b.flight.size >= ENOUGH);
-}
-
-static void test_a_fixed_size_needs_no_care(void **state)
-{
-    (void)state;
-    begin(10, 1);
-    flight_window_begin(&b.flight, 1, 1, 1, &careful_until_ms);
-    atomic_store(&careful_until_ms, b.now_ms + 10000);
-    run(100);
-    assert_int_equal(b.flight.size, 1);
 }
 
 int main(void)
@@ -231,8 +203,6 @@ int main(void)
         cmocka_unit_test(test_it_shrinks_when_told),
         cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
         cmocka_unit_test(test_one_at_a_time_stays_one),
-        cmocka_unit_test(test_it_is_small_while_care_is_needed),
-        cmocka_unit_test(test_a_fixed_size_needs_no_care),
     };
     return cmocka_run_group_tests_name("flight_window", tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static int setup(void **state)
 {
     (void)state;
     atomic_init(&relayed_count, 0);
-    result_queue_open(&q, &relayed_count, NULL);
+    result_queue_open(&q, &relayed_count);
     return 0;
 }
 
