@@ -60,7 +60,9 @@ class Cluster(Rabbit):
         """It and the others refuse each other from now on: its cookie for them is another one than theirs for it. Needs no
         rights on the machine's network, and is noticed at once, as a cable that is pulled out at a switch's other side is
         not: that is what hang() is for."""
-        self.erlang(f'[begin erlang:set_cookie(N, cut), erlang:disconnect_node(N) end || N <- {self._others(node)}], ok.', node)
+        others = self._others(node)
+        # At the same moment: one that loses it while another still sees it takes that for a partial partition, and stops itself.
+        self.erlang(f'[erlang:set_cookie(N, cut) || N <- {others}], [spawn(erlang, disconnect_node, [N]) || N <- {others}], ok.', node)
 
     def join(self, node):
         self.erlang(f'[erlang:set_cookie(N, erlang:get_cookie()) || N <- {self._others(node)}], '
