@@ -19,8 +19,8 @@ void delivered_ring_close(struct delivered_ring *ring)
     pthread_mutex_destroy(&ring->lock);
 }
 
-/* Before the database is known to be away nobody takes anything. So it begins with what is older than the
- * ring is long, and that is forgotten. */
+/* While the database keeps pace nobody takes anything, so the ring is full as a rule: then the oldest one is
+ * given up as if it had been taken. */
 void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms)
 {
     pthread_mutex_lock(&ring->lock);

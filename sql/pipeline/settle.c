@@ -109,11 +109,16 @@ static void put_item(struct batch *b, const struct settle_item *item)
                                                                              : ""));
 }
 
+static bool is_of(const struct settle_item *item, bool delivered)
+{
+    return (item->kind == SETTLE_DELIVERED) == delivered;
+}
+
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
 {
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
-        n += (items[i].kind == SETTLE_DELIVERED) == delivered;
+        n += is_of(&items[i], delivered);
     return n;
 }
 
@@ -126,7 +131,7 @@ static void batch_fill(struct batch *b, const struct settle_item *items, size_t 
     for (int i = 0; i < COLUMNS; i++)
         pg_array_begin(&b->column[i], oids[i], b->count);
     for (size_t i = 0; i < count; i++)
-        if ((items[i].kind == SETTLE_DELIVERED) == delivered)
+        if (is_of(&items[i], delivered))
             put_item(b, &items[i]);
 }
 
@@ -185,7 +190,7 @@ static int lock_free(struct pg *c, const struct settle_owner *o, const struct se
     buf_init(&set.array, SETTLE_ARRAY_MAX);
     id_set_begin(&set, n);
     for (size_t i = 0; i < w->count; i++)
-        if ((w->items[i].kind == SETTLE_DELIVERED) == delivered)
+        if (is_of(&w->items[i], delivered))
             id_set_add(&set, w->items[i].id);
     if (id_set_params(&set, &p, e) != 0)
         goto out;
@@ -194,7 +199,7 @@ static int lock_free(struct pg *c, const struct settle_owner *o, const struct se
     pg_add_bool(&p, o->relayed && delivered);
     r = pg_query(c, sql_query_settle_lock, &p, e);
     for (size_t i = 0; r && i < w->count; i++)
-        if ((w->items[i].kind == SETTLE_DELIVERED) == delivered)
+        if (is_of(&w->items[i], delivered))
             w->done[i] = is_among(r, w->items[i].id);
 out:
     PQclear(r);

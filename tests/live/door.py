@@ -49,15 +49,20 @@ class Door:
             self.pairs.append((near, far))
             threading.Thread(target=self.pump, args=(near, far), daemon=True).start()
 
+    @staticmethod
+    def read(ready):
+        data = ready.recv(65536)
+        if not data:
+            raise ConnectionError
+        return data
+
     def pump(self, near, far):
         try:
             while True:
                 for ready in select.select([near, far], [], [])[0]:
                     if near in self.still:
                         self.goes.wait()
-                    data = ready.recv(65536)
-                    if not data:
-                        raise ConnectionError
+                    data = self.read(ready)
                     if self.holding and ready is near and BASIC_PUBLISH in data:
                         self.hold(near, far)
                     (far if ready is near else near).sendall(data)
@@ -70,10 +75,7 @@ class Door:
         self.held.append(released)
         while not released.is_set():
             if select.select([far], [], [], 0.02)[0]:
-                data = far.recv(65536)
-                if not data:
-                    raise ConnectionError
-                near.sendall(data)
+                near.sendall(self.read(far))
 
     def hold_publishes(self):
         """From now on each connection stands still with its next publish: the broker takes logins, and answers to no publish."""
