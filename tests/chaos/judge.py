@@ -5,6 +5,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from book import (ACCEPTED, AGAIN_UNKNOWN, CANCELLED, MOVE_DOUBT, MOVED, NONE, REFUSED, TOO_LATE, Book)
+from moments import crowded_seconds, largest_moments
 from record import RETRY_ATTEMPTS, rejects, retry_wait_ms
 
 # What a fault leaves may come to light later than something has arrived again: what was published, and whose confirm got lost, is
@@ -20,7 +21,7 @@ FORBIDDEN = ('lost', 'early', 'cancelled_delivered', 'superseded_delivered', 're
              'contradicted', 'over_attempts', 'miscounted', 'unprovoked')
 FINDINGS = FORBIDDEN + ('duplicated',)
 COUNTS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'cancelled', 'replaced', 'rescheduled', 'delivered',
-          'redelivered', 'rejected', 'dead', 'lost_by_queue', 'excused')
+          'redelivered', 'rejected', 'dead', 'lost_by_queue', 'excused', 'crowd_delivered', 'crowd_doubled')
 
 
 class Verdict:
@@ -75,6 +76,8 @@ class Judge:
                         'recovery_us': None} for f in book.faults]
         self.clock_steps = [(f[0], f[1], int(f[4].split('_')[1]) * 1000) for f in book.faults if f[2] == CLOCK_AHEAD]
         self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
+        self.crowded = crowded_seconds(book.tables.values())
+        self.doubled = {}     # cell: [(arrival, first arrival)]
 
     def cell(self, name):
         if name not in self.cells:
@@ -134,6 +137,7 @@ class Judge:
     def judge_delivered(self, verdict, table, n, replaced_in_time):
         seen_us, ref = table.seen_us[n], table.ref(n)
         verdict.counts['delivered'] += 1
+        verdict.counts['crowd_delivered'] += self.is_of_a_crowd(table, n)
         if table.asked[n] & CANCELLED:
             verdict.find('cancelled_delivered', ref, f'delivered at {seen_us}')
         if replaced_in_time:
@@ -246,6 +250,8 @@ class Judge:
         """Put down to the latest fault that had begun. Without one between its attempt (or shortly
         before) and now, nothing excuses it."""
         first = f'at {t_us}, first at {first_us}'
+        self.doubled.setdefault(table.cell, []).append((t_us, first_us))
+        verdict.counts['crowd_doubled'] += self.is_of_a_crowd(table, n)
         if not self.in_shadow(table.cell, from_us - AFTERMATH_US, t_us):
             verdict.find('unprovoked', table.ref(n), first)
         at = bisect_right(self.book.faults, (t_us, float('inf'))) - 1
@@ -259,6 +265,9 @@ class Judge:
         after_us = max(0, t_us - fault['end_us'])
         self.farthest_us = max(self.farthest_us, after_us)
         verdict.find('duplicated', table.ref(n), f"{first}, {ms(after_us)} after {fault['kind']}")
+
+    def is_of_a_crowd(self, table, n):
+        return table.due_ms[n] // 1000 in self.crowded[table.cell]
 
     # --- faults ----------------------------------------------------------------------------------------------------
     def measure_recovery(self):
@@ -353,6 +362,7 @@ def judge(directory, broker_delivers=()):
     return {'total': total, 'cells': cells, 'named': named, 'ways': dict(sorted(j.ways.items())),
             'lateness_ms': {k: percentiles_ms(v) for k, v in j.lateness.items()},
             'faults': len(j.faults), 'kinds': j.kinds(), 'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
+            'moments': largest_moments(j.doubled, j.faults),
             'torn_lines': torn, 'unreadable_lines': [f'{where}: {line}' for where, line in book.unreadable[:SHOWN]],
             'unreadable': len(book.unreadable),
             'tolerated_losses': sum(cells[name]['lost'] for name in broker_delivers if name in cells),

@@ -1,4 +1,5 @@
 """A verdict as text, 80 columns wide."""
+import textwrap
 
 LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delivered': 'superseded, then delivered',
           'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'unprovoked': 'duplicated without a fault',
@@ -36,14 +37,32 @@ def rows_of_lateness(verdict):
                + f'{number(v["max"]):>11}')
 
 
+def one_in(delivered, doubled):
+    return f'{round(delivered / doubled):>7,}' if doubled else f'{"-":>7}'
+
+
 def rows_of_cells(verdict):
-    """The last column: one of so many was doubled."""
+    """The last column: one of so many was doubled. What was due at once is told apart where there was any."""
     heads = {'duplicated': 'doubled'}
     yield f'{"cell":<14}' + ''.join(f'{heads.get(c, c):>{width}}' for c, width in CELL_COLUMNS.items()) + f'{"1 in":>7}'
     for name, counts in verdict['cells'].items():
-        doubled = counts['duplicated']
         yield (f'{name[:13]:<14}' + ''.join(f'{counts[c]:>{width},}' for c, width in CELL_COLUMNS.items())
-               + (f'{round(counts["delivered"] / doubled):>7,}' if doubled else f'{"-":>7}'))
+               + one_in(counts['delivered'], counts['duplicated']))
+        crowd = counts['crowd_delivered'], counts['crowd_doubled']
+        if crowd[0]:
+            others = counts['delivered'] - crowd[0], counts['duplicated'] - crowd[1]
+            for text, numbers in (('due at once', crowd), ('the others', others)):
+                texts = {'delivered': f'{numbers[0]:,}', 'duplicated': f'{numbers[1]:,}'}
+                yield (f'{"  " + text:<14}' + ''.join(f'{texts.get(c, ""):>{width}}' for c, width in CELL_COLUMNS.items())
+                       + one_in(*numbers))
+
+
+def rows_of_moments(verdict):
+    yield 'many at one moment:'
+    for m in verdict['moments']:
+        yield (f'{m["count"]:>6,} {m["cell"]}, at {m["start_us"]}, the first ones up to '
+               f'{number((m["start_us"] - m["first_us"]) / 1000, 0)} ms before')
+        yield from textwrap.wrap(', '.join(m['faults']), 72, initial_indent=' ' * 7, subsequent_indent=' ' * 7)
 
 
 def rows_of_kinds(verdict):
@@ -74,6 +93,7 @@ def text_of(verdict):
     if verdict['total']['duplicated']:
         parts.append(['the farthest duplicate came '
                       f'{number(verdict["duplicate_farthest_after_fault_ms"], 0)} ms after the fault that it is put down to'])
+        parts.append(list(rows_of_moments(verdict)))
     findings = list(rows_of_findings(verdict))
     if findings:
         parts.append(findings)

@@ -452,6 +452,24 @@ class Ledger(unittest.TestCase):
         self.assertEqual(verdict['lateness_ms']['calm']['count'], 2)
         self.assertEqual(verdict['lateness_ms']['all']['max'], 9.0)
 
+    def test_moments_with_many_duplicates(self):
+        for n in range(7):
+            self.accept(n)
+            self.deliver(n, T0_US + 1_000_500 + n)
+        for n in range(7):
+            self.deliver(n, T0_US + 4_000_000 + (10_000_000 if n < 2 else 0) + n * 1_000_000)
+        self.add_fault(T0_US + 2_000_000, T0_US + 2_500_000, 'gateway.kill', 'c1')
+        self.add_fault(T0_US + 2_000_000, T0_US + 2_500_000, 'load.crowd', 'other')
+        self.add_fault(T0_US + 9_500_000, T0_US + 20_000_000, 'network.slow', '*')
+        verdict = ledger.judge(self.directory)
+        self.assertEqual(verdict['moments'], [
+            {'cell': 'c1', 'count': 5, 'start_us': T0_US + 6_000_000, 'first_us': T0_US + 1_000_502,
+             'faults': ['gateway.kill', 'network.slow']},
+            {'cell': 'c1', 'count': 2, 'start_us': T0_US + 14_000_000, 'first_us': T0_US + 1_000_500,
+             'faults': ['gateway.kill', 'network.slow']}])
+        self.assertEqual((verdict['cells']['c1']['crowd_delivered'], verdict['cells']['c1']['duplicated']), (0, 7))
+        self.assertIn('\n     5 c1, at ', ledger.text_of(verdict))
+
     def test_bodies(self):
         body = record.make_body('c1-h1-5', bytes(range(256)))
         self.assertEqual(record.read_body(body), ('c1-h1-5', True))
@@ -499,8 +517,10 @@ class Ledger(unittest.TestCase):
         self.seen.write(f'D c1-h1-{n} {T0_US + 1000 + n} 0 {ID.format(n)} ok e k'
                         for n in [*range(count), *twice] if n not in lost)
         began = time.process_time()
-        self.judge(lost=sorted(f'c1-h1-{n}' for n in lost), duplicated=(again := sorted(f'c1-h1-{n}' for n in twice)),
-                   unprovoked=again)
+        verdict = self.judge(lost=sorted(f'c1-h1-{n}' for n in lost), duplicated=(again := sorted(f'c1-h1-{n}' for n in twice)),
+                             unprovoked=again)
+        self.assertEqual([verdict['cells']['c1'][x] for x in ('crowd_delivered', 'crowd_doubled')], [count - 3, 3])
+        self.assertIn(f'{"  due at once":<33}{count - 3:>10,}{"":>22}{3:>8} {(count - 3) // 3:,}', ledger.text_of(verdict))
         self.assertLess(time.process_time() - began, 3.0)
 
 
