@@ -9,8 +9,7 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     rt->metrics.held_bytes = &p->claimed.bytes;
     result_queue_open(&p->results, &p->book.at_risk);
     delivered_ring_open(&p->delivered);
-    if (relay_book_open(&p->book, rt->config->handover.grace_ms) != 0)
-        return err_set(e, ERR_BUG, "out of memory");
+    relay_book_init(&p->book, rt->config->handover.grace_ms);
     if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
         due_queue_open(&p->patient, e) != 0)
         return -1;

@@ -31,11 +31,10 @@ struct relay_entry {
     bool used;
 };
 
-int relay_book_open(struct relay_book *book, int64_t grace_ms)
+void relay_book_init(struct relay_book *book, int64_t grace_ms)
 {
     *book = (struct relay_book){.free = NOWHERE, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
     pthread_mutex_init(&book->lock, NULL);
-    return 0;
 }
 
 /* The end of an id is random. */
@@ -152,6 +151,7 @@ static void leave_proof(struct relay_book *book, struct relay_entry *entry)
     if (proof->session == book->session)
         note_done(book, proof->tag);
     free(proof);
+    book->proofs--;
 }
 
 void relay_book_close(struct relay_book *book)
@@ -343,6 +343,7 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
         return false;
     bool room = true;
     pthread_mutex_lock(&book->lock);
+    book->proofs++;
     *proof = (struct relay_proof){.tag = tag, .session = book->session, .open = 1};
     for (size_t i = 0; i < n && room; i++) {
         struct relay_entry *entry = find_entry(book, ids[i]);
@@ -365,15 +366,25 @@ bool relay_book_has_proof(struct relay_book *book, struct message_id id)
     return has;
 }
 
-void relay_book_done(struct relay_book *book, struct message_id id)
+static void end_message(struct relay_book *book, struct message_id id, bool unless_proven)
 {
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
-    if (entry) {
+    if (entry && !(unless_proven && entry->came)) {
         give_back_tag(book, entry);
         drop_entry(book, entry);
     }
     pthread_mutex_unlock(&book->lock);
+}
+
+void relay_book_done(struct relay_book *book, struct message_id id)
+{
+    end_message(book, id, false);
+}
+
+void relay_book_answer(struct relay_book *book, struct message_id id)
+{
+    end_message(book, id, true);
 }
 
 size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
@@ -424,11 +435,11 @@ int64_t relay_book_low_ms(struct relay_book *book)
     return low_ms;
 }
 
-size_t relay_book_count(struct relay_book *book, size_t *settling)
+size_t relay_book_count(struct relay_book *book, size_t *waiting)
 {
     pthread_mutex_lock(&book->lock);
     size_t count = book->count;
-    *settling = book->settling - book->proven;
+    *waiting = book->settling - book->proven + book->proofs;
     pthread_mutex_unlock(&book->lock);
     return count;
 }

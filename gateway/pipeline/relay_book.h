@@ -30,6 +30,7 @@ struct relay_book {
     struct relay_entry *entries;
     uint32_t *buckets;
     uint32_t capacity, free, count, settling, look_ups, proven;
+    uint32_t proofs;    /* that were taken and are not settled */
     int64_t scanned_ms; /* monotonic: when it was looked at last what has become late */
     uint32_t session;   /* counts connections: a delivery tag is of one of them */
     uint64_t *done;     /* tags to acknowledge */
@@ -38,7 +39,7 @@ struct relay_book {
     atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven nor deferred */
 };
 
-int relay_book_open(struct relay_book *book, int64_t grace_ms); /* -1: out of memory */
+void relay_book_init(struct relay_book *book, int64_t grace_ms);
 void relay_book_close(struct relay_book *book);
 
 /* The connection is gone: its tags are void, and RabbitMQ gives all that was not acknowledged to another
@@ -76,10 +77,13 @@ struct relay_question {
     struct message_id id;
     bool sent; /* it is published and waits for its confirm: its content is not needed */
 };
-/* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by relay_book_done,
- * or by relay_book_again. */
+/* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by
+ * relay_book_answer, or by relay_book_again. */
 size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
                             struct relay_question *out, size_t max);
+/* Its row was claimed, or is no business of this gateway: it is done, unless a proof of its delivery came
+ * meanwhile. That proof is settled, and whoever has claimed the row does not publish it. */
+void relay_book_answer(struct relay_book *book, struct message_id id);
 /* There was no answer: from at_ms (monotonic) on it is asked again. */
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 
@@ -99,8 +103,9 @@ bool relay_book_has_proof(struct relay_book *book, struct message_id id);
 
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);
-/* How many are here, and how many of these only wait for the database, and have no proof. */
-size_t relay_book_count(struct relay_book *book, size_t *settling);
+/* How many are here, and how many deliveries only wait for the database, unacknowledged: messages that have
+ * no proof, and proofs. */
+size_t relay_book_count(struct relay_book *book, size_t *waiting);
 /* Tags of this connection that may be acknowledged now. Returns how many. */
 size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max);
 

@@ -13,6 +13,7 @@
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/rejected.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,8 +109,7 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
     else if (relay_is_receipt(ev))
         relay_take_receipt(r, ev, &m);
     else if (kind != ENVELOPE_PROOF)
-        take_message(r, ev, &m,
-                     bytes_start_with_str(ev->text, TOPOLOGY_EXIT_QUEUE) ? kind : ENVELOPE_ID_ONLY);
+        take_message(r, ev, &m, kind);
     else if (!relay_take_proof(r, ev))
         take_foreign(r, ev);
 }
@@ -197,29 +197,26 @@ static int cancel_consumers(struct reader *r, struct err *e)
 }
 
 /* A gateway without a database delivers all the same, but only for a while where others have it, which their
- * pings tell: what it delivers and cannot write down is rescued by them in the end. What it took stays. */
-static int step_aside(struct reader *r, struct err *e)
+ * pings tell. Then it gives up its connection: what it took, with the proofs of what it delivered, goes to
+ * one that can write it down, before that one takes the rest for lost (relay_rescue.c). */
+static bool steps_aside(struct reader *r)
 {
     int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->noted_ms);
     bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
-    if (aside == r->aside || r->draining)
-        return 0;
-    r->aside = aside;
-    if (!aside)
-        return add_consumer(r, e);
-    log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
-                RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
-    return cancel_consumers(r, e);
+    if (aside && !r->aside)
+        log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
+                    RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
+    return r->aside = aside;
 }
 
 static int adapt_consumers(struct reader *r, struct err *e)
 {
-    size_t settling, count = relay_book_count(&r->pipeline->book, &settling);
+    size_t waiting, count = relay_book_count(&r->pipeline->book, &waiting);
     size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
-    if (r->draining || r->aside || r->consumers == CONSUMERS_MAX)
+    if (r->draining || r->consumers == CONSUMERS_MAX)
         return 0;
     bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
-    return small || settling > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
+    return small || waiting > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
 static int open_connection(struct reader *r, struct err *e)
@@ -231,10 +228,9 @@ static int open_connection(struct reader *r, struct err *e)
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
     r->receipts = RECEIPTS_UNKNOWN;
-    r->aside = false;
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
-    r->broker = relay_open_broker(r, e);
+    r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
     if (!r->broker || topology_declare_exit(r->broker, e) != 0)
         return -1;
     if (add_consumer(r, e) != 0)
@@ -266,8 +262,10 @@ static int run_connected(struct reader *r, struct err *e)
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
-            step_aside(r, e) != 0 || adapt_consumers(r, e) != 0)
+            adapt_consumers(r, e) != 0)
             return -1;
+        if (!r->draining && steps_aside(r))
+            return err_set(e, ERR_AWAY, "other gateways have the database");
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
             notifier_wait(&r->pipeline->relay_notifier, full ? -1 : broker_fd(r->broker),
@@ -326,7 +324,9 @@ void *relay_thread(void *arg)
     arena_init(&r.arena, BODY_MAX + (1u << 20));
     while (!runtime_stopping(r.runtime, STOP_RELAY)) {
         err_clear(&e);
-        if (open_connection(&r, &e) == 0) {
+        if (r.aside) {
+            notifier_wait(&r.pipeline->relay_notifier, -1, TICK_NS);
+        } else if (open_connection(&r, &e) == 0) {
             attempt = 0;
             if (run_connected(&r, &e) == 0)
                 break;
@@ -334,10 +334,11 @@ void *relay_thread(void *arg)
         } else if (!is_refusal(&e)) {
             server_status_failed(&r.runtime->rabbitmq, &e);
         }
-        close_connection(&r, false);
+        close_connection(&r, r.aside);
         if (runtime_stopping(r.runtime, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
-        notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
+        if (!steps_aside(&r))
+            notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);
     last_hop_routes_close(&r.routes);

@@ -9,7 +9,7 @@
 
 /* What a machine that vanishes has taken comes to another one after two of these. */
 #define RELAY_HEARTBEAT_S 5
-#define RELAY_WINDOW (1u << 19) /* tags between the oldest that is not acknowledged and the newest */
+#define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
 
@@ -38,7 +38,6 @@ struct reader { /* the relay thread's own */
 };
 
 /* relay_reader.c */
-struct broker *relay_open_broker(struct reader *r, struct err *e);
 struct inflight *relay_hold(struct reader *r, const struct message *m); /* NULL: out of memory */
 void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state);
 /* Ends the program as a crash does, which loses nothing. */

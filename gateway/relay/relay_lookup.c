@@ -108,7 +108,7 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         if (wait && (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else
-            relay_book_done(book, q->id);
+            relay_book_answer(book, q->id);
     }
     notifier_notify(&lookup->pipeline->relay_notifier);
     return 0;

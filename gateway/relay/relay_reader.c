@@ -2,16 +2,10 @@
 #include "amqp/topology/topology.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/sessions.h"
 
 #include <unistd.h>
 
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
-
-struct broker *relay_open_broker(struct reader *r, struct err *e)
-{
-    return sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
-}
 
 struct inflight *relay_hold(struct reader *r, const struct message *m)
 {
@@ -68,8 +62,9 @@ int relay_acknowledge(struct reader *r, struct err *e)
     if (r->low > r->high)
         r->low_ms = now_ms;
     /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
-     * when the lock is gone. */
-    for (uint64_t tag = r->low; r->high - r->low > RELAY_WINDOW / 2 && tag < r->low + RELAY_WINDOW / 4; tag++)
+     * when the lock is gone. But while the database is away, it is a proof. */
+    bool full = r->high - r->low > RELAY_WINDOW / 2 && !pipeline_is_behind(r->pipeline);
+    for (uint64_t tag = r->low; full && tag < r->low + RELAY_WINDOW / 4; tag++)
         if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
             r->tags[tag % RELAY_WINDOW] = TAG_DONE;
     if (now_ms - r->low_ms < SINGLES_MS)

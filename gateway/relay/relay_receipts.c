@@ -12,8 +12,8 @@
 #include "gateway/runtime/sessions.h"
 
 #define PREFETCH 4000
-#define RETRY_MS 60000 /* where they may not be had */
-#define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
+#define RETRY_MS 5000 /* where they may not be had */
+#define FRESH_MS 1000 /* so old may be what is known of a delivery exchange */
 
 bool relay_is_receipt(const struct broker_event *ev)
 {
@@ -73,35 +73,23 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     return true;
 }
 
-/* On a connection of its own, for what is missing or refused closes the channel. 1: it is there; 0: it is
- * not, or not for this login, and e says so; -1. */
-static int try_receipts(struct reader *r, bool declare, struct err *e)
+/* The hand-over publisher declares them. On a connection of its own, for what is missing or refused closes
+ * the channel. 1: they are there; 0: they are not, or not for this login; -1. */
+static int find_receipts(struct reader *r, bool in_use, struct err *e)
 {
     uint32_t ready, consumers;
     struct broker *b = sessions_open_broker(r->runtime, "postdate relay", e);
     if (!b)
         return -1;
-    int rc =
-        declare ? last_hop_declare(b, e) : broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
+    int rc = broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
     broker_close(b);
-    return rc == 0 ? 1 : e->kind == ERR_NOT_FOUND || !err_is_transient(e) ? 0 : -1;
-}
-
-/* A login that may not declare them may read them: another gateway has declared them. */
-static int find_receipts(struct reader *r, bool in_use, struct err *e)
-{
-    struct err why = {0};
-    int found = in_use ? try_receipts(r, true, &why) : 0;
-    if (found < 0)
-        return err_set(e, why.kind, "%s", why.text);
-    if (found == 0)
-        found = try_receipts(r, false, e);
-    if (found == 0 && in_use && !r->said_receipts)
-        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", why.text);
-    r->said_receipts = found == 0 && in_use;
-    if (found == 0)
-        err_clear(e);
-    return found;
+    if (rc != 0 && e->kind != ERR_NOT_FOUND && err_is_transient(e))
+        return -1;
+    if (rc != 0 && in_use && !r->said_receipts)
+        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e->text);
+    r->said_receipts = rc != 0 && in_use;
+    err_clear(e);
+    return rc == 0;
 }
 
 int relay_open_receipts(struct reader *r, struct err *e)
@@ -110,7 +98,7 @@ int relay_open_receipts(struct reader *r, struct err *e)
     int queue = atomic_load(&r->handover->last_hop_queue);
     bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
     bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
-    if (known || soon || queue < 0 || r->draining || r->aside)
+    if (known || soon || queue < 0 || r->draining)
         return 0;
     int found = find_receipts(r, queue > 0, e);
     r->receipts_ms = queue > 0 ? now_ms : 0;

@@ -12,6 +12,7 @@
 #define NOTE_MS 1000
 #define SURPLUS_MS (4 * RELAY_ASIDE_MS)
 #define SILENT_MS 10000
+#define FORGOTTEN_MS 20000
 #define DEAD_MS 30000 /* so long the exit queue gives nothing: what is overdue comes from the database */
 #define DEAD_PING_MS 10000
 #define STUCK_MS 30000
@@ -119,17 +120,19 @@ static int count_consumers(struct relay_rescue *rescue)
     return -1;
 }
 
-/* Are all consumers those that gateways have noted? Others may be of a gateway that has lost its database and
- * delivers all the same. But RabbitMQ also goes on counting those that came by a node which has died, until
- * that is back. A gateway notes those that it lost itself. Of the others it is assumed after a while that
- * they are dead: a gateway without a database has stopped taking messages by then (relay.c). */
+/* Are all consumers those that gateways have noted? If not, only a ping counts that was sent later than this:
+ * what one of the others took and gives back, proofs among it, comes before that ping. Others may be of a
+ * gateway that has lost its database and delivers all the same. But RabbitMQ also goes on counting those that
+ * came by a node which has died, until that is back. A gateway notes those that it lost itself. Of the others
+ * it is assumed after a while that they are dead: a gateway without a database has stopped taking messages by
+ * then (relay.c). */
 static bool are_all_known(struct relay_rescue *rescue, int noted)
 {
     int counted = count_consumers(rescue);
     int64_t clock_ms = clock_monotonic_ms();
     if (counted < 0)
         return false;
-    if (counted < noted) /* those of a dead node are gone, or RabbitMQ has forgotten some: watch_pings */
+    if (counted < noted) /* those of a dead node are gone, or RabbitMQ has forgotten some: is_dead */
         atomic_store(&rescue->relay->lost_consumers, 0);
     if (counted <= noted)
         rescue->surplus_ms = 0;
@@ -138,27 +141,18 @@ static bool are_all_known(struct relay_rescue *rescue, int noted)
     return counted <= noted || clock_ms - rescue->surplus_ms > SURPLUS_MS;
 }
 
-/* Pings come to whoever consumes the exit queue. When none comes to anybody for long, RabbitMQ has forgotten
- * the consumers (seen after a node was cut off): the relay connects anew. */
-static void watch_pings(struct relay_rescue *rescue, const struct relay_marks *m, int64_t now_ms)
+/* Connects the relay anew. */
+static void renew_consumers(struct relay_rescue *rescue, int64_t clock_ms)
 {
-    int64_t clock_ms = clock_monotonic_ms();
-    bool silent = m->ping_ms > 0 && now_ms - m->ping_ms > SILENT_MS;
-    if (!silent || rescue->blocked || atomic_load(&rescue->handover->consumers) == 0)
-        rescue->silent_ms = 0;
-    else if (rescue->silent_ms == 0)
-        rescue->silent_ms = clock_ms;
-    if (rescue->silent_ms == 0 || clock_ms - rescue->silent_ms < SILENT_MS)
-        return;
-    rescue->silent_ms = clock_ms;
+    rescue->renewed_ms = clock_ms;
     atomic_store(&rescue->relay->forgotten, true);
     notifier_notify(&rescue->pipeline->relay_notifier);
 }
 
-/* RabbitMQ may have lost the exit queue itself, or its majority, and gives nothing to anybody: pings are
- * sent, and none comes to any gateway. Then nothing more is handed over, and after a while what is overdue is
- * rescued without waiting for a ping. That is safe: what comes out after all is late by then, and is looked
- * up. */
+/* Pings are sent, and none comes to any gateway. Then nothing more is handed over. Has RabbitMQ forgotten the
+ * consumers, as it does when a node was cut off? They are made anew. It may have lost the exit queue itself,
+ * or its majority: after a while what is overdue is rescued without waiting for a ping. That is safe: what
+ * comes out after all is late by then, and is looked up. */
 static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t clock_ms = clock_monotonic_ms();
@@ -171,6 +165,9 @@ static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
         rescue->unheard_ms = clock_ms;
     int64_t for_ms = rescue->unheard_ms ? clock_ms - rescue->unheard_ms : 0;
     atomic_store(&rescue->handover->exit_silent, for_ms > SILENT_MS);
+    if (for_ms > FORGOTTEN_MS && clock_ms - rescue->renewed_ms > SILENT_MS &&
+        atomic_load(&rescue->handover->consumers) > 0)
+        renew_consumers(rescue, clock_ms);
     if (for_ms > DEAD_MS && !rescue->said_dead) {
         rescue->said_dead = true;
         log_warning(
@@ -314,16 +311,17 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
     ping_exit(rescue, now_ms);
     if (relay_marks(pg, &m, e) != 0 || watch_last_hop(rescue, &m, now_ms, e) != 0)
         return -1;
-    watch_pings(rescue, &m, now_ms);
     if (is_dead(rescue, &m) && m.oldest_ms > 0)
         handover_set_rescue_before(handover, m.oldest_ms < m.low_ms ? m.oldest_ms : m.low_ms, clock_ms);
-    else if (rescue->ping_seen_ms && m.oldest_ms > rescue->ping_seen_ms && m.consumers > 0 &&
-             are_all_known(rescue, m.consumers)) {
-        handover_set_rescue_before(handover, rescue->ping_ms < m.low_ms ? rescue->ping_ms : m.low_ms,
-                                   clock_ms);
+    else if (rescue->ping_seen_ms && m.oldest_ms > rescue->ping_seen_ms && m.consumers > 0) {
+        if (are_all_known(rescue, m.consumers))
+            handover_set_rescue_before(handover, rescue->ping_ms < m.low_ms ? rescue->ping_ms : m.low_ms,
+                                       clock_ms);
+        else
+            rescue->unknown_ms = now_ms;
         rescue->ping_seen_ms = 0;
     }
-    if (rescue->ping_seen_ms == 0 && latest_ping_ms(&m) > 0) {
+    if (rescue->ping_seen_ms == 0 && latest_ping_ms(&m) > rescue->unknown_ms) {
         rescue->ping_ms = latest_ping_ms(&m);
         rescue->ping_seen_ms = m.now_ms;
     }

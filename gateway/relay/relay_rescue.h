@@ -38,7 +38,8 @@ struct relay_rescue {
     int64_t noted_ms;       /* monotonic */
     int64_t ping_ms;        /* this one came, … */
     int64_t ping_seen_ms;   /* … which was noted before this (database time); 0: none is waited for */
-    int64_t silent_ms;      /* monotonic: since when pings are sent and none comes; 0: one came lately */
+    int64_t unknown_ms;     /* database time: when there was a consumer that no gateway had noted */
+    int64_t renewed_ms;     /* monotonic: when the consumers were made anew last */
     int64_t newest_ping_ms; /* that came to anybody; database time */
     int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
     int64_t pinged_ms;      /* monotonic: when the latest one was sent */

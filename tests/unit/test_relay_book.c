@@ -11,7 +11,8 @@ static struct relay_book book;
 static int setup(void **state)
 {
     (void)state;
-    return relay_book_open(&book, GRACE);
+    relay_book_init(&book, GRACE);
+    return 0;
 }
 
 static int teardown(void **state)
@@ -182,6 +183,46 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     assert_int_equal(done_tags(&tag), 0);
 }
 
+static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void **state)
+{
+    (void)state;
+    const struct message_id proven = id_of(1, NOW), other = id_of(2, NOW);
+    struct relay_question q[2];
+    uint64_t tag;
+    relay_book_take(&book, proven, 1, true);
+    relay_book_take(&book, other, 2, true);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, q, 2), 2);
+    take_proof(&proven, 1, 3, (bool[]){true});
+    relay_book_take_done(&book, &tag, 1);
+    relay_book_answer(&book, proven);
+    relay_book_answer(&book, other);
+    assert_true(relay_book_has_proof(&book, proven)); /* whoever has claimed its row asks */
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 2);
+    relay_book_done(&book, proven);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 3);
+}
+
+static void test_proofs_that_are_not_settled_take_room_of_the_prefetch(void **state)
+{
+    (void)state;
+    const struct message_id ids[] = {id_of(1, NOW), id_of(2, NOW), id_of(3, NOW)};
+    size_t waiting;
+    take_proof(ids, 2, 1, (bool[]){true, true});
+    take_proof(ids + 2, 1, 2, (bool[]){true});
+    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(waiting, 2);
+    take_proof(ids, 3, 3, (bool[]){false, false, false}); /* a copy, which is acknowledged */
+    relay_book_done(&book, ids[0]);
+    relay_book_count(&book, &waiting);
+    assert_int_equal(waiting, 2);
+    relay_book_done(&book, ids[1]);
+    relay_book_done(&book, ids[2]);
+    assert_int_equal(relay_book_count(&book, &waiting), 0);
+    assert_int_equal(waiting, 0);
+}
+
 static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
 {
     (void)state;
@@ -293,6 +334,10 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_what_is_being_sent_is_acknowledged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_during_the_look_up_outlives_the_answer, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_proofs_that_are_not_settled_take_room_of_the_prefetch, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),
