@@ -27,7 +27,6 @@ struct transport_options {
 struct transport {
     const char *name;     /* "plugin", "ttl" */
     int64_t max_delay_ms; /* longest wait it can do */
-    int64_t grain_ms;     /* it rounds waits up to a multiple of this */
     /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
      * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);

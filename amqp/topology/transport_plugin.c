@@ -78,7 +78,6 @@ static int plugin_address(const struct transport_options *o, int64_t delay_ms, s
 const struct transport transport_plugin = {
     .name = "plugin",
     .max_delay_ms = MAX_DELAY_MS,
-    .grain_ms = 1,
     .declare = plugin_declare,
     .address = plugin_address,
     .count = NULL,

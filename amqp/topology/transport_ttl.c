@@ -124,7 +124,6 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
 const struct transport transport_ttl = {
     .name = "ttl",
     .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
-    .grain_ms = TTL_LADDER_GRAIN_MS,
     .declare = ttl_declare,
     .address = ttl_address,
     .count = ttl_count,

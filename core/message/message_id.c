@@ -29,12 +29,6 @@ struct message_id message_id_least(int64_t due_ms)
     return message_id_make(due_ms, bits);
 }
 
-struct message_id message_id_greatest(int64_t due_ms)
-{
-    static const uint8_t bits[10] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    return message_id_make(due_ms, bits);
-}
-
 int64_t message_id_due_ms(struct message_id id)
 {
     uint64_t ms = 0;

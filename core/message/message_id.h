@@ -17,9 +17,8 @@ struct message_id {
 struct message_id message_id_make(int64_t due_ms, const uint8_t random[10]);
 /* The same random bits with another due time. */
 struct message_id message_id_move(struct message_id id, int64_t due_ms);
-/* The first and the last id of a due time, for bounds. */
+/* The first id of a due time, as a bound. */
 struct message_id message_id_least(int64_t due_ms);
-struct message_id message_id_greatest(int64_t due_ms);
 int64_t message_id_due_ms(struct message_id id);
 bool message_id_equal(struct message_id a, struct message_id b);
 

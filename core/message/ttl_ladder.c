@@ -36,11 +36,6 @@ int ttl_ladder_levels(int64_t window_ms)
     return ttl_ladder_digits(window_ms, digits);
 }
 
-int64_t ttl_ladder_max_delay_ms(int levels)
-{
-    return (radix_power(levels) - 1) * TTL_LADDER_GRAIN_MS;
-}
-
 int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX])
 {
     int64_t rest = count_grains(delay_ms);

@@ -35,8 +35,6 @@
 /* How many levels waits of up to window_ms need: 1..TTL_LADDER_LEVELS_MAX; -1 beyond TTL_LADDER_MAX_DELAY_MS.
  */
 int ttl_ladder_levels(int64_t window_ms);
-/* The longest wait that so many levels can do. */
-int64_t ttl_ladder_max_delay_ms(int levels);
 
 /* The digits of a wait, lowest first, rounded up to whole grains (at least one: there is no wait of nothing).
  * Returns how many levels it needs, so that digits[result - 1] is not 0; -1 beyond TTL_LADDER_MAX_DELAY_MS.

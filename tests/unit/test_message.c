@@ -48,9 +48,8 @@ static void test_id_carries_due(void **state)
             assert_non_null(strchr("89ab", text[19]));
             assert_true(message_id_parse(bytes_of_str(text), &parsed));
             assert_true(message_id_equal(id, parsed));
-            struct message_id least = message_id_least(dues[i]), greatest = message_id_greatest(dues[i]);
+            struct message_id least = message_id_least(dues[i]);
             assert_true(memcmp(least.b, id.b, sizeof id.b) <= 0);
-            assert_true(memcmp(greatest.b, id.b, sizeof id.b) >= 0);
         }
     }
 }
