@@ -27,6 +27,7 @@ struct relay_entry {
     uint8_t state;
     uint8_t proof; /* in the exit queue, that it was delivered */
     bool deferred;
+    bool at_risk; /* counted as such */
     bool asked;
     bool used;
 };
@@ -116,16 +117,13 @@ static void set_proof(struct relay_book *book, struct relay_entry *entry, enum p
     entry->proof = (uint8_t)proof;
 }
 
-static bool is_at_risk(const struct relay_entry *entry)
+/* After each change of what it depends on. */
+static void count_risk(struct relay_book *book, struct relay_entry *entry)
 {
-    return entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE &&
-           !entry->deferred;
-}
-
-/* was: before it was changed. */
-static void count_risk(struct relay_book *book, const struct relay_entry *entry, bool was)
-{
-    atomic_fetch_add(&book->at_risk, is_at_risk(entry) - was);
+    bool at_risk = entry->state == SETTLING && entry->delivered_ms != 0 && entry->proof != PROOF_THERE &&
+                   !entry->deferred;
+    atomic_fetch_add(&book->at_risk, at_risk - entry->at_risk);
+    entry->at_risk = at_risk;
 }
 
 /* Without memory for it the tag is not acknowledged: the message comes again when the connection ends. */
@@ -166,7 +164,6 @@ void relay_book_close(struct relay_book *book)
 
 static void drop_entry(struct relay_book *book, struct relay_entry *entry)
 {
-    bool was = is_at_risk(entry);
     uint32_t i = (uint32_t)(entry - book->entries);
     uint32_t *at = bucket_of(book, entry->id);
     while (*at != i)
@@ -175,8 +172,8 @@ static void drop_entry(struct relay_book *book, struct relay_entry *entry)
     set_state(book, entry, WAITS);
     set_proof(book, entry, PROOF_NONE);
     leave_proof(book, entry);
+    count_risk(book, entry);
     *entry = (struct relay_entry){.next = book->free};
-    count_risk(book, entry, was);
     book->free = i;
     book->count--;
 }
@@ -194,25 +191,19 @@ static bool has_proof_here(const struct relay_book *book, const struct relay_ent
     return entry->came && entry->came->session == book->session;
 }
 
-/* It is here already. */
-static enum relay_taken take_again(struct relay_book *book, struct relay_entry *entry, uint64_t tag)
-{
-    if (entry->session == book->session || has_proof_here(book, entry))
-        return RELAY_COPY;
-    entry->session = book->session;
-    entry->tag = tag;
-    if (entry->state == WAITS)
-        set_state(book, entry, LOOK_UP);
-    return RELAY_KNOWN;
-}
-
 enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag, bool look_up)
 {
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     enum relay_taken taken = RELAY_NO_ROOM;
-    if (entry) {
-        taken = take_again(book, entry, tag);
+    if (entry && (entry->session == book->session || has_proof_here(book, entry))) {
+        taken = RELAY_COPY;
+    } else if (entry) {
+        entry->session = book->session;
+        entry->tag = tag;
+        if (entry->state == WAITS)
+            set_state(book, entry, LOOK_UP);
+        taken = RELAY_KNOWN;
     } else if ((entry = add_entry(book, id)) != NULL) {
         entry->tag = tag;
         entry->session = book->session;
@@ -249,10 +240,9 @@ static void move_entry(struct relay_book *book, struct message_id id, enum state
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry) {
-        bool was = is_at_risk(entry);
         set_state(book, entry, state);
         entry->delivered_ms = delivered_ms;
-        count_risk(book, entry, was);
+        count_risk(book, entry);
     }
     pthread_mutex_unlock(&book->lock);
 }
@@ -272,9 +262,8 @@ void relay_book_deferred(struct relay_book *book, struct message_id id)
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry) {
-        bool was = is_at_risk(entry);
         entry->deferred = true;
-        count_risk(book, entry, was);
+        count_risk(book, entry);
     }
     pthread_mutex_unlock(&book->lock);
 }
@@ -310,9 +299,8 @@ void relay_book_proven(struct relay_book *book, const struct message_id *ids, si
         struct relay_entry *entry = find_entry(book, ids[i]);
         if (!entry || entry->proof != PROOF_UNDER_WAY) /* it is settled, or has come back to this gateway */
             continue;
-        bool was = is_at_risk(entry);
         set_proof(book, entry, ok ? PROOF_THERE : PROOF_NONE);
-        count_risk(book, entry, was);
+        count_risk(book, entry);
         if (ok)
             give_back_tag(book, entry);
     }
@@ -322,7 +310,7 @@ void relay_book_proven(struct relay_book *book, const struct message_id *ids, si
 /* The proof takes its place, unless one is here already. True: nobody is settling it. */
 static bool join_proof(struct relay_book *book, struct relay_entry *entry, struct relay_proof *proof)
 {
-    bool is_settling = entry->state == SETTLING, was = is_at_risk(entry);
+    bool is_settling = entry->state == SETTLING;
     if (entry->state == SENT || has_proof_here(book, entry))
         return false;
     give_back_tag(book, entry);
@@ -331,7 +319,7 @@ static bool join_proof(struct relay_book *book, struct relay_entry *entry, struc
     proof->open++;
     set_proof(book, entry, PROOF_THERE);
     set_state(book, entry, SETTLING);
-    count_risk(book, entry, was);
+    count_risk(book, entry);
     return !is_settling;
 }
 
