@@ -11,6 +11,7 @@ from servers import wait_until
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
 DELAYED = 'postdate.delayed'
 EXIT, BROKER_EXIT = 'postdate.exit', 'postdate.exit.broker'
+HANDED = 500
 OTHERS_GO_ON_S = 60  # other faults may strike meanwhile
 
 
@@ -240,9 +241,9 @@ def rabbitmq_wiped(x):
         now_ms = int(time.time() * 1000)
         keepers = [c for c in cells if c.transport != 'timer']
         for cell in keepers:
-            cell.tell(handed=500, from_ms=now_ms + 8000, to_ms=now_ms + 14000)
+            cell.tell(handed=HANDED, from_ms=now_ms + 20_000, to_ms=now_ms + 26_000)
         for cell in keepers:
-            wait_until(lambda c=cell: handed(c) >= 500, 7, f'{cell.name}: 500 messages handed over', 0.1)
+            wait_until(lambda c=cell: are_handed(c, HANDED), 18, f'{cell.name}: {HANDED} messages handed over', 0.1)
         x.begin('killed, its data folder deleted, started empty')
         arena.rabbit.stack('kill-rabbitmq')
         arena.rabbit.wipe()
@@ -262,6 +263,6 @@ def settle_down(cells, left, limit_s):
         wait_until(lambda c=cell: c.waiting(left + 1) <= left, limit_s, f'{cell.name}: all but {left} delivered', 0.3)
 
 
-def handed(cell):
+def are_handed(cell, count):
     return int(cell.arena.postgres.primary.psql(
-        "select count(*) from postdate.message where state = 'handed'", cell.database)[0][0])
+        f"select count(*) from (select from postdate.message where state = 'handed' limit {count}) m", cell.database)[0][0]) == count
