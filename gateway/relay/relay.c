@@ -180,6 +180,7 @@ static int add_consumer(struct reader *r, struct err *e)
     return 0;
 }
 
+/* At the stop. */
 static int cancel_consumers(struct reader *r, struct err *e)
 {
     char tag[64];
@@ -190,8 +191,6 @@ static int cancel_consumers(struct reader *r, struct err *e)
     }
     if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
         return -1;
-    r->receipts = RECEIPTS_UNKNOWN;
-    r->prefetch_sum = 0;
     atomic_store(&r->handover->consumers, 0);
     return 0;
 }
@@ -324,9 +323,7 @@ void *relay_thread(void *arg)
     arena_init(&r.arena, BODY_MAX + (1u << 20));
     while (!runtime_stopping(r.runtime, STOP_RELAY)) {
         err_clear(&e);
-        if (r.aside) {
-            notifier_wait(&r.pipeline->relay_notifier, -1, TICK_NS);
-        } else if (open_connection(&r, &e) == 0) {
+        if (open_connection(&r, &e) == 0) {
             attempt = 0;
             if (run_connected(&r, &e) == 0)
                 break;
@@ -335,10 +332,11 @@ void *relay_thread(void *arg)
             server_status_failed(&r.runtime->rabbitmq, &e);
         }
         close_connection(&r, r.aside);
+        while (steps_aside(&r) && !runtime_stopping(r.runtime, STOP_INTAKE))
+            notifier_wait(&r.pipeline->relay_notifier, -1, TICK_NS);
         if (runtime_stopping(r.runtime, STOP_INTAKE))
             break; /* what is unacknowledged comes to the next gateway */
-        if (!steps_aside(&r))
-            notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
+        notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);
     last_hop_routes_close(&r.routes);

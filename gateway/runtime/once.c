@@ -97,7 +97,7 @@ static uint64_t mix(uint64_t all, uint64_t value)
 /* Of everything that changes when something gets on. */
 static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 {
-    size_t settling;
+    size_t waiting;
     /* Once all is taken in, what comes now is none of this round's. */
     if (o->rule.accepted_ms != 0)
         return mix(mix(mix((uint64_t)f->due, (uint64_t)f->lost), (uint64_t)f->waiting),
@@ -105,7 +105,7 @@ static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
     uint64_t all = mix((uint64_t)atomic_load(&o->runtime->up), atomic_load(&o->runtime->stored_ready));
     for (int i = 0; i < METRIC_COUNT; i++)
         all = mix(all, atomic_load(&o->runtime->metrics.count[i]));
-    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, &settling));
+    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, &waiting));
     return mix(mix(mix(all, (uint64_t)f->due), (uint64_t)f->lost), (uint64_t)f->waiting);
 }
 

@@ -36,7 +36,7 @@ def largest_moments(doubled, faults):
 def moment_of(cell, together, faults):
     start_us, end_us = together[0][0], together[-1][0]
     from_us = min(first_us for _, first_us in together)
-    near = Counter(f['kind'] for f in faults if f['cell'] in ('*', cell) and f['start_us'] <= end_us and
-                   f['end_us'] >= min(from_us, start_us) - BEFORE_US)
+    near = {f['kind'] for f in faults if f['cell'] in ('*', cell) and f['start_us'] <= end_us and
+            f['end_us'] >= min(from_us, start_us) - BEFORE_US}
     return {'cell': cell, 'count': len(together), 'start_us': start_us, 'first_us': from_us,
             'faults': sorted(near)}

@@ -43,22 +43,22 @@ static void test_the_ordinary_way(void **state)
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
     uint64_t tag;
-    size_t settling;
+    size_t waiting;
     assert_int_equal(relay_book_take(&book, id, 7, false), RELAY_FRESH);
     assert_int_equal(relay_book_low_ms(&book), NOW);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
     relay_book_sent(&book, id);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE / 2, 1, &q, 1), 0);
     relay_book_settling(&book, id, 0);
-    assert_int_equal(relay_book_count(&book, &settling), 1);
-    assert_int_equal(settling, 1);
+    assert_int_equal(relay_book_count(&book, &waiting), 1);
+    assert_int_equal(waiting, 1);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, &q, 1),
                      0); /* it only waits for the database */
     assert_int_equal(done_tags(&tag), 0);
     relay_book_done(&book, id);
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 7);
-    assert_int_equal(relay_book_count(&book, &settling), 0);
+    assert_int_equal(relay_book_count(&book, &waiting), 0);
     assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_FORGET);
 }
@@ -110,18 +110,18 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
 {
     (void)state;
     struct message_id ids[3], out[4];
-    size_t settling;
+    size_t waiting;
     for (uint64_t i = 0; i < 3; i++) {
         ids[i] = id_of((int)i + 1, NOW);
         relay_book_take(&book, ids[i], i + 1, false);
         relay_book_settling(&book, ids[i], 100);
     }
     assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
-    assert_int_equal(relay_book_count(&book, &settling), 3);
-    assert_int_equal(settling, 3);
+    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(waiting, 3);
     relay_book_proven(&book, out, 2, true);
-    assert_int_equal(relay_book_count(&book, &settling), 3);
-    assert_int_equal(settling, 1);
+    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(waiting, 1);
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
 }
 
@@ -309,14 +309,14 @@ static void test_thousands(void **state)
     (void)state;
     enum { COUNT = 5000 };
     uint64_t tags[COUNT];
-    size_t settling, done = 0;
+    size_t waiting, done = 0;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++)
             assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, false), RELAY_FRESH);
         assert_int_equal(relay_book_low_ms(&book), NOW);
         for (int i = COUNT - 1; i >= 0; i--)
             relay_book_done(&book, id_of(i, NOW + i));
-        assert_int_equal(relay_book_count(&book, &settling), 0);
+        assert_int_equal(relay_book_count(&book, &waiting), 0);
         while (done < COUNT)
             done += relay_book_take_done(&book, tags, 1000);
         assert_int_equal(done, COUNT);
