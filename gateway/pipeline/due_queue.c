@@ -22,6 +22,7 @@ int due_queue_push(struct due_queue *q, struct inflight *h)
     const struct due_entry *first = due_heap_peek(&q->heap);
     bool sooner = !first || h->at_ms < first->due_ms;
     int rc = due_heap_push(&q->heap, h->at_ms, h);
+    q->claimed += rc == 0 && !h->relayed;
     pthread_mutex_unlock(&q->lock);
     if (rc == 0 && sooner)
         notifier_notify(&q->notifier);
@@ -33,6 +34,7 @@ struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms)
     pthread_mutex_lock(&q->lock);
     const struct due_entry *first = due_heap_peek(&q->heap);
     struct inflight *h = first && first->due_ms <= now_ms ? due_heap_pop(&q->heap) : NULL;
+    q->claimed -= h && !h->relayed;
     pthread_mutex_unlock(&q->lock);
     return h;
 }
@@ -41,6 +43,14 @@ size_t due_queue_count(struct due_queue *q)
 {
     pthread_mutex_lock(&q->lock);
     size_t n = q->heap.count;
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+size_t due_queue_claimed(struct due_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    size_t n = q->claimed;
     pthread_mutex_unlock(&q->lock);
     return n;
 }

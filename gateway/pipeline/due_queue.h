@@ -9,8 +9,9 @@
 #include <pthread.h>
 
 struct due_queue {
-    pthread_mutex_t lock; /* guards heap */
+    pthread_mutex_t lock; /* guards heap, claimed */
     struct due_heap heap;
+    size_t claimed;           /* so many in it were not relayed */
     struct notifier notifier; /* rings when something sooner than everything else came */
 };
 
@@ -20,6 +21,7 @@ int due_queue_push(struct due_queue *q, struct inflight *h); /* -1: out of memor
 /* The first message due at or before now_ms, or NULL. */
 struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms);
 size_t due_queue_count(struct due_queue *q);
+size_t due_queue_claimed(struct due_queue *q); /* of these, what needs a claim to be published */
 /* When the first message is due; INT64_MAX when there is none. */
 int64_t due_queue_next_ms(struct due_queue *q);
 

@@ -1,4 +1,6 @@
 #include "gateway/pipeline/handover.h"
+#include "amqp/topology/last_hop.h"
+#include "gateway/runtime/sessions.h"
 
 #define MARK_VALID_MS 10000 /* what the marks in the database say, only who has asked lately knows */
 
@@ -32,6 +34,16 @@ struct transport_options handover_transport_options(struct handover *handover)
         queue = 0;
     return (struct transport_options){.window_ms = config_declared_window_ms(handover->runtime->config),
                                       .last_hop_queue = queue > 0 ? queue : 0};
+}
+
+int handover_declare_last_hop(struct handover *handover, struct err *e)
+{
+    struct broker *b = sessions_open_broker(handover->runtime, "postdate last hop", e);
+    if (!b)
+        return -1;
+    int rc = last_hop_declare(b, e);
+    broker_close(b);
+    return rc;
 }
 
 int64_t handover_rescue_before_ms(struct handover *handover)

@@ -27,6 +27,13 @@ void pipeline_close(struct pipeline *p)
     relay_book_close(&p->book);
 }
 
+/* Its target does not take it now, and such messages have much of the memory for what all targets get. */
+static bool takes_room(struct pipeline *p, const struct inflight *h, enum settle_kind outcome)
+{
+    return outcome != SETTLE_RELEASE && h->next_at_ms > h->at_ms &&
+           atomic_load(&p->relayed.bytes) >= RELAY_BYTES_MAX / 2;
+}
+
 /* What was relayed and is not published needs no database to be tried again: not until it is so late that it
  * is looked up. */
 static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
@@ -34,7 +41,7 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
     struct runtime *rt = p->runtime;
     bool again = outcome == SETTLE_RELEASE || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
     bool late = runtime_latest_ms(rt) > h->message.due_ms + rt->config->handover.grace_ms / 2;
-    if (!h->relayed || !again || late || runtime_stopping(rt, STOP_PUBLISHERS))
+    if (!h->relayed || !again || late || takes_room(p, h, outcome) || runtime_stopping(rt, STOP_PUBLISHERS))
         return false;
     int64_t at_ms = h->at_ms;
     if (outcome != SETTLE_RELEASE)

@@ -20,6 +20,7 @@
 
 #define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
 #define INFLIGHT_COUNT_MAX 50000
+#define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of what was relayed */
 
 struct pipeline {
     struct runtime *runtime;

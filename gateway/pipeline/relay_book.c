@@ -427,7 +427,7 @@ size_t relay_book_count(struct relay_book *book, size_t *waiting)
 {
     pthread_mutex_lock(&book->lock);
     size_t count = book->count;
-    *waiting = book->settling - book->proven + book->proofs;
+    *waiting = book->look_ups + book->settling - book->proven + book->proofs;
     pthread_mutex_unlock(&book->lock);
     return count;
 }

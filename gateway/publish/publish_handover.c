@@ -36,19 +36,6 @@ static bool is_ready(const struct publisher *p)
            (p->last_hop_queue > 0 && !p->routes_away);
 }
 
-/* On a connection of its own: where it meets a queue of an earlier release, it goes on with a new channel. */
-static int declare_last_hop(struct publisher *p, const struct transport_options *o, struct err *e)
-{
-    if (o->last_hop_queue == 0)
-        return 0;
-    struct broker *b = sessions_open_broker(p->runtime, "postdate last hop", e);
-    if (!b)
-        return -1;
-    int rc = last_hop_declare(b, e);
-    broker_close(b);
-    return rc;
-}
-
 /* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
  * be missing. */
 static int declare_topology(struct publisher *p, struct broker *b, struct err *e)
@@ -56,7 +43,8 @@ static int declare_topology(struct publisher *p, struct broker *b, struct err *e
     struct transport_options o = handover_transport_options(p->handover);
     p->declared_epoch = atomic_load(&p->handover->topology_epoch);
     p->declared_ms = clock_monotonic_ms();
-    if (declare_last_hop(p, &o, e) == 0 && p->runtime->transport->declare(b, &o, e) == 0) {
+    if ((o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
+        p->runtime->transport->declare(b, &o, e) == 0) {
         if (p->warned)
             log_info("RabbitMQ can hold messages again");
         p->warned = false;

@@ -65,7 +65,8 @@ static void release_all(struct publisher *p)
     struct inflight *relayed = NULL;
     bool stopping = runtime_stopping(p->runtime, STOP_PUBLISHERS);
     release_parked(p);
-    for (struct inflight *h; (h = take_any(p, INT64_MAX)) != NULL;) {
+    for (struct inflight *h; (stopping || p->waiting || due_queue_claimed(p->queue) > 0) &&
+                             (h = take_any(p, INT64_MAX)) != NULL;) {
         if (h->relayed) {
             h->next = relayed;
             relayed = h;

@@ -58,6 +58,7 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
 {
     struct relay_book *book = &r->pipeline->book;
     struct inflight *h;
+    int64_t until_due_ms = ms_until_due(r, m);
     m->body = ev->body;
     enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
@@ -71,9 +72,9 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
-        if (ev->redelivered)
+        if (ev->redelivered && until_due_ms <= r->runtime->config->delivery.lead_ms + EARLY_MS)
             relay_book_again(book, &(struct relay_question){.id = m->id},
-                             clock_monotonic_ms() + ms_until_due(r, m) + SETTLED_MS);
+                             clock_monotonic_ms() + until_due_ms + SETTLED_MS);
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_KNOWN:

@@ -22,7 +22,6 @@
 #define RELAY_PING_QUEUE_HEADER                                                                              \
     "x-postdate-ping-queue"  /* by which exit queue of RabbitMQ's last hop it goes */
 #define RELAY_ASIDE_MS 15000 /* so long a gateway without a database goes on where others have it */
-#define RELAY_BYTES_MAX (16u * 1024 * 1024) /* of content that waits for its millisecond or its confirm */
 
 /* What relay and look-up share. */
 struct relay {

@@ -11,7 +11,7 @@
 #define RELAY_HEARTBEAT_S 5
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
-enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_PROOF, TAG_DONE, TAG_ACKED };
 
 enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
 
@@ -34,7 +34,7 @@ struct reader { /* the relay thread's own */
     bool said_receipts;
     struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
-    int64_t ping_heard_ms; /* monotonic: when a ping came, whoever sent it; it takes a database */
+    int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
 };
 
 /* relay_reader.c */

@@ -50,31 +50,28 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     notifier_notify(&r->pipeline->lookup_notifier);
 }
 
-static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms)
-{
-    if (sent_ms > atomic_load(latest_ms))
-        atomic_store(latest_ms, sent_ms);
-}
-
 bool relay_is_ping(struct reader *r, struct bytes properties)
 {
     struct wire_properties p;
     struct wire_field f;
-    int64_t sent_ms, queue = 0;
+    int64_t sent_ms, now_ms, queue = 0;
     if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) ||
         !wire_field_int(&f, &sent_ms))
         return false;
     if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
         queue <= LAST_HOP_QUEUES)
-        note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
+        atomic_store(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
     else
-        note_ping(&r->handover->ping_ms, sent_ms);
-    r->ping_heard_ms = clock_monotonic_ms();
+        atomic_store(&r->handover->ping_ms, sent_ms);
+    /* An old one says nothing of now. */
+    int64_t ago_ms = runtime_now_ms(r->runtime, &now_ms) && now_ms > sent_ms ? now_ms - sent_ms : 0;
+    int64_t heard_ms = clock_monotonic_ms() - ago_ms;
+    r->ping_heard_ms = heard_ms > r->ping_heard_ms ? heard_ms : r->ping_heard_ms;
     return true;
 }
 
-/* The hand-over publisher declares them. On a connection of its own, for what is missing or refused closes
- * the channel. 1: they are there; 0: they are not, or not for this login; -1. */
+/* The hand-over publisher declares them, if there is one. On a connection of its own, for what is missing or
+ * refused closes the channel. 1: they are there; 0: they are not, or not for this login; -1. */
 static int find_receipts(struct reader *r, bool in_use, struct err *e)
 {
     uint32_t ready, consumers;
@@ -83,6 +80,8 @@ static int find_receipts(struct reader *r, bool in_use, struct err *e)
         return -1;
     int rc = broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
     broker_close(b);
+    if (rc != 0 && e->kind == ERR_NOT_FOUND && in_use && !r->runtime->transport)
+        rc = handover_declare_last_hop(r->handover, e);
     if (rc != 0 && e->kind != ERR_NOT_FOUND && err_is_transient(e))
         return -1;
     if (rc != 0 && in_use && !r->said_receipts)

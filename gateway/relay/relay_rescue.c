@@ -43,6 +43,10 @@ void relay_rescue_close(struct relay_rescue *rescue)
 /* Its queue is gone: that is declared again, and asked again. */
 static void on_lost_ping(struct relay_rescue *rescue)
 {
+    struct err e = {0};
+    if (!rescue->runtime->transport && atomic_load(&rescue->handover->last_hop_queue) > 0 &&
+        handover_declare_last_hop(rescue->handover, &e) != 0)
+        log_debug("relay look-up: %s", e.text);
     memset(rescue->last_hop, 0, sizeof rescue->last_hop);
     atomic_fetch_add(&rescue->handover->topology_epoch, 1);
     notifier_notify(&rescue->pipeline->handover.notifier);
@@ -156,9 +160,8 @@ static void renew_consumers(struct relay_rescue *rescue, int64_t clock_ms)
 static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t clock_ms = clock_monotonic_ms();
-    bool heard = m->ping_ms > rescue->newest_ping_ms;
-    if (heard)
-        rescue->newest_ping_ms = m->ping_ms;
+    bool heard = m->ping_ms != rescue->newest_ping_ms; /* less: the database's clock was set back */
+    rescue->newest_ping_ms = m->ping_ms;
     if (heard || !rescue->ping_sent)
         rescue->unheard_ms = 0;
     else if (rescue->unheard_ms == 0)
@@ -309,6 +312,10 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
         return -1;
     atomic_store(&handover->noted_ms, clock_ms);
     ping_exit(rescue, now_ms);
+    if (now_ms < rescue->ping_seen_ms) /* the database's clock was set back: another ping is waited for */
+        rescue->ping_seen_ms = 0;
+    if (now_ms < rescue->unknown_ms)
+        rescue->unknown_ms = now_ms;
     if (relay_marks(pg, &m, e) != 0 || watch_last_hop(rescue, &m, now_ms, e) != 0)
         return -1;
     if (is_dead(rescue, &m) && m.oldest_ms > 0)

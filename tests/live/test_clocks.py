@@ -209,6 +209,16 @@ class DatabaseClockWasSet(Clocks):
                     self.assertGreaterEqual(at_ms - 4000, due_ms)
                     self.assertLess(at_ms - published_ms, self.DELAY_MS + 2500)
 
+    def test_back_and_the_hand_over_goes_on(self):
+        """What a gateway has heard of the exit queue was sent later, by the clock as it is now."""
+        p = self.place(stack=self.servers, transport='ttl')
+        p.gateway()
+        wait_until(lambda: p.value('select relay_ping from postdate.instance') != '', 10, 'a ping to come')
+        self.clocks.set_time(-90)
+        time.sleep(13)  # a queue that gives nothing for ten seconds gets nothing
+        p.client().publish('k', b'after', {'x-delay': 5000, 'x-postdate-hold': 'broker'})
+        wait_until(lambda: p.counts().get('handed', 0) == 1, 4, 'it to be handed over')
+
     def test_back_and_due_at_once_by_the_old_clock(self):
         """By SQL, which no gateway sees until it claims it: the claim tells the time by which it is judged. And points in
         time that are past by the old clock: the transaction that stores them says that they are not."""

@@ -125,6 +125,22 @@ class LastHop(Checks):
         self.assert_each_once_and_not_early(inbox, sent)
         self.wait_delivered(p, 30)
 
+    def test_what_got_lost_with_its_queues_is_rescued_without_a_transport(self):
+        p = self.place()
+        g = p.gateway(**self.settings(grace='1s'))
+        inbox = p.consumer('q', bind='k')
+        sent = self.publish_many(p, 'k', [5000] * 30)
+        self.wait_held(p, 30)
+        self.lose(p)
+        self.assertEqual(g.term(), 0)
+        c = p.client()
+        for queue in (*EXITS, 'postdate.receipts'):
+            c.channel.queue_delete(queue)
+        p.gateway(**handover('timer', grace='1s'))
+        inbox.wait(30, 30)
+        self.assert_each_once_and_not_early(inbox, sent)
+        self.wait_delivered(p, 30)
+
     def test_the_mode_may_be_changed_while_messages_wait(self):
         p = self.place()
         p.client().queue('q')

@@ -36,6 +36,13 @@ class Relay(Checks):
         self.assertEqual((r['missing'], r['early'], r['unexpected']), (0, 0, 0), r)
         return r
 
+    def close_relays(self, p):
+        """The connections over which gateways take from the exit queue."""
+        closed = p.stack.rabbitmqctl('eval', 'length([rabbit_networking:close_connection(C, "a test") || [{pid, C}, {vhost, V}, {client_properties, P}] <- '
+                                     f'rabbit_networking:connection_info_all([pid, vhost, client_properties]), V =:= <<"{p.vhost}">>, '
+                                     'lists:member({<<"connection_name">>, longstr, <<"postdate relay">>}, P)]).')
+        return int(closed)
+
 
 class Gateways(Relay):
     weight = 30
@@ -114,13 +121,6 @@ class Gateways(Relay):
         r = self.all_there(inbox, 'the gateway that had taken them stood still for a heartbeat')
         self.assertEqual(r['duplicates'], 0)
         self.assertEqual(p.client().depth('k'), 0)
-
-    def close_relays(self, p):
-        """The connections over which gateways take from the exit queue."""
-        closed = p.stack.rabbitmqctl('eval', 'length([rabbit_networking:close_connection(C, "a test") || [{pid, C}, {vhost, V}, {client_properties, P}] <- '
-                                     f'rabbit_networking:connection_info_all([pid, vhost, client_properties]), V =:= <<"{p.vhost}">>, '
-                                     'lists:member({<<"connection_name">>, longstr, <<"postdate relay">>}, P)]).')
-        return int(closed)
 
     def test_connections_that_are_closed_double_nothing(self):
         """The other gateway gets what the first one has published and is about to settle."""
@@ -398,6 +398,32 @@ class Away(Relay, OwnServers):
         self.assertEqual(g.term(), 0)
 
 
+    def test_what_waits_for_postgres_and_an_old_ping_end_no_deliveries(self):
+        """More comes back from a lost connection than a gateway takes ahead, and all of it has to be looked up. The ping was sent
+        before Postgres went: it does not say that others have it."""
+        p, waiting, others = self.place(), 5000, 300
+        g = p.gateway(**handover(self.transport, grace='20s', lead='5s', min_ahead='1s'))
+        p.client().queue('k', 'k')
+        inbox = self.expect(p, others, key='others', timeout_s=120)
+        first_ms = now_ms() + 25_000
+        p.load('publish', '--routing-key', 'k', '--count', waiting, '--due-at-ms', first_ms, '--due-rate', 5000).result()
+        p.load('publish', '--routing-key', 'others', '--count', others, '--due-at-ms', first_ms + 16_000, '--due-rate', 100).result()
+        wait_until(lambda: p.counts() == {'handed': waiting + others}, (first_ms - now_ms()) / 1000 - 8, 'all to be handed over')
+        wait_until(lambda: relayed(g) > waiting / 2, 30, 'a part of them to be taken')
+        away_ms = now_ms()
+        self.servers.command('stop-postgres')
+        cpu_s, cpu_ms = g.cpu_s(), now_ms()
+        wait_until(lambda: now_ms() > first_ms - 1500, 10, 'it to wait')
+        self.assertLess(g.cpu_s() - cpu_s, (now_ms() - cpu_ms) / 2000, 'it does not wait, it spins')
+        self.close_relays(p)
+        wait_until(lambda: now_ms() > away_ms + 10_000, 20, 'the ping to be old')
+        p.client().channel.basic_publish('', 'postdate.exit', b'', pika.BasicProperties(headers={'x-postdate-ping': away_ms}))
+        r = self.all_there(inbox, f'{waiting} wait for Postgres')
+        self.assertEqual(r['duplicates'], 0)
+        self.servers.command('start-postgres')
+        self.wait_delivered(p, waiting + others, 60)
+        self.assertEqual(p.client().depth('k'), waiting)
+
     def test_a_gateway_that_dies_meanwhile_doubles_only_the_last_moment(self):
         p = self.place()
         options = handover(self.transport, grace='10s')
@@ -555,7 +581,7 @@ class TtlAway(Away, LiveTest):
     def test_a_target_that_refuses_meanwhile_holds_up_no_other(self):
         """What it refuses is large, and waits for the database without its content."""
         p = self.place()
-        p.gateway(**handover(self.transport, grace='2s'))
+        p.gateway(**handover(self.transport, grace='10s'))
         c, count, large = p.client(), 200, 24
         c.queue('full', 'full', arguments={'x-max-length': 1, 'x-overflow': 'reject-publish'})
         inbox = self.expect(p, count)

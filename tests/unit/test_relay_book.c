@@ -204,6 +204,19 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     assert_int_equal(tag, 3);
 }
 
+static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state)
+{
+    (void)state;
+    size_t waiting;
+    relay_book_take(&book, id_of(1, NOW), 1, true);
+    relay_book_take(&book, id_of(2, NOW), 2, false);
+    assert_int_equal(relay_book_count(&book, &waiting), 2);
+    assert_int_equal(waiting, 1);
+    relay_book_answer(&book, id_of(1, NOW));
+    assert_int_equal(relay_book_count(&book, &waiting), 1);
+    assert_int_equal(waiting, 0);
+}
+
 static void test_proofs_that_are_not_settled_take_room_of_the_prefetch(void **state)
 {
     (void)state;
@@ -335,6 +348,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_proof_of_what_is_being_sent_is_acknowledged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_that_comes_during_the_look_up_outlives_the_answer, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_to_be_looked_up_takes_room_of_the_prefetch, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_proofs_that_are_not_settled_take_room_of_the_prefetch, setup,
                                         teardown),

@@ -82,6 +82,11 @@ class Gateway:
             return True
         wait_until(stopped, 10, 'every thread to be stopped')
 
+    def cpu_s(self):
+        """What all its threads have used."""
+        with open(f'/proc/{self.process.pid}/stat', encoding='utf-8') as f:
+            return sum(int(ticks) for ticks in f.read().rsplit(')', 1)[1].split()[11:13]) / os.sysconf('SC_CLK_TCK')
+
     def resume(self):
         self.process.send_signal(signal.SIGCONT)
 
