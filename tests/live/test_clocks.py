@@ -159,7 +159,7 @@ class GatewayStoodStill(Clocks):
 class DatabaseClockWasSet(Clocks):
     """Its own Postgres, whose clock is set while messages come in."""
     weight = 10
-    vhosts = 5
+    vhosts = 6
     together = True
     STEP_S = 10.0
 
