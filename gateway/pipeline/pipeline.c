@@ -27,7 +27,7 @@ void pipeline_close(struct pipeline *p)
     relay_book_close(&p->book);
 }
 
-/* Its target does not take it now, and such messages have much of the memory for what all targets get. */
+/* Its target does not take it now, and there may soon be no memory for what all targets get. */
 static bool takes_room(struct pipeline *p, const struct inflight *h, enum settle_kind outcome)
 {
     return outcome != SETTLE_RELEASE && h->next_at_ms > h->at_ms &&

@@ -423,11 +423,11 @@ int64_t relay_book_low_ms(struct relay_book *book)
     return low_ms;
 }
 
-size_t relay_book_count(struct relay_book *book, size_t *waiting)
+size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting)
 {
     pthread_mutex_lock(&book->lock);
     size_t count = book->count;
-    *waiting = book->look_ups + book->settling - book->proven + book->proofs;
+    *waiting = book->settling - book->proven + book->proofs + (away ? book->look_ups : 0);
     pthread_mutex_unlock(&book->lock);
     return count;
 }

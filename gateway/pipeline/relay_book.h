@@ -104,8 +104,8 @@ bool relay_book_has_proof(struct relay_book *book, struct message_id id);
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);
 /* How many are here, and how many deliveries only wait for the database, unacknowledged: messages that have
- * no proof, and proofs. */
-size_t relay_book_count(struct relay_book *book, size_t *waiting);
+ * no proof, proofs, and while it is away, what is to be looked up. */
+size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting);
 /* Tags of this connection that may be acknowledged now. Returns how many. */
 size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max);
 

@@ -2,10 +2,10 @@
  *
  * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. The first consumer's is small, for
  * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
- * small ones come, a second joins. While the database is away, what was delivered stays unacknowledged, and
- * further ones join when most of the sum is used by that. What is taken and not published yet is bounded by
- * bytes, too: beyond that reading stops, and when that takes long, content is dropped and read from the
- * database later.
+ * small ones come, a second joins. While the database is away, what was delivered and what is to be looked
+ * up stays unacknowledged, and further ones join when most of the sum is used by that. What is taken and not
+ * published yet is bounded by bytes, too: beyond that reading stops, and when that takes long, content is
+ * dropped and read from the database later.
  */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
@@ -211,7 +211,8 @@ static bool steps_aside(struct reader *r)
 
 static int adapt_consumers(struct reader *r, struct err *e)
 {
-    size_t waiting, count = relay_book_count(&r->pipeline->book, &waiting);
+    bool away = server_status_away_ms(&r->runtime->postgres) > 0;
+    size_t waiting, count = relay_book_count(&r->pipeline->book, away, &waiting);
     size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
     if (r->draining || r->consumers == CONSUMERS_MAX)
         return 0;

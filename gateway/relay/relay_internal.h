@@ -11,7 +11,7 @@
 #define RELAY_HEARTBEAT_S 5
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
-enum tag_state { TAG_NONE, TAG_TAKEN, TAG_PROOF, TAG_DONE, TAG_ACKED };
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
 
 enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
 

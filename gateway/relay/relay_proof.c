@@ -63,7 +63,6 @@ bool relay_take_proof(struct reader *r, const struct broker_event *ev)
         return false;
     if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))
         relay_end_without_memory();
-    relay_note_tag(r, ev->tag, TAG_PROOF);
     for (size_t i = 0; i < n; i++)
         if (fresh[i])
             relay_settle_delivered(r, &(struct message){.id = ids[i], .due_ms = message_id_due_ms(ids[i])},

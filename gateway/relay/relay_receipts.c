@@ -50,6 +50,15 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     notifier_notify(&r->pipeline->lookup_notifier);
 }
 
+/* One that RabbitMQ delivers again may be older; but when the database's clock was set back, less is later.
+ */
+static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t now_ms)
+{
+    int64_t before_ms = atomic_load(latest_ms);
+    if (sent_ms > before_ms || before_ms > now_ms)
+        atomic_store(latest_ms, sent_ms);
+}
+
 bool relay_is_ping(struct reader *r, struct bytes properties)
 {
     struct wire_properties p;
@@ -58,13 +67,15 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) ||
         !wire_field_int(&f, &sent_ms))
         return false;
+    if (!runtime_now_ms(r->runtime, &now_ms))
+        now_ms = sent_ms;
     if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
         queue <= LAST_HOP_QUEUES)
-        atomic_store(&r->relay->last_hop_ping_ms[queue - 1], sent_ms);
+        note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
     else
-        atomic_store(&r->handover->ping_ms, sent_ms);
+        note_ping(&r->handover->ping_ms, sent_ms, now_ms);
     /* An old one says nothing of now. */
-    int64_t ago_ms = runtime_now_ms(r->runtime, &now_ms) && now_ms > sent_ms ? now_ms - sent_ms : 0;
+    int64_t ago_ms = now_ms > sent_ms ? now_ms - sent_ms : 0;
     int64_t heard_ms = clock_monotonic_ms() - ago_ms;
     r->ping_heard_ms = heard_ms > r->ping_heard_ms ? heard_ms : r->ping_heard_ms;
     return true;

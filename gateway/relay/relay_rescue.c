@@ -57,6 +57,7 @@ static void on_lost_ping(struct relay_rescue *rescue)
 static int open_broker(struct relay_rescue *rescue, struct err *e)
 {
     struct broker_event ev = {0};
+    bool lost = false;
     if (!rescue->broker) {
         rescue->broker = sessions_open_broker(rescue->runtime, "postdate relay look-up", e);
         rescue->blocked = false;
@@ -68,11 +69,12 @@ static int open_broker(struct relay_rescue *rescue, struct err *e)
         arena_reset(&rescue->arena);
         if (broker_next_event(rescue->broker, &rescue->arena, 0, 0, &ev, e) != 0)
             return -1;
-        if (ev.kind == BROKER_EVENT_RETURN)
-            on_lost_ping(rescue);
+        lost = lost || ev.kind == BROKER_EVENT_RETURN;
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
             rescue->blocked = ev.kind == BROKER_EVENT_BLOCKED;
     } while (ev.kind != BROKER_EVENT_NONE);
+    if (lost)
+        on_lost_ping(rescue);
     return rescue->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
 }
 
@@ -160,8 +162,10 @@ static void renew_consumers(struct relay_rescue *rescue, int64_t clock_ms)
 static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t clock_ms = clock_monotonic_ms();
-    bool heard = m->ping_ms != rescue->newest_ping_ms; /* less: the database's clock was set back */
-    rescue->newest_ping_ms = m->ping_ms;
+    /* In the future: the database's clock was set back. */
+    bool heard = m->ping_ms > rescue->newest_ping_ms || rescue->newest_ping_ms > m->now_ms;
+    if (heard)
+        rescue->newest_ping_ms = m->ping_ms;
     if (heard || !rescue->ping_sent)
         rescue->unheard_ms = 0;
     else if (rescue->unheard_ms == 0)
@@ -209,7 +213,7 @@ static void ping_last_hop(struct relay_rescue *rescue, int number, const struct 
 {
     struct last_hop_watch *w = &rescue->last_hop[number - 1];
     int64_t clock_ms = clock_monotonic_ms();
-    bool back = m->last_hop_ping_ms[number - 1] >= w->sent_ms;
+    bool back = m->last_hop_ping_ms[number - 1] >= w->sent_ms || now_ms < w->sent_ms;
     if (back)
         w->waits_since_ms = 0;
     if (!back && clock_ms - w->pinged_ms < LOST_PING_MS)

@@ -105,7 +105,7 @@ static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
     uint64_t all = mix((uint64_t)atomic_load(&o->runtime->up), atomic_load(&o->runtime->stored_ready));
     for (int i = 0; i < METRIC_COUNT; i++)
         all = mix(all, atomic_load(&o->runtime->metrics.count[i]));
-    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, &waiting));
+    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, false, &waiting));
     return mix(mix(mix(all, (uint64_t)f->due), (uint64_t)f->lost), (uint64_t)f->waiting);
 }
 

@@ -50,7 +50,7 @@ static void test_the_ordinary_way(void **state)
     relay_book_sent(&book, id);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE / 2, 1, &q, 1), 0);
     relay_book_settling(&book, id, 0);
-    assert_int_equal(relay_book_count(&book, &waiting), 1);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 1);
     assert_int_equal(waiting, 1);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, &q, 1),
                      0); /* it only waits for the database */
@@ -58,7 +58,7 @@ static void test_the_ordinary_way(void **state)
     relay_book_done(&book, id);
     assert_int_equal(done_tags(&tag), 1);
     assert_int_equal(tag, 7);
-    assert_int_equal(relay_book_count(&book, &waiting), 0);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 0);
     assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_FORGET);
 }
@@ -117,10 +117,10 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
         relay_book_settling(&book, ids[i], 100);
     }
     assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
-    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 3);
     assert_int_equal(waiting, 3);
     relay_book_proven(&book, out, 2, true);
-    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 3);
     assert_int_equal(waiting, 1);
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
 }
@@ -210,10 +210,12 @@ static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state
     size_t waiting;
     relay_book_take(&book, id_of(1, NOW), 1, true);
     relay_book_take(&book, id_of(2, NOW), 2, false);
-    assert_int_equal(relay_book_count(&book, &waiting), 2);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 2);
     assert_int_equal(waiting, 1);
+    relay_book_count(&book, false, &waiting); /* they are looked up soon */
+    assert_int_equal(waiting, 0);
     relay_book_answer(&book, id_of(1, NOW));
-    assert_int_equal(relay_book_count(&book, &waiting), 1);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 1);
     assert_int_equal(waiting, 0);
 }
 
@@ -224,15 +226,15 @@ static void test_proofs_that_are_not_settled_take_room_of_the_prefetch(void **st
     size_t waiting;
     take_proof(ids, 2, 1, (bool[]){true, true});
     take_proof(ids + 2, 1, 2, (bool[]){true});
-    assert_int_equal(relay_book_count(&book, &waiting), 3);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 3);
     assert_int_equal(waiting, 2);
     take_proof(ids, 3, 3, (bool[]){false, false, false}); /* a copy, which is acknowledged */
     relay_book_done(&book, ids[0]);
-    relay_book_count(&book, &waiting);
+    relay_book_count(&book, true, &waiting);
     assert_int_equal(waiting, 2);
     relay_book_done(&book, ids[1]);
     relay_book_done(&book, ids[2]);
-    assert_int_equal(relay_book_count(&book, &waiting), 0);
+    assert_int_equal(relay_book_count(&book, true, &waiting), 0);
     assert_int_equal(waiting, 0);
 }
 
@@ -329,7 +331,7 @@ static void test_thousands(void **state)
         assert_int_equal(relay_book_low_ms(&book), NOW);
         for (int i = COUNT - 1; i >= 0; i--)
             relay_book_done(&book, id_of(i, NOW + i));
-        assert_int_equal(relay_book_count(&book, &waiting), 0);
+        assert_int_equal(relay_book_count(&book, true, &waiting), 0);
         while (done < COUNT)
             done += relay_book_take_done(&book, tags, 1000);
         assert_int_equal(done, COUNT);
