@@ -191,7 +191,8 @@ static bool has_proof_here(const struct relay_book *book, const struct relay_ent
     return entry->came && entry->came->session == book->session;
 }
 
-enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag, bool look_up)
+enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
+                                 int64_t look_up_ms)
 {
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
@@ -207,8 +208,9 @@ enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, 
     } else if ((entry = add_entry(book, id)) != NULL) {
         entry->tag = tag;
         entry->session = book->session;
-        set_state(book, entry, look_up ? LOOK_UP : WAITS);
-        taken = look_up ? RELAY_LOOKS_UP : RELAY_FRESH;
+        entry->again_ms = look_up_ms;
+        set_state(book, entry, look_up_ms ? LOOK_UP : WAITS);
+        taken = look_up_ms ? RELAY_LOOKS_UP : RELAY_FRESH;
     }
     pthread_mutex_unlock(&book->lock);
     return taken;

@@ -53,7 +53,9 @@ enum relay_taken {
     RELAY_COPY,     /* another copy of one that is here: acknowledge this one */
     RELAY_NO_ROOM,  /* no memory */
 };
-enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag, bool look_up);
+/* look_up_ms: its row is to be claimed first, at this time (monotonic) or later; 0: it need not. */
+enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
+                                 int64_t look_up_ms);
 
 enum relay_verdict {
     RELAY_PUBLISH,

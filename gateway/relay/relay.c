@@ -60,7 +60,10 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
     struct inflight *h;
     int64_t until_due_ms = ms_until_due(r, m);
     m->body = ev->body;
-    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, needs_look_up(r, ev, m, kind));
+    int64_t look_up_ms = needs_look_up(r, ev, m, kind) ? clock_monotonic_ms() : 0;
+    if (ev->redelivered && until_due_ms <= r->runtime->config->delivery.lead_ms + EARLY_MS)
+        look_up_ms += until_due_ms + SETTLED_MS;
+    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, look_up_ms);
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
@@ -72,11 +75,6 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
-        if (ev->redelivered && until_due_ms <= r->runtime->config->delivery.lead_ms + EARLY_MS)
-            relay_book_again(book, &(struct relay_question){.id = m->id},
-                             clock_monotonic_ms() + until_due_ms + SETTLED_MS);
-        notifier_notify(&r->pipeline->lookup_notifier);
-        break;
     case RELAY_KNOWN:
         notifier_notify(&r->pipeline->lookup_notifier);
         break;

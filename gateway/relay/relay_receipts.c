@@ -37,7 +37,8 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     int leads =
         is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     bool believed = leads != 0; /* also when RabbitMQ does not say */
-    enum relay_taken taken = relay_book_take(&r->pipeline->book, m->id, ev->tag, !believed);
+    enum relay_taken taken =
+        relay_book_take(&r->pipeline->book, m->id, ev->tag, believed ? 0 : clock_monotonic_ms());
     if (taken == RELAY_FRESH)
         relay_settle_delivered(r, m, false);
     else if (taken == RELAY_COPY)

@@ -44,7 +44,7 @@ static void test_the_ordinary_way(void **state)
     struct relay_question q;
     uint64_t tag;
     size_t waiting;
-    assert_int_equal(relay_book_take(&book, id, 7, false), RELAY_FRESH);
+    assert_int_equal(relay_book_take(&book, id, 7, 0), RELAY_FRESH);
     assert_int_equal(relay_book_low_ms(&book), NOW);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
     relay_book_sent(&book, id);
@@ -68,9 +68,9 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     (void)state;
     struct message_id id = id_of(1, NOW), refused = id_of(2, NOW), fresh = id_of(3, NOW), out[4];
     uint64_t tag;
-    relay_book_take(&book, id, 7, false);
-    relay_book_take(&book, refused, 8, false);
-    relay_book_take(&book, fresh, 9, false);
+    relay_book_take(&book, id, 7, 0);
+    relay_book_take(&book, refused, 8, 0);
+    relay_book_take(&book, fresh, 9, 0);
     relay_book_settling(&book, id, 100);
     relay_book_settling(&book, refused, 0);
     relay_book_settling(&book, fresh, 200);
@@ -113,7 +113,7 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
     size_t waiting;
     for (uint64_t i = 0; i < 3; i++) {
         ids[i] = id_of((int)i + 1, NOW);
-        relay_book_take(&book, ids[i], i + 1, false);
+        relay_book_take(&book, ids[i], i + 1, 0);
         relay_book_settling(&book, ids[i], 100);
     }
     assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
@@ -132,7 +132,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     struct message_id out[2];
     uint64_t tags[4];
     for (uint64_t i = 0; i < 2; i++) {
-        relay_book_take(&book, ids[i], 7 + i, false);
+        relay_book_take(&book, ids[i], 7 + i, 0);
         relay_book_settling(&book, ids[i], 100);
     }
     relay_book_unproven(&book, 100, out, 2);
@@ -145,7 +145,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     take_proof(ids, 2, 10, (bool[]){false, false});
     assert_int_equal(relay_book_take_done(&book, tags, 4), 1); /* a copy */
     assert_int_equal(tags[0], 10);
-    assert_int_equal(relay_book_take(&book, ids[0], 11, false), RELAY_COPY);
+    assert_int_equal(relay_book_take(&book, ids[0], 11, 0), RELAY_COPY);
     relay_book_done(&book, ids[0]);
     assert_int_equal(relay_book_take_done(&book, tags, 4), 0);
     relay_book_done(&book, ids[1]);
@@ -161,8 +161,8 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     struct message_id out[4];
     struct relay_question q;
     uint64_t tag;
-    relay_book_take(&book, looked_up, 1, true);
-    relay_book_take(&book, sent, 2, false);
+    relay_book_take(&book, looked_up, 1, 1);
+    relay_book_take(&book, sent, 2, 0);
     relay_book_sent(&book, sent);
     assert_false(relay_book_has_proof(&book, ids[0]));
     take_proof(ids, 3, 3, (bool[]){true, true, false}); /* who sends it settles it */
@@ -189,8 +189,8 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     const struct message_id proven = id_of(1, NOW), other = id_of(2, NOW);
     struct relay_question q[2];
     uint64_t tag;
-    relay_book_take(&book, proven, 1, true);
-    relay_book_take(&book, other, 2, true);
+    relay_book_take(&book, proven, 1, 1);
+    relay_book_take(&book, other, 2, 1);
     assert_int_equal(relay_book_questions(&book, NOW, 1, q, 2), 2);
     take_proof(&proven, 1, 3, (bool[]){true});
     relay_book_take_done(&book, &tag, 1);
@@ -204,12 +204,22 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     assert_int_equal(tag, 3);
 }
 
+static void test_what_came_back_is_not_asked_about_before_its_time(void **state)
+{
+    (void)state;
+    struct relay_question q;
+    assert_int_equal(relay_book_take(&book, id_of(1, NOW), 1, 5000), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_questions(&book, NOW, 4999, &q, 1), 0);
+    assert_int_equal(relay_book_questions(&book, NOW, 5000, &q, 1), 1);
+    assert_int_equal(relay_book_questions(&book, NOW, 9000, &q, 1), 0); /* it is being asked */
+}
+
 static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state)
 {
     (void)state;
     size_t waiting;
-    relay_book_take(&book, id_of(1, NOW), 1, true);
-    relay_book_take(&book, id_of(2, NOW), 2, false);
+    relay_book_take(&book, id_of(1, NOW), 1, 1);
+    relay_book_take(&book, id_of(2, NOW), 2, 0);
     assert_int_equal(relay_book_count(&book, true, &waiting), 2);
     assert_int_equal(waiting, 1);
     relay_book_count(&book, false, &waiting); /* they are looked up soon */
@@ -243,7 +253,7 @@ static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
     (void)state;
     const struct message_id sent = id_of(1, NOW);
     uint64_t tag;
-    relay_book_take(&book, sent, 1, false);
+    relay_book_take(&book, sent, 1, 0);
     relay_book_sent(&book, sent);
     take_proof(&sent, 1, 2, (bool[]){false});
     assert_int_equal(done_tags(&tag), 1);
@@ -255,9 +265,9 @@ static void test_what_is_late_is_looked_up(void **state)
     (void)state;
     struct message_id asked = id_of(1, NOW), noticed = id_of(2, NOW), sent = id_of(3, NOW);
     struct relay_question q[4];
-    relay_book_take(&book, asked, 1, false);
-    relay_book_take(&book, noticed, 2, false);
-    relay_book_take(&book, sent, 3, false);
+    relay_book_take(&book, asked, 1, 0);
+    relay_book_take(&book, noticed, 2, 0);
+    relay_book_take(&book, sent, 3, 0);
     relay_book_sent(&book, sent);
     assert_int_equal(relay_book_ask(&book, asked, NOW + GRACE / 2 + 1), RELAY_FORGET);
     size_t n = relay_book_questions(&book, NOW + GRACE / 2 + 1, 1, q, 4);
@@ -274,7 +284,7 @@ static void test_without_an_answer_it_is_asked_again(void **state)
     (void)state;
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
-    assert_int_equal(relay_book_take(&book, id, 1, true), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_take(&book, id, 1, 1), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 100, &q, 1), 1);
     relay_book_again(&book, &q, 200);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 199, &q, 1), 0);
@@ -287,18 +297,18 @@ static void test_a_new_connection(void **state)
     struct message_id here = id_of(1, NOW), sent = id_of(2, NOW), elsewhere = id_of(3, NOW);
     struct relay_question q[3];
     uint64_t tag;
-    relay_book_take(&book, here, 5, false);
-    relay_book_take(&book, sent, 6, false);
-    relay_book_take(&book, elsewhere, 7, false);
+    relay_book_take(&book, here, 5, 0);
+    relay_book_take(&book, sent, 6, 0);
+    relay_book_take(&book, elsewhere, 7, 0);
     relay_book_sent(&book, sent);
     relay_book_disconnected(&book);
     /* Another gateway may have it by now, and finds out from the database what became of it. */
     assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
     /* It comes back to this gateway: somebody may have had it meanwhile. */
-    assert_int_equal(relay_book_take(&book, here, 1, true), RELAY_KNOWN);
+    assert_int_equal(relay_book_take(&book, here, 1, 1), RELAY_KNOWN);
     assert_int_equal(relay_book_ask(&book, here, NOW), RELAY_FORGET);
     /* It was sent before: its outcome is awaited. */
-    assert_int_equal(relay_book_take(&book, sent, 2, true), RELAY_KNOWN);
+    assert_int_equal(relay_book_take(&book, sent, 2, 1), RELAY_KNOWN);
     assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_PUBLISH);
     /* It did not come back, so another gateway has it. */
     assert_int_equal(relay_book_ask(&book, elsewhere, NOW), RELAY_FORGET);
@@ -314,8 +324,8 @@ static void test_a_second_copy(void **state)
 {
     (void)state;
     struct message_id id = id_of(1, NOW);
-    relay_book_take(&book, id, 1, false);
-    assert_int_equal(relay_book_take(&book, id, 2, false), RELAY_COPY);
+    relay_book_take(&book, id, 1, 0);
+    assert_int_equal(relay_book_take(&book, id, 2, 0), RELAY_COPY);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
 }
 
@@ -327,7 +337,7 @@ static void test_thousands(void **state)
     size_t waiting, done = 0;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++)
-            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, false), RELAY_FRESH);
+            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, 0), RELAY_FRESH);
         assert_int_equal(relay_book_low_ms(&book), NOW);
         for (int i = COUNT - 1; i >= 0; i--)
             relay_book_done(&book, id_of(i, NOW + i));
@@ -350,6 +360,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_proof_of_what_is_being_sent_is_acknowledged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_proof_that_comes_during_the_look_up_outlives_the_answer, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_came_back_is_not_asked_about_before_its_time, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_is_to_be_looked_up_takes_room_of_the_prefetch, setup,
                                         teardown),
