@@ -53,17 +53,25 @@ static int64_t ms_until_due(struct reader *r, const struct message *m)
     return runtime_now_ms(r->runtime, &now_ms) && m->due_ms > now_ms ? m->due_ms - now_ms : 0;
 }
 
+/* When its row may be claimed, monotonic; 0: it need not be. What comes back much too early nobody publishes.
+ */
+static int64_t look_up_from_ms(struct reader *r, const struct broker_event *ev, const struct message *m,
+                               enum envelope_kind kind)
+{
+    if (!needs_look_up(r, ev, m, kind))
+        return 0;
+    int64_t now_ms = clock_monotonic_ms(), until_due_ms = ms_until_due(r, m);
+    bool wait = ev->redelivered && until_due_ms <= r->runtime->config->delivery.lead_ms + EARLY_MS;
+    return wait ? now_ms + until_due_ms + SETTLED_MS : now_ms;
+}
+
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
                          enum envelope_kind kind)
 {
     struct relay_book *book = &r->pipeline->book;
     struct inflight *h;
-    int64_t until_due_ms = ms_until_due(r, m);
     m->body = ev->body;
-    int64_t look_up_ms = needs_look_up(r, ev, m, kind) ? clock_monotonic_ms() : 0;
-    if (ev->redelivered && until_due_ms <= r->runtime->config->delivery.lead_ms + EARLY_MS)
-        look_up_ms += until_due_ms + SETTLED_MS;
-    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, look_up_ms);
+    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, look_up_from_ms(r, ev, m, kind));
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:

@@ -51,8 +51,7 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct 
     notifier_notify(&r->pipeline->lookup_notifier);
 }
 
-/* One that RabbitMQ delivers again may be older; but when the database's clock was set back, less is later.
- */
+/* One that comes again may be older; but after the database's clock was set back, less is later. */
 static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t now_ms)
 {
     int64_t before_ms = atomic_load(latest_ms);

@@ -397,7 +397,6 @@ class Away(Relay, OwnServers):
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
         self.assertEqual(g.term(), 0)
 
-
     def test_what_waits_for_postgres_and_an_old_ping_end_no_deliveries(self):
         """More comes back from a lost connection than a gateway takes ahead, and all of it has to be looked up. The ping was sent
         before Postgres went: it does not say that others have it."""
