@@ -20,7 +20,7 @@ static void print_backlog(struct executor *d, struct buf *out)
     struct status_report s;
     int64_t age_ms;
     if (!executor_counts(d, &s, &age_ms)) {
-        buf_put_str(out, "\"messages\":null,\"next_due_at\":null,\"overdue\":null,");
+        buf_put_str(out, "\"messages\":null,\"next_due_at\":null,\"overdue\":null,\"retrying\":null,");
         return;
     }
     buf_put_str(out, "\"messages\":{");
@@ -44,7 +44,7 @@ static void print_backlog(struct executor *d, struct buf *out)
     int alive = 0;
     for (int i = 0; i < s.instance_count; i++)
         alive += s.instances[i].alive;
-    buf_printf(out, "},\"gateways\":%d,", alive);
+    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s.retrying, alive);
 }
 
 static void print_lateness(struct runtime *rt, struct buf *out, bool shown)

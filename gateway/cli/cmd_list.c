@@ -11,10 +11,12 @@
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024)
 #define LIMIT_MAX 1000000000
+#define ROUTING_KEY_WIDTH 30
 #define DUE_WIDTH 15 /* "23 h 59 min ago" */
 
 struct listing {
     bool json;
+    bool tries; /* attempts and errors are of interest */
     int64_t now_ms, rows;
     struct buf line;
     struct err e; /* why printing stopped */
@@ -22,13 +24,20 @@ struct listing {
 
 static void print_row(struct listing *l, const struct message_record *r)
 {
-    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300];
+    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300], error[1100];
     if (l->rows == 1)
-        printf("%-36s %-10s %-*s %s\n", "ID", "STATE", DUE_WIDTH, "DUE", "ROUTING KEY");
+        printf("%-36s %-10s %-*s %s\n", "ID", "STATE", DUE_WIDTH, "DUE",
+               l->tries ? "TRIES ROUTING KEY: ERROR" : "ROUTING KEY");
     cli_format_when(r->message.due_ms, l->now_ms, when);
     size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
-    printf("%s %-10s %-*s %s\n", message_id_format(r->message.id, id), message_state_name(r->state),
-           DUE_WIDTH, when, text_show(r->message.routing_key, 31 - wide, key, sizeof key));
+    printf("%s %-10s %-*s ", message_id_format(r->message.id, id), message_state_name(r->state), DUE_WIDTH,
+           when);
+    if (!l->tries) {
+        puts(text_show(r->message.routing_key, 31 - wide, key, sizeof key));
+        return;
+    }
+    printf("%5d %s: ", r->attempts, text_show(r->message.routing_key, ROUTING_KEY_WIDTH, key, sizeof key));
+    puts(text_show(r->error, TEXT_ANY_WIDTH, error, sizeof error));
 }
 
 static bool print_record(void *ctx, const struct message_record *r)
@@ -47,9 +56,14 @@ static bool print_record(void *ctx, const struct message_record *r)
     return cli_output_error() == 0;
 }
 
+static bool shows_failed(const struct lookup_filter *f)
+{
+    return f->has_state && (f->state == MESSAGE_FAILED || f->state == MESSAGE_EXPIRED);
+}
+
 static int list_messages(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
 {
-    struct listing l = {.json = json};
+    struct listing l = {.json = json, .tries = filter->retrying || shows_failed(filter)};
     struct lookup_page page = {.limit = limit};
     struct err e;
     int code = cli_now(cli, &l.now_ms);
@@ -94,8 +108,11 @@ static int take_option(struct cli *cli, int option, char **argv, struct cli_filt
 
 static int run_list(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {
-        CLI_FILTER_LONG, {"limit", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'}, CLI_LONG};
+    static const struct option options[] = {CLI_FILTER_LONG,
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"retrying", no_argument, NULL, 'R'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            CLI_LONG};
     struct cli_filter filter = CLI_FILTER_INIT;
     int64_t limit = 100;
     bool json = false;
@@ -103,6 +120,8 @@ static int run_list(struct cli *cli, int argc, char **argv)
     while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
         if (option == 'j')
             json = true;
+        else if (option == 'R')
+            filter.filter.retrying = true;
         else if ((code = take_option(cli, option, argv, &filter, &limit)) >= 0)
             return code;
     }
@@ -115,10 +134,12 @@ static int run_list(struct cli *cli, int argc, char **argv)
 
 const struct command command_list = {
     .name = "list",
-    .synopsis = "[FILTERS] [--limit N] [--json]",
+    .synopsis = "[FILTERS] [--retrying] [--limit N] [--json]",
     .summary = "List messages in the order they are due",
-    .help = CLI_FILTER_HELP "      --key KEY       the message that this key names (in each exchange)\n"
-                            "      --limit N       at most this many (default 100)\n"
-                            "      --json          one JSON object per line, without the body (see show)\n",
+    .help =
+        CLI_FILTER_HELP "      --key KEY       the message that this key names (in each exchange)\n"
+                        "      --retrying      only what waits for another attempt, with attempts and error\n"
+                        "      --limit N       at most this many (default 100)\n"
+                        "      --json          one JSON object per line, without the body (see show)\n",
     .run = run_list,
 };

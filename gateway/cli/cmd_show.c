@@ -39,6 +39,12 @@ static void print_body(const struct message_record *r)
     }
 }
 
+/* Whoever held it before: once it was refused, the gateway does. */
+static bool is_retrying(const struct message_record *r)
+{
+    return r->error.len > 0 && r->state != MESSAGE_HANDED && r->settled_ms < 0;
+}
+
 static void print_readable(const struct message_record *r, int64_t now_ms)
 {
     const struct message *m = &r->message;
@@ -59,7 +65,8 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     print_line("routing key", m->routing_key);
     if (m->key.len > 0)
         print_line("key", m->key);
-    printf("%-12s %s\n", "held by", m->hold == HOLD_GATEWAY ? "gateway" : "broker");
+    bool gateway = m->hold == HOLD_GATEWAY || is_retrying(r);
+    printf("%-12s %s\n", "held by", gateway ? "gateway" : "broker");
     print_time("created", r->created_ms, now_ms);
     if (r->settled_ms >= 0)
         print_time("settled", r->settled_ms, now_ms);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STATUS_PROBLEMS_MAX 4
+#define STATUS_PROBLEMS_MAX 5
 
 static const char *group_digits(int64_t n, char out[32])
 {
@@ -116,6 +116,8 @@ static int find_problems(const struct status_report *s, const char *out[STATUS_P
         out[n++] = "messages are overdue";
     if (s->count[MESSAGE_FAILED] > 0)
         out[n++] = "messages failed";
+    if (s->retrying > 0)
+        out[n++] = "messages are refused and tried again";
     if (s->locked.count > 0 || s->locked.all)
         out[n++] = "days are locked";
     return n;
@@ -166,6 +168,10 @@ void status_print(const struct status *status)
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");
+    if (s->retrying > 0)
+        printf("retrying     %s: postdate list --retrying has the errors\n", group_digits(s->retrying, n));
+    else
+        puts("retrying     none");
     print_lateness(&s->lateness);
     print_objective(&status->slo);
     print_window(&status->window, s->now_ms);
@@ -254,6 +260,7 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "next_due_at", time_or_null(s->next_due_ms));
     json_object_set_new(o, "overdue", json_integer(s->overdue));
     json_object_set_new(o, "oldest_overdue_at", time_or_null(s->oldest_overdue_ms));
+    json_object_set_new(o, "retrying", json_integer(s->retrying));
     json_object_set_new(o, "lateness_ms", lateness_value(&s->lateness));
     json_object_set_new(o, "slo", json_slo(&status->slo));
     json_object_set_new(o, "window", window_value(&status->window));

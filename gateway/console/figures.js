@@ -4,7 +4,7 @@ import { ago, CAP, counted, number, plural, span } from './words.js';
 
 // What the figures show is said here, with numbers; of the gateway's own findings, these are the same.
 const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.overdue', 'locked_days', 'messages.failed',
-    'destinations', 'destinations.refusing'];
+    'destinations', 'destinations.refusing', 'messages.retrying'];
 
 const howMany = n => n >= CAP ? `${counted(n)} messages` : plural(n, 'message');
 
@@ -32,7 +32,9 @@ export function findings(stats, more) {
     if (stats.stalled > 0)
         add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
     if (stats.refusing > 0)
-        add('destinations.refusing', false, `RabbitMQ refuses messages for ${plural(stats.refusing, 'exchange and routing key', 'exchanges and routing keys')}.`, 'A queue behind them is full (overflow reject-publish): empty it, or raise its limit. They are tried again; all others are published.', null);
+        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are refused and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--retrying']);
+    else if (stats.retrying > 0)
+        add('messages.retrying', false, `${howMany(stats.retrying)} refused or in doubt, and tried again.`, 'Their errors say why.', ['postdate', 'list', '--retrying']);
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', f.text, f.remedy, null);

@@ -28,6 +28,9 @@ static void print_backlog(struct http *h, struct buf *out)
     double oldest_s = s.oldest_overdue_ms < 0 ? 0 : (double)(s.now_ms - s.oldest_overdue_ms) / 1000;
     print_gauge(out, "postdate_overdue_messages",
                 "Messages whose next attempt is more than a second overdue.", (double)s.overdue);
+    print_gauge(out, "postdate_messages_retrying",
+                "Messages that were refused, or are in doubt, and wait for another attempt.",
+                (double)s.retrying);
     print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
     print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
                 (double)age_ms / 1000);

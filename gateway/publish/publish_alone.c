@@ -110,7 +110,6 @@ static void note_pong(struct publisher *p)
  * queue was deleted and declared anew. */
 static int compose_serial(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
-    uint8_t name[256];
     struct bytes queue = dead_letter_return_queue(&h->message);
     int composed = publisher_compose(p, h, to, e);
     if (composed <= 0 || queue.len == 0)
@@ -125,10 +124,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
         return -1;
     }
     h->queue_gone = e->kind == ERR_NOT_FOUND;
-    if (h->queue_gone)
-        exchange_cache_missing(p->exchanges, exchange_cache_name(&h->message, name), e->text);
-    else
-        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    publisher_note_refused(p, h, e);
     publisher_refuse(p, h, e->text);
     return -1;
 }

@@ -100,15 +100,16 @@ static void tell_news(struct publisher *p, int64_t now_ms)
 
 static void tell_refusals(struct publisher *p, int64_t now_ms)
 {
-    char name[DESTINATION_NAME_SIZE];
-    int count, news = refusals_news(&p->destinations->refusals, now_ms, name, sizeof name, &count);
-    atomic_store(&p->runtime->metrics.refusing, count);
-    if (news > 0)
-        log_warning("RabbitMQ refuses messages to %s: is a queue there full (overflow reject-publish)? They "
-                    "are tried again; all others are published",
-                    name);
-    else if (news < 0)
-        log_info("RabbitMQ refuses no messages any more");
+    struct refusals *refusals = &p->destinations->refusals;
+    struct refusal_news news;
+    atomic_store(&p->runtime->metrics.refusing, refusals_count(refusals, now_ms));
+    while (refusals_news(refusals, now_ms, &news)) {
+        if (news.over)
+            log_info("Messages to %s are no longer refused", news.name);
+        else
+            log_warning("Messages to %s are refused: %s. They are tried again; all others are published",
+                        news.name, news.reason);
+    }
 }
 
 static void isolate_first(struct publisher *p)

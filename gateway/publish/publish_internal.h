@@ -50,6 +50,8 @@ bool publisher_blames_a_publish(const struct err *e);
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e);
 /* The message was certainly not delivered: try again later, or fail. */
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
+/* Where h goes is missing or forbidden, whatever its routing key. */
+void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e);
 /* Has the deadline passed of what is to be published next? Then it is to be refused, which ends it. */
 bool publisher_is_too_late(struct publisher *p, struct inflight *h);
 #define PUBLISHER_TOO_LATE "the deadline passed before it was published"

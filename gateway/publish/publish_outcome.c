@@ -114,6 +114,8 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
         return;
     }
     inflight_set_error(h, cause, reason);
+    if (h->returned)
+        refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
     if (h->in_doubt)
         pipeline_settle(p->pipeline, h,
                         SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
@@ -152,8 +154,8 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
 
 void publisher_acked(struct publisher *p, struct inflight *h)
 {
-    refusals_note_taken(&p->destinations->refusals, h);
     if (!h->returned) {
+        refusals_note_taken(&p->destinations->refusals, h);
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return;
     }
@@ -168,12 +170,12 @@ void publisher_acked(struct publisher *p, struct inflight *h)
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
 {
-    refusals_add(&p->destinations->refusals, h, clock_monotonic_ms());
+    static const char *const reason = "the broker did not take it (nack), a queue may be full";
+    refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
     if (h->released)
         inflight_free(h); /* it is in doubt already */
     else
-        settle_in_doubt(p, h, INFLIGHT_REFUSED, "the broker did not take it (nack), a queue may be full",
-                        next_try_ms(p, h));
+        settle_in_doubt(p, h, INFLIGHT_REFUSED, reason, next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
@@ -205,12 +207,21 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
         p->role->tell_blocked(p, ev->text);
 }
 
+void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
+{
+    uint8_t name[256];
+    if (h->queue_gone)
+        exchange_cache_missing(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    else
+        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
+}
+
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
 static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
 {
-    uint8_t name[256];
     if (e->kind != ERR_REJECT)
-        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+        publisher_note_refused(p, h, e);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now that can't be said. */
     if (e->kind == ERR_REJECT && h->doubted_now)

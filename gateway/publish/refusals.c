@@ -1,8 +1,10 @@
 #include "gateway/publish/refusals.h"
 
+#include "core/base/siphash.h"
 #include "core/message/dead_letter.h"
 #include "gateway/pipeline/inflight.h"
 #include <stdio.h>
+#include <string.h>
 
 void refusals_open(struct refusals *r)
 {
@@ -15,41 +17,57 @@ void refusals_close(struct refusals *r)
     pthread_mutex_destroy(&r->lock);
 }
 
-static struct refusal *find_refusal(struct refusals *r, uint64_t destination)
+/* Of what goes back to a queue, the queue. The log is all that it decides, so the key need not be secret. */
+static uint64_t hash_address(const struct inflight *h, enum refusal_of of)
+{
+    static const uint8_t key[SIPHASH_KEY_SIZE] = {0};
+    struct bytes exchange = h->message.exchange, second = dead_letter_return_queue(&h->message);
+    if (second.len == 0 && of == REFUSAL_OF_KEY)
+        second = h->message.routing_key;
+    return siphash(key, exchange) * 31 + (second.len > 0 ? siphash(key, second) : (uint64_t)of);
+}
+
+static struct refusal *find_refusal(struct refusals *r, uint64_t address)
 {
     for (int i = atomic_load(&r->count) - 1; i >= 0; i--)
-        if (r->list[i].destination == destination)
+        if (r->list[i].address == address)
             return &r->list[i];
     return NULL;
 }
 
-static void note_name(struct refusals *r, const struct inflight *h)
+static void print_name(const struct inflight *h, enum refusal_of of, char *out, size_t size)
 {
     char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
     struct bytes queue = dead_letter_return_queue(&h->message);
     inflight_name(h, id);
+    bytes_printable(h->message.exchange, exchange, sizeof exchange);
     if (queue.len > 0)
-        snprintf(r->name, sizeof r->name, "queue '%s' (the first: %s)",
-                 bytes_printable(queue, key, sizeof key), id);
+        snprintf(out, size, "queue '%s' (the first: %s)", bytes_printable(queue, key, sizeof key), id);
+    else if (of == REFUSAL_OF_EXCHANGE)
+        snprintf(out, size, "exchange '%s' (the first: %s)", exchange, id);
     else
-        snprintf(r->name, sizeof r->name, "exchange '%s', routing key '%s' (the first: %s)",
-                 bytes_printable(h->message.exchange, exchange, sizeof exchange),
+        snprintf(out, size, "exchange '%s', routing key '%s' (the first: %s)", exchange,
                  bytes_printable(h->message.routing_key, key, sizeof key), id);
 }
 
-void refusals_add(struct refusals *r, const struct inflight *h, int64_t now_ms)
+void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of of, const char *reason,
+                  int64_t now_ms)
 {
     pthread_mutex_lock(&r->lock);
     int count = atomic_load(&r->count);
-    struct refusal *one = find_refusal(r, h->destination);
+    uint64_t address = hash_address(h, of);
+    struct refusal *one = find_refusal(r, address);
     if (!one && count < REFUSALS_MAX) {
         one = &r->list[count];
+        *one = (struct refusal){.address = address};
+        print_name(h, of, one->name, sizeof one->name);
+        snprintf(one->reason, sizeof one->reason, "%s", reason);
         atomic_store(&r->count, count + 1);
     }
-    if (one)
-        *one = (struct refusal){.destination = h->destination, .at_ms = now_ms};
-    if (count == 0)
-        note_name(r, h);
+    if (one) {
+        one->at_ms = now_ms;
+        one->taken = false;
+    }
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -58,37 +76,63 @@ void refusals_note_taken(struct refusals *r, const struct inflight *h)
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return;
     pthread_mutex_lock(&r->lock);
-    struct refusal *one = find_refusal(r, h->destination);
-    if (one)
-        one->taken = true;
+    for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
+        struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
+        if (one)
+            one->taken = true;
+    }
     pthread_mutex_unlock(&r->lock);
 }
 
-static void forget_past(struct refusals *r, int64_t now_ms)
+static bool is_over(const struct refusal *one, int64_t now_ms)
 {
-    int count = atomic_load(&r->count);
-    for (int i = count - 1; i >= 0; i--) {
-        const struct refusal *one = &r->list[i];
-        if (now_ms - one->at_ms > (one->taken ? REFUSALS_QUIET_MS : REFUSALS_FORGET_MS))
-            r->list[i] = r->list[--count];
-    }
-    atomic_store(&r->count, count);
+    return now_ms - one->at_ms > (one->taken ? REFUSALS_QUIET_MS : REFUSALS_FORGET_MS);
 }
 
-int refusals_news(struct refusals *r, int64_t now_ms, char *name, size_t name_size, int *count)
+int refusals_count(struct refusals *r, int64_t now_ms)
 {
-    int news = 0;
-    *count = 0;
-    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0 && !r->said)
+    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return 0;
     pthread_mutex_lock(&r->lock);
-    forget_past(r, now_ms);
-    *count = atomic_load(&r->count);
-    if ((*count > 0) != r->said) {
-        news = r->said ? -1 : 1;
-        r->said = !r->said;
-        snprintf(name, name_size, "%s", r->name);
-    }
+    int count = 0;
+    for (int i = atomic_load(&r->count) - 1; i >= 0; i--)
+        count += !is_over(&r->list[i], now_ms);
     pthread_mutex_unlock(&r->lock);
-    return news;
+    return count;
+}
+
+static bool may_say(struct refusals *r, int64_t now_ms)
+{
+    if (r->lines == 0 || now_ms - r->lines_since_ms >= 60000) {
+        r->lines = 0;
+        r->lines_since_ms = now_ms;
+    }
+    return r->lines < REFUSALS_LINES;
+}
+
+bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
+{
+    bool found = false;
+    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    int count = atomic_load(&r->count);
+    bool may = may_say(r, now_ms);
+    for (int i = 0; i < count && !found; i++) {
+        struct refusal *one = &r->list[i];
+        bool over = is_over(one, now_ms);
+        found = over ? one->said : may && !one->said;
+        if (found) {
+            out->over = over;
+            memcpy(out->name, one->name, sizeof out->name);
+            memcpy(out->reason, one->reason, sizeof out->reason);
+            r->lines += !over; /* whose beginning was said, its end is */
+            one->said = true;
+        }
+        if (over)
+            r->list[i--] = r->list[--count];
+    }
+    atomic_store(&r->count, count);
+    pthread_mutex_unlock(&r->lock);
+    return found;
 }

@@ -205,6 +205,7 @@ void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUT
     buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
     print_head(
         out, "postdate_addresses_refusing", "gauge",
-        "Pairs of exchange and routing key whose messages RabbitMQ refuses, such as for a full queue.");
+        "Exchanges, or pairs of exchange and routing key, whose messages are refused: no queue, a full "
+        "one, no exchange, no right to write.");
     buf_printf(out, "postdate_addresses_refusing %d\n", atomic_load(&m->refusing));
 }

@@ -50,7 +50,7 @@ struct metrics {
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;
     atomic_int stalled;           /* addresses that confirm nothing */
-    atomic_int refusing;          /* addresses that refuse messages: full queues */
+    atomic_int refusing;          /* addresses whose messages are refused */
     atomic_int broker_blocked;    /* 1: the broker takes nothing for now */
     atomic_int_fast64_t handed;   /* what the broker holds, as last counted; -1: never counted */
     atomic_int policy_in_the_way; /* 1: a policy of the broker's changes its waiting */

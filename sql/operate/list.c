@@ -93,6 +93,7 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
     add_filter(&p, buf_bytes(&w->scope));
     const struct message_id end = message_id_least(to_ms);
     pg_add_id(&p, last ? last : &end);
+    pg_add_str(&p, w->filter->retrying ? "" : NULL);
     return pg_query(w->c, sql_query_list_records, &p, e);
 }
 
@@ -197,7 +198,8 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
  * index. */
 static bool is_sparse(const struct lookup_filter *f)
 {
-    return !f->key.data && (f->has_state || f->exchange.data || f->routing_key.data || f->scope);
+    return !f->key.data &&
+           (f->has_state || f->retrying || f->exchange.data || f->routing_key.data || f->scope);
 }
 
 /* The first days that are left, a few at a time: the first page mostly needs one. Returns how many there

@@ -34,6 +34,7 @@ int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, stru
 struct lookup_filter {
     bool has_state;
     enum message_state state;
+    bool retrying;                       /* only what waits for another attempt */
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
     struct bytes key; /* data NULL: any; else the messages that this key names now, one for each exchange */
@@ -83,6 +84,7 @@ struct status_report {
     int64_t next_due_ms;                /* -1: nothing scheduled */
     int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
     int64_t oldest_overdue_ms; /* -1 */
+    int64_t retrying;          /* live, and an attempt failed (capped with scheduled and claimed) */
     struct status_lateness lateness;
     struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
     struct status_instance instances[16];

@@ -38,6 +38,7 @@ static int count_by_index(struct pg *c, int64_t day_ms, struct status_left *left
         return -1;
     for (int i = 0; i < STATES; i++)
         take(s, left, states[i], pg_int8(r, 0, i));
+    s->retrying += pg_int8(r, 0, STATES);
     PQclear(r);
     return 0;
 }
@@ -54,6 +55,7 @@ static int count_scheduled(struct pg *c, int64_t day_ms, struct status_left *lef
         return -1;
     take(s, left, MESSAGE_SCHEDULED, pg_int8(r, 0, 0));
     s->count[MESSAGE_CLAIMED] += pg_int8(r, 0, 1);
+    s->retrying += pg_int8(r, 0, 2);
     PQclear(r);
     return 0;
 }

@@ -1,12 +1,12 @@
-/* Destinations that refuse: said once, until none does any more. */
+/* Addresses that refuse: each is said once, and once when it is over. */
 #include "gateway/pipeline/inflight.h"
 #include "gateway/publish/refusals.h"
 #include "tests/unit/unit.h"
+#include <stdio.h>
 #include <string.h>
 
 static struct refusals r;
-static char name[DESTINATION_NAME_SIZE];
-static int count;
+static struct refusal_news line;
 
 static int setup(void **state)
 {
@@ -22,94 +22,125 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct inflight to(uint64_t destination)
+static struct inflight to(int key)
 {
-    struct inflight h = {.destination = destination};
+    static char keys[2 * REFUSALS_MAX + 2][8];
+    struct inflight h = {0};
+    snprintf(keys[key], sizeof keys[key], "k%d", key);
     h.message.exchange = bytes_of_str("shop");
-    h.message.routing_key = bytes_of_str("k");
-    h.message.id.b[15] = (uint8_t)destination;
+    h.message.routing_key = bytes_of_str(keys[key]);
+    h.message.id.b[15] = (uint8_t)key;
     return h;
 }
 
-static void add(uint64_t destination, int64_t now_ms)
+static void add(int key, int64_t now_ms)
 {
-    struct inflight h = to(destination);
-    refusals_add(&r, &h, now_ms);
+    struct inflight h = to(key);
+    refusals_add(&r, &h, REFUSAL_OF_KEY, "no queue", now_ms);
 }
 
-static void take(uint64_t destination)
+static void take(int key)
 {
-    struct inflight h = to(destination);
+    struct inflight h = to(key);
     refusals_note_taken(&r, &h);
 }
 
-static int news(int64_t now_ms)
+static int lines(int64_t now_ms)
 {
-    return refusals_news(&r, now_ms, name, sizeof name, &count);
+    int n = 0;
+    while (refusals_news(&r, now_ms, &line))
+        n++;
+    return n;
 }
 
-static void test_it_is_said_once(void **state)
+static void test_each_address_is_said_once(void **state)
 {
     (void)state;
-    assert_int_equal(news(0), 0);
-    assert_int_equal(count, 0);
+    assert_int_equal(lines(0), 0);
+    assert_int_equal(refusals_count(&r, 0), 0);
     add(1, 1000);
     add(1, 1001);
+    assert_true(refusals_news(&r, 1002, &line));
+    assert_false(line.over);
+    assert_string_equal(
+        line.name, "exchange 'shop', routing key 'k1' (the first: 00000000-0000-0000-0000-000000000001)");
+    assert_string_equal(line.reason, "no queue");
     add(2, 1002);
-    assert_int_equal(news(1003), 1);
-    assert_string_equal(name,
-                        "exchange 'shop', routing key 'k' (the first: 00000000-0000-0000-0000-000000000001)");
-    assert_int_equal(count, 2);
-    assert_int_equal(news(1004), 0);
+    add(1, 1002);
+    assert_true(refusals_news(&r, 1003, &line));
+    assert_non_null(strstr(line.name, "'k2'"));
+    assert_int_equal(lines(1004), 0);
+    assert_int_equal(refusals_count(&r, 1004), 2);
+}
+
+static void test_an_exchange_is_one_address(void **state)
+{
+    (void)state;
+    struct inflight h = to(1), other = to(2);
+    refusals_add(&r, &h, REFUSAL_OF_EXCHANGE, "no exchange", 1000);
+    refusals_add(&r, &other, REFUSAL_OF_EXCHANGE, "no exchange", 1000);
+    assert_true(refusals_news(&r, 1000, &line));
+    assert_string_equal(line.name, "exchange 'shop' (the first: 00000000-0000-0000-0000-000000000001)");
+    assert_int_equal(lines(1000), 0);
+    take(3);
+    assert_true(refusals_news(&r, 1001 + REFUSALS_QUIET_MS, &line));
+    assert_true(line.over);
 }
 
 static void test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while(void **state)
 {
     (void)state;
     add(1, 1000);
-    assert_int_equal(news(1000), 1);
+    assert_int_equal(lines(1000), 1);
     take(1);
     take(7);
-    assert_int_equal(news(1000 + REFUSALS_QUIET_MS), 0);
-    assert_int_equal(count, 1);
+    assert_int_equal(lines(1000 + REFUSALS_QUIET_MS), 0);
+    assert_int_equal(refusals_count(&r, 1000 + REFUSALS_QUIET_MS), 1);
     add(1, 2000 + REFUSALS_QUIET_MS);
-    assert_int_equal(news(3000 + 2 * REFUSALS_QUIET_MS), 0); /* none was taken since */
-    assert_int_equal(count, 1);
+    assert_int_equal(lines(3000 + 2 * REFUSALS_QUIET_MS), 0); /* none was taken since */
+    assert_int_equal(refusals_count(&r, 3000 + 2 * REFUSALS_QUIET_MS), 1);
     take(1);
-    assert_int_equal(news(3000 + 2 * REFUSALS_QUIET_MS), -1);
-    assert_int_equal(count, 0);
-    assert_int_equal(news(4000 + 2 * REFUSALS_QUIET_MS), 0);
+    assert_true(refusals_news(&r, 3000 + 2 * REFUSALS_QUIET_MS, &line));
+    assert_true(line.over);
+    assert_non_null(strstr(line.name, "'k1'"));
+    assert_int_equal(refusals_count(&r, 3000 + 2 * REFUSALS_QUIET_MS), 0);
+    assert_int_equal(lines(4000 + 2 * REFUSALS_QUIET_MS), 0);
 }
 
 static void test_what_nobody_tries_any_more_is_forgotten(void **state)
 {
     (void)state;
     add(1, 1000);
-    assert_int_equal(news(1000), 1);
-    assert_int_equal(news(1000 + REFUSALS_FORGET_MS), 0);
-    assert_int_equal(news(1001 + REFUSALS_FORGET_MS), -1);
+    assert_int_equal(lines(1000), 1);
+    assert_int_equal(lines(1000 + REFUSALS_FORGET_MS), 0);
+    assert_int_equal(lines(1001 + REFUSALS_FORGET_MS), 1);
+    assert_true(line.over);
 }
 
-static void test_there_is_room_for_so_many(void **state)
+static void test_many_are_said_some_at_a_time(void **state)
 {
     (void)state;
-    for (uint64_t i = 1; i <= 2 * REFUSALS_MAX; i++)
+    for (int i = 1; i <= 2 * REFUSALS_MAX; i++)
         add(i, 1000);
-    assert_int_equal(news(1000), 1);
-    assert_int_equal(count, REFUSALS_MAX);
-    for (uint64_t i = 1; i <= 2 * REFUSALS_MAX; i++)
+    assert_int_equal(lines(1000), REFUSALS_LINES);
+    assert_int_equal(lines(2000), 0);
+    assert_int_equal(refusals_count(&r, 2000), REFUSALS_MAX);
+    assert_int_equal(lines(61000), REFUSALS_LINES);
+    for (int i = 1; i <= 2 * REFUSALS_MAX; i++)
         take(i);
-    assert_int_equal(news(1001 + REFUSALS_QUIET_MS), -1);
+    assert_int_equal(lines(62000), 2 * REFUSALS_LINES); /* of those that were said */
+    assert_int_equal(refusals_count(&r, 62000), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_it_is_said_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_each_address_is_said_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_exchange_is_one_address, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_nobody_tries_any_more_is_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_there_is_room_for_so_many, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_are_said_some_at_a_time, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

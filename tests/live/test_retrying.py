@@ -1,0 +1,59 @@
+"""What is refused and tried again is seen at once, wherever an operator looks."""
+import json
+import re
+
+from harness import LiveTest, wait_until
+from web import Web
+
+
+class Retrying(LiveTest):
+    def test_each_address_that_refuses_is_named_and_counted_until_it_is_over(self):
+        """No queue is bound, the exchange is missing, and writing to it is forbidden."""
+        p = self.place()
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '.*', '^(postdate.*|amq[.]default|late)$', '.*')
+        gateway = p.gateway(POSTDATE_RETRY_FIRST='200ms', POSTDATE_RETRY_MAX='500ms', POSTDATE_RETRY_ATTEMPTS=1000)
+        web = Web(gateway.http())
+        self.addCleanup(web.close)
+        c = p.client()
+        c.channel.exchange_declare('forbidden', 'fanout')
+        for key in ('nobody', 'nobody', 'some'):
+            c.publish(key, b'x', {'x-delay': 100})
+        c.publish('k', b'x', {'x-delay': 100, 'x-postdate-exchange': 'late'})
+        c.publish('k', b'x', {'x-delay': 100, 'x-postdate-exchange': 'forbidden'})
+        for address, reason in (("exchange 'postdate.delivery', routing key 'nobody'", 'unroutable: NO_ROUTE'),
+                                ("exchange 'postdate.delivery', routing key 'some'", 'unroutable: NO_ROUTE'),
+                                ("exchange 'late'", 'not exist|NOT_FOUND|no exchange'), ("exchange 'forbidden'", '403|ACCESS_REFUSED|refused')):
+            gateway.wait_log(f'Messages to {address} \\(the first: [0-9a-f-]{{36}}\\) are refused: .*({reason})')
+
+        def status():
+            rc, out, err = p.cli('status', '--json')
+            self.assertEqual(rc, 0, err)
+            return json.loads(out)
+        seen = wait_until(lambda: status()['retrying'] == 5 and status(), 15, 'five to be tried again')
+        self.assertIn('messages are refused and tried again', seen['problems'])
+        rc, out, err = p.cli('status')
+        self.assertRegex(out, r'retrying +5: postdate list --retrying')
+        wait_until(lambda: web.get('/v1/stats').json['retrying'] == 5, 15, 'the statistics to know')
+        self.assertIn('messages.retrying', {f['name'] for f in web.get('/v1/overview').json['findings']})
+        self.assertEqual(self.gauge(web, 'messages_retrying'), 5)
+        self.assertEqual(self.gauge(web, 'addresses_refusing'), 4)
+        wait_until(lambda: p.cli('list', '--retrying')[1].count('\n') == 6, 10, 'five lines and a head')
+        rc, out, err = p.cli('list', '--retrying')
+        self.assertRegex(out, r'TRIES ROUTING KEY: ERROR')
+        self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
+        message = next(line for line in out.split('\n') if 'nobody' in line).split()[0]
+        self.assertRegex(p.cli('show', message)[1], 'held by +gateway')
+        self.assertEqual(len(gateway.lines_with('are refused')), 4)
+
+        c.channel.exchange_declare('late', 'fanout')
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '.*', '.*', '.*')
+        inbox = p.consumer('q', declare=True, bind='#')
+        c.channel.queue_bind('q', 'late')
+        c.channel.queue_bind('q', 'forbidden')
+        inbox.wait(5, 15)
+        wait_until(lambda: {'nobody', 'some', 'late', 'forbidden'} <= set(re.findall(r"(\w+)' \(the first: [^)]*\) are no longer", gateway.log())), 20, 'each to be over')
+        self.assertEqual(status()['retrying'], 0)
+        self.assertEqual(self.gauge(web, 'addresses_refusing'), 0)
+
+    def gauge(self, web, name):
+        return int(re.search(rf'^postdate_{name} ([0-9]+)$', web.get('/metrics').body.decode(), re.M)[1])
