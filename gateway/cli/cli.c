@@ -4,20 +4,24 @@
 #include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
 #include "gateway/config/secrets.h"
+#include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
 #include "sql/operate/lookup.h"
 #include "sql/pipeline/store.h"
 #include <errno.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef POSTDATE_VERSION
 #define POSTDATE_VERSION "development"
 #endif
 
 #define SAY_MAX 4096
+#define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
 /* Names of users are in it, and may hold anything. */
 static void say_text(const char *fmt, va_list args)
@@ -85,13 +89,32 @@ int cli_load_config(struct cli *cli)
     return 0;
 }
 
+/* Whom to connect as: -1: as this process. */
+static uid_t service_user(const char *url)
+{
+    const char *name = getenv("PGUSER");
+    bool named = pg_url_names_user(url) || (name != NULL && *name != '\0');
+    const struct passwd *user = geteuid() == 0 && !named ? getpwnam(SERVICE_USER) : NULL;
+    return user != NULL ? user->pw_uid : (uid_t)-1;
+}
+
+struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    uid_t uid = service_user(url);
+    bool moved = uid != (uid_t)-1 && seteuid(uid) == 0;
+    struct pg *c = answer_ms > 0 ? health_open(url, name, answer_ms, e) : pg_open(url, name, e);
+    if (moved && seteuid(0) != 0)
+        abort();
+    return c;
+}
+
 int cli_open(struct cli *cli, enum cli_schema schema)
 {
     struct err e;
     int code = cli->has_config ? 0 : cli_load_config(cli);
     if (code != 0)
         return code;
-    cli->pg = pg_open(cli->config.postgres.url, "postdate", &e);
+    cli->pg = cli_connect(cli->config.postgres.url, "postdate", 0, &e);
     if (cli->pg == NULL)
         return cli_fail(&e);
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */

@@ -57,6 +57,9 @@ int cli_common_option(struct cli *cli, int option, char **argv);
 enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
 int cli_open(struct cli *cli, enum cli_schema schema);
+/* As pg_open, or with answer_ms > 0 as health_open. Root connects as the service's user, where there is one
+ * and neither the url nor $PGUSER names somebody: PostgreSQL's peer authentication then knows it. */
+struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e);
 
 /* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

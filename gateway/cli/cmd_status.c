@@ -78,7 +78,7 @@ static int await_reconnect(struct cli *cli, const struct err *e, bool *said)
         return 0;
     struct err again;
     pg_close(cli->pg);
-    cli->pg = pg_open(cli->config.postgres.url, "postdate", &again);
+    cli->pg = cli_connect(cli->config.postgres.url, "postdate", 0, &again);
     return cli->pg == NULL && !err_is_transient(&again) ? cli_fail(&again) : 0;
 }
 

@@ -16,6 +16,8 @@ struct pg *pg_open(const char *url, const char *name, struct err *e);
 void pg_close(struct pg *c); /* NULL is fine */
 /* Checks a URL or conninfo string without connecting. ERR_CONFIG; the text never contains a password. */
 int pg_url_check(const char *url, struct err *e);
+/* Does the url say who connects? If not, libpq takes $PGUSER, or the name of the process's user. */
+bool pg_url_names_user(const char *url);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
 /* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.

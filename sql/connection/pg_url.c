@@ -93,6 +93,16 @@ int pg_url_check(const char *url, struct err *e)
     return options ? 0 : -1;
 }
 
+bool pg_url_names_user(const char *url)
+{
+    bool found = false;
+    PQconninfoOption *options = PQconninfoParse(url, NULL);
+    for (const PQconninfoOption *o = options; o && o->keyword; o++)
+        found |= (strcmp(o->keyword, "user") == 0 || strcmp(o->keyword, "service") == 0) && o->val && *o->val;
+    PQconninfoFree(options);
+    return found;
+}
+
 static bool is_loopback(const char *address)
 {
     struct in_addr v4;

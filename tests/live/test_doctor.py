@@ -108,7 +108,7 @@ class DoctorSilence(Doctor):
         os.chmod(script, 0o755)
         p.amqp = p.stack.amqp
         found = self.doctor(p, '--rabbitmqctl', script)
-        self.assert_finding(found, 'rabbitmqctl', 'fail', 'no answer', 'rabbitmqctl eval')
+        self.assert_finding(found, 'rabbitmqctl', 'fail', 'no answer', 'as root')
         with open(script + '.pid', encoding='utf-8') as f:
             pid = int(f.read())
         with contextlib.suppress(FileNotFoundError), open(f'/proc/{pid}/stat', encoding='utf-8') as f:

@@ -186,11 +186,11 @@ class DoctorAdmin(Doctor):
     def test_rabbitmqctl_that_cannot(self):
         p = self.place()
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/nowhere/rabbitmqctl'), 'rabbitmqctl', 'fail', '/nowhere',
-                            'rabbitmqctl eval')
+                            'as root')
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/false'), 'rabbitmqctl', 'fail', 'no reason')
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/true'), 'rabbitmqctl', 'fail', 'not understood')
         self.assert_finding(self.doctor(p, RABBITMQCTL='/nowhere/rabbitmqctl'), 'rabbitmqctl', 'skip', 'cannot be run',
-                            'rabbitmqctl eval')
+                            'as root')
 
     def test_messages_in_the_plugin(self):
         p = self.place()

@@ -42,7 +42,7 @@ void doctor_check_database(struct doctor *d)
     struct err e;
     struct health_server s;
     char where[256];
-    d->pg = health_open(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
+    d->pg = cli_connect(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
     if (d->pg == NULL) {
         snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
         doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
@@ -70,7 +70,7 @@ void doctor_check_pooling(struct doctor *d)
 {
     struct health_session s;
     struct err e;
-    struct pg *second = health_open(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
+    struct pg *second = cli_connect(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
     int rc = second != NULL ? health_session(d->pg, second, &s, &e) : -1;
     pg_close(second);
     if (rc != 0) {

@@ -76,12 +76,6 @@ static const char program[] =
     "=> length(rabbit_binding:list_for_source({resource, V, "
     "exchange, D}))}))].";
 
-/* What an operator can run by hand. */
-#define COUNT_BY_HAND                                                                                        \
-    "rabbitmqctl eval '[{rabbit_misc:rs(element(2, X)), proplists:get_value(messages_delayed, "              \
-    "rabbit_exchange:info(X))} || X <- rabbit_exchange:list(), element(3, X) =:= "                           \
-    "(catch list_to_existing_atom(\"x-delayed-message\"))].'"
-
 static int put_name(struct buf *b, const char *name)
 {
     base64_encode(bytes_of_str(name), b);
@@ -146,23 +140,32 @@ static void skip_blanks(struct doctor *d, const char *why)
         "%s; so not checked: messages in the delayed-message plugin, bindings, policies, the broker's clock",
         why);
     doctor_remedy(d,
-                  "run `postdate doctor` as an administrator of the broker, with --rabbitmqctl PATH; or on "
-                  "each of its nodes: " COUNT_BY_HAND);
+                  "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
+                  "rabbitmqctl is elsewhere, with --rabbitmqctl PATH");
+}
+
+static char *trim_start(struct buf *b)
+{
+    static char nothing[1];
+    buf_put_u8(b, '\0');
+    char *text = b->failed ? nothing : (char *)b->data;
+    return text + strspn(text, " \r\n");
 }
 
 /* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
- * which end with the hash of a secret. */
-static const char *first_line(struct buf *words)
+ * which end with the hash of a secret. Debian's says on its output, after its usage, who may run it. */
+static const char *find_reason(struct buf *out, struct buf *words)
 {
-    buf_put_u8(words, '\0');
-    char *text = words->failed ? NULL : (char *)words->data;
-    if (text == NULL || *(text += strspn(text, " \r\n")) == '\0')
+    static const char only[] = "Only root or rabbitmq";
+    char *text = trim_start(words), *found = strstr(trim_start(out), only);
+    if (found == NULL)
+        found = strstr(text, "Error:");
+    if (found == NULL)
+        found = text;
+    if (*found == '\0')
         return "no reason given";
-    char *error = strstr(text, "Error:");
-    if (error != NULL)
-        text = error;
-    text[strcspn(text, "\r\n")] = '\0';
-    return text;
+    found[strcspn(found, "\r\n")] = '\0';
+    return found;
 }
 
 static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out, struct buf *words)
@@ -177,7 +180,7 @@ static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out,
     int64_t to_ms = doctor_wall_ms();
     free(expression);
     if (code != 0) {
-        snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : first_line(words));
+        snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : find_reason(out, words));
         skip_blanks(d, why);
         return;
     }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -14,6 +15,14 @@
 
 #define NOT_FOUND_CODE 127
 #define END_POLLS 200 /* of 10 ms */
+
+/* Erlang does not start without a folder of its own; a service's user often has none. */
+static void set_home(void)
+{
+    const char *home = getenv("HOME");
+    if (home == NULL || access(home, X_OK) != 0)
+        setenv("HOME", "/tmp", 1);
+}
 
 static void exec_program(const struct doctor_program *p, int out, int words)
 {
@@ -24,6 +33,7 @@ static void exec_program(const struct doctor_program *p, int out, int words)
         _exit(NOT_FOUND_CODE);
     signal(SIGPIPE, SIG_DFL);
     secrets_leave_environment();
+    set_home();
     /* execvp takes its list without const, and does not write to it. */
     execvp(p->path, (char *const *)(uintptr_t)argv);
     _exit(NOT_FOUND_CODE);

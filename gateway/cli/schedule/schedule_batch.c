@@ -222,7 +222,7 @@ static int open_batch(struct batch *b, struct err *e)
         chunk_init(&b->chunks[1], b->cli, CHUNK_MEMORY) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     b->reading = &b->chunks[0];
-    b->clock = pg_open(b->cli->config.postgres.url, "postdate clock", e);
+    b->clock = cli_connect(b->cli->config.postgres.url, "postdate clock", 0, e);
     return b->clock ? 0 : -1;
 }
 
