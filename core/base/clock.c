@@ -15,6 +15,13 @@ int64_t clock_monotonic_ms(void)
     return clock_monotonic_ns() / 1000000;
 }
 
+int64_t clock_wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / NS_PER_MS;
+}
+
 int64_t clock_boottime_ms(void)
 {
     struct timespec t;

@@ -8,6 +8,7 @@
 
 int64_t clock_monotonic_ns(void); /* CLOCK_MONOTONIC */
 int64_t clock_monotonic_ms(void); /* the same, rounded down */
+int64_t clock_wall_ms(void);      /* since 1970, as this machine has it: only to read what people write */
 int64_t clock_boottime_ms(void);  /* CLOCK_BOOTTIME: counts suspension; for leases */
 void clock_nap_ms(int64_t ms);    /* sleeps so long; a signal ends it */
 

@@ -1,7 +1,9 @@
 #include "gateway/cli/cli.h"
 
+#include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "core/base/when.h"
 #include "gateway/cli/text.h"
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
@@ -135,9 +137,13 @@ int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out
 int cli_parse_time(const struct cli *cli, const char *option, const char *text, int64_t *out_ms)
 {
     struct err e;
-    if (timestamp_parse(text, out_ms, &e) == 0)
-        return 0;
-    return cli_usage(cli, "%s: %s", option, e.text);
+    char shown[40];
+    bool in_words;
+    if (when_parse(text, clock_wall_ms(), out_ms, &in_words, &e) != 0)
+        return cli_usage(cli, "%s: %s", option, e.text);
+    if (in_words)
+        cli_say("%s %s: that is %s", option, text, timestamp_format(*out_ms, shown, sizeof shown));
+    return 0;
 }
 
 void cli_changed(struct cli *cli, int64_t count)
@@ -193,6 +199,20 @@ static void print_help(const struct command *c)
            c->name, c->synopsis, c->summary, c->help);
 }
 
+/* The help has them all. */
+static int unknown_option(const struct cli *cli, const char *word)
+{
+    char options[2000] = "--config --help --version", near[40];
+    size_t used = strlen(options);
+    const char *help = cli->command != NULL ? cli->command->help : "";
+    for (const char *at = strstr(help, "--"); at != NULL && used < sizeof options; at = strstr(at + 2, "--"))
+        used += (size_t)snprintf(options + used, sizeof options - used, " --%.*s",
+                                 (int)strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-"), at + 2);
+    if (cli_nearest(word, options, near, sizeof near))
+        return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
+    return cli_usage(cli, "unknown option %s", word);
+}
+
 int cli_common_option(struct cli *cli, int option, char **argv)
 {
     /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
@@ -214,6 +234,6 @@ int cli_common_option(struct cli *cli, int option, char **argv)
             return cli_usage(cli, "unknown option -%c", optopt);
         if (optopt > ' ')
             return cli_usage(cli, "%s takes no value", word);
-        return cli_usage(cli, "unknown option %s", word);
+        return unknown_option(cli, word);
     }
 }

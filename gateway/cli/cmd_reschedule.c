@@ -56,19 +56,19 @@ static int run_reschedule(struct cli *cli, int argc, char **argv)
         if ((code = take_option(cli, option, argv, &w, &f)) >= 0)
             return code;
     if (w.has_due == w.op.has_shift)
-        return cli_usage(cli, "give one of --delay, --at and (with filters) --shift");
+        return cli_usage(cli, "give one of --delay, --at and (with filters or --key) --shift");
     return cli_operate(cli, &w.op, &f, argc - optind, argv + optind);
 }
 
 const struct command command_reschedule = {
     .name = "reschedule",
     .synopsis = "(ID... | --key KEY [--exchange E]) (--delay D|--at T)\n"
-                "       postdate reschedule FILTERS --shift D [--dry-run]",
+                "       postdate reschedule (FILTERS | --key KEY) --shift D [--dry-run]",
     .summary = "Give messages another due time; their old ids keep working",
     .help =
         "      --delay D       due this long from now: 90s, 15m, 36h\n"
-        "      --at T          due at this time: 2026-11-22T08:00:00Z\n"
-        "      --shift D       with filters: that much later, or earlier (--shift=-15m)\n"
+        "      --at T          due at this time: 2026-11-22T08:00:00Z, +2h, 'friday 12:00'\n"
+        "      --shift D       with filters or --key: that much later, or earlier (--shift=-15m)\n"
         "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
         "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
     .run = run_reschedule,

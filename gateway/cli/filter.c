@@ -36,6 +36,7 @@ int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *t
         return -1;
     case 'k':
         f->filter.routing_key = bytes_of_str(optarg);
+        f->filter.globs = true;
         break;
     case 'n':
         f->dry_run = true;
@@ -152,9 +153,24 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     return count.changed == count.matched ? 0 : 1;
 }
 
+static int shift_key(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
+{
+    struct cli_filter named = *f;
+    int code = cli->has_config ? 0 : cli_load_config(cli);
+    if (code != 0)
+        return code;
+    if (named.filter.exchange.data == NULL)
+        named.filter.exchange = bytes_of_str(cli->config.delivery.exchange);
+    return operate_filters(cli, op, &named);
+}
+
 int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f, int id_count,
                 char **ids)
 {
+    /* A shift needs to know the due time, so what it moves is looked for. */
+    if (op->has_shift && f->filter.key.data != NULL)
+        return id_count > 0 || f->given ? cli_usage(cli, "give message ids, or --key KEY, or filters")
+                                        : shift_key(cli, op, f);
     bool key = f->filter.key.data != NULL;
     bool filters = f->given || (f->filter.exchange.data != NULL && !key);
     if ((id_count > 0) + key + (filters && !key) != 1 || (key && f->given))

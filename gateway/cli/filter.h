@@ -32,10 +32,10 @@ struct cli_filter {
 #define CLI_FILTER_HELP                                                                                      \
     "      --state S       scheduled, claimed, handed, delivered, cancelled, superseded, failed,\n"          \
     "                      expired\n"                                                                        \
-    "      --due-after T   due at or after this time (RFC 3339, 2026-11-22T08:00:00Z)\n"                     \
+    "      --due-after T   due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')\n"           \
     "      --due-before T  due before this time\n"                                                           \
     "      --exchange E    with this delivery exchange\n"                                                    \
-    "  -k, --routing-key K with this routing key\n"
+    "  -k, --routing-key K with this routing key; * is any run of characters\n"
 #define CLI_DRY_RUN_HELP "      --dry-run       with filters: only count what matches\n"
 
 /* Takes one of the options above. -1: go on; else the exit code. *taken says whether it was one of them. */

@@ -36,6 +36,15 @@ static void print_help(FILE *out)
           out);
 }
 
+static const char *command_names(void)
+{
+    static char names[COMMAND_COUNT * 20];
+    size_t used = 0;
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s ", commands[i]->name);
+    return names;
+}
+
 static const struct command *find_command(const char *name)
 {
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
@@ -90,6 +99,9 @@ static int run_command(struct cli *cli, int argc, char **argv)
     cli->command = find_command(argv[optind]);
     if (cli->command == NULL) {
         const char *word = argv[optind];
+        char near[40];
+        if (cli_nearest(word, command_names(), near, sizeof near))
+            return cli_usage(cli, "unknown command \"%s\": did you mean \"%s\"?", word, near);
         return cli_usage(cli, "unknown command \"%s\"", word);
     }
     char what[WHAT_SIZE];

@@ -140,10 +140,10 @@ static void print_health(const struct status_report *s)
 {
     const char *problems[STATUS_PROBLEMS_MAX];
     int n = find_problems(s, problems);
-    printf("health       %s", n == 0 ? "ok" : "");
+    printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
     for (int i = 0; i < n; i++)
         printf("%s%s", i > 0 ? ", " : "", problems[i]);
-    puts(n > 0 ? ": see postdate doctor" : "");
+    printf("%s%s\n", cli_color(CLI_PLAIN), n > 0 ? ": see postdate doctor" : "");
 }
 
 void status_print(const struct status *status)

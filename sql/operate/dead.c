@@ -1,6 +1,7 @@
 #include "sql/operate/dead_internal.h"
 
 #include "core/message/retry_policy.h"
+#include "sql/operate/lookup_internal.h"
 #include "sql/operate/operate_internal.h"
 #include "sql_embedded.h"
 
@@ -15,29 +16,13 @@ bool dead_is_reason(struct bytes name)
            bytes_equal_str(name, "return_failed");
 }
 
-/* The pattern as one of LIKE. Behind a backslash, a star or a backslash is just that. */
-static void put_like(struct buf *out, struct bytes pattern)
-{
-    for (size_t i = 0; i < pattern.len; i++) {
-        uint8_t next = i + 1 < pattern.len ? pattern.data[i + 1] : 0, c = pattern.data[i];
-        bool escaped = c == '\\' && (next == '*' || next == '\\');
-        if (escaped) {
-            c = next;
-            i++;
-        }
-        if (c == '\\' || c == '%' || c == '_')
-            buf_put_u8(out, '\\');
-        buf_put_u8(out, c == '*' && !escaped ? '%' : c);
-    }
-}
-
 int dead_arrays_open(struct dead_arrays *a, const struct operate_scope *scope, const struct dead_filter *f,
                      struct err *e)
 {
     buf_init(&a->like, 1024);
     buf_init(&a->ids, OPERATE_ARRAY_MAX);
     int rc = operate_scope_array(&a->scope, scope, e);
-    put_like(&a->like, f->queue);
+    lookup_put_like(&a->like, f->queue, true);
     if (f->ids) {
         pg_array_begin(&a->ids, PG_OID_UUID, f->id_count);
         for (size_t i = 0; i < f->id_count; i++)

@@ -27,6 +27,7 @@ struct walk {
     struct arena arena;
     struct buf ids;   /* array of the messages that the filter's key names; unused without a key */
     struct buf scope; /* array of exchange names; unused without a scope */
+    struct buf like;  /* the routing key's pattern */
     bool stopped;
     int chunk;           /* so many rows are looked at next; 0: the filter needs no bound */
     int64_t deadline_ms; /* with a chunk */
@@ -87,7 +88,7 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
     pg_add_id(&p, &w->at.after_id); /* all zero before the first */
     pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
     add_filter(&p, w->filter->exchange);
-    add_filter(&p, w->filter->routing_key);
+    lookup_add_routing_key(&p, w->filter, &w->like);
     pg_add_int4(&p, w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS);
     add_filter(&p, buf_bytes(&w->ids));
     add_filter(&p, buf_bytes(&w->scope));
@@ -236,6 +237,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
     arena_init(&w.arena, RECORD_MAX);
     buf_init(&w.ids, ARRAY_MAX);
     buf_init(&w.scope, ARRAY_MAX);
+    buf_init(&w.like, ARRAY_MAX);
     int n = DAYS_AT_ONCE, rc = lookup_scope_array(&w.scope, f, e);
     if (rc == 0)
         rc = lookup_key_array(c, f, &w.ids, &range, e);
@@ -246,5 +248,6 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
     arena_free(&w.arena);
     buf_free(&w.ids);
     buf_free(&w.scope);
+    buf_free(&w.like);
     return rc;
 }

@@ -30,6 +30,32 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
     return 0;
 }
 
+void lookup_put_like(struct buf *out, struct bytes text, bool globs)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t next = i + 1 < text.len ? text.data[i + 1] : 0, c = text.data[i];
+        bool escaped = globs && c == '\\' && (next == '*' || next == '\\');
+        if (escaped) {
+            c = next;
+            i++;
+        }
+        if (c == '\\' || c == '%' || c == '_')
+            buf_put_u8(out, '\\');
+        buf_put_u8(out, globs && c == '*' && !escaped ? '%' : c);
+    }
+}
+
+void lookup_add_routing_key(struct pg_params *p, const struct lookup_filter *f, struct buf *like)
+{
+    buf_reset(like);
+    if (!f->routing_key.data) {
+        pg_add_null(p);
+        return;
+    }
+    lookup_put_like(like, f->routing_key, f->globs);
+    pg_add_bytes(p, like->len ? buf_bytes(like) : bytes_of("", 0));
+}
+
 int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
                  struct err *e)
 {

@@ -37,6 +37,7 @@ struct lookup_filter {
     bool retrying;                       /* only what waits for another attempt */
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
+    bool globs;                          /* a * in routing_key is any run of characters */
     struct bytes key; /* data NULL: any; else the messages that this key names now, one for each exchange */
     const struct bytes *scope; /* delivery exchanges to look in; NULL: all */
     size_t scope_count;

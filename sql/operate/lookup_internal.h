@@ -10,6 +10,12 @@
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
                        struct err *e);
 
+/* The text as a pattern of LIKE. globs: a * is any run of characters; behind a backslash, a star or a
+ * backslash is just that. */
+void lookup_put_like(struct buf *out, struct bytes text, bool globs);
+/* The filter's routing key as such a parameter; like is the caller's, and stays as long as p. */
+void lookup_add_routing_key(struct pg_params *p, const struct lookup_filter *f, struct buf *like);
+
 struct lookup_range {
     int64_t from_ms, to_ms; /* due: [from, to) */
 };

@@ -47,7 +47,7 @@ struct bulk {
     const struct operate_scope *who;
     struct lookup_filter filter;
     struct lookup_range range;
-    struct buf states, keys, scope, page; /* arrays */
+    struct buf states, keys, scope, page, like; /* arrays; the routing key's pattern */
     struct message_id after;
     int64_t started_us;
     struct operate_count *count;
@@ -86,7 +86,7 @@ static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int 
     pg_add_id(&p, &b->after);
     pg_add_bytes(&p, buf_bytes(&b->states));
     add_text(&p, b->filter.exchange);
-    add_text(&p, b->filter.routing_key);
+    lookup_add_routing_key(&p, &b->filter, &b->like);
     pg_add_int4(&p, rows);
     operate_add_array(&p, &b->keys);
     operate_add_array(&p, &b->scope);
@@ -175,9 +175,10 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
 {
     struct bulk b = {
         .c = c, .what = what, .who = scope, .filter = operate_filter(scope, what->filter), .count = out};
-    struct buf *const arrays[] = {&b.states, &b.keys, &b.scope, &b.page};
+    struct buf *const arrays[] = {&b.states, &b.keys, &b.scope, &b.page, &b.like};
+    const size_t count = sizeof arrays / sizeof arrays[0];
     *out = (struct operate_count){0};
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < count; i++)
         buf_init(arrays[i], OPERATE_ARRAY_MAX);
     put_states(&b);
     operate_dry_begin(&b.dry);
@@ -191,7 +192,7 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
         rc = err_set(e, ERR_BUG, "out of memory");
     if (rc == 0)
         rc = bulk_walk(&b, e);
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < count; i++)
         buf_free(arrays[i]);
     return rc;
 }

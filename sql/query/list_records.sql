@@ -7,7 +7,7 @@ select due, id, next_at, created_at, settled_at, state::text, attempts, hold, ex
    and ($9::text[] is null or exchange = any ($9::text[]))
    and ($4::text is null or state = $4::text::postdate.message_state)
    and ($5::text is null or exchange = $5::text)
-   and ($6::text is null or routing_key = $6::text)
+   and ($6::text is null or routing_key like $6::text)
    and ($11::text is null or (error is not null and settled_at is null and state <> 'handed'))
  order by id
  limit $7::int

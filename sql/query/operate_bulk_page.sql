@@ -1,10 +1,10 @@
--- One page of one partition: [$1, $2) by due, after id $3. $4 states that the operation applies to; $5 exchange, $6 routing key, $8 ids, $9 scope:
+-- One page of one partition: [$1, $2) by due, after id $3. $4 states that the operation applies to; $5 exchange, $6 a pattern of routing keys, $8 ids, $9 scope:
 -- null for any. $10: what was made since then is not looked at, so that nothing is rescheduled twice.
 select id from postdate.message
  where due >= $1::timestamptz and due < $2::timestamptz and id > $3::uuid
    and state::text = any ($4::text[]) and owner is null
    and ($5::text is null or exchange = $5::text)
-   and ($6::text is null or routing_key = $6::text)
+   and ($6::text is null or routing_key like $6::text)
    and ($8::uuid[] is null or id = any ($8::uuid[]))
    and ($9::text[] is null or exchange = any ($9::text[]))
    and created_at < timestamptz '1970-01-01 00:00:00+00' + $10::bigint * interval '1 us'

@@ -299,9 +299,9 @@ class Ways(SharedTest):
         self.assertEqual(self.ms(id.strip()), deadline)
         self.assert_delivered(inbox, b'cli', deadline)
         self.assertEqual(json.loads(self.p.cli('show', id.strip(), '--json')[1])['deadline'], rfc3339(deadline))
-        for bad in ('soon', rfc3339(now_ms() - 1000)):
+        for bad, code in (('soon', 64), (rfc3339(now_ms() - 1000), 65)):
             rc, _, err = self.p.cli(*one, bad)
-            self.assertEqual(rc, 65, err)
+            self.assertEqual(rc, code, err)
             self.assertIn('deadline', err)
         line = json.dumps({'routing_key': key, 'delay_ms': 50, 'body': 'line', 'deadline': rfc3339(deadline)})
         rc, _, err = self.p.cli('schedule', '--batch', '-', stdin=line + '\n')

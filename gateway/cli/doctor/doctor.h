@@ -4,6 +4,7 @@
 #define POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_H
 
 #include "amqp/inspect/inspect.h"
+#include "core/base/clock.h"
 #include "gateway/cli/cli.h"
 #include "sql/admin/health.h"
 #include "sql/operate/lookup.h"
@@ -52,7 +53,6 @@ void doctor_remedy(struct doctor *d, const char *fmt, ...) __attribute__((format
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
 /* This machine's clock, ms since 1970. */
-int64_t doctor_wall_ms(void);
 
 /* The checks. Those of one group run in this order. */
 void doctor_check_config(struct doctor *d);

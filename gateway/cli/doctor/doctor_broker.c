@@ -378,7 +378,7 @@ void doctor_check_echo(struct doctor *d)
 {
     struct inspect_echo echo;
     struct err e;
-    int64_t from_ms = doctor_wall_ms();
+    int64_t from_ms = clock_wall_ms();
     if (inspect_echo(d->broker, ECHO_MS, &echo, &e) != 0) {
         if (e.kind != ERR_PERMISSION) {
             doctor_error(d, "broker.publish", &e);
@@ -392,7 +392,7 @@ void doctor_check_echo(struct doctor *d)
                       d->target.vhost, d->target.user);
         return;
     }
-    int64_t to_ms = doctor_wall_ms();
+    int64_t to_ms = clock_wall_ms();
     if (echo.blocked) {
         doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ accepts no messages: %s", echo.reason);
         doctor_remedy(

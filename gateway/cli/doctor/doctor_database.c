@@ -312,12 +312,12 @@ void doctor_check_clock(struct doctor *d)
     struct err e;
     int64_t best_ms = INT64_MAX;
     for (int i = 0; i < 3; i++) { /* the quickest answer tells most */
-        int64_t database_us, asked_ms = doctor_wall_ms();
+        int64_t database_us, asked_ms = clock_wall_ms();
         if (store_clock(d->pg, &database_us, &e) != 0) {
             doctor_error(d, "clock.database", &e);
             return;
         }
-        int64_t answered_ms = doctor_wall_ms();
+        int64_t answered_ms = clock_wall_ms();
         if (answered_ms - asked_ms < best_ms) {
             best_ms = answered_ms - asked_ms;
             d->clock_ahead_ms = (asked_ms + answered_ms) / 2 - database_us / 1000;

@@ -175,9 +175,9 @@ static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out,
     char *expression = make_expression(d);
     const struct doctor_program p = {
         .path = path, .verb = "eval", .argument = expression, .timeout_ms = RUN_MS};
-    int64_t from_ms = doctor_wall_ms();
+    int64_t from_ms = clock_wall_ms();
     int code = expression != NULL ? doctor_run(&p, out, words, &e) : err_set(&e, ERR_BUG, "out of memory");
-    int64_t to_ms = doctor_wall_ms();
+    int64_t to_ms = clock_wall_ms();
     free(expression);
     if (code != 0) {
         snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : find_reason(out, words));

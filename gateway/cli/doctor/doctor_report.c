@@ -4,11 +4,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
 #define TEXT_MAX 2000
 
 static const char *const words[] = {"ok", "warn", "FAIL", "skip"};
+static const enum cli_color colors[] = {CLI_GREEN, CLI_YELLOW, CLI_RED, CLI_PLAIN};
 
 /* Names come from servers and files. What programs print has line ends. */
 static void make_shown(char *text, char out[TEXT_MAX])
@@ -30,7 +30,8 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
     make_shown(text, shown);
     d->failed += status == FINDING_FAIL;
     if (d->array == NULL) {
-        printf("%-4s  %-22s  %s\n", words[status], check, shown);
+        printf("%s%-4s%s  %-22s  %s\n", cli_color(colors[status]), words[status], cli_color(CLI_PLAIN), check,
+               shown);
         fflush(stdout);
         return;
     }
@@ -71,11 +72,4 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
     doctor_remedy(d, e->kind == ERR_AWAY         ? "see whether the server runs, and its log"
                      : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
                                                  : "see the text, and the server's log");
-}
-
-int64_t doctor_wall_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }

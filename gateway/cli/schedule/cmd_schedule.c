@@ -1,5 +1,7 @@
 #include "core/base/arena.h"
+#include "core/base/duration.h"
 #include "core/base/random.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/fields.h"
 #include "gateway/cli/schedule/schedule.h"
 #include "gateway/json/json_message.h"
@@ -8,12 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAST_MS 1000 /* later than that is no network, and is said */
+
 struct wanted {
     json_t *object; /* the message object, as the batch form would have it */
     json_t *headers, *properties;
     const char *body, *file; /* --body, --file */
     const char *batch;
 };
+
+/* As it is for the batch form, but said at once what is wrong with it. */
+static int set_time(struct cli *cli, struct wanted *w, const char *field, const char *option)
+{
+    int64_t ms;
+    char text[40];
+    int code = cli_parse_time(cli, option, optarg, &ms);
+    return code != 0 ? code
+                     : cli_set_text(cli, w->object, field, option, timestamp_format(ms, text, sizeof text));
+}
+
+static int set_delay(struct cli *cli, struct wanted *w)
+{
+    struct err e;
+    int64_t ms;
+    if (duration_parse(optarg, &ms, &e) != 0)
+        return cli_usage(cli, "--delay: %s", e.text);
+    return cli_set_text(cli, w->object, "delay", "--delay", optarg);
+}
 
 /* -1: go on */
 static int take_option(struct cli *cli, int option, char **argv, struct wanted *w)
@@ -22,11 +45,11 @@ static int take_option(struct cli *cli, int option, char **argv, struct wanted *
     case 'k':
         return cli_set_text(cli, w->object, "routing_key", "--routing-key", optarg);
     case 'd':
-        return cli_set_text(cli, w->object, "delay", "--delay", optarg);
+        return set_delay(cli, w);
     case 'a':
-        return cli_set_text(cli, w->object, "due_at", "--at", optarg);
+        return set_time(cli, w, "due_at", "--at");
     case 'D':
-        return cli_set_text(cli, w->object, "deadline", "--deadline", optarg);
+        return set_time(cli, w, "deadline", "--deadline");
     case 'E':
         return cli_set_text(cli, w->object, "exchange", "--exchange", optarg);
     case 'K':
@@ -115,6 +138,14 @@ static int store_message(struct cli *cli, struct store_item *item, int64_t now_m
     return report_result(item);
 }
 
+/* Somebody's clock or calendar may be wrong. */
+static void warn_of_past(const struct wanted *w, int64_t due_ms, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE];
+    if (json_object_get(w->object, "due_at") != NULL && due_ms < now_ms - PAST_MS)
+        cli_say("--at is %s: the message is delivered at once", cli_format_when(due_ms, now_ms, when));
+}
+
 static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a)
 {
     struct accept_rules rules = config_accept_rules(&cli->config);
@@ -142,6 +173,8 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
         code = cli_now(cli, &parser.now_ms);
     if (code == 0 && json_message_parse(&parser, bytes_of_str(text), a, &item.message, &e) != 0)
         code = cli_fail(&e);
+    if (code == 0)
+        warn_of_past(w, item.message.due_ms, parser.now_ms);
     if (code == 0)
         code = store_message(cli, &item, parser.now_ms);
     json_parser_free(&parser);
@@ -214,7 +247,7 @@ const struct command command_schedule = {
     .summary = "Schedule a message and print its id, or many from a file",
     .help = "  -k, --routing-key K where the message goes in the end\n"
             "      --delay D       wait this long: 250ms, 90s, 15m, 36h, 30d, PT15M\n"
-            "      --at T          due at this time: 2026-11-22T08:00:00Z\n"
+            "      --at T          due at this time: 2026-11-22T08:00:00Z, +2h, 09:00, 'tomorrow 09:00'\n"
             "      --deadline T    not delivered after this time: then it is expired\n"
             "      --exchange E    delivery exchange (default: delivery.exchange)\n"
             "      --key KEY       a name of your own for it, to cancel or replace it by\n"
