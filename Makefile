@@ -150,7 +150,7 @@ help:
 #: make faults-full  each crash point with each transport, each Nth allocation and server call failed (hours)
 #: make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)
 #: make run        the stack, then the gateway in the foreground
-#: make install    PREFIX=/usr/local DESTDIR=
+#: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
 #: make docs/configuration.md   writes the tables of that page from the table of options
 #: make deps | format | clean
 

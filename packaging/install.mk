@@ -1,7 +1,7 @@
 # make install, included by the Makefile.
 
 share := $(DESTDIR)$(PREFIX)/share
-.PHONY: install
+.PHONY: install uninstall
 install: all
 	install -D -m 755 $(BUILD)/postdated $(DESTDIR)$(PREFIX)/bin/postdated
 	install -D -m 755 $(BUILD)/postdate $(DESTDIR)$(PREFIX)/bin/postdate
@@ -14,5 +14,16 @@ install: all
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
 	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
 	install -m 644 packaging/crontab.example LICENSE $(share)/doc/postdate
+	install -D -m 644 packaging/postdate.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/postdate.conf
+	install -D -m 644 packaging/postdate.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/postdate.conf
 	for unit in postdated.service postdate-feed.service postdate-feed.timer; do \
 		sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
+
+# What `make install` with the same PREFIX and DESTDIR put there. Configuration, database and broker stay:
+# docs/install.md, "Remove it".
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/postdated bin/postdate lib/sysusers.d/postdate.conf lib/tmpfiles.d/postdate.conf \
+		$(addprefix lib/systemd/system/,postdated.service postdate-feed.service postdate-feed.timer)) \
+		$(addprefix $(share)/,man/man8/postdated.8 man/man1/postdate.1 bash-completion/completions/postdate \
+		zsh/site-functions/_postdate)
+	rm -rf $(share)/postdate $(share)/doc/postdate

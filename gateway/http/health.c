@@ -122,6 +122,7 @@ static void answer_metrics(struct http_request *r)
     print_due(h, out);
     print_room(h, out);
     print_rest(h, out);
+    http_print_process(out);
     buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
                     "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
 }

@@ -133,4 +133,7 @@ void http_connection_event(void *http, struct MHD_Connection *c, void **socket_c
 /* The connection has until now + http.timeout for what it does next. */
 void http_connection_renew(struct http_connection *c, struct http *h, struct http_request *r);
 
+/* process.c: CPU, memory, descriptors and start of this process, for Prometheus. */
+void http_print_process(struct buf *out);
+
 #endif

@@ -2,6 +2,7 @@
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/service.h"
 #include "gateway/runtime/signals.h"
 #include "gateway/runtime/supervisor.h"
 
@@ -112,6 +113,7 @@ int main(int argc, char **argv)
     }
     log_setup(config.log.level, config.log.json, config.log.audit);
     secrets_allow_dumps(config.log.core_dumps);
+    service_open();
     signals_block();
     set_stack_size();
     int code = supervisor_run(&o);

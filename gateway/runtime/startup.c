@@ -3,6 +3,7 @@
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/service.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
@@ -139,6 +140,7 @@ int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
         }
         if (!err_is_transient(e))
             return -1;
+        service_alive(clock_monotonic_ms());
         server_status_failed(failed, e);
         notifier_wait(notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }

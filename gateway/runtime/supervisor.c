@@ -19,6 +19,7 @@
 #include "gateway/retry/retry.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/once.h"
+#include "gateway/runtime/service.h"
 #include "gateway/runtime/signals.h"
 #include "gateway/runtime/startup.h"
 #include "gateway/settle/settler.h"
@@ -356,6 +357,7 @@ static void watch_over(struct supervisor *s)
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         if (!said_ready && (atomic_load(&rt->up) & rt->up_wanted) == rt->up_wanted) {
             said_ready = true;
+            service_notify("STATUS=ready");
             log_info("ready: publish to exchange '%s' with x-delay; due messages go to '%s' (transport %s)",
                      c->intake.exchange, c->delivery.exchange, runtime_transport_name(rt));
             if (rt->transport && c->handover.last_hop == LAST_HOP_RABBITMQ)
@@ -365,10 +367,18 @@ static void watch_over(struct supervisor *s)
                     "of the target queue: unroutable messages are lost, and 32 refused messages block all "
                     "others");
         }
+        service_alive(clock_monotonic_ms());
         if (unstick_publishers(s))
             log_warning("RabbitMQ accepted nothing for %d s: reconnecting", STUCK_MS / 1000);
         notifier_wait(&s->notifier, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
     }
+}
+
+/* A service is up before its servers are: it waits for them, however long. */
+static bool tell_started(void)
+{
+    service_notify("READY=1\nSTATUS=waits for PostgreSQL and RabbitMQ");
+    return true;
 }
 
 int supervisor_run(const struct supervisor_options *o)
@@ -393,11 +403,12 @@ int supervisor_run(const struct supervisor_options *o)
         log_error("cannot start a thread: is the limit of processes reached?");
         exit(1);
     }
-    if (open_http(s, &e) == 0 && startup_run(&s->runtime, &s->notifier, &e) == 0) {
+    if (open_http(s, &e) == 0 && tell_started() && startup_run(&s->runtime, &s->notifier, &e) == 0) {
         exchange_cache_good(&s->exchanges, bytes_of_str(o->config->delivery.exchange));
         exchange_cache_good(&s->exchanges, bytes_of("", 0));
         start_threads(s);
         watch_over(s);
+        service_notify("STOPPING=1\nSTATUS=stopping");
         stop_threads(s);
     } else if (e.kind != ERR_STOPPING) {
         log_error("%s", e.text);
