@@ -48,6 +48,7 @@ MAY_INCLUDE = {
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
+    'gateway/cli/broker': f'{SHARED} gateway/cli',
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
     'gateway/cli/retry': f'{SHARED} gateway/cli',
     'gateway/cli/recur': f'{SHARED} gateway/cli',

@@ -69,5 +69,9 @@ bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exch
  * properties, and such as do not fit out's limit, are replaced by these headers of ours alone. Out of memory:
  * out->failed. in's body is not looked at. */
 void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out);
+/* The other way round, for one that is to be published again: without the reason and where it was published,
+ * and with its expiration, CC and BCC. A user id that was another's is gone: RabbitMQ would not take it.
+ * ERR_REJECT: malformed. */
+int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* The properties of a refused message. */
 #include "core/message/accept.h"
 #include "core/message/wire.h"
+#include <string.h>
 
 #define HEADER_ERROR "x-postdate-error"
 #define HEADER_EXPIRATION "x-postdate-expiration"
@@ -88,4 +89,48 @@ void reject_headers_build(const struct accept_input *in, const char *reason, str
         out->failed = false;
     }
     put_with_reason(in, (struct wire_properties){0}, reason, out);
+}
+
+static const char *former_name(const struct wire_field *f)
+{
+    return bytes_equal_str(f->name, HEADER_CC) ? "CC" : bytes_equal_str(f->name, HEADER_BCC) ? "BCC" : NULL;
+}
+
+static void put_former(const struct wire_field *f, struct buf *headers)
+{
+    static const char *const ours[] = {HEADER_ERROR,      HEADER_INTAKE,  HEADER_ROUTING_KEY,
+                                       HEADER_EXPIRATION, HEADER_USER_ID, "x-delivery-count",
+                                       "x-acquired-count"};
+    const char *name = former_name(f);
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (bytes_equal_str(f->name, ours[i]))
+            return;
+    if (!name) {
+        buf_put_bytes(headers, f->entry);
+        return;
+    }
+    buf_put_u8(headers, (uint8_t)strlen(name));
+    buf_put_bytes(headers, bytes_of_str(name));
+    wire_put_item(headers, f->kind, f->value);
+}
+
+int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e)
+{
+    struct wire_properties p;
+    struct buf headers;
+    if (wire_properties_read(properties, &p, e) != 0)
+        return -1;
+    if (wire_find_string(p.headers, HEADER_EXPIRATION, &p.expiration))
+        p.flags |= WIRE_EXPIRATION;
+    buf_init(&headers, p.headers.len + 1);
+    struct wire_cursor c = wire_table(p.headers);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1)
+        put_former(&f, &headers);
+    p.headers = buf_bytes(&headers);
+    bool failed = headers.failed;
+    if (!failed)
+        wire_properties_write(&p, out);
+    buf_free(&headers);
+    return failed || out->failed ? err_set(e, ERR_BUSY, "out of memory") : 0;
 }

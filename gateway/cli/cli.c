@@ -110,6 +110,19 @@ struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct 
     return c;
 }
 
+struct broker *cli_broker_open(const struct config *c, const char *name, int wait_ms, struct err *e)
+{
+    const struct broker_options options = {
+        .url = c->amqp.url,
+        .name = name,
+        .connect_timeout_ms = wait_ms,
+        .ca_file = c->amqp.ca_file,
+        .cert_file = c->amqp.cert_file,
+        .key_file = c->amqp.key_file,
+    };
+    return broker_open(&options, e);
+}
+
 int cli_open(struct cli *cli, enum cli_schema schema)
 {
     struct err e;

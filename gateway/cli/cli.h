@@ -2,6 +2,7 @@
 #ifndef POSTDATE_GATEWAY_CLI_CLI_H
 #define POSTDATE_GATEWAY_CLI_CLI_H
 
+#include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/message/message_id.h"
@@ -37,7 +38,8 @@ struct command {
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
     command_reschedule, command_retry, command_fail, command_status, command_feed, command_token,
-    command_doctor, command_dead, command_retry_policy, command_recur, command_forecast;
+    command_doctor, command_dead, command_retry_policy, command_recur, command_forecast, command_rejected,
+    command_drop_topology;
 
 /* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"
@@ -60,6 +62,8 @@ int cli_open(struct cli *cli, enum cli_schema schema);
 /* As pg_open, or with answer_ms > 0 as health_open. Root connects as the service's user, where there is one
  * and neither the url nor $PGUSER names somebody: PostgreSQL's peer authentication then knows it. */
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e);
+/* A connection to RabbitMQ as the configuration says; errors as broker_open. */
+struct broker *cli_broker_open(const struct config *c, const char *name, int wait_ms, struct err *e);
 
 /* How to switch the colour of standard output: "" unless that is a terminal; never with NO_COLOR set
  * (no-color.org) or TERM=dumb. */

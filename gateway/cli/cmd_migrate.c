@@ -11,19 +11,6 @@ struct identity {
     char broker[128], vhost[256];
 };
 
-static struct broker *open_broker(const struct config *config, struct err *e)
-{
-    const struct broker_options options = {
-        .url = config->amqp.url,
-        .name = "postdate migrate",
-        .connect_timeout_ms = BROKER_WAIT_MS,
-        .ca_file = config->amqp.ca_file,
-        .cert_file = config->amqp.cert_file,
-        .key_file = config->amqp.key_file,
-    };
-    return broker_open(&options, e);
-}
-
 /* Who the broker is, if it answers soon; the schema can be made without it: *out NULL. 0, or an exit code
  * with the error printed. */
 static int ask_broker(const struct config *config, bool quiet, struct identity *id, struct broker **out)
@@ -32,7 +19,7 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
     memset(id, 0, sizeof *id);
     if (broker_url_vhost(config->amqp.url, id->vhost, sizeof id->vhost, &e) != 0)
         return cli_fail(&e);
-    *out = open_broker(config, &e);
+    *out = cli_broker_open(config, "postdate migrate", BROKER_WAIT_MS, &e);
     if (*out != NULL) {
         snprintf(id->broker, sizeof id->broker, "%s", broker_cluster_name(*out));
         return 0;
@@ -96,7 +83,7 @@ static int rebind_vhost(struct cli *cli)
 {
     struct err e;
     char identity[MIGRATE_IDENTITY_SIZE];
-    struct broker *b = open_broker(&cli->config, &e);
+    struct broker *b = cli_broker_open(&cli->config, "postdate migrate", BROKER_WAIT_MS, &e);
     int rc =
         b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, cli, identity, &e) : -1;
     broker_close(b);
@@ -158,10 +145,10 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         return cli_fail(&e);
     if (rebind && (code = rebind_vhost(cli)) != 0)
         return code;
-    if (report.missing_roles[0] != '\0')
-        print_missing_roles(report.missing_roles);
     if (quiet)
         return 0;
+    if (report.missing_roles[0] != '\0')
+        print_missing_roles(report.missing_roles);
     printf("schema postdate is at version %d (", report.to_version);
     if (report.from_version == 0)
         fputs("created", stdout);

@@ -307,10 +307,7 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
     }
     doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s in %s", q->ready,
                   q->ready == 1 ? " is" : "s are", TOPOLOGY_REJECTED_QUEUE);
-    doctor_remedy(
-        d, "look at them in the management UI, or with any client: the header x-postdate-error has the "
-           "reason of each, x-postdate-routing-key where it was to go; publish them again corrected, or "
-           "purge the queue");
+    doctor_remedy(d, "postdate rejected list has the reasons; then requeue or drop");
 }
 
 static void report_backlog(struct doctor *d, const char *check, const char *name,

@@ -1,0 +1,272 @@
+/* postdate rejected: what was refused on its way in, without the management plugin. */
+#include "core/base/glob.h"
+#include "core/message/wire.h"
+#include "gateway/cli/broker/rejected_queue.h"
+#include "gateway/cli/cli.h"
+#include "gateway/cli/text.h"
+#include "gateway/json/json_message_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN_MAX 1100
+#define BODY_SHOWN 4096
+#define NUMBERS_MAX 1000
+#define LIMIT_MAX 1000000
+
+enum verb { VERB_LIST, VERB_SHOW, VERB_REQUEUE, VERB_DROP };
+
+struct order {
+    enum verb verb;
+    bool json, all, dry_run;
+    struct bytes reason, routing_key; /* data NULL: any */
+    int64_t limit;
+    int64_t numbers[NUMBERS_MAX];
+    int number_count;
+    int64_t matched;
+};
+
+/* --- what is printed */
+
+static void print_row(const struct rejected_message *m, bool first)
+{
+    char key[SHOWN_MAX], id[SHOWN_MAX], error[SHOWN_MAX];
+    if (first)
+        printf("%6s  %-24s %-24s %s\n", "NUMBER", "ROUTING KEY", "MESSAGE ID", "REASON");
+    printf("%6lld  %-24s %-24s %s\n", (long long)m->number, text_show(m->routing_key, 24, key, sizeof key),
+           text_show(m->message_id, 24, id, sizeof id),
+           text_show(m->error, TEXT_ANY_WIDTH, error, sizeof error));
+}
+
+static json_t *make_object(const struct rejected_message *m)
+{
+    struct wire_properties w = {0};
+    json_t *o = json_object();
+    json_object_set_new(o, "number", json_integer(m->number));
+    json_object_set_new(o, "reason", json_text_value(m->error));
+    json_object_set_new(o, "exchange", json_text_value(m->intake));
+    json_object_set_new(o, "routing_key", json_text_value(m->routing_key));
+    if (wire_properties_read(m->properties, &w, NULL) == 0) {
+        json_object_set_new(o, "properties", json_properties_value(&w));
+        json_object_set_new(o, "headers", json_table_value(w.headers));
+    }
+    json_object_set_new(o, "body_bytes", json_integer((json_int_t)m->body.len));
+    if (!m->no_body)
+        json_object_set_new(o, "body", json_text_value(m->body));
+    return o;
+}
+
+static void print_json(const struct rejected_message *m, size_t flags)
+{
+    json_t *o = make_object(m);
+    char *text = json_dumps(o, flags);
+    puts(text != NULL ? text : "null");
+    free(text);
+    json_decref(o);
+}
+
+static void print_body(struct bytes body, bool no_body)
+{
+    char shown[BODY_SHOWN * 4 + 8];
+    if (no_body || body.len > BODY_SHOWN || !bytes_is_text(body))
+        printf("body         %zu bytes%s\n", body.len, no_body ? "" : " (--json shows it)");
+    else
+        printf("body         %zu bytes\n\n%s\n", body.len, text_show_lines(body, shown, sizeof shown));
+}
+
+static void print_whole(const struct rejected_message *m)
+{
+    const struct {
+        const char *name;
+        struct bytes value;
+    } lines[] = {{"reason", m->error},
+                 {"exchange", m->intake},
+                 {"routing key", m->routing_key},
+                 {"message id", m->message_id}};
+    char shown[SHOWN_MAX];
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        printf("%-12s %s\n", lines[i].name, text_show(lines[i].value, TEXT_ANY_WIDTH, shown, sizeof shown));
+    json_t *headers = json_table_value(m->headers);
+    char *text = json_dumps(headers, JSON_COMPACT);
+    printf("%-12s %s\n", "headers", text != NULL ? text : "(out of memory)");
+    free(text);
+    json_decref(headers);
+    print_body(m->body, m->no_body);
+}
+
+/* --- what is decided */
+
+static bool has_number(const struct order *o, int64_t number)
+{
+    for (int i = 0; i < o->number_count; i++)
+        if (o->numbers[i] == number)
+            return true;
+    return false;
+}
+
+static bool contains(struct bytes text, struct bytes part)
+{
+    return part.len == 0 || (text.len > 0 && memmem(text.data, text.len, part.data, part.len) != NULL);
+}
+
+static bool is_meant(const struct order *o, const struct rejected_message *m)
+{
+    return (o->number_count == 0 || has_number(o, m->number)) &&
+           (o->reason.data == NULL || contains(m->error, o->reason)) &&
+           (o->routing_key.data == NULL || glob_matches(o->routing_key, m->routing_key));
+}
+
+static enum rejected_action decide(void *ctx, const struct rejected_message *m, bool *stop)
+{
+    struct order *o = ctx;
+    if (!is_meant(o, m))
+        return REJECTED_KEEP;
+    o->matched++;
+    if (o->verb == VERB_LIST && o->json)
+        print_json(m, JSON_COMPACT);
+    else if (o->verb == VERB_LIST)
+        print_row(m, o->matched == 1);
+    else if (o->verb == VERB_SHOW && o->json)
+        print_json(m, JSON_INDENT(2));
+    else if (o->verb == VERB_SHOW)
+        print_whole(m);
+    *stop = (o->verb == VERB_LIST && o->matched == o->limit) || cli_output_error() != 0 ||
+            (o->number_count > 0 && o->matched == o->number_count);
+    return o->dry_run || o->verb < VERB_REQUEUE ? REJECTED_KEEP
+           : o->verb == VERB_DROP               ? REJECTED_DROP
+                                                : REJECTED_REQUEUE;
+}
+
+/* --- the command */
+
+static int run_order(struct cli *cli, struct order *o)
+{
+    static const char *const done[] = {"", "", "requeued", "dropped"};
+    struct err e;
+    int code = cli_load_config(cli);
+    if (code != 0)
+        return code;
+    int rc = rejected_queue_walk(&cli->config, decide, o, &e);
+    if (o->verb >= VERB_REQUEUE)
+        printf("%lld%s %s\n", (long long)(o->matched - (rc != 0 && o->matched > 0)),
+               o->dry_run ? " would be" : "", done[o->verb]);
+    if (rc != 0)
+        return cli_fail(&e);
+    if (o->verb == VERB_LIST && o->matched == o->limit)
+        cli_say("the first %lld; --limit shows more", (long long)o->limit);
+    else if (o->verb == VERB_LIST && o->matched == 0 && !o->json)
+        cli_say("no rejected message%s", o->reason.data || o->routing_key.data ? " matches" : "");
+    if (o->number_count > o->matched) {
+        cli_say("%lld of the numbers are not there", (long long)(o->number_count - o->matched));
+        return o->matched == 0 ? 66 : 1;
+    }
+    return 0;
+}
+
+static int take_number(const struct cli *cli, const char *what, const char *text, int64_t most, int64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > most)
+        return cli_usage(cli, "%s: \"%s\" is not a number from 1 to %lld", what, text, (long long)most);
+    *out = n;
+    return -1;
+}
+
+static int check_order(const struct cli *cli, const struct order *o)
+{
+    bool changes = o->verb >= VERB_REQUEUE, filtered = o->reason.data || o->routing_key.data;
+    if (o->verb == VERB_SHOW && o->number_count != 1)
+        return cli_usage(cli, "show takes one number, of `postdate rejected list`");
+    if (o->verb == VERB_LIST && o->number_count > 0)
+        return cli_usage(cli, "list takes filters, not numbers");
+    if (changes && (o->number_count > 0) + filtered + o->all != 1)
+        return cli_usage(cli, "give numbers, or filters, or --all");
+    if (!changes && (o->all || o->dry_run))
+        return cli_usage(cli, "--all and --dry-run belong to requeue and drop");
+    return 0;
+}
+
+/* -1: go on */
+static int read_words(const struct cli *cli, struct order *o, int count, char **words)
+{
+    static const char *const verbs[] = {"list", "show", "requeue", "drop"};
+    int verb = VERB_LIST;
+    while (count > 0 && verb <= VERB_DROP && strcmp(words[0], verbs[verb]) != 0)
+        verb++;
+    if (count == 0 || verb > VERB_DROP)
+        return cli_usage(cli, "say what to do: list, show, requeue or drop");
+    o->verb = (enum verb)verb;
+    for (int i = 1; i < count; i++) {
+        if (o->number_count == NUMBERS_MAX)
+            return cli_usage(cli, "at most %d numbers", NUMBERS_MAX);
+        int code = take_number(cli, "number", words[i], INT64_MAX, &o->numbers[o->number_count]);
+        if (code >= 0)
+            return code;
+        o->number_count += !has_number(o, o->numbers[o->number_count]);
+    }
+    int code = check_order(cli, o);
+    return code != 0 ? code : -1;
+}
+
+static int run_rejected(struct cli *cli, int argc, char **argv)
+{
+    static const struct option options[] = {{"reason", required_argument, NULL, 'r'},
+                                            {"routing-key", required_argument, NULL, 'k'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"all", no_argument, NULL, 'A'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            CLI_LONG};
+    static struct order o = {.limit = 100};
+    int option, code = -1;
+    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
+        switch (option) {
+        case 'r':
+            o.reason = bytes_of_str(optarg);
+            break;
+        case 'k':
+            o.routing_key = bytes_of_str(optarg);
+            break;
+        case 'l':
+            code = take_number(cli, "--limit", optarg, LIMIT_MAX, &o.limit);
+            break;
+        case 'A':
+            o.all = true;
+            break;
+        case 'n':
+            o.dry_run = true;
+            break;
+        case 'j':
+            o.json = true;
+            break;
+        default:
+            code = cli_common_option(cli, option, argv);
+        }
+        if (code >= 0)
+            return code;
+    }
+    code = read_words(cli, &o, argc - optind, argv + optind);
+    return code >= 0 ? code : run_order(cli, &o);
+}
+
+const struct command command_rejected = {
+    .name = "rejected",
+    .synopsis = "list [FILTERS] [--limit N] [--json]\n"
+                "       postdate rejected show NUMBER [--json]\n"
+                "       postdate rejected requeue|drop (NUMBER... | FILTERS | --all) [--dry-run]",
+    .summary = "See what was refused on its way in; publish it again, or drop it",
+    .help =
+        "      --reason TEXT   with this in its reason\n"
+        "  -k, --routing-key K with this routing key; * is any run of characters\n"
+        "      --limit N       list at most this many (default 100)\n"
+        "      --all           requeue or drop everything\n"
+        "      --dry-run       only count\n"
+        "      --json          objects, with the body\n\n"
+        "Reads the queue postdate.rejected over amqp.url. NUMBER is the place in the queue, from 1 for the\n"
+        "oldest, as list has it. requeue publishes a message to where it was published first, as it came.\n",
+    .run = run_rejected,
+};

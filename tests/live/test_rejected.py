@@ -1,0 +1,97 @@
+"""postdate rejected: what was refused on its way in is seen, published again, or dropped."""
+import json
+
+from harness import LiveTest, wait_until
+
+
+class Rejected(LiveTest):
+    def fill(self, p, c):
+        """Four that are refused: three whose delay is no number, one too long; the reasons differ."""
+        for body in (b'one', b'two', b'three'):
+            c.publish('order.late', body, {'x-delay': 'soon', 'n': len(body)}, message_id=body.decode(), expiration='3600000')
+        c.publish('other', b'far', {'x-delay': 10**15})
+        wait_until(lambda: c.depth('postdate.rejected') == 4, 10, 'four to be refused')
+
+    def run_it(self, p, *args, code=0):
+        rc, out, err = p.cli('rejected', *args)
+        self.assertEqual(rc, code, out + err)
+        return out
+
+    def test_seen_and_left_where_they_are(self):
+        p = self.place()
+        p.gateway()
+        c = p.client()
+        self.fill(p, c)
+        out = self.run_it(p, 'list')
+        self.assertRegex(out, r'NUMBER +ROUTING KEY +MESSAGE ID +REASON\n +1 +order.late +one +x-delay: "soon"')
+        self.assertEqual(out.count('\n'), 5)
+        self.assertEqual(self.run_it(p, 'list', '-k', 'order.*', '--limit', '2').count('order.late'), 2)
+        self.assertEqual(self.run_it(p, 'list', '--reason', 'soon').count('order.late'), 3)
+        shown = json.loads(self.run_it(p, 'show', '2', '--json'))
+        self.assertEqual((shown['body'], shown['exchange'], shown['routing_key'], shown['headers']['x-delay']), ('two', 'postdate', 'order.late', 'soon'))
+        self.assertRegex(self.run_it(p, 'show', '4'), r'routing key +other\n(.*\n)*body +3 bytes')
+        self.run_it(p, 'show', '9', code=66)
+        self.assertEqual(self.run_it(p, 'drop', '--all', '--dry-run'), '4 would be dropped\n')
+        wait_until(lambda: c.depth('postdate.rejected') == 4, 5, 'all to be there still')
+
+    def test_published_again_and_dropped(self):
+        """As they came: a gateway that takes them now has the same message."""
+        p = self.place()
+        gateway = p.gateway()
+        c = p.client()
+        self.fill(p, c)
+        self.assertEqual(self.run_it(p, 'drop', '4'), '1 dropped\n')
+        self.assertEqual(gateway.term(), 0)
+        self.assertEqual(self.run_it(p, 'requeue', '2', '3'), '2 requeued\n')
+        self.assertEqual((c.depth('postdate.rejected'), c.depth('postdate.intake')), (1, 2))
+        got = c.wait_get('postdate.intake')
+        headers = {name: value for name, value in got.properties.headers.items() if not name.endswith('-count')}  # the broker's own
+        self.assertEqual((got.body, headers, got.properties.expiration, got.properties.message_id),
+                         (b'two', {'x-delay': 'soon', 'n': 3}, '3600000', 'two'))
+        p.gateway()
+        wait_until(lambda: c.depth('postdate.rejected') >= 2, 10, 'the other one to be refused again')
+        self.assertEqual(self.run_it(p, 'drop', '--reason', 'soon').split()[1], 'dropped')
+        self.assertEqual(self.run_it(p, 'list'), '')
+
+    def test_wrong_calls(self):
+        p = self.place()
+        for args in ((), ('frob',), ('show',), ('show', 'x'), ('show', '1', '2'), ('drop',), ('drop', '1', '--all'), ('list', '1'), ('list', '--all'),
+                     ('list', '--limit', '0'), ('requeue', '0')):
+            with self.subTest(args=args):
+                self.run_it(p, *args, code=64)
+        self.run_it(p, 'list', code=66)  # no gateway has declared the queue
+
+
+class DropTopology(LiveTest):
+    def names(self, p):
+        rows = [p.stack.rabbitmqctl('list_queues', '-q', '-p', p.vhost, 'name'), p.stack.rabbitmqctl('list_exchanges', '-q', '-p', p.vhost, 'name')]
+        return {line for text in rows for line in text.splitlines() if line.startswith('postdate') or line == 'late'}
+
+    def run_it(self, p, *args, code=0, **env):
+        rc, out, err = p.cli('drop-topology', *args, env=env)
+        self.assertEqual(rc, code, out + err)
+        return out + err
+
+    def test_all_that_gateways_declared_goes(self):
+        """With each transport and last hop, and what is not empty only if that is asked for."""
+        p = self.place()
+        settings = {'POSTDATE_ROUTE': 'late=orders', 'POSTDATE_HANDOVER_LAST_HOP': 'broker'}
+        for transport in ('ttl', 'auto'):
+            gateway = p.gateway(POSTDATE_HANDOVER_TRANSPORT=transport, **settings)
+            self.assertIn('stop all gateways', self.run_it(p, '--yes', code=75))
+            self.assertEqual(gateway.term(), 0)
+        c = p.client()
+        c.queue('mine', 'k')
+        c.publish('k', b'x', {'x-delay': 1000})
+        before = self.names(p)
+        said = self.run_it(p, code=1, **settings)
+        self.assertIn('keep   queue postdate.intake: it is not empty (1 message)', said)
+        self.assertIn('would be deleted (--yes does it)', said)
+        self.assertEqual(self.names(p), before)
+        self.run_it(p, '--yes', code=1, **settings)
+        self.assertLess({'postdate', 'postdate.intake', 'postdate.delivery', 'late'}, self.names(p))
+        self.run_it(p, '--yes', '--purge', **settings)
+        self.assertEqual(self.names(p), set())
+        self.assertEqual(c.depth('mine'), 0)
+        self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 0 exchanges deleted\n')
+        p.gateway(**settings).term()
