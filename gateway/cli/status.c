@@ -85,19 +85,33 @@ static void print_lateness(const struct status_lateness *l)
                l->p50_ms, l->p90_ms, l->p99_ms, group_digits(l->count, n));
 }
 
+#define BUDGET_SIZE 80
+
+static const char *describe_budget(const struct slo_report *r, char out[BUDGET_SIZE])
+{
+    double left = slo_budget_left(r);
+    if (r->in[SLO_ALL].delivered < slo_least(r))
+        snprintf(out, BUDGET_SIZE, "judged from %" PRId64 " deliveries on", slo_least(r));
+    else if (left >= 0)
+        snprintf(out, BUDGET_SIZE, "%.0f%% of the budget left", left * 100);
+    else
+        snprintf(out, BUDGET_SIZE, "the budget is used up %.1f times", 1 - left);
+    return out;
+}
+
 static void print_objective(const struct slo_report *r)
 {
     const struct slo_count *n = &r->in[SLO_ALL];
-    char late[40], window[40];
+    char late[40], window[40], budget[BUDGET_SIZE];
     duration_format_human(r->objective.late_ms, late, sizeof late);
     duration_format_human(r->objective.window_ms, window, sizeof window);
     if (n->delivered == 0)
         printf("objective    %g%% within %s: nothing was delivered in %s\n", r->objective.target * 100, late,
                window);
     else
-        printf("objective    %.*f%% of %g%% within %s, %.0f%% of the budget left in %s\n",
+        printf("objective    %.*f%% of %g%% within %s, %s in %s\n",
                slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
-               r->objective.target * 100, late, slo_budget_left(r) * 100, window);
+               r->objective.target * 100, late, describe_budget(r, budget), window);
     if (n->again > 0)
         printf("recovered    %" PRId64 " after a retry or recovery: %" PRId64 " late since due, %" PRId64
                " since their last attempt\n",

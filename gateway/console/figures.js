@@ -37,7 +37,7 @@ export function findings(stats, more) {
         add('messages.retrying', false, `${howMany(stats.retrying)} refused or in doubt, and tried again.`, 'Their errors say why.', ['postdate', 'list', '--retrying']);
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
-            add(f.name, f.severity === 'error', f.text, f.remedy, null);
+            add(f.name, f.severity === 'error', `${f.text[0].toUpperCase()}${f.text.slice(1)}.`, f.remedy, null);
     return list;
 }
 

@@ -23,16 +23,28 @@ const lateTile = (p, stats) => tile(`late, ${p}`, stats.lateness_ms?.[p] === nul
 // Which windows say that somebody should look: a month's budget gone within two days, or five.
 const BURNS = { '1h': 14.4, '6h': 6 };
 
+// least: so many deliveries are needed to judge, and there are fewer.
+function budgetTile(left, least, slo) {
+    const since = slo.since ? `since ${stamp(slo.since).slice(0, 10)}` : 'nothing delivered yet';
+    if (least)
+        return tile('budget left', '–', `judged from ${number(least)} deliveries on`);
+    if (left > 0)
+        return tile('budget left', share(left), since);
+    return tile('budget left', h('span', { class: 'bad-text' }, 'used up'), left < -1 ? `${number(Math.round(1 - left))} times over, ${since}` : since);
+}
+
 function sloCard(slo, stats) {
     const figures = h('div', { class: 'tiles small' }, ['p50', 'p90', 'p99'].map(p => lateTile(p, stats)));
     if (!slo || slo.refused)
         return card('Punctuality', figures, slo ? h('p', { class: 'faint' }, slo.refused) : notOffered('An objective for lateness is not part of this version.'));
     const { objective, window, after_retry: again, burn } = slo, some = window.delivered > 0, left = window.budget_left;
-    const hot = burn.filter(b => BURNS[b.window] && b.rate > BURNS[b.window]);
+    // With fewer deliveries one late message would spend all of it.
+    const least = Math.round(1 / (1 - objective.target)), few = window.delivered < least;
+    const hot = burn.filter(b => BURNS[b.window] && b.rate > BURNS[b.window] && b.delivered >= least);
     return card('Punctuality', h('p', null, `The objective: ${share(objective.target)} of all deliveries at most ${span(objective.late_ms)} late, over ${span(objective.window_ms)}.`),
-        h('div', { class: 'tiles small' }, tile('kept', h('span', { class: !some || window.share >= objective.target ? 'good-text' : 'bad-text' }, some ? share(window.share) : '–'), `${plural(window.delivered, 'delivery', 'deliveries')}, ${number(window.late)} late`),
-            tile('budget left', h('span', { class: left > 0 ? null : 'bad-text' }, share(left)), slo.since ? `since ${stamp(slo.since).slice(0, 10)}` : 'nothing delivered yet'), lateTile('p99', stats)),
-        meter(left, `Budget left: ${share(left)}`, left > 0.25 ? 0 : 4),
+        h('div', { class: 'tiles small' }, tile('kept', h('span', { class: few || window.share >= objective.target ? 'good-text' : 'bad-text' }, some ? share(window.share) : '–'), `${plural(window.delivered, 'delivery', 'deliveries')}, ${number(window.late)} late`),
+            budgetTile(left, few && least, slo), lateTile('p99', stats)),
+        !few && meter(Math.max(left, 0), `Budget left: ${share(Math.max(left, 0))}`, left > 0.25 ? 0 : 4),
         hot.length > 0 && h('p', { class: 'notice bad' }, `The budget is used ${hot.map(b => `${number(Math.round(b.rate))} times as fast as allowed over ${b.window}`).join(', ')}.`),
         h('details', { id: 'slo-more' }, h('summary', null, 'How fast the budget is used'), table('Burn rate', [['Over', b => b.window], ['Deliveries', b => number(b.delivered), 'figure'], ['Late', b => number(b.late), 'figure'], ['Times as allowed', b => b.rate.toFixed(2), 'figure']], burn, b => b.window),
             h('p', { class: 'faint' }, `After a retry or recovery: ${plural(again.delivered, 'delivery', 'deliveries')}, ${number(again.late)} late since they were due, ${number(again.late_since_attempt)} since the last attempt.`)));

@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "sql/connection/pg.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct slo_count {
@@ -61,6 +62,17 @@ static inline double slo_burn(const struct slo_report *r, enum slo_window w)
 static inline double slo_budget_left(const struct slo_report *r)
 {
     return 1 - slo_burn(r, SLO_ALL);
+}
+
+/* From how many deliveries on the budget is judged: fewer, and a single late one would spend all of it. */
+static inline int64_t slo_least(const struct slo_report *r)
+{
+    return (int64_t)(1 / (1 - r->objective.target) + 0.5);
+}
+/* Is the promise broken, as far as so few deliveries can tell? */
+static inline bool slo_is_broken(const struct slo_report *r)
+{
+    return r->in[SLO_ALL].delivered >= slo_least(r) && slo_budget_left(r) < 0;
 }
 
 #endif
