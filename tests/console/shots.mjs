@@ -31,7 +31,7 @@ if (settings.docs) {
     process.exit();
 }
 for (const colorScheme of ['light', 'dark']) {
-    for (const width of [320, 1024, 2560]) {
+    for (const width of [320, 1280, 2560]) {
         const { browser, context } = await open({ viewport: { width, height: width < 400 ? 700 : width < 2000 ? 800 : 1300 }, colorScheme });
         const page = await context.newPage();
         for (const [name, hash] of Object.entries(PAGES)) {
