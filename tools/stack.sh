@@ -61,6 +61,7 @@ write_env() {
     {
         echo "export POSTDATE_POSTGRES_URL='$(postgres_url)'"
         echo "export POSTDATE_AMQP_URL='$(amqp_url)'"
+        echo "export AMQP_URL='$(amqp_url)'" # of the applications in the documents
         echo "export POSTDATE_HTTP_LISTEN='127.0.0.1:$port_http'"
         echo "export STACK_POSTGRES_PID='$(postgres_pid)'"
         echo "export STACK_RABBITMQ_PID='$(node_any_pid | paste -sd ' ')'"

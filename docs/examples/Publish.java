@@ -4,7 +4,7 @@ import java.util.Map;
 public class Publish {
     public static void main(String[] args) throws Exception {
         ConnectionFactory factory = new ConnectionFactory();
-        factory.setUri(System.getenv("POSTDATE_AMQP_URL"));
+        factory.setUri(System.getenv("AMQP_URL"));
         try (Connection connection = factory.newConnection(); Channel channel = connection.createChannel()) {
             channel.confirmSelect();
             AMQP.BasicProperties properties = new AMQP.BasicProperties.Builder()

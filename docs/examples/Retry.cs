@@ -8,7 +8,7 @@ builder.Services.AddMassTransit(bus =>
     bus.AddConsumer<Caller>();
     bus.UsingRabbitMq((context, rabbit) =>
     {
-        rabbit.Host(new Uri(Environment.GetEnvironmentVariable("POSTDATE_AMQP_URL")!));
+        rabbit.Host(new Uri(Environment.GetEnvironmentVariable("AMQP_URL")!));
         rabbit.ReceiveEndpoint("webhooks", endpoint =>
         {
             endpoint.SetQuorumQueue();

@@ -13,7 +13,7 @@ public class Retry {
 
     @Bean
     ConnectionFactory connectionFactory() {
-        return new CachingConnectionFactory(URI.create(System.getenv("POSTDATE_AMQP_URL")));
+        return new CachingConnectionFactory(URI.create(System.getenv("AMQP_URL")));
     }
 
     @Bean

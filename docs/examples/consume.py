@@ -1,7 +1,7 @@
 import os
 import pika
 
-connection = pika.BlockingConnection(pika.URLParameters(os.environ['POSTDATE_AMQP_URL']))
+connection = pika.BlockingConnection(pika.URLParameters(os.environ['AMQP_URL']))
 channel = connection.channel()
 channel.queue_declare('reminders', durable=True)
 channel.queue_bind('reminders', exchange='postdate.delivery', routing_key='order.*')

@@ -9,7 +9,7 @@ import (
 )
 
 func publish() error {
-	connection, err := amqp.Dial(os.Getenv("POSTDATE_AMQP_URL"))
+	connection, err := amqp.Dial(os.Getenv("AMQP_URL"))
 	if err != nil {
 		return err
 	}

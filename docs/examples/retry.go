@@ -21,7 +21,7 @@ func call(url string) bool {
 }
 
 func consume() error {
-	connection, err := amqp.Dial(os.Getenv("POSTDATE_AMQP_URL"))
+	connection, err := amqp.Dial(os.Getenv("AMQP_URL"))
 	if err != nil {
 		return err
 	}

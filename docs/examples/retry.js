@@ -6,7 +6,7 @@ async function call (url) {
 }
 
 async function main () {
-  const connection = await amqp.connect(process.env.POSTDATE_AMQP_URL)
+  const connection = await amqp.connect(process.env.AMQP_URL)
   const channel = await connection.createChannel()
   await channel.prefetch(10)
   await channel.consume('webhooks', message => {

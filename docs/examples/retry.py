@@ -16,7 +16,7 @@ def on_message(channel, method, properties, body):
     else:
         channel.basic_reject(method.delivery_tag, requeue=False)
 
-connection = pika.BlockingConnection(pika.URLParameters(os.environ['POSTDATE_AMQP_URL']))
+connection = pika.BlockingConnection(pika.URLParameters(os.environ['AMQP_URL']))
 channel = connection.channel()
 channel.basic_qos(prefetch_count=10)
 channel.basic_consume('webhooks', on_message)

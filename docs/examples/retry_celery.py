@@ -2,7 +2,7 @@ import os
 import urllib.request
 from celery import Celery
 
-app = Celery('retry_celery', broker=os.environ['POSTDATE_AMQP_URL'])
+app = Celery('retry_celery', broker=os.environ['AMQP_URL'])
 app.conf.task_default_queue = 'webhooks'
 app.conf.task_acks_late = True
 app.conf.task_acks_on_failure_or_timeout = False

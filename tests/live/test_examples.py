@@ -57,7 +57,7 @@ class Examples(SharedTest):
         self.http = 'http://%s:%d' % self.gw.http()
 
     def env(self, **more):
-        return self.p.env(POSTDATE_AMQP_URL=self.p.amqp, POSTDATE_HTTP=self.http, **more)
+        return self.p.env(POSTDATE_AMQP_URL=self.p.amqp, AMQP_URL=self.p.amqp, POSTDATE_HTTP=self.http, **more)
 
     def need(self, *programs):
         for program in programs:

@@ -50,6 +50,7 @@ class PolicyCommands(LiveTest):
         shown = json.loads(self.run_cli('show', 'order', '--json'))
         self.assertEqual((shown['is_default'], len(shown['waits'])), (True, 9))
         self.assertIn('10s, 20s, 30s', self.run_cli('show', 'orders.new'))
+        self.assertRegex(self.run_cli('show', 'orders.new'), r"rabbitmqctl set_permissions -p '.*' 'guest' '\^postdate' '\^\(postdate\.\*\|amq\\.default\|orders\\?\.new\)")
 
     def test_the_command_that_it_shows_makes_retries_work(self):
         p, queue = self.p, "it's (a) queue.+"

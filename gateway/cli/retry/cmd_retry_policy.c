@@ -1,5 +1,5 @@
 /* How often, and after which waits, what consumers refuse goes back to its queue. */
-#include "amqp/connection/broker.h"
+#include "amqp/inspect/inspect.h"
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/duration.h"
 #include "core/message/dead_letter.h"
@@ -136,8 +136,9 @@ static void print_waits(const struct retry_policy *p)
 }
 
 /* What makes RabbitMQ give Postdate what consumers of this queue refuse. */
-static void print_commands(const char *vhost, const char *queue)
+static void print_commands(const struct inspect_target *target, const char *queue)
 {
+    const char *vhost = target->vhost;
     struct buf name;
     buf_init(&name, 2048);
     policy_put_name(&name, queue);
@@ -157,6 +158,12 @@ static void print_commands(const char *vhost, const char *queue)
          "quorum   x-queue-type=quorum x-dead-letter-exchange=" DEAD_LETTER_EXCHANGE
          " x-dead-letter-strategy=at-least-once x-overflow=reject-publish\n"
          "classic  x-dead-letter-exchange=" DEAD_LETTER_EXCHANGE);
+    printf("\nThe gateway's user '%s' needs the right to write to the queue, or what is refused never comes "
+           "back. "
+           "Add it to the second of its patterns, such as:\n"
+           "rabbitmqctl set_permissions -p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default|%s)$' "
+           "'^postdate'\n",
+           target->user, vhost, target->user, pattern);
     buf_free(&name);
 }
 
@@ -186,7 +193,7 @@ static int print_match_json(const struct retry_match *m, const char *queue)
 
 static int show(struct cli *cli, const char *queue, bool json)
 {
-    char vhost[256];
+    struct inspect_target target;
     struct retry_match m;
     struct arena arena;
     struct err e;
@@ -195,7 +202,7 @@ static int show(struct cli *cli, const char *queue, bool json)
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code != 0)
         return code;
-    if (broker_url_vhost(cli->config.amqp.url, vhost, sizeof vhost, &e) != 0)
+    if (inspect_target(cli->config.amqp.url, &target, &e) != 0)
         return cli_fail(&e);
     arena_init(&arena, LIST_MAX);
     if (retry_match(cli->pg, bytes_of_str(queue), &arena, &m, &e) != 0) {
@@ -204,7 +211,7 @@ static int show(struct cli *cli, const char *queue, bool json)
         code = print_match_json(&m, queue);
     } else {
         print_match(&m, queue);
-        print_commands(vhost, queue);
+        print_commands(&target, queue);
     }
     arena_free(&arena);
     return code;
