@@ -166,7 +166,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .stamp_behind_ms = rules->stamp_behind_ms,
     };
     if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
-        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0)
+        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
+        request_headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0)
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
