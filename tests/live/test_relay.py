@@ -256,7 +256,7 @@ class Mixed(Relay, LiveTest):
         ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
         raw = [bytes.fromhex(i.replace('-', '')) for i in ids]
         client = p.client()
-        for body in (b'', raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
+        for body in (raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
             client.channel.basic_publish('', 'postdate.exit', body, pika.BasicProperties(
                 headers={'x-postdate-id': ids[0], 'x-postdate-delivered': ''}))
         self.assertEqual(self.all_there(inbox, 'false proofs')['duplicates'], 0)
@@ -349,6 +349,18 @@ class Upgrade(Relay, LiveTest):
         message = p.value(f"select postdate.schedule('{key}', '{key}', '{grace}')")
         p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '{grace}' where id = '{message}'")
         return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
+
+    def test_proofs_of_a_gateway_of_schema_19_are_understood(self):
+        """Each was of one delivery, named in its headers. It was called foreign, and what it proved was delivered again."""
+        p = self.place()
+        g = p.gateway(**handover('ttl', grace='4s'))
+        inbox = p.consumer('q', bind='#')
+        proven = self.handed_row(p, 'proven', '3 s')
+        p.client().publish('postdate.exit', b'', {'x-postdate-id': proven['x-postdate-id'], 'x-postdate-delivered': ''}, exchange='')
+        self.wait_delivered(p, 1)
+        p.client().publish('postdate', b'', {'x-delay': 5000}, exchange='postdate')
+        inbox.wait(1, 15)  # when the other would have been rescued
+        self.assertEqual(([m.id for m in inbox.all() if m.id == proven['x-postdate-id']], g.lines_with('something else')), ([], []))
 
     def test_what_it_left_in_rabbitmq_is_taken_over_or_named(self):
         p = self.place()
