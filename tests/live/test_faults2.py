@@ -196,3 +196,39 @@ class GermanPostgres(DoubtfulCommits):
         rc, _, err = p.cli('status', env={'POSTDATE_POSTGRES_URL': unknown})
         self.assertIn('existiert nicht', err)
         self.assertEqual(rc, 78, err)
+
+
+class Prepared(LiveTest):
+    """Two-phase commit: transactions that are prepared, and committed later, by another session."""
+    weight = 15
+
+    def test_what_was_scheduled_in_it_is_delivered_once_it_is_committed(self):
+        servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-prepared'))
+        self.addCleanup(servers.command, 'clean', check=False)
+        servers.start()
+        servers.psql('alter system set max_prepared_transactions = 5')
+        servers.command('stop-postgres')
+        servers.start()
+        p = harness.Place(servers)
+        self.places = [p]
+        self.addCleanup(p.close, drop=False)
+        p.gateway()
+        inbox = p.consumer('q', bind='k')
+        s = p.session()
+        self.addCleanup(s.close)
+        soon = "select count(postdate.schedule('k', 'x'::text, delay => '0 s'))"
+        s.run('begin')
+        s.run(soon)
+        self.assertIn('cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY', str(s.run("prepare transaction 'a'")))
+        s.run('begin')
+        s.run('set local postdate.notify = off')
+        s.run(soon)
+        s.run("select postdate.recur_set('r', '@every 1s', 'r', 'x'::text), postdate.recur_run('r')")
+        s.run("select postdate.schedule('later', 'x'::text, delay => '1 h', key => 'mine'), postdate.cancel_key('mine')")
+        self.assertEqual(s.run("prepare transaction 'b'"), [])
+        self.assertEqual((p.counts(), inbox.all()), ({}, []))
+        p.psql("commit prepared 'b'")
+        inbox.wait(1, 10)
+        self.assertEqual(s.run("show postdate.notify"), [['']], 'it ended with the transaction')
+        s.run(soon)
+        self.assertEqual(len(inbox.wait(2, 10)), 2)
