@@ -37,7 +37,7 @@ enum inspect_right {
     INSPECT_CONFIGURE_EXCHANGE,
     INSPECT_CONFIGURE_QUEUE,
     INSPECT_READ_QUEUE,
-    INSPECT_WRITE_QUEUE,    /* tried by unbinding it from `by`, which the user must be allowed to read */
+    INSPECT_WRITE_QUEUE,    /* tried by unbinding it from `by`: also refused who may not read that */
     INSPECT_WRITE_EXCHANGE, /* the same */
 };
 struct inspect_subject {

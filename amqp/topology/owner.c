@@ -6,7 +6,7 @@
 #define NAME_PREFIX "postdate." /* of the argument, so that the gateway's rights cover it */
 #define CURRENT "but current is '" NAME_PREFIX
 
-/* "… received 'postdate.<ours>' but current is 'postdate.<theirs>'", which may be cut. */
+/* Only to be shown: "… received 'postdate.<ours>' but current is 'postdate.<theirs>'", which may be cut. */
 static void read_other(const char *text, char out[OWNER_ID_SIZE])
 {
     const char *at = strstr(text, CURRENT);
@@ -35,8 +35,7 @@ static int declare_owner(struct broker *b, const char *identity, struct owner *o
     }
     if (err_is_transient(&why))
         return err_set(e, why.kind, "%s", why.text);
-    bool differs = why.kind == ERR_CONFIG && strstr(why.text, "'alternate-exchange'") != NULL;
-    out->verdict = differs ? OWNER_OTHER : OWNER_UNKNOWN;
+    out->verdict = why.kind == ERR_CONFIG ? OWNER_OTHER : OWNER_UNKNOWN; /* 406: it is there, and differs */
     read_other(why.text, out->other);
     snprintf(out->why, sizeof(out->why), "%.299s", why.text);
     return broker_reopen(b, e);

@@ -3,7 +3,6 @@
  * and what does not route at due time it drops: rescue makes up for all of that. */
 #include "amqp/topology/transport_internal.h"
 #include "core/message/wire.h"
-#include <string.h>
 
 #define EXCHANGE TRANSPORT_PLUGIN_EXCHANGE
 #define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
@@ -21,6 +20,17 @@ static int declare_delayed_exchange(struct broker *b, const char *name, struct e
         e);
 }
 
+/* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
+ * of that name with other settings: then it is there. 0: the type is unknown; -1. */
+static int tell_no_plugin(const struct broker_options *o, const struct err *why, struct err *e)
+{
+    struct broker *b = broker_open(o, e);
+    int there = b ? broker_has_exchange(b, PROBE_EXCHANGE, e) : -1;
+
+    broker_close(b);
+    return there > 0 ? err_set(e, why->kind, "%s", why->text) : there;
+}
+
 /* Whether the broker knows the delayed-message plugin's exchange type. A passive declare does not show it: it
  * looks at the name only. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e)
@@ -33,13 +43,7 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
         return -1;
     }
     if (declare_delayed_exchange(b, PROBE_EXCHANGE, &why)) {
-        /* "unknown exchange type 'x-delayed-message'", or "invalid" where the plugin was once enabled: 503 on
-         * the connection before 3.13, 406 on the channel since. */
-        if (why.kind == ERR_CONFIG && strstr(why.text, "exchange type '" TRANSPORT_PLUGIN_TYPE)) {
-            found = 0;
-        } else {
-            found = err_set(e, why.kind, "%s", why.text);
-        }
+        found = why.kind == ERR_CONFIG ? tell_no_plugin(o, &why, e) : err_set(e, why.kind, "%s", why.text);
     } else if (broker_delete_exchange(b, PROBE_EXCHANGE, e)) {
         found = -1;
     }

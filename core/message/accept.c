@@ -17,6 +17,7 @@ struct draft {
     struct x_death death;
     struct delay delay;
     struct request_headers request_headers;
+    struct circle circle;
     struct bytes exchange; /* published to */
     struct bytes routing_key;
 };
@@ -112,6 +113,7 @@ static void put_headers(const struct draft *d, struct buf *out)
             buf_put_bytes(out, f.entry);
         }
     }
+    circle_put(&d->circle, out);
     if (d->death.cc.len > 0)
         wire_put_array(out, bytes_of_str("CC"), d->death.cc);
     if (d->properties.user_id.len > 0)
@@ -164,12 +166,14 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .stamp_behind_ms = rules->stamp_behind_ms,
     };
     if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
-        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0)
+        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
+        request_headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0)
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
     if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
-        request_headers_read(headers, rules, &d.request_headers, e) != 0)
+        request_headers_read(headers, rules, &d.request_headers, e) != 0 ||
+        circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)
         return -1;
 
     int64_t deadline_ms;

@@ -1,6 +1,7 @@
 #include "core/message/amqp10.h"
 
 #include "core/base/buf.h"
+#include "core/message/request_headers.h"
 #include "core/message/wire.h"
 
 #define ANNOTATIONS "x-amqp-1.0-message-annotations"
@@ -163,10 +164,7 @@ static bool is_name(const struct value *key)
 
 static bool is_ours(const struct value *key)
 {
-    struct bytes name = key->content;
-    return is_name(key) &&
-           (bytes_equal_str(name, "x-delay") || bytes_start_with_str(name, "x-opt-delivery-") ||
-            bytes_start_with_str(name, "x-postdate-"));
+    return is_name(key) && request_headers_is_ours(key->content);
 }
 
 /* The AMQP 0-9-1 type of the same bytes; 0: none. */

@@ -220,6 +220,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
     *out = (struct delay){0};
     if (has_x && delay_number(&x_field, &x_ms) && x_ms > 0 && x_ms <= clock->max_delay_ms)
         out->x_delay_ms = x_ms;
+    out->later = has_time;
     if (has_time)
         return read_time(&time_field, clock, &out->due_ms, e);
     if (has_delay) {
@@ -231,6 +232,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
     }
     /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
     int64_t due_ms = base_ms(headers, clock, &out->from_now);
+    out->later = delay_ms > 0;
     if (delay_ms > 0 && __builtin_add_overflow(due_ms, delay_ms, &due_ms))
         due_ms = TIMESTAMP_MAX_MS;
     out->due_ms = clamp_time(due_ms);

@@ -19,6 +19,7 @@ struct delay_clock {
 struct delay {
     int64_t due_ms;     /* 0..TIMESTAMP_MAX_MS; may lie in the past: then it is due at once */
     bool from_now;      /* due_ms was counted from now_ms */
+    bool later;         /* a time, or a positive delay, was asked for */
     int64_t x_delay_ms; /* x-delay as sent where it is a number in 1..max_delay_ms, else 0 */
 };
 

@@ -4,6 +4,7 @@
 #ifndef POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
 #define POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
 
+#include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/message/message.h"
@@ -29,5 +30,12 @@ int request_headers_read(struct bytes headers, const struct accept_rules *rules,
  * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
  * next delivery of the same one has others. */
 bool request_headers_is_of_delivery(struct bytes name);
+
+/* x-delay, x-opt-delivery-* and x-postdate-*, in any case: AMQP tells X-Delay from x-delay, people do not. */
+bool request_headers_is_ours(struct bytes name);
+
+/* headers: a checked table. out: headers itself where all of ours are lower case, else a table in the arena
+ * in which they are. ERR_BUG: no memory. */
+int request_headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
 #endif

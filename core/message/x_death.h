@@ -7,6 +7,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
+#include "core/base/err.h"
 #include "core/message/wire.h"
 #include <stdbool.h>
 
@@ -31,5 +32,29 @@ bool x_death_drops(const struct x_death *d, struct bytes name);
 /* Writes x-death without the entries of queue and of the ladder's, the others byte for byte; nothing when
  * none is left. */
 void x_death_put_rest(const struct wire_field *x_death, const char *queue, struct buf *out);
+
+/* Circles: messages that come back to an intake exchange by themselves: something that gets what Postdate
+ * delivers, an exchange or a queue that dead-letters, leads there again. Nothing in them asks for a later
+ * time then, so without a limit they would go round as fast as the machine can.
+ *
+ * The count travels in headers of ours that survive delivery. It is made of what is in the message alone, for
+ * a redelivery has to look like the first delivery. A consumer that publishes again with a new delay makes no
+ * circle, however often it does. */
+#define CIRCLE_TIMES_MAX 16
+#define CIRCLE_WITHIN_MS 60000
+
+struct circle {
+    int64_t times;    /* it came back within the time; 0: it did not */
+    int64_t since_ms; /* when it was delivered before the first of these times */
+};
+
+/* headers: a checked table, as they came; later: they ask for a later time; intake_queue: its deaths are ours
+ * and no sign of a circle. ERR_REJECT: it came back too often, or a queue dead-lettered it here without a new
+ * delay. */
+int circle_read(struct bytes headers, bool later, const char *intake_queue, struct circle *out,
+                struct err *e);
+
+/* The headers for the next time; nothing for one that did not come back. */
+void circle_put(const struct circle *c, struct buf *out);
 
 #endif

@@ -54,11 +54,12 @@ static size_t read_proof(struct bytes body, struct message_id *ids)
     return n;
 }
 
-bool relay_take_proof(struct reader *r, const struct broker_event *ev)
+bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header)
 {
-    struct message_id ids[PROOF_IDS_MAX];
+    struct message_id ids[PROOF_IDS_MAX] = {of_header};
     bool fresh[PROOF_IDS_MAX];
-    size_t n = read_proof(ev->body, ids);
+    /* Up to schema 20 a proof was of one delivery, and had no body. */
+    size_t n = ev->body.len == 0 ? 1 : read_proof(ev->body, ids);
     if (n == 0)
         return false;
     if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))

@@ -115,6 +115,18 @@ int health_roles(struct pg *c, struct health_roles *out, struct err *e)
     return 0;
 }
 
+int health_zones(struct pg *c, struct health_zones *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_health_zones, NULL, e);
+    if (!r)
+        return -1;
+    out->count = pg_int8(r, 0, 0);
+    pg_text(r, 0, 1, out->unknown, sizeof out->unknown);
+    pg_text(r, 0, 2, out->stale, sizeof out->stale);
+    PQclear(r);
+    return 0;
+}
+
 int health_partitions(struct pg *c, struct health_partitions *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_health_partitions, NULL, e);

@@ -53,6 +53,14 @@ struct health_roles {
 };
 int health_roles(struct pg *c, struct health_roles *out, struct err *e);
 
+/* Time zones of recurring schedules. */
+struct health_zones {
+    int64_t count;
+    char unknown[1700]; /* "US/Pacific (3), …", with the number of schedules; "" for none */
+    char stale[1700];   /* the next occurrences were computed by other rules than this session reads */
+};
+int health_zones(struct pg *c, struct health_zones *out, struct err *e);
+
 struct health_partitions {
     int64_t days, span; /* from today on: partitions there are, and days until the end of the last */
     int64_t end_ms;     /* messages due before this have one (if days = span) */

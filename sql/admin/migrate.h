@@ -7,7 +7,7 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 21 /* what this program needs */
+#define SCHEMA_VERSION 22 /* what this program needs */
 
 struct migrate_options {
     int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */

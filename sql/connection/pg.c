@@ -32,30 +32,6 @@ static const char session_setup[] =
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
-static bool state_is(const char *sqlstate, const char *prefix)
-{
-    return strncmp(sqlstate, prefix, strlen(prefix)) == 0;
-}
-
-/* SQLSTATE to what the caller should do. Source: PostgreSQL 15, appendix A. */
-static enum err_kind kind_of_sqlstate(const char *s)
-{
-    static const struct {
-        const char *prefix;
-        enum err_kind kind;
-    } table[] = {
-        {"08", ERR_AWAY},      {"57P", ERR_AWAY},      {"25006", ERR_AWAY},       {"53300", ERR_AWAY},
-        {"55P03", ERR_BUSY},   {"40", ERR_BUSY},       {"57014", ERR_BUSY},       {"53", ERR_BUSY},
-        {"58", ERR_BUSY},      {"28", ERR_PERMISSION}, {"42501", ERR_PERMISSION}, {"3D000", ERR_CONFIG},
-        {"3F000", ERR_CONFIG}, {"42P01", ERR_CONFIG},  {"42703", ERR_CONFIG},     {"42883", ERR_CONFIG},
-        {"22", ERR_REJECT},    {"23", ERR_REJECT},
-    };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (state_is(s, table[i].prefix))
-            return table[i].kind;
-    return ERR_BUG;
-}
-
 int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 {
     char text[400];
@@ -64,7 +40,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
         pg_one_line(primary ? primary : "", text, sizeof text);
-        return err_set(e, kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
+        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
      * answer that is still to come would be read as that of the next statement. */
@@ -77,8 +53,6 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
 }
 
-/* A failed login's SQLSTATE is only in the verbose text: "FATAL:  28P01: password authentication failed …".
- */
 static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
 {
     char text[400];
@@ -89,11 +63,9 @@ static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
     if (timeout_text)
         return err_set(e, ERR_AWAY, "cannot connect to Postgres: %s", timeout_text);
     enum err_kind kind = ERR_AWAY;
-    char *fatal = strstr(text, "FATAL: ");
-    if (fatal && strlen(fatal) > 13) {
-        char sqlstate[6] = "";
-        memcpy(sqlstate, fatal + 7, 5);
-        enum err_kind k = kind_of_sqlstate(sqlstate);
+    char sqlstate[6];
+    if (conn && pg_login_sqlstate(PQerrorMessage(conn), sqlstate)) {
+        enum err_kind k = pg_kind_of_sqlstate(sqlstate);
         kind = k == ERR_BUG || k == ERR_BUSY ? ERR_AWAY : k;
     }
     if (conn && strstr(text, "certificate verify failed")) {
@@ -169,10 +141,8 @@ out:
 static void on_notice(void *arg, const PGresult *r)
 {
     struct pg *c = arg;
-    const char *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
-    /* Source: src/backend/replication/syncrep.c: the wait was cut short, the commit is only local. */
-    if (text && strstr(text, "wait for synchronous replication"))
-        c->committed_locally = true;
+    c->committed_locally |= pg_is_local_commit(PQresultErrorField(r, PG_DIAG_SQLSTATE),
+                                               PQresultErrorField(r, PG_DIAG_SOURCE_FUNCTION));
 }
 
 struct pg *pg_open(const char *url, const char *name, struct err *e)

@@ -64,6 +64,12 @@ PQconninfoOption *pg_url_parse(const char *url, struct err *e);
 /* Text in one line, cut to out_size. */
 void pg_one_line(const char *text, char *out, size_t out_size);
 
+enum err_kind pg_kind_of_sqlstate(const char *sqlstate);
+/* A warning that says that a commit did not wait for its synchronous standby to the end. */
+bool pg_is_local_commit(const char *sqlstate, const char *function);
+/* The SQLSTATE in the verbose text of a login that was refused; false: there is none. */
+bool pg_login_sqlstate(const char *text, char out[6]);
+
 /* After a refused certificate: OpenSSL's words for what is wrong with it, or NULL. Connects once more: takes
  * at most about three times two seconds. */
 const char *pg_tls_reason(PGconn *conn);

@@ -144,6 +144,15 @@ class Stamps(LiveTest):
             self.assert_on_time(m, sent[m.body], 1000)
             self.assertEqual(str(m.headers['timestamp_in_ms']).encode(), m.body, 'and arrives as it was sent')
 
+    @harness.needs_vhosts(1)
+    def test_somebody_elses_exchange_of_the_probes_name_is_no_missing_plugin(self):
+        """Both are a 406 since RabbitMQ 3.13, and what tells them apart is not the text."""
+        p = self.place()
+        p.stack.need_plugin()
+        p.client().channel.exchange_declare('postdate.probe', 'fanout')
+        g = p.gateway()
+        self.assertTrue(g.lines_with("plugin is not used: .*'postdate.probe'.*exists with other settings"), g.log())
+
     def test_the_probe_leaves_nothing_behind(self):
         p = self.place()
         p.gateway()

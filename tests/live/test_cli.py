@@ -344,7 +344,19 @@ class Trouble(CliTest):
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=wrong)
         self.assertEqual(g.wait(15), 77, g.log())
         self.assertNotIn('sesame', g.log())
-        self.daemon_ends(p, 78, 'no-such-vhost', POSTDATE_AMQP_URL=with_path(p.amqp, 'no-such-vhost'))
+
+    def test_a_vhost_that_is_not_there_yet_is_waited_for(self):
+        """RabbitMQ's 530 also stands for one that the user may not enter yet, and for a limit."""
+        p = self.place()
+        name = 'late_' + p.database
+        g = p.gateway(wait=False, POSTDATE_AMQP_URL=with_path(p.amqp, name))
+        wait_until(lambda: g.lines_with(f"vhost {name} not found; trying again until it works"), 15, 'it to be named')
+        self.addCleanup(p.stack.rabbitmqctl, 'delete_vhost', name)
+        p.stack.rabbitmqctl('add_vhost', name)
+        self.assertRegex(p.cli('doctor', env={'POSTDATE_AMQP_URL': with_path(p.amqp, name)})[1], 'refused for user.*\n.*set_permissions')
+        p.stack.rabbitmqctl('set_permissions', '-p', name, 'guest', '.*', '.*', '.*')
+        g.wait_ready()
+        self.assertEqual((len(g.lines_with('trying again')), g.term()), (1, 0), g.log())
 
     @harness.needs_vhosts(0)
     def test_a_database_that_does_not_exist(self):

@@ -29,7 +29,7 @@ class DoctorBasics(Doctor):
         found = self.doctor(p, '--rabbitmqctl', os.path.join(p.stack.directory, 'rabbitmqctl'))
         self.assert_nothing_failed(found)
         self.assert_ok(found, 'config', 'database.connection', 'database.pooling', 'database.server',
-                       'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.partitions',
+                       'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.zones', 'database.partitions',
                        'database.locks', 'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
                        'broker.connection', 'broker.tls', 'broker.vhost', 'broker.owner', 'broker.permissions', 'broker.topology',
                        'broker.intake', 'broker.control', 'broker.exit', 'broker.rejected', 'broker.publish', 'handover.transport',

@@ -13,7 +13,7 @@ from harness import free_port, wait_until, with_path
 OWN_PATTERNS = ('^postdate', r'^(postdate.*|amq\.default)$', '^postdate')  # as in plugins-config
 
 
-class DoctorBroker(Doctor):
+class Users(Doctor):
     def url_of(self, p, user, password):
         parts = urllib.parse.urlsplit(p.amqp)
         return parts._replace(netloc=f'{user}:{password}@{parts.hostname}:{parts.port}').geturl()
@@ -22,6 +22,8 @@ class DoctorBroker(Doctor):
         quoted = [f'<<"{x}">>'.replace('\\', '\\\\') for x in (user, p.vhost, configure, write, read)]
         p.stack.rabbitmqctl('eval', f'rabbit_auth_backend_internal:set_permissions({", ".join(quoted)}, <<"test">>).')
 
+
+class DoctorBroker(Users):
     def test_away_refused_or_no_vhost(self):
         p = self.place()
         found = self.doctor(p, POSTDATE_AMQP_URL=f'amqp://u:s3cret@127.0.0.1:{free_port()}/%2f')
@@ -140,7 +142,7 @@ class DoctorHandover(Doctor):
 
 
 @harness.not_san  # what it runs is no program of ours
-class DoctorAdmin(Doctor):
+class DoctorAdmin(Users):
     """With rabbitmqctl."""
     weight = 15
 
@@ -206,6 +208,55 @@ class DoctorAdmin(Doctor):
         self.assert_finding(self.admin(p), 'plugin.messages', 'warn', mine + ': 2 messages wait', 'docs/migrate.md')
         c.channel.exchange_delete('old "é')
         self.assertNotIn(p.vhost, json.dumps(self.admin(p)['plugin.messages']))
+
+    def test_what_is_bound_to_the_intake_and_leads_back_to_it(self):
+        p = self.place()
+        env = {'POSTDATE_ROUTE': 'orders=orders.due'}
+        c = p.client()
+        c.channel.exchange_declare('orders.due', 'topic', durable=True)
+        p.gateway(**env)
+        found = self.admin(p, **env)
+        self.assertEqual([k for k in found if k in ('broker.foreign', 'broker.circles')], [])
+        c.queue('orders.work', 'order.*', exchange='orders')  # as a consumer's start-up code did with the plugin
+        c.channel.exchange_declare('tap "é', 'fanout')
+        c.channel.exchange_bind('tap "é', 'postdate')
+        found = self.admin(p, **env)
+        self.assert_finding(found, 'broker.foreign', 'warn', "queue 'orders.work' is bound to the intake exchange 'orders' with the key "
+                            "'order.*': it gets every message at once", "queue_unbind('orders.work', 'orders', 'order.*')")
+        self.assert_finding(found, 'broker.foreign', 'warn', "exchange 'tap \"é' is bound to the intake exchange 'postdate'", 'exchange_unbind')
+        self.assertEqual(len(found['broker.foreign']), 2)
+        c.channel.queue_unbind('orders.work', 'orders', 'order.*')
+        c.channel.exchange_unbind('tap "é', 'postdate')
+        c.channel.exchange_bind('tap "é', 'orders.due', '#')
+        c.channel.exchange_bind('postdate', 'tap "é')
+        c.queue('back', arguments={'x-dead-letter-exchange': 'orders'})
+        found = self.admin(p, **env)
+        self.assertNotIn('broker.foreign', found)
+        self.assert_finding(found, 'broker.circles', 'fail', "delivery exchange 'orders.due' leads to the intake exchange 'postdate'",
+                            'list_bindings')
+        self.assert_finding(found, 'broker.circles', 'warn', "queue 'back' dead-letters to the intake exchange 'orders'", 'postdate.retry')
+        self.assertEqual(len(found['broker.circles']), 2)
+
+    def test_who_may_not_read_the_intake_exchange_cannot_bind_to_it(self):
+        p = self.place()
+        p.gateway(POSTDATE_ROUTE='orders=orders.due')
+        user = 'app' + p.database
+        p.stack.rabbitmqctl('add_user', user, 's3cret')
+        self.addCleanup(p.stack.rabbitmqctl, 'delete_user', user)
+        self.grant(p, user, '^orders[.]work$', '^(orders|orders[.]work)$', '^orders[.](work|due)$')
+        connection = pika.BlockingConnection(pika.URLParameters(self.url_of(p, user, 's3cret')))
+        self.addCleanup(connection.close)
+        channel = connection.channel()
+        channel.queue_declare('orders.work')
+        p.client().channel.exchange_declare('orders.due', 'topic')
+        channel.queue_bind('orders.work', 'orders.due', 'order.*')
+        channel.confirm_delivery()
+        channel.basic_publish('orders', 'order.1', b'it may publish')
+        with self.assertRaises(pika.exceptions.ChannelClosedByBroker) as refused:
+            channel.queue_bind('orders.work', 'orders', 'order.*')
+        self.assertEqual(refused.exception.reply_code, 403)
+        # An internal exchange would be no help: who may not publish to it may still bind to it.
+        p.client().channel.queue_bind('orders.work', 'postdate.retry')
 
     def test_policies_and_bindings(self):
         p = self.place()

@@ -14,6 +14,17 @@ from harness import DIE_WITH_PARENT, Place, Stack, free_port, run_psql, wait_unt
 
 
 class DoctorDatabase(Doctor):
+    def test_time_zones(self):
+        p = self.place()
+        p.psql("select postdate.recur_set('a', '0 9 * * *', 'k', 'x'::text, zone => 'Europe/Berlin'), "
+               "postdate.recur_set('b', '0 9 * * *', 'k', 'x'::text, zone => 'America/New_York')")
+        p.psql('select postdate.recur_zones()')
+        self.assert_finding(self.doctor(p), 'database.zones', 'ok', '2 are used')
+        p.psql("update postdate.recur set zone = 'America/Gone' where name = 'b'; update postdate.recur_zone set mark = 'another'")
+        found = self.doctor(p)
+        self.assert_finding(found, 'database.zones', 'fail', 'America/Gone (1)', 'tzdata-legacy')
+        self.assert_finding(found, 'database.zones', 'warn', 'Europe/Berlin', 'restart')
+
     def test_away_or_not_there(self):
         p = self.place(migrate=False)
         found = self.doctor(p, POSTDATE_POSTGRES_URL=f'postgresql://u:s3cret@127.0.0.1:{free_port()}/x')

@@ -1,10 +1,11 @@
 """A broker that misbehaves must not crash the gateway, make it spin or grow, or be believed; and once the real one is
 back, everything goes on by itself. The tricks are in hostile_tricks.py."""
+import struct
 import time
 
 import harness
 from harness import LiveTest, wait_until
-from hostile_broker import HostileBroker, cpu_seconds, resident_mib
+from hostile_broker import CLOSE, HostileBroker, cpu_seconds, method, resident_mib, short
 from hostile_tricks import STALLS, TRICKS, delivers_again_to_the_same_consumer
 
 
@@ -68,6 +69,24 @@ class Stalls(HostileTest):
         self.assertLess((cpu_seconds(pid) - cpu) / (time.monotonic() - began), 0.5, 'processor time: it spins')
         self.assertNotIn('delivered', self.p.counts())
         self.assert_recovers(bodies)
+
+
+class OtherWords(HostileTest):
+    """What a code means does not depend on the words beside it."""
+
+    def test_a_login_that_is_not_allowed_is_tried_again(self):
+        def refuses(c):
+            c.send(method(CLOSE, struct.pack('>H', 530) + short('NICHT ERLAUBT'.encode()) + bytes(4), 0))
+
+        self.p = self.place()
+        self.broker = HostileBroker(self.p.amqp)
+        self.addCleanup(self.broker.close)
+        self.broker.be_hostile({'open': [refuses] * 3})
+        self.gw = self.p.gateway(wait=False, POSTDATE_AMQP_URL=self.broker.url)
+        wait_until(lambda: len(self.broker.ended) == 3 or self.gw.process.poll() is not None, 15, 'it to try again')
+        self.broker.be_real()
+        self.gw.wait_ready()
+        self.assertEqual(len(self.gw.lines_with('530 NICHT ERLAUBT; trying again')), 1, self.gw.log())
 
 
 class Again(HostileTest):

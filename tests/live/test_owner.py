@@ -106,6 +106,14 @@ class Owner(LiveTest):
         p.gateway()
         self.assertEqual(p.value('select broker from postdate.meta'), name)
 
+    def test_an_exchange_of_that_name_that_says_nothing_is_anothers(self):
+        p = self.place(copied=False)
+        p.client().channel.exchange_delete('postdate.owner')
+        p.client().channel.exchange_declare('postdate.owner', 'direct', durable=True)
+        self.assertRegex(self.refused(p)[0], 'another database of Postdate .unknown')
+        self.assertEqual(p.cli('migrate', '--rebind')[0], 0)
+        p.gateway()
+
     def test_a_vhost_that_cannot_remember_and_nodes_of_different_names(self):
         """A gateway without the right to the exchange that remembers: the node's name must not keep it from starting."""
         p = self.place(copied=False)

@@ -150,6 +150,67 @@ class RecurDecided(LiveTest):
         self.assertEqual(p.psql('select last, last_nominal from postdate.recur'), last, 'what was too late never came')
 
 
+class RecurZoneGone(LiveTest):
+    """A time zone that PostgreSQL no longer knows, as those of tzdata-legacy after an upgrade to Debian 13."""
+    GONE = "update postdate.recur set zone = 'America/Gone' where name = 'gone'"
+    SET = "select postdate.recur_set('{}', '{}', 'k', '{}'::text, zone => '{}')"
+
+    def test_other_zones_are_looked_at_and_it_is_said_once(self):
+        p = self.place()
+        for name, zone in (('gone', 'America/New_York'), ('berlin', 'Europe/Berlin'), ('paris', 'Europe/Paris')):
+            p.psql(self.SET.format(name, '0 9 * * *', name, zone))
+        self.assertEqual(p.psql('select postdate.recur_zones()'), [])
+        right = p.psql("select name, nominal from postdate.recur where name <> 'gone' order by 1")
+        p.psql(f"{self.GONE}; update postdate.recur set nominal = nominal + interval '1 hour'; update postdate.recur_zone set mark = 'another'")
+        said = [line for line, in p.psql('select postdate.recur_zones()')]
+        self.assertRegex('\n'.join(said), 'does not know the time zone America/Gone .*: 1 schedules .*the first is gone.*tzdata-legacy')
+        self.assertEqual(len(said), 3, said)
+        self.assertEqual(p.psql("select name, nominal from postdate.recur where name <> 'gone' order by 1"), right)
+        self.assertEqual(p.psql('select postdate.recur_zones()'), [], 'it was said')
+        # it is back
+        p.psql("update postdate.recur set zone = 'America/New_York' where name = 'gone'; "
+               "delete from postdate.recur_zone where zone = 'America/New_York'; update postdate.recur_zone set zone = 'America/New_York' where zone = 'America/Gone'")
+        self.assertEqual([line for line, in p.psql('select postdate.recur_zones()')],
+                         ['recur: the rules of America/New_York have changed: 1 next occurrences computed anew'])
+
+    def test_a_schedule_that_fails_stops_no_other_of_its_zone(self):
+        p = self.place()
+        for name in ('a', 'broken', 'z'):
+            p.psql(self.SET.format(name, '0 9 * * *', name, 'Europe/Berlin'))
+        right = p.value("select nominal from postdate.recur where name = 'a'")
+        p.psql("select postdate.recur_zones(); update postdate.recur set nominal = nominal + interval '1 hour'; update postdate.recur_zone set mark = 'another'; "
+               "update postdate.recur set grace = interval '170000000 years' where name = 'broken'")
+        said = [line for line, in p.psql('select postdate.recur_zones()')]
+        self.assertRegex('\n'.join(said), 'not all .*: broken: ')
+        self.assertEqual(p.psql("select distinct nominal from postdate.recur where name in ('a', 'z')"), [[right]])
+
+    def test_its_occurrences_can_be_cancelled_and_moved_alone_and_with_others(self):
+        p = self.place()
+        plain = p.value("select postdate.schedule('k', 'x'::text, delay => '1 h')")
+        p.psql(self.SET.format('gone', '0 * * * *', 'x', 'America/New_York') + ';' + self.GONE)
+        carrier = p.value('select message from postdate.recur')
+        rc, out, err = p.cli('cancel', carrier, plain)
+        self.assertEqual((rc, p.counts()), (0, {'cancelled': 2}), out + err)
+        self.assertEqual(p.value("select look_at <= now() from postdate.recur"), 't', 'the janitor is asked')
+        self.assertRegex(p.value('select postdate.recur_look(10)'), 'recur gone: cannot make its next occurrence: time zone "America/Gone"')
+
+    def test_its_error_is_said_once_and_other_schedules_go_on(self):
+        p = self.place(transport='timer')
+        g = p.gateway()
+        inbox = p.consumer('q', bind='k')
+        for name, zone in (('gone', 'America/New_York'), ('other', 'Europe/Berlin')):
+            p.psql(self.SET.format(name, '*/2 * * * * *', name, zone))
+        inbox.wait_body(b'gone', 15)
+        p.psql(self.GONE)
+        g.wait_log('recur gone: cannot make its next occurrence: time zone "America/Gone" not recognized', 40)
+        self.assertIn('America/Gone', p.value("select error from postdate.recurring where name = 'gone'"))
+        p.psql("update postdate.recur set look_at = now() where name = 'gone'")  # a minute later
+        wait_until(lambda: p.value("select look_at > now() from postdate.recur where name = 'gone'") == 't', 30, 'the next look')
+        self.assertEqual(len(g.lines_with('recur gone: cannot')), 1, g.log())
+        count = sum(m.body == b'other' for m in inbox.all())
+        wait_until(lambda: sum(m.body == b'other' for m in inbox.all()) > count + 1, 15, 'the other schedule')
+
+
 class RecurLocked(LiveTest):
     """Somebody has something locked in an open transaction."""
 

@@ -1,5 +1,6 @@
 """What RabbitMQ waited with is delivered by a gateway: with nothing but RabbitMQ, to targets that refuse, by whichever gateway
 lives, once, and not early."""
+import collections
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from test_crash_points import SHIM
 
 AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
 TARGETS = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
+IN_FLIGHT = 1024 + 256  # docs/guarantees.md: what the death of a gateway can double
 PROOF_POINTS = ('proof.before', 'proof.half', 'proof.after', 'proof_confirm.before')
 REFUSED = 1000 if harness.FULL else 60
 
@@ -49,15 +51,16 @@ class Gateways(Relay):
 
     def test_another_gateway_delivers_what_a_dead_one_had_taken(self):
         p = self.place()
-        options = {**handover(self.transport, min_ahead='1s'), 'POSTDATE_DELIVERY_LEAD': '4s'}
+        options = {**handover(self.transport, min_ahead='1s'), 'POSTDATE_DELIVERY_LEAD': '8s'}
         first = p.gateway(**options)
         inbox = self.expect(p, 500)
-        due_ms = self.due_together(p, 500, 13_000)
-        wait_until(lambda: p.client().depth('postdate.exit') == 0 and now_ms() > due_ms - 2000, 15, 'the first to have taken them')
+        due_ms = self.due_together(p, 500, 18_000)
+        wait_until(lambda: relayed(first) == 500, 25, 'the first to have taken them')
         p.gateway(**options)
         first.kill9()
+        begun = now_ms() >= due_ms  # on a machine that is that busy
         r = self.all_there(inbox, 'the gateway that had taken them was killed')
-        self.assertEqual(r['duplicates'], 0)
+        self.assertLessEqual(r['duplicates'], IN_FLIGHT if begun else 0)
         self.wait_delivered(p, 500)
 
     @harness.not_san  # as for a heartbeat
@@ -123,21 +126,27 @@ class Gateways(Relay):
         self.assertEqual(p.client().depth('k'), 0)
 
     def test_connections_that_are_closed_double_nothing(self):
-        """The other gateway gets what the first one has published and is about to settle."""
+        """The other gateway gets what the first one has published and is about to settle, and looks a quarter of a second after it was due.
+        What is not settled by then, on a busy machine, may come twice, and nothing else."""
         p = self.place()
         for _ in range(2):
             p.gateway(**handover(self.transport, grace='20s'))
         count, closed = 1200, 0
-        inbox = self.expect(p, count)
+        inbox = p.consumer('k', bind='k')
         first_ms = now_ms() + 6000
-        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 300).result()
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 100).result()
         wait_until(lambda: now_ms() > first_ms, 20, 'the first to be due')
-        while now_ms() < first_ms + 4000:
+        while closed < 16 and now_ms() < first_ms + 11_000:
             closed += self.close_relays(p)
-        r = self.all_there(inbox, f'{closed} connections of relays closed')
-        self.assertGreater(closed, 3)
-        self.assertEqual(r['duplicates'], 0)
+        self.assertGreater(closed, 0)
+        wait_until(lambda: len({m.id for m in inbox.all()}) == count, 60, 'all of them')
         self.wait_delivered(p, count, 60)
+        wait_until(lambda: p.client().depth('k') == 0, 10, 'what came twice')
+        self.assertEqual([m.id for m in inbox.all() if m.at_ms < m.due_ms], [], 'early')
+        twice = sorted({i for i, n in collections.Counter(m.id for m in inbox.all()).items() if n > 1})
+        slow = {i for i, in p.psql("select id from postdate.message where settled_at >= due + interval '250 ms'")}
+        print(f'note relay, {self.transport}: {closed} connections of relays closed: {len(twice)} twice, {len(slow)} settled late', flush=True)
+        self.assertEqual([i for i in twice if i not in slow], [])
 
     def test_what_rabbitmq_gives_to_another_one_behind_its_back_comes_once(self):
         """As when a node loses sight of another one for a moment: what the consumers there have goes to others."""
@@ -247,7 +256,7 @@ class Mixed(Relay, LiveTest):
         ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
         raw = [bytes.fromhex(i.replace('-', '')) for i in ids]
         client = p.client()
-        for body in (b'', raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
+        for body in (raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
             client.channel.basic_publish('', 'postdate.exit', body, pika.BasicProperties(
                 headers={'x-postdate-id': ids[0], 'x-postdate-delivered': ''}))
         self.assertEqual(self.all_there(inbox, 'false proofs')['duplicates'], 0)
@@ -340,6 +349,18 @@ class Upgrade(Relay, LiveTest):
         message = p.value(f"select postdate.schedule('{key}', '{key}', '{grace}')")
         p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '{grace}' where id = '{message}'")
         return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
+
+    def test_proofs_of_a_gateway_of_schema_19_are_understood(self):
+        """Each was of one delivery, named in its headers. It was called foreign, and what it proved was delivered again."""
+        p = self.place()
+        g = p.gateway(**handover('ttl', grace='4s'))
+        inbox = p.consumer('q', bind='#')
+        proven = self.handed_row(p, 'proven', '3 s')
+        p.client().publish('postdate.exit', b'', {'x-postdate-id': proven['x-postdate-id'], 'x-postdate-delivered': ''}, exchange='')
+        self.wait_delivered(p, 1)
+        p.client().publish('postdate', b'', {'x-delay': 5000}, exchange='postdate')
+        inbox.wait(1, 15)  # when the other would have been rescued
+        self.assertEqual(([m.id for m in inbox.all() if m.id == proven['x-postdate-id']], g.lines_with('something else')), ([], []))
 
     def test_what_it_left_in_rabbitmq_is_taken_over_or_named(self):
         p = self.place()

@@ -18,6 +18,7 @@ static const struct check {
     {"database.schema", NEED_CONFIG | NEED_DATABASE, doctor_check_schema},
     {"database.rights", NEED_CONFIG | NEED_SCHEMA, doctor_check_rights},
     {"database.roles", NEED_CONFIG | NEED_SCHEMA, doctor_check_roles},
+    {"database.zones", NEED_CONFIG | NEED_SCHEMA, doctor_check_zones},
     {"database.partitions", NEED_CONFIG | NEED_SCHEMA, doctor_check_partitions},
     {"database.locks", NEED_CONFIG | NEED_SCHEMA, doctor_check_locks},
     {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},

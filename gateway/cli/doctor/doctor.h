@@ -63,6 +63,7 @@ void doctor_check_server(struct doctor *d);
 void doctor_check_schema(struct doctor *d);
 void doctor_check_rights(struct doctor *d);
 void doctor_check_roles(struct doctor *d); /* of SQL users */
+void doctor_check_zones(struct doctor *d);
 void doctor_check_partitions(struct doctor *d);
 void doctor_check_locks(struct doctor *d);
 void doctor_check_transactions(struct doctor *d);

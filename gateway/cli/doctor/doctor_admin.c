@@ -153,40 +153,7 @@ static void report_policies(struct doctor *d, const json_t *policies)
                   d->target.vhost, policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
 }
 
-/* --- bindings, permissions, clock */
-
-static void report_bindings(struct doctor *d, const json_t *answer)
-{
-    const struct config *c = d->config;
-    const json_t *sources = json_object_get(answer, "intake");
-    bool bound = false;
-    for (size_t i = 0; i < json_array_size(sources); i++) {
-        const char *source = json_string_value(json_array_get(sources, i));
-        bound |= source != NULL && strcmp(source, c->intake.exchange) == 0;
-    }
-    if (!bound) {
-        doctor_report(d, FINDING_WARN, "broker.bindings",
-                      "queue '%s' is not bound to exchange '%s': what is published "
-                      "there is lost",
-                      c->intake.queue, c->intake.exchange);
-        doctor_remedy(d, "start or restart a gateway: it binds them");
-    }
-    if (c->delivery.exchange[0] == '\0')
-        return;
-    json_int_t n = json_integer_value(json_object_get(answer, "delivery"));
-    if (n == 0) {
-        doctor_report(d, FINDING_WARN, "broker.bindings",
-                      "nothing is bound to '%s': messages that are due fail as "
-                      "unroutable, unless they name another exchange",
-                      c->delivery.exchange);
-        doctor_remedy(d, "bind the consumers' queues to it: channel.queue_bind(QUEUE, '%s', ROUTING_KEY)",
-                      c->delivery.exchange);
-    } else if (bound) {
-        doctor_report(d, FINDING_OK, "broker.bindings",
-                      "'%s' feeds '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings", c->intake.exchange,
-                      c->intake.queue, c->delivery.exchange, n);
-    }
-}
+/* --- permissions, clock */
 
 static void report_permissions(struct doctor *d, const json_t *permissions)
 {
@@ -206,7 +173,7 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
     report_delayed(d, json_object_get(answer, "delayed"));
     report_policies(d, json_object_get(answer, "policies"));
     if (d->declared)
-        report_bindings(d, answer);
+        doctor_bindings_report(d, answer);
     report_permissions(d, json_object_get(answer, "permissions"));
     doctor_retry_report(d, answer);
     if (!d->broker_clock_known && d->has_clock)

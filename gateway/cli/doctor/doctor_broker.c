@@ -53,11 +53,13 @@ static void refuse_connection(struct doctor *d, const struct err *e)
                       "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from the broker's "
                       "own machine",
                       t->user, t->vhost, t->user);
-    else if (e->kind == ERR_CONFIG && strstr(e->text, "vhost") != NULL &&
-             strstr(e->text, "not found") != NULL)
-        doctor_remedy(d,
-                      "rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is written %%2f)",
-                      t->vhost);
+    else if (e->kind == ERR_BUSY)
+        doctor_remedy(
+            d,
+            "as the text says: rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is "
+            "written %%2f); rabbitmqctl set_permissions -p '%s' '%s' …; or raise a limit "
+            "(list_vhost_limits, list_user_limits)",
+            t->vhost, t->vhost, t->user);
     else if (t->tls)
         doctor_remedy(d,
                       "correct what the error names, start RabbitMQ, or check host and port in amqp.url; "
@@ -126,7 +128,8 @@ struct refusals {
     struct doctor *doctor;
     struct buf text;
     int tried, refused;
-    bool failed; /* could not be asked; e says why */
+    int unbinds, unbinds_refused; /* each of them needs the right to read the intake exchange, too */
+    bool failed;                  /* could not be asked; e says why */
     struct err e;
 };
 
@@ -136,8 +139,11 @@ static void try_right(struct refusals *r, enum inspect_right right, const char *
                                         "write exchange"};
     const struct inspect_subject s = {.right = right, .name = name, .by = r->doctor->config->intake.exchange};
     int rc = r->failed ? -1 : inspect_right(r->doctor->broker, &s, &r->e);
+    bool unbind = right == INSPECT_WRITE_QUEUE || right == INSPECT_WRITE_EXCHANGE;
     r->failed |= rc < 0;
     r->tried++;
+    r->unbinds += unbind;
+    r->unbinds_refused += unbind && rc == 0;
     if (rc == 0 && r->refused++ < NAMED_MAX)
         buf_printf(&r->text, "%s%s '%.80s'", r->text.len > 0 ? ", " : "", words[right], name);
 }
@@ -187,6 +193,8 @@ void doctor_check_permissions(struct doctor *d)
     struct refusals r = {.doctor = d};
     buf_init(&r.text, NAMES_SIZE);
     try_all(&r);
+    if (r.unbinds == r.unbinds_refused)
+        buf_printf(&r.text, ", or only: read exchange '%.80s'", d->config->intake.exchange);
     if (r.failed) {
         doctor_error(d, "broker.permissions", &r.e);
     } else if (r.refused == 0) {

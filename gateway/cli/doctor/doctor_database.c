@@ -218,6 +218,34 @@ void doctor_check_roles(struct doctor *d)
     }
 }
 
+void doctor_check_zones(struct doctor *d)
+{
+    struct health_zones z;
+    struct err e;
+    if (health_zones(d->pg, &z, &e) != 0) {
+        doctor_error(d, "database.zones", &e);
+        return;
+    }
+    if (z.unknown[0] != '\0') {
+        doctor_report(d, FINDING_FAIL, "database.zones",
+                      "PostgreSQL does not know time zones of recurring schedules (how many): %s", z.unknown);
+        doctor_remedy(d, "install the package that has them on the database's machine (Debian 13: "
+                         "tzdata-legacy), or set another zone: postdate recur set NAME --zone …");
+    }
+    if (z.stale[0] != '\0') {
+        doctor_report(d, FINDING_WARN, "database.zones",
+                      "next occurrences of recurring schedules were computed by other rules than PostgreSQL "
+                      "has now: %s",
+                      z.stale);
+        doctor_remedy(d, "restart the gateways: a session keeps the rules that it read first, and a new one "
+                         "computes them anew");
+    }
+    if (z.unknown[0] == '\0' && z.stale[0] == '\0')
+        doctor_report(d, FINDING_OK, "database.zones",
+                      "%" PRId64 " are used by recurring schedules, each as PostgreSQL knows it now",
+                      z.count);
+}
+
 void doctor_check_partitions(struct doctor *d)
 {
     struct health_partitions p;

@@ -10,6 +10,7 @@
 
 #define RUN_MS 20000
 #define OUT_MAX ((size_t)4 * 1024 * 1024)
+#define NAMES_MAX ((size_t)64 * 1024)
 #define WORDS_MAX ((size_t)4096)
 #define SHIFT 2000000
 
@@ -22,6 +23,7 @@
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
+    " XS = [base64:decode(E) || E <- [%s]],"
     " T = fun(X) when is_binary(X) -> X; (X) when is_atom(X) -> atom_to_binary(X, utf8);"
     " (X) -> iolist_to_binary(io_lib:format(\"~0p\", [X])) end,"
     " Nodes = case erlang:function_exported(rabbit_nodes, list_running, 0) of"
@@ -66,13 +68,21 @@ static const char program[] =
     " native => Native(Q), writes => Writes(element(4, amqqueue:get_name(Q)))}"
     " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">> orelse"
     " Native(Q)],"
+    " Feeds = fun F([], Seen) -> Seen; F([N | R], Seen) -> New = lists:usort([S || B <- "
+    "rabbit_binding:list_for_destination(N), S <- [element(2, B)], not lists:member(S, Seen)]),"
+    " F(R ++ New, Seen ++ New) end,"
+    " Exchanges = [begin R = {resource, V, exchange, X}, #{name => X, to => To(R), from =>"
+    " [element(4, S) || S <- Feeds([R], [R]), S =/= R]} end || X <- XS],"
+    " Deaths = [#{queue => element(4, amqqueue:get_name(Q)), exchange => E} || Q <- rabbit_amqqueue:list(V),"
+    " E <- [Key(Q, <<\"dead-letter-exchange\">>)], lists:member(E, XS)],"
     " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
     "I})],"
     " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "
     "T(rabbit_nodes:cluster_name()),"
     " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
     "Permissions,"
-    " intake => Intake, retries => lists:sublist(Retries, 1000), retry_queues => length(Retries), delivery "
+    " exchanges => Exchanges, deaths => lists:sublist(Deaths, 1000), intake => Intake, retries => "
+    "lists:sublist(Retries, 1000), retry_queues => length(Retries), delivery "
     "=> length(rabbit_binding:list_for_source({resource, V, "
     "exchange, D}))}))].";
 
@@ -83,22 +93,38 @@ static int put_name(struct buf *b, const char *name)
     return b->failed ? -1 : 0;
 }
 
+/* "\"cG9zdGRhdGU=\",\"b3JkZXJz\"", the intake exchanges. */
+static int put_intake_exchanges(struct buf *b, const struct config *c)
+{
+    buf_printf(b, "\"");
+    base64_encode(bytes_of_str(c->intake.exchange), b);
+    for (size_t i = 0; i < c->route_count; i++) {
+        buf_printf(b, "\",\"");
+        base64_encode(bytes_of_str(c->routes[i].intake_exchange), b);
+    }
+    buf_printf(b, "\"");
+    buf_put_u8(b, '\0');
+    return b->failed ? -1 : 0;
+}
+
 /* The expression with the names in it; owned by the caller, NULL without memory. */
 static char *make_expression(const struct doctor *d)
 {
     const char *const names[] = {d->target.vhost, d->target.user, d->config->intake.queue,
                                  d->config->delivery.exchange};
-    struct buf encoded[4];
+    struct buf encoded[5];
     char *text = NULL;
     int failed = 0;
     for (int i = 0; i < 4; i++) {
         buf_init(&encoded[i], 1024);
         failed |= put_name(&encoded[i], names[i]);
     }
+    buf_init(&encoded[4], NAMES_MAX);
+    failed |= put_intake_exchanges(&encoded[4], d->config);
     if (!failed && asprintf(&text, program, (char *)encoded[0].data, (char *)encoded[1].data,
-                            (char *)encoded[2].data, (char *)encoded[3].data) < 0)
+                            (char *)encoded[2].data, (char *)encoded[3].data, (char *)encoded[4].data) < 0)
         text = NULL;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         buf_free(&encoded[i]);
     return text;
 }

@@ -5,9 +5,11 @@
 
 #define DEPTH_MAX 64
 #define VALUES_MAX 500000
+#define QUOTES_HINT " (in YAML a text that begins with * or @ needs quotes: cron: \"*/5 * * * *\")"
 
 struct reader {
     yaml_parser_t parser;
+    struct bytes text;
     struct buf *out;
     int values;
     struct err *e;
@@ -18,13 +20,23 @@ static int refuse_event(struct reader *r, const yaml_event_t *event, const char 
     return err_set(r->e, ERR_REJECT, "line %zu: %s", event->start_mark.line + 1, why);
 }
 
+/* What cron expressions begin with and YAML keeps for itself: aliases (*name), and @. */
+static bool wants_quotes(const struct reader *r)
+{
+    size_t at = r->parser.problem_mark.index;
+    return (at < r->text.len && r->text.data[at] == '@') ||
+           (at > 0 && at <= r->text.len && r->text.data[at - 1] == '*');
+}
+
 static int next_event(struct reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event))
         return 0;
-    return err_set(r->e, r->parser.error == YAML_MEMORY_ERROR ? ERR_BUG : ERR_REJECT, "line %zu: %s",
+    bool quotes = r->parser.error == YAML_SCANNER_ERROR && wants_quotes(r);
+    return err_set(r->e, r->parser.error == YAML_MEMORY_ERROR ? ERR_BUG : ERR_REJECT, "line %zu: %s%s",
                    r->parser.problem_mark.line + 1,
-                   r->parser.problem != NULL ? r->parser.problem : "it is no YAML");
+                   r->parser.problem != NULL ? r->parser.problem : "it is no YAML",
+                   quotes ? QUOTES_HINT : "");
 }
 
 static void put_string(struct buf *out, struct bytes text)
@@ -134,7 +146,7 @@ static int put_node(struct reader *r, const yaml_event_t *event, int depth)
     if (event->type == YAML_SCALAR_EVENT)
         return put_scalar(r, event);
     if (event->type == YAML_ALIAS_EVENT)
-        return refuse_event(r, event, "aliases (*name) are not understood here");
+        return refuse_event(r, event, "aliases (*name) are not understood here" QUOTES_HINT);
     if (!mapping && event->type != YAML_SEQUENCE_START_EVENT)
         return refuse_event(r, event, "there is no value");
     if (has_foreign_tag(mapping ? event->data.mapping_start.tag : event->data.sequence_start.tag))
@@ -169,7 +181,7 @@ static int put_stream(struct reader *r)
 
 int yaml_to_json(struct bytes text, struct buf *out, struct err *e)
 {
-    struct reader r = {.out = out, .e = e};
+    struct reader r = {.text = text, .out = out, .e = e};
     if (!yaml_parser_initialize(&r.parser))
         return err_set(e, ERR_BUG, "out of memory");
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);

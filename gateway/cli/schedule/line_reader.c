@@ -9,6 +9,7 @@
 
 #define READ_SIZE ((size_t)256 * 1024)
 #define PATIENCE_MS 2
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* programs on Windows begin a file with it */
 
 void line_reader_init(struct line_reader *r, int fd, size_t max)
 {
@@ -109,6 +110,8 @@ enum line_result line_reader_next(struct line_reader *r, const volatile int *sto
         return found;
     bool too_long = r->skipping || len > r->max;
     *line = bytes_of(r->data == NULL ? NULL : r->data + r->start, len);
+    if (r->lines == 0 && bytes_start_with_str(*line, BYTE_ORDER_MARK))
+        *line = bytes_of(line->data + strlen(BYTE_ORDER_MARK), len - strlen(BYTE_ORDER_MARK));
     r->start += used;
     r->scanned = 0;
     r->skipping = false;
