@@ -27,6 +27,7 @@ struct executor_queue {
 struct executor_session {
     struct runtime *runtime;
     const char *name;
+    bool hurried; /* it waits for no lock (operate_hurry) */
     struct pg *pg;
     int64_t retry_at_ms; /* monotonic */
     unsigned attempt;

@@ -1,0 +1,147 @@
+"""One caller stops nobody: whatever one of them asks for, or holds, those with another token are answered meanwhile."""
+import http.client
+import threading
+
+from harness import LiveTest, wait_until
+from test_tokens import HOUR, Caller, make_token
+
+TURNS = 10  # requests of the other caller, one after the other
+
+
+class Crowd:
+    """Callers that ask the same again and again, each on a connection of its own, until they are told to stop."""
+
+    def __init__(self, address, token, requests):
+        self.answers, self.lock, self.stopping = [], threading.Lock(), threading.Event()
+        self.threads = [threading.Thread(target=self.ask, args=(Caller(address, token), *request), daemon=True) for request in requests]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, caller, method, path, body=None, headers=None):
+        try:
+            while not self.stopping.is_set():
+                answer = caller.ask(method, path, body, **(headers or {}))
+                with self.lock:
+                    self.answers.append(answer)
+        except (OSError, http.client.HTTPException):
+            pass  # the gateway ended, after a test that failed
+        caller.web.close()
+
+    def answered(self):
+        with self.lock:
+            return len(self.answers)
+
+    def last(self):
+        with self.lock:
+            return self.answers[-1].status if self.answers else None
+
+    def stop(self):
+        """All answers that they had."""
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(60)
+        return self.answers
+
+
+class HeldRows(LiveTest):
+    """What somebody's transaction holds delays those who ask for just that."""
+
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+        tokens = [make_token(self.p, name, name=name) for name in ('a', 'b')]
+        self.gw = self.p.gateway(POSTDATE_HTTP_TOKENS='on')
+        self.address = self.gw.http()
+        self.token_a = tokens[0]
+        self.a, self.b = (Caller(self.address, token) for token in tokens)
+        wait_until(lambda: self.a.get('/v1/messages').status == self.b.get('/v1/messages').status == 200, 10, 'the tokens to be known')
+        self.session = self.p.session()
+        self.session.run('begin')
+
+    def tearDown(self):
+        self.session.close()
+        super().tearDown()
+
+    def hold_keys(self, count):
+        self.session.run("insert into postdate.key (exchange, key, due, id) "
+                         f"select 'a', 'held-' || n, now(), gen_random_uuid() from generate_series(1, {count}) n")
+
+    def turns(self, crowd, ask):
+        """The other caller asks, and is answered while those of the crowd wait: not when all of them had an answer first."""
+        wait_until(lambda: self.connections() > len(crowd.threads), 20, 'all to be connected')
+        for n in range(TURNS):
+            before = crowd.answered()
+            answer = ask(n)
+            self.assertLess(answer.status, 300, answer)
+            self.assertLess(crowd.answered() - before, len(crowd.threads), 'the other caller waited for all of them')
+
+    def connections(self):
+        text = self.b.get('/metrics').body.decode()
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith('postdate_http_connections ')))
+
+    def other_schedules(self, n):
+        return self.b.post('/v1/messages', dict(HOUR, exchange='b', key=f'mine-{n}'))
+
+    def schedule_held(self, callers, keys=1):
+        self.hold_keys(keys)
+        crowd = Crowd(self.address, self.token_a, [('POST', '/v1/messages', dict(HOUR, exchange='a', key=f'held-{n % keys + 1}')) for n in range(callers)])
+        self.turns(crowd, self.other_schedules)
+        return crowd
+
+    def test_a_key_that_is_held_delays_those_with_that_key(self):
+        answers = self.schedule_held(150).stop()
+        self.assertEqual({(a.status, a.problem, a.headers['retry-after']) for a in answers}, {(503, 'key-locked', '1')})
+
+    def test_a_key_that_is_let_go_is_had_by_one_and_told_to_the_others(self):
+        crowd = self.schedule_held(40)
+        self.session.run('rollback')
+        wait_until(lambda: crowd.last() == 200, 20, 'one of them to be told of the message')
+        answers = [a for a in crowd.stop() if a.status != 503]
+        self.assertEqual(([a.status for a in answers].count(201), len({a.json['id'] for a in answers})), (1, 1))
+
+    def test_many_keys_that_are_held_delay_those_with_these_keys(self):
+        self.assertEqual({a.problem for a in self.schedule_held(150, keys=150).stop()}, {'key-locked'})
+
+    def test_batches_with_keys_that_are_held_delay_those_with_these_keys(self):
+        self.hold_keys(40)
+        batch = {'messages': [dict(HOUR, exchange='a', key=f'held-{n}') for n in range(1, 41)]}
+        crowd = Crowd(self.address, self.token_a, [('POST', '/v1/messages', batch)] * 16)
+        self.turns(crowd, self.other_schedules)
+        self.assertEqual({r['type'].rsplit(':')[-1] for a in crowd.stop() for r in a.json['results']}, {'key-locked'})
+
+    def test_an_idempotency_key_that_is_held_delays_those_with_that_one(self):
+        self.session.run("insert into postdate.idempotency (principal, key, body_hash) select 'token ' || id, 'held', '' from postdate.token where name = 'a'")
+        crowd = Crowd(self.address, self.token_a, [('POST', '/v1/messages', dict(HOUR, exchange='a'), {'Idempotency_Key': 'held'})] * 64)
+        self.turns(crowd, lambda n: self.b.ask('POST', '/v1/messages', dict(HOUR, exchange='b'), Idempotency_Key=f'mine-{n}'))
+        self.assertEqual({(a.status, a.problem) for a in crowd.stop()}, {(409, 'in-progress')})
+
+    def hold_messages(self, count):
+        """Ids of messages of the crowd's, whose rows are held."""
+        ids = [self.a.post('/v1/messages', dict(HOUR, exchange='a')).json['id'] for _ in range(count)]
+        self.session.run("select id from postdate.message where exchange = 'a' for update")
+        return ids
+
+    def operate_held(self, method, suffix='', body=None, messages=1):
+        ids = self.hold_messages(messages)
+        mine = self.b.post('/v1/messages', dict(HOUR, exchange='b')).json['id']
+        crowd = Crowd(self.address, self.token_a, [(method, f'/v1/messages/{ids[n % messages]}{suffix}', body) for n in range(64)])
+        self.turns(crowd, lambda n: self.b.get(f'/v1/messages/{mine}'))
+        self.assertEqual(self.b.ask('DELETE', f'/v1/messages/{mine}').status, 200)
+        self.assertEqual({(a.status, a.problem, a.headers['retry-after']) for a in crowd.stop()}, {(503, 'overloaded', '1')})
+
+    def test_a_cancel_of_a_row_that_is_held_delays_those_who_cancel_it(self):
+        self.operate_held('DELETE')
+
+    def test_cancels_of_many_rows_that_are_held_delay_no_other(self):
+        self.operate_held('DELETE', messages=64)
+
+    def test_a_reschedule_of_a_row_that_is_held_delays_those_who_ask_for_it(self):
+        self.operate_held('PATCH', body={'delay': '2h'})
+
+    def test_a_cancel_goes_on_when_the_row_is_let_go(self):
+        ids = self.hold_messages(1)
+        crowd = Crowd(self.address, self.token_a, [('DELETE', f'/v1/messages/{ids[0]}')] * 4)
+        wait_until(lambda: self.connections() > 4, 20, 'all to be connected')
+        self.session.run('rollback')
+        wait_until(lambda: crowd.answered() >= 4, 20, 'the answers')
+        self.assertEqual({a.status for a in crowd.stop()}, {200})
