@@ -29,6 +29,12 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
     return r;
 }
 
+void http_request_drop_body(struct http_request *r)
+{
+    atomic_fetch_sub(&r->http->body_bytes, r->body.capacity);
+    buf_free(&r->body);
+}
+
 void http_request_unref(struct http_request *r)
 {
     struct http *h = r->http;
@@ -37,8 +43,8 @@ void http_request_unref(struct http_request *r)
     pthread_mutex_unlock(&h->lock);
     if (left > 0)
         return;
-    atomic_fetch_sub(&h->body_bytes, r->body.capacity);
-    buf_free(&r->body);
+    http_request_drop_body(r);
+    http_answers_forget(r);
     tokens_release(&r->grant);
     api_answer_close(&r->api.answer);
     free(r->target);
@@ -337,6 +343,5 @@ void http_request_body(struct http_request *r, const char *data, size_t len)
     else
         return;
     http_request_know_answer(r);
-    atomic_fetch_sub(&h->body_bytes, r->body.capacity);
-    buf_free(&r->body);
+    http_request_drop_body(r);
 }

@@ -1,7 +1,9 @@
 """One caller stops nobody: whatever one of them asks for, or holds, those with another token are answered meanwhile."""
 import http.client
+import socket
 import threading
 
+from bounds_kit import Size
 from harness import LiveTest, wait_until
 from test_tokens import HOUR, Caller, make_token
 
@@ -66,14 +68,15 @@ class HeldRows(LiveTest):
         self.session.run("insert into postdate.key (exchange, key, due, id) "
                          f"select 'a', 'held-' || n, now(), gen_random_uuid() from generate_series(1, {count}) n")
 
-    def turns(self, crowd, ask):
+    def turns(self, crowd, ask, at_most=None):
         """The other caller asks, and is answered while those of the crowd wait: not when all of them had an answer first."""
+        at_most = at_most or len(crowd.threads)
         wait_until(lambda: self.connections() > len(crowd.threads), 20, 'all to be connected')
         for n in range(TURNS):
             before = crowd.answered()
             answer = ask(n)
             self.assertLess(answer.status, 300, answer)
-            self.assertLess(crowd.answered() - before, len(crowd.threads), 'the other caller waited for all of them')
+            self.assertLess(crowd.answered() - before, at_most, 'the other caller waited for them')
 
     def connections(self):
         text = self.b.get('/metrics').body.decode()
@@ -138,6 +141,13 @@ class HeldRows(LiveTest):
     def test_a_reschedule_of_a_row_that_is_held_delays_those_who_ask_for_it(self):
         self.operate_held('PATCH', body={'delay': '2h'})
 
+    def test_a_flood_of_look_ups_delays_another_caller_by_a_few(self):
+        large = self.a.post('/v1/messages', dict(HOUR, exchange='a', body='x' * 500_000)).json['id']
+        mine = self.b.post('/v1/messages', dict(HOUR, exchange='b')).json['id']
+        crowd = Crowd(self.address, self.token_a, [('GET', f'/v1/messages/{large}?view=full')] * 40)
+        self.turns(crowd, lambda n: self.b.get(f'/v1/messages/{mine}'), at_most=20)
+        crowd.stop()
+
     def test_a_cancel_goes_on_when_the_row_is_let_go(self):
         ids = self.hold_messages(1)
         crowd = Crowd(self.address, self.token_a, [('DELETE', f'/v1/messages/{ids[0]}')] * 4)
@@ -145,3 +155,36 @@ class HeldRows(LiveTest):
         self.session.run('rollback')
         wait_until(lambda: crowd.answered() >= 4, 20, 'the answers')
         self.assertEqual({a.status for a in crowd.stop()}, {200})
+
+
+class Unread(LiveTest):
+    """Who asks for large answers on many connections and takes none of them."""
+
+    def begin(self, connections, target, token):
+        request = f'GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n'.encode()
+        sockets = [socket.create_connection(self.address, timeout=60) for _ in range(connections)]
+        for s in sockets:
+            s.sendall(request)
+        return sockets
+
+    def test_large_answers_that_nobody_takes_are_bounded(self):
+        count, p = 80, self.place()
+        tokens = [make_token(p, name, role=role) for name, role in (('a', 'read'), ('a', 'operate'), ('b', 'operate'))]
+        gw = p.gateway(POSTDATE_HTTP_TOKENS='on')
+        self.address = gw.http()
+        reader, a, b = (Caller(self.address, token) for token in tokens)
+        wait_until(lambda: all(c.get('/v1/messages').status == 200 for c in (reader, a, b)), 10, 'the tokens to be known')
+        large = 'x' * 4_000_000
+        targets = ['/v1/messages/' + c.post('/v1/messages', dict(HOUR, exchange=exchange, body=large)).json['id'] + '?view=full'
+                   for c, exchange in ((a, 'a'), (b, 'b'))]
+        size = Size(gw)
+        sockets = self.begin(count, targets[0], tokens[0])
+        heads = [s.recv(400) for s in sockets]
+        self.assertEqual(b.get(targets[1]).json['body'], large)  # another caller has its own share
+        statuses = [head.split()[1] for head in heads]
+        self.assertEqual(set(statuses), {b'200', b'503'})
+        self.assertTrue(all(b'Retry-After: 1' in head for head in heads if b' 503 ' in head[:20]))
+        self.assertLess(size.stop('unread answers').grown_mib(), 160)
+        for s in sockets:
+            s.close()
+        wait_until(lambda: reader.get(targets[0]).status == 200, 20, 'room for the same caller again')
