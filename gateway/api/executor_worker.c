@@ -101,6 +101,11 @@ static void try_request(struct worker *w, struct api_request *r)
 
 static void take_fresh(struct worker *w, struct api_request *r)
 {
+    if (api_guard_admit_body(r) != 0) {
+        api_audit(r);
+        r->done(r);
+        return;
+    }
     name_request(r);
     switch (executor_park_follow(&w->park, r)) {
     case EXECUTOR_PARK_NOT:

@@ -1,6 +1,7 @@
 /* One request from its first line to the executor. */
 #include "gateway/http/http_internal.h"
 
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 
 #include <arpa/inet.h>
@@ -241,6 +242,8 @@ static int find_route(struct http_request *r, const char *method)
     if (r->route != NULL) {
         r->allow = NULL;
         r->api.op = api_operation_of(r->route->op);
+        if (r->route->handler == HTTP_API && api_guard_wants_small(r->api.op))
+            r->body.limit = r->body_limit = API_SMALL_BODY;
         if (r->api.op->id == NULL || http_target_decode(&r->api.id))
             return 0;
         api_fail(&r->api.answer, API_INVALID_REQUEST,
@@ -273,7 +276,10 @@ static int authorize_request(struct http_request *r)
     if (tokens_admit(r->http->tokens, bearer_token(header), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
-    return 0;
+    if (api_guard_admit(&r->api) == 0)
+        return 0;
+    api_audit(&r->api);
+    return -1;
 }
 
 /* -1: the answer is made. */

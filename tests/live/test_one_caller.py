@@ -1,4 +1,5 @@
 """One caller stops nobody: whatever one of them asks for, or holds, those with another token are answered meanwhile."""
+import base64
 import http.client
 import socket
 import threading
@@ -188,3 +189,66 @@ class Unread(LiveTest):
         for s in sockets:
             s.close()
         wait_until(lambda: reader.get(targets[0]).status == 200, 20, 'room for the same caller again')
+
+
+class Bodies(LiveTest):
+    """What is known without the body is answered without it; only a worker reads one."""
+
+    def heads(self, address, requests):
+        """The first lines of the answers to heads whose bodies never come."""
+        lines = []
+        for head in requests:
+            with socket.create_connection(address, timeout=20) as s:
+                s.sendall(head.encode())
+                lines.append(s.recv(4000).split(b'\r\n')[0].decode())
+        return lines
+
+    def test_roles_and_lengths_are_asked_before_the_body(self):
+        p = self.place()
+        token = make_token(p, 'a', name='looks', role='read')
+        address = p.gateway(POSTDATE_HTTP_TOKENS='on').http()
+        wait_until(lambda: Caller(address, token).get('/v1/messages').status == 200, 10, 'the token to be known')
+        common = f'HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer {token}\r\n'
+        long = 'Content-Length: 9400000\r\n\r\n'
+        self.assertEqual(self.heads(address, [f'POST /v1/messages {common}{long}', f'PUT /v1/recurring/x {common}{long}',
+                                              f'POST /v1/messages:cancel {common}{long}', f'PUT /v1/retry-policies/x {common}{long}']),
+                         ['HTTP/1.1 403 Forbidden'] * 2 + ['HTTP/1.1 413 Content Too Large'] * 2)
+
+    def test_empty_lines_do_not_keep_a_connection(self):
+        address = self.place().gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
+        with socket.create_connection(address, timeout=20) as s:
+            def closed():
+                try:
+                    s.sendall(b'\r\n')
+                    s.setblocking(False)
+                    return s.recv(100) == b''
+                except BlockingIOError:
+                    return False
+                except ConnectionError:
+                    return True
+                finally:
+                    s.settimeout(20)
+            wait_until(closed, 12, 'the connection to be closed')
+
+
+class Positions(LiveTest):
+    """What is a token's without telling of what is not."""
+
+    def test_where_a_page_ends_tells_nothing_of_foreign_messages(self):
+        p = self.place()
+        token = make_token(p, 'a', name='a')
+        web = Caller(p.gateway(POSTDATE_HTTP_TOKENS='on').http(), token)
+        wait_until(lambda: web.get('/v1/messages').status == 200, 10, 'the token to be known')
+        p.psql("""insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
+                   select d, d, postdate.id_make(d), 'g', 'b', 'many', '', ''
+                     from (select date_trunc('milliseconds', now() + interval '1 hour' + random() * interval '60 minutes') as d from generate_series(1, 80000)) x""")
+        foreign = {id_.replace('-', ''): due for id_, due in p.psql("select id, to_char(due at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from postdate.message")}
+        early, page_token = 0, ''
+        while page_token is not None:
+            page = web.get(f'/v1/messages?page_token={page_token}').json
+            page_token, until = page['next_page_token'], page.get('searched_until')
+            if until:
+                early += 1
+                self.assertNotIn(base64.urlsafe_b64decode(page_token)[9:25].hex(), foreign)
+                self.assertTrue(until.endswith('T00:00:00.000Z'), until)
+        self.assertGreater(early, 0)
