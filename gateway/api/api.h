@@ -139,7 +139,13 @@ struct api_request {
     /* For the executor (gateway/api/executor.h). */
     void (*done)(struct api_request *r); /* the answer is there; called by a thread of the executor */
     struct api_request *next;
-    int64_t retry_at_ms, give_up_ms; /* monotonic; 0: not retried yet */
+    uint64_t names[2]; /* hashes of what it must have for itself: a key, an Idempotency-Key; 0: none */
+    bool alone;        /* a batch with keys: no other keys beside it */
+
+    /* Where it met somebody's lock (gateway/api/executor_park.h). */
+    uint64_t held;                             /* which of its names; 0: another one */
+    struct api_request *behind;                /* those that ask for the same */
+    int64_t retry_at_ms, give_up_ms, pause_ms; /* monotonic; 0: not retried yet */
 };
 
 void api_answer_open(struct api_answer *a);
@@ -204,6 +210,7 @@ struct api_context {
     bool wake;                 /* out: something is due soon: the claimer should look */
     bool idle;                 /* out: nothing was changed, though it might have been */
     bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
+    bool done;                 /* out: what was asked for is committed; repeating it is something else */
 };
 
 /* api_operation.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database

@@ -1,6 +1,7 @@
 /* What a caller may do, and the line that says who did what.
  *
- * Every request passes api_guard_admit before a thread of the executor sees it, whatever way it came. */
+ * Every request passes api_guard_admit before a thread of the executor sees it, whatever way it came; over
+ * HTTP before its body is read. What depends on the body is decided by the thread that does the work. */
 #include "gateway/api/api_guard.h"
 
 #include "gateway/api/api_internal.h"
@@ -22,8 +23,6 @@ static bool is_bulk(const struct api_request *r)
 static bool is_dry_run(const struct api_request *r)
 {
     struct api_answer ignored;
-    if (!is_bulk(r))
-        return false;
     api_answer_open(&ignored);
     json_t *root = api_parse_body(r->body, &ignored);
     bool dry = json_is_true(json_object_get(root, "dry_run"));
@@ -32,14 +31,38 @@ static bool is_dry_run(const struct api_request *r)
     return dry;
 }
 
-int api_guard_admit(struct api_request *r)
+static bool may_look_only(const struct api_request *r)
 {
-    if (r->scope == NULL || !r->scope->reads_only || r->op->effect == API_READS || is_dry_run(r))
-        return 0;
+    return r->scope != NULL && r->scope->reads_only && r->op->effect != API_READS;
+}
+
+static int refuse_role(struct api_request *r)
+{
     api_fail(&r->answer, API_ROLE_NOT_ALLOWED,
              "the token has the role read, which allows looking and dry runs: %s needs the role operate",
              r->op->name);
     return -1;
+}
+
+bool api_guard_wants_small(const struct api_operation *op)
+{
+    return op->threads != API_GROUP_COMMIT && op->run != api_recur_set;
+}
+
+int api_guard_admit(struct api_request *r)
+{
+    if (may_look_only(r) && !is_bulk(r))
+        return refuse_role(r);
+    if (!api_guard_wants_small(r->op) || r->body.len <= API_SMALL_BODY)
+        return 0;
+    api_fail(&r->answer, API_TOO_LARGE, "the body is %zu bytes long: allowed are up to %zu", r->body.len,
+             API_SMALL_BODY);
+    return -1;
+}
+
+int api_guard_admit_body(struct api_request *r)
+{
+    return may_look_only(r) && !is_dry_run(r) ? refuse_role(r) : 0;
 }
 
 /* --- the audit line */
@@ -49,7 +72,7 @@ static void describe_body(const struct api_request *r, struct buf *out)
 {
     static const char *const shown[] = {"filter", "ids", "shift_ms", "rate", "due_at", "delay_ms", "delay"};
     struct api_answer ignored;
-    if (r->op->threads == API_GROUP_COMMIT || r->body.len == 0)
+    if (!api_guard_wants_small(r->op) || r->body.len == 0 || r->body.len > API_SMALL_BODY)
         return;
     api_answer_open(&ignored);
     json_t *root = api_parse_body(r->body, &ignored);

@@ -4,8 +4,14 @@
 
 #include "gateway/api/api.h"
 
-/* May the caller do this? -1: no, and the answer is made. The body is there. */
+/* May the caller do this, whatever the body says? -1: no, and the answer is made. The body need not be there,
+ * and is not looked at. */
 int api_guard_admit(struct api_request *r);
+/* The rest of the question, where the body decides. Only by a thread that may take its time. */
+int api_guard_admit_body(struct api_request *r);
+/* How long the body of a request may be, of all but a message or a schedule. */
+#define API_SMALL_BODY ((size_t)256 * 1024)
+bool api_guard_wants_small(const struct api_operation *op);
 /* Did it change something, or may it have? idle: its thread says that nothing was. */
 bool api_is_change(const struct api_request *r, bool idle);
 /* One line: who did what, from where, and how it ended. Never a message's content, never a token. */

@@ -184,6 +184,10 @@ int api_list(struct api_context *c, struct api_request *r, struct err *e)
         buf_put_str(l.out, "\"");
         print_token(c, r, l.more ? &l.at : &page, l.out);
         buf_put_str(l.out, "\"");
+        /* Of the message where the search ended, which may be another's, a token of some exchanges learns no
+         * more than the day. */
+        if (api_operate_scope(r) != NULL && !api_scope_is_all(r->scope))
+            page.after_due_ms -= page.after_due_ms % (86400 * INT64_C(1000));
         if (!l.more)
             buf_printf(l.out, ",\"searched_until\":\"%s\"",
                        timestamp_format(page.after_due_ms, until, sizeof until));

@@ -38,7 +38,7 @@ static int run_held(struct api_context *c, struct api_request *r, struct api_onc
                     struct idempotency_request *q, struct err *e)
 {
     struct idempotency_request *list[] = {q};
-    if (idempotency_begin(c->pg, list, 1, e) != 0)
+    if (idempotency_take(c->pg, q, e) != 0)
         return -1;
     bool fresh = q->taken;
     if (!fresh) {

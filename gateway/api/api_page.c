@@ -1,7 +1,8 @@
 /* Pages of lists.
  *
  * A page token says where the next page begins. It is signed together with the filter and the caller's scope,
- * so that it is of no use for another list, and a changed one is refused. */
+ * so that it is of no use for another list, and a changed one is refused. It is encrypted, too: a page may
+ * end at a message that the caller does not have. */
 #include "core/base/base64.h"
 #include "core/base/siphash.h"
 #include "gateway/api/api_internal.h"
@@ -41,6 +42,20 @@ static void put_be(uint8_t *out, uint64_t v)
         out[i] = (uint8_t)(v >> (56 - 8 * i));
 }
 
+/* There and back. The signature is of what is plain, so no two positions have the same. */
+static void encrypt_position(const struct api_context *c, uint8_t *position, size_t len,
+                             const uint8_t signature[SIGNATURE_BYTES])
+{
+    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* what is signed begins with a version */
+    memcpy(block + 1, signature, SIGNATURE_BYTES);
+    for (size_t i = 0; i < len; i++) {
+        put_be(block + 1 + SIGNATURE_BYTES, i / 8);
+        if (i % 8 == 0)
+            put_be(stream, siphash(c->secret, bytes_of(block, sizeof block)));
+        position[i] ^= stream[i % 8];
+    }
+}
+
 /* Without padding: the length is a multiple of three. */
 void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
                     struct bytes position, struct buf *out)
@@ -49,6 +64,7 @@ void api_page_print(const struct api_context *c, const struct api_request *r, co
     size_t len = 1 + position.len;
     memcpy(token + 1, position.data, position.len);
     put_be(token + len, sign_token(c, r, pages, bytes_of(token, len)));
+    encrypt_position(c, token + 1, position.len, token + len);
     size_t from = out->len;
     base64_encode(bytes_of(token, len + SIGNATURE_BYTES), out);
     for (size_t i = from; i < out->len; i++)
@@ -73,12 +89,15 @@ static int read_token(const struct api_context *c, const struct api_request *r, 
         token.len >= 1 + pages->least + SIGNATURE_BYTES && token.len <= 1 + pages->most + SIGNATURE_BYTES &&
         token.data[0] == pages->version) {
         uint8_t differs = 0;
+        uint8_t plain[TOKEN_MAX];
         len = token.len - 1 - SIGNATURE_BYTES;
-        put_be(signature, sign_token(c, r, pages, bytes_of(token.data, 1 + len)));
+        memcpy(plain, token.data, token.len);
+        encrypt_position(c, plain + 1, len, plain + 1 + len);
+        put_be(signature, sign_token(c, r, pages, bytes_of(plain, 1 + len)));
         for (int i = 0; i < SIGNATURE_BYTES; i++)
-            differs |= signature[i] ^ token.data[1 + len + (size_t)i];
+            differs |= signature[i] ^ plain[1 + len + (size_t)i];
         len = differs == 0 ? len : 0;
-        memcpy(out, token.data + 1, len);
+        memcpy(out, plain + 1, len);
     }
     arena_free(&arena);
     return (int)len;

@@ -96,6 +96,7 @@ static int answer_operated(struct api_context *c, struct api_request *r, const s
     message_id_format(result->id, id);
     switch (result->answer) {
     case OPERATE_DONE:
+        c->done = true;
         return answer_record(c, r, result->id, false, e);
     case OPERATE_TOO_LATE:
         api_fail(&r->answer, API_TOO_LATE, "message %s is being delivered, or was settled already", id);

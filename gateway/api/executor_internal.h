@@ -14,12 +14,14 @@
     2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
 #define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
-/* Requests in the order they came. Thread-safe. */
+/* Requests in the order they came, but that no caller comes twice in a row while another one waits.
+ * Thread-safe. */
 struct executor_queue {
     pthread_mutex_t lock;
     pthread_cond_t came;
     struct api_request *first, **last;
     size_t count;
+    char served[32]; /* the principal of the one that was taken last */
     bool closed;
 };
 
@@ -27,6 +29,7 @@ struct executor_queue {
 struct executor_session {
     struct runtime *runtime;
     const char *name;
+    bool hurried; /* it waits for no lock (operate_hurry) */
     struct pg *pg;
     int64_t retry_at_ms; /* monotonic */
     unsigned attempt;

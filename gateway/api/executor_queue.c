@@ -1,6 +1,8 @@
 /* Requests that wait for a thread of the executor. */
 #include "gateway/api/executor_internal.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 void executor_queue_open(struct executor_queue *q)
@@ -50,6 +52,30 @@ void executor_queue_put(struct executor_queue *q, struct api_request *r)
     r->done(r);
 }
 
+static const char *principal_of(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
+}
+
+/* Of another caller than the last one, if there is one. */
+static struct api_request *take_fairly(struct executor_queue *q)
+{
+    struct api_request **at = &q->first, *r;
+    while (*at != NULL && strcmp(principal_of(*at), q->served) == 0)
+        at = &(*at)->next;
+    if (*at == NULL)
+        at = &q->first;
+    r = *at;
+    if (r == NULL)
+        return NULL;
+    snprintf(q->served, sizeof q->served, "%s", principal_of(r));
+    *at = r->next;
+    if (*at == NULL)
+        q->last = at;
+    q->count--;
+    return r;
+}
+
 struct api_request *executor_queue_take(struct executor_queue *q, int64_t wait_ms, bool *ended)
 {
     int64_t until = clock_monotonic_ns() + wait_ms * 1000000;
@@ -58,13 +84,7 @@ struct api_request *executor_queue_take(struct executor_queue *q, int64_t wait_m
     while (q->first == NULL && !q->closed && wait_ms > 0 &&
            pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
-    struct api_request *r = q->first;
-    if (r != NULL) {
-        q->count--;
-        q->first = r->next;
-        if (q->first == NULL)
-            q->last = &q->first;
-    }
+    struct api_request *r = take_fairly(q);
     *ended = q->closed && r == NULL;
     pthread_mutex_unlock(&q->lock);
     return r;

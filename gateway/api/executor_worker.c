@@ -1,8 +1,11 @@
-/* Workers: look-ups and operations on stored messages, one request at a time each. Operations by filter may
- * take minutes, so they have threads of their own: nobody's look-up or cancel waits for them. */
+/* Workers: look-ups and operations on stored messages, one request at a time each. What meets a lock is
+ * parked (executor_park.h), so nobody else waits for it. Operations by filter may take minutes, so they have
+ * threads of their own: nobody's look-up or cancel waits for them. */
+#include "core/base/siphash.h"
 #include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
+#include "gateway/api/executor_park.h"
 
 #include "gateway/runtime/log.h"
 #include "sql/operate/idempotency.h"
@@ -13,6 +16,7 @@ struct worker {
     struct executor *executor;
     struct executor_session session;
     struct api_context context;
+    struct executor_park park;
     bool has_secret;
 };
 
@@ -27,11 +31,37 @@ static int prepare_session(struct worker *w, struct err *e)
     return executor_session_now(&w->session, &w->context.now_ms, e);
 }
 
-static void run_request(struct worker *w, struct api_request *r)
+/* What a change must have for itself. Another token may ask for what it does not have: nobody learns of that.
+ */
+static void name_request(struct api_request *r)
+{
+    static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate target";
+    if (r->op->effect == API_READS)
+        return;
+    uint64_t h = siphash(key, bytes_of_str(r->scope != NULL ? r->scope->principal : ""));
+    h = h * 31 + siphash(key, r->id);
+    for (size_t i = 0; i < r->param_count; i++)
+        h = (h * 31 + siphash(key, r->params[i].name)) * 31 + siphash(key, r->params[i].value);
+    r->names[0] = h | 1;
+}
+
+static void fail_request(struct worker *w, struct api_request *r, const struct err *e)
+{
+    log_debug("http: %s", e->text);
+    if (w->context.wrote)
+        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
+    else if (!atomic_load(&w->executor->runtime->stored_ready))
+        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
+    else
+        api_fail_err(&r->answer, e);
+}
+
+/* Makes the answer. True: it met a lock, and may be tried again. */
+static bool run_request(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
     int rc = -1;
-    w->context.wrote = w->context.wake = w->context.idle = false;
+    w->context.wrote = w->context.wake = w->context.idle = w->context.done = false;
     /* A connection that died while idle is noticed at the first use. */
     for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
         err_clear(&e);
@@ -39,36 +69,72 @@ static void run_request(struct worker *w, struct api_request *r)
         if (rc == 0)
             rc = api_run(&w->context, r, &e);
         if (rc != 0 && e.kind != ERR_AWAY)
-            break; /* a lock in the way was waited for already */
+            break; /* a lock in the way was waited for as long as this session does */
     }
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
     if (rc == 0)
-        return;
-    log_debug("http: %s", e.text);
-    if (w->context.wrote)
-        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
-    else if (!atomic_load(&w->executor->runtime->stored_ready))
-        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
-    else
-        api_fail_err(&r->answer, &e);
+        return false;
+    fail_request(w, r, &e);
+    return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !w->context.wrote &&
+           w->session.pg != NULL && pg_is_locked_out(w->session.pg);
 }
 
-static void serve_queue(struct executor *d, struct executor_queue *queue, const char *name)
+static void answer_request(struct worker *w, struct api_request *r, bool locked)
 {
-    struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name}};
+    struct api_request *same = executor_park_answered(&w->park, r, locked), *next;
+    if (api_is_change(r, w->context.idle))
+        api_audit(r);
+    r->done(r);
+    for (; same != NULL; same = next) {
+        next = same->next;
+        same->done(same);
+    }
+}
+
+static void try_request(struct worker *w, struct api_request *r)
+{
+    bool locked = run_request(w, r);
+    if (!locked || executor_park_put(&w->park, r, r->names[0]) == EXECUTOR_PARK_REFUSED)
+        answer_request(w, r, locked);
+}
+
+static void take_fresh(struct worker *w, struct api_request *r)
+{
+    if (api_guard_admit_body(r) != 0) {
+        api_audit(r);
+        r->done(r);
+        return;
+    }
+    name_request(r);
+    switch (executor_park_follow(&w->park, r)) {
+    case EXECUTOR_PARK_NOT:
+        try_request(w, r);
+        return;
+    case EXECUTOR_PARK_WAITS:
+        return;
+    case EXECUTOR_PARK_REFUSED:
+        answer_request(w, r, true);
+    }
+}
+
+static void serve_queue(struct executor *d, struct executor_queue *queue, const char *name, bool hurried)
+{
+    struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name, .hurried = hurried}};
     w.context.rules = config_accept_rules(d->runtime->config);
     w.context.lead_ms = d->runtime->config->delivery.lead_ms;
     w.context.objective = executor_objective(d->runtime->config);
     w.context.ending = &d->ending;
-    for (bool ended = false; !ended;) {
-        struct api_request *r = executor_queue_take(queue, 500, &ended);
-        if (r == NULL)
-            continue;
-        run_request(&w, r);
-        if (api_is_change(r, w.context.idle))
-            api_audit(r);
-        r->done(r);
+    /* In turns: one that is fresh, and one that met a lock. */
+    for (bool ended = false; !ended || w.park.first != NULL;) {
+        struct api_request *r = executor_queue_take(queue, executor_park_pause_ms(&w.park, 500), &ended);
+        if (r != NULL)
+            take_fresh(&w, r);
+        r = executor_park_take(&w.park);
+        if (r != NULL)
+            try_request(&w, r);
+        else if (ended)
+            clock_nap_ms(executor_park_pause_ms(&w.park, 20));
     }
     executor_session_close(&w.session);
 }
@@ -76,13 +142,13 @@ static void serve_queue(struct executor *d, struct executor_queue *queue, const 
 void *executor_worker(void *arg)
 {
     struct executor *d = arg;
-    serve_queue(d, &d->work, "postdate http");
+    serve_queue(d, &d->work, "postdate http", true);
     return NULL;
 }
 
 void *executor_bulk_worker(void *arg)
 {
     struct executor *d = arg;
-    serve_queue(d, &d->bulk, "postdate http bulk");
+    serve_queue(d, &d->bulk, "postdate http bulk", false);
     return NULL;
 }

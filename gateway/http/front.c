@@ -185,8 +185,10 @@ static void carry_up(struct front *f, struct link *l)
         bool begins = framing_is_between_requests(&l->framing);
         uint64_t heads = l->framing.heads;
         framing_feed(&l->framing, bytes_of(f->data, len), &l->up);
-        if (begins || heads != l->framing.heads || !framing_is_in_head(&l->framing))
-            l->since_ms = f->now_ms; /* a head counts from its first byte */
+        /* A head counts from its first byte; empty lines between two requests count for nothing. */
+        if (heads != l->framing.heads ||
+            (begins ? !framing_is_between_requests(&l->framing) : !framing_is_in_head(&l->framing)))
+            l->since_ms = f->now_ms;
         if (l->up.failed) {
             close_link(f, l);
             return;

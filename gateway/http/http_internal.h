@@ -48,6 +48,7 @@ struct http_request {
     char peer[HTTP_PEER_SIZE]; /* outlives its connection */
     struct buf body;
     size_t body_limit;
+    size_t unsent;              /* bytes of the answer that count in http->unsent_bytes */
     bool headers_seen, discard; /* discard: the answer is there, the rest of the body is read and forgotten */
     bool closing;               /* the answer is the last of its connection */
     bool refuse_now;            /* with discard: answer without reading the body, and close */
@@ -70,7 +71,7 @@ struct http {
     char address[80];
     pthread_mutex_t lock; /* guards connections and the requests' phases */
     struct http_connection *connections;
-    atomic_size_t body_bytes;
+    atomic_size_t body_bytes, unsent_bytes; /* of requests; of answers that clients have not taken yet */
     atomic_bool draining, ending;
     struct front *front;
     pthread_t front_thread;
@@ -121,6 +122,17 @@ void http_health_answer(struct http_request *r);
 /* console.c: finds the file; its response when it is found, without what all answers have. */
 void http_console_answer(struct http_request *r);
 struct MHD_Response *http_console_response(const struct http_request *r);
+
+/* When nobody looks at it any more. */
+void http_request_drop_body(struct http_request *r);
+
+/* answer_budget.c: answers that their clients have not taken yet. */
+/* Before it is done. False: this caller has left too many, and that is the answer. */
+bool http_answers_admit(struct http_request *r);
+/* Counts the answer that is to be sent, or makes another one where there is no room for it. */
+void http_answers_count(struct http_request *r);
+/* It is sent, or never will be. */
+void http_answers_forget(struct http_request *r);
 
 /* respond.c: queues r's answer. */
 enum MHD_Result http_respond(struct http_request *r);

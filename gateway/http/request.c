@@ -1,6 +1,7 @@
 /* One request from its first line to the executor. */
 #include "gateway/http/http_internal.h"
 
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 
 #include <arpa/inet.h>
@@ -29,6 +30,12 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
     return r;
 }
 
+void http_request_drop_body(struct http_request *r)
+{
+    atomic_fetch_sub(&r->http->body_bytes, r->body.capacity);
+    buf_free(&r->body);
+}
+
 void http_request_unref(struct http_request *r)
 {
     struct http *h = r->http;
@@ -37,8 +44,8 @@ void http_request_unref(struct http_request *r)
     pthread_mutex_unlock(&h->lock);
     if (left > 0)
         return;
-    atomic_fetch_sub(&h->body_bytes, r->body.capacity);
-    buf_free(&r->body);
+    http_request_drop_body(r);
+    http_answers_forget(r);
     tokens_release(&r->grant);
     api_answer_close(&r->api.answer);
     free(r->target);
@@ -235,6 +242,8 @@ static int find_route(struct http_request *r, const char *method)
     if (r->route != NULL) {
         r->allow = NULL;
         r->api.op = api_operation_of(r->route->op);
+        if (r->route->handler == HTTP_API && api_guard_wants_small(r->api.op))
+            r->body.limit = r->body_limit = API_SMALL_BODY;
         if (r->api.op->id == NULL || http_target_decode(&r->api.id))
             return 0;
         api_fail(&r->api.answer, API_INVALID_REQUEST,
@@ -267,7 +276,10 @@ static int authorize_request(struct http_request *r)
     if (tokens_admit(r->http->tokens, bearer_token(header), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
-    return 0;
+    if (api_guard_admit(&r->api) == 0)
+        return 0;
+    api_audit(&r->api);
+    return -1;
 }
 
 /* -1: the answer is made. */
@@ -337,6 +349,5 @@ void http_request_body(struct http_request *r, const char *data, size_t len)
     else
         return;
     http_request_know_answer(r);
-    atomic_fetch_sub(&h->body_bytes, r->body.capacity);
-    buf_free(&r->body);
+    http_request_drop_body(r);
 }

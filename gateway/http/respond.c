@@ -40,6 +40,10 @@ enum MHD_Result http_respond(struct http_request *r)
         "happened\",\"status\":503,\"detail\":\"no answer from the database in time\"}\n";
     struct api_answer *a = &r->api.answer;
     struct MHD_Response *m;
+    if (!r->expired) {
+        http_request_drop_body(r);
+        http_answers_count(r);
+    }
     /* The executor may still write into the answer of a request that expired. */
     int status = r->expired ? 503 : a->status;
     if (r->expired)

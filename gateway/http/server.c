@@ -90,11 +90,12 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
     http_request_end(r);
     switch (http_request_phase(r)) {
     case HTTP_READING:
-        if (r->route->handler == HTTP_API) {
+        if (r->route->handler == HTTP_API && http_answers_admit(r)) {
             submit_request(r);
             return MHD_YES;
         }
-        http_health_answer(r);
+        if (r->route->handler != HTTP_API)
+            http_health_answer(r);
         http_request_know_answer(r);
         return http_respond(r);
     case HTTP_WORKING:

@@ -21,6 +21,7 @@ struct pg {
     int64_t begun_us;       /* of pg_begin_at */
     int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
     bool locked_out;        /* the last failure was a lock_timeout */
+    bool hurried;           /* operate_hurry */
     bool silent;            /* one took longer: the connection was given up */
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };

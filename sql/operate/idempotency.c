@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ARRAY_MAX (64u * 1024 * 1024)
-#define LOCK_TIMEOUT "set local lock_timeout = '2s'"
+#define LOCK_WAITS_MAX 16 /* in one transaction; what is not taken then is held */
 
 static int compare_bytes(struct bytes a, struct bytes b)
 {
@@ -60,11 +60,11 @@ static void mark_taken(const PGresult *r, struct idempotency_request **list, siz
     }
 }
 
-int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
+/* Those of the list, which is sorted. */
+static int take_keys(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
 {
     struct arrays a;
     struct pg_params p = {0};
-    qsort(list, count, sizeof(struct idempotency_request *), compare_requests);
     arrays_open(&a, PG_OID_BYTEA, count);
     for (size_t i = 0; i < count; i++) {
         list[i]->taken = false;
@@ -75,14 +75,55 @@ int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t co
     pg_add_bytes(&p, buf_bytes(&a.principal));
     pg_add_bytes(&p, buf_bytes(&a.key));
     pg_add_bytes(&p, buf_bytes(&a.third));
-    int rc = a.principal.failed || a.key.failed || a.third.failed ? err_set(e, ERR_BUG, "out of memory")
-                                                                  : pg_exec(c, LOCK_TIMEOUT, e);
+    int rc = a.principal.failed || a.key.failed || a.third.failed ? err_set(e, ERR_BUG, "out of memory") : 0;
     PGresult *r = rc == 0 ? pg_query(c, sql_query_idempotency_begin, &p, e) : NULL;
     if (r)
         mark_taken(r, list, count);
     PQclear(r);
     arrays_close(&a);
     return r ? 0 : -1;
+}
+
+/* At once, or, where one of them hangs in somebody's transaction, in halves down to that one. */
+static int take_guarded(struct pg *c, struct idempotency_request **list, size_t count, int *waits,
+                        struct err *e)
+{
+    if (*waits >= LOCK_WAITS_MAX) {
+        for (size_t i = 0; i < count; i++)
+            list[i]->held = true;
+        return 0;
+    }
+    if (pg_exec(c, "savepoint idempotency", e) != 0)
+        return -1;
+    if (take_keys(c, list, count, e) == 0)
+        return 0;
+    if (e->kind != ERR_BUSY || pg_exec(c, "rollback to savepoint idempotency", e) != 0)
+        return -1;
+    err_clear(e);
+    ++*waits;
+    if (count == 1) {
+        list[0]->held = true;
+        return 0;
+    }
+    size_t half = count / 2;
+    return take_guarded(c, list, half, waits, e) == 0 ? take_guarded(c, list + half, count - half, waits, e)
+                                                      : -1;
+}
+
+int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
+{
+    int waits = 0;
+    qsort(list, count, sizeof(struct idempotency_request *), compare_requests);
+    for (size_t i = 0; i < count; i++)
+        list[i]->held = false;
+    if (pg_exec(c, "set local lock_timeout = '1ms'", e) != 0 || take_guarded(c, list, count, &waits, e) != 0)
+        return -1;
+    return pg_exec(c, "set local lock_timeout = '100ms'", e);
+}
+
+int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
+{
+    return take_keys(c, &r, 1, e);
 }
 
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)

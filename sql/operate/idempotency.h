@@ -16,15 +16,18 @@ struct idempotency_request {
     struct bytes principal, key; /* text; whose key it is ("" without tokens), and the key */
     uint8_t body_hash[IDEMPOTENCY_HASH_SIZE];
     bool taken; /* out of begin: it is new, and this transaction answers it */
+    bool held;  /* out of begin: somebody's open transaction has it */
     int status; /* into finish: what was answered, and the body */
     struct bytes answer;
     int64_t begun_us; /* out of find for UNFINISHED: since 1970, by the database */
 };
 
-/* Inside the caller's transaction: takes the keys that are new. Waits shortly for somebody's transaction that
- * takes the same key; ERR_BUSY when that takes longer. No two requests may have the same principal and key.
- * Sorts the list. */
+/* Inside the caller's transaction: takes the keys that are new. Nobody else's transaction is waited for
+ * longer than some ms; what it has is held. No two requests may have the same principal and key. Sorts the
+ * list. */
 int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e);
+/* The same of one key, in a transaction of its own, and waits as the session does; then ERR_BUSY. */
+int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e);
 /* Inside the same transaction, or a later one: writes the answers of those taken. */
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e);
 

@@ -26,6 +26,12 @@ static void nap(long ms)
     nanosleep(&t, NULL);
 }
 
+int operate_hurry(struct pg *c, struct err *e)
+{
+    c->hurried = true;
+    return pg_exec(c, "set lock_timeout = '2ms'", e);
+}
+
 PGresult *operate_query(struct pg *c, const char *query, const struct pg_params *p, struct err *e)
 {
     PGresult *r = NULL;
@@ -34,12 +40,12 @@ PGresult *operate_query(struct pg *c, const char *query, const struct pg_params 
         if (tries > 0)
             nap((long)FIRST_PAUSE_MS << tries);
         c->committed_locally = false;
-        if (pg_exec(c, "set lock_timeout = '500ms'", e) == 0)
+        if (c->hurried || pg_exec(c, "set lock_timeout = '500ms'", e) == 0)
             r = pg_query(c, query, p, e);
-        if (pg_is_broken(c) || (!r && e->kind != ERR_BUSY))
+        if (pg_is_broken(c) || (!r && (e->kind != ERR_BUSY || (c->hurried && pg_is_locked_out(c)))))
             break;
     }
-    if (!pg_is_broken(c))
+    if (!c->hurried && !pg_is_broken(c))
         pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     if (!r || !c->committed_locally)
         return r;

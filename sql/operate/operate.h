@@ -3,8 +3,9 @@
  *
  * Each call is one transaction of its own, committed synchronously when 0 is returned. Blocks on Postgres;
  * use it from the thread that owns the connection. A lock or a deadlock in the way is waited for and tried
- * again inside, for about three seconds in all; after that ERR_BUSY. ERR_AWAY: the connection was lost and
- * the outcome is unknown; asking again is safe, except that a reschedule by a delay counts afresh. */
+ * again inside, for about three seconds in all (a lock not at all after operate_hurry); after that ERR_BUSY.
+ * ERR_AWAY: the connection was lost and the outcome is unknown; asking again is safe, except that a
+ * reschedule by a delay counts afresh. */
 #ifndef POSTDATE_SQL_OPERATE_OPERATE_H
 #define POSTDATE_SQL_OPERATE_OPERATE_H
 
@@ -25,6 +26,10 @@ struct operate_scope {
     bool all;        /* every exchange, whatever is listed */
     const char *who; /* for the record, where a message is ended by hand; NULL: the database's user */
 };
+
+/* From now on nothing on c waits for a lock longer than some ms: ERR_BUSY then, at once, and
+ * pg_is_locked_out. */
+int operate_hurry(struct pg *c, struct err *e);
 
 enum operate_answer {
     OPERATE_DONE,       /* cancelled (also when it was before), rescheduled, retried */

@@ -212,8 +212,10 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
                       struct err *e)
 {
     const struct store_session before = o->session ? *o->session : (struct store_session){0};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         items[i].result = items[i].day_locked ? STORE_WAITS : STORE_ACCEPTED;
+        items[i].untried = false;
+    }
     if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++)

@@ -28,6 +28,7 @@ struct store_item {
     enum store_result result; /* out */
     bool day_locked; /* out: it waits because somebody has locked the partition of its day, or because an
                         earlier one of the same key does */
+    bool untried; /* out: it waits because others of the batch met locks; nobody knows whether it meets one */
     struct message_id existing_id; /* out */
 };
 
@@ -61,6 +62,7 @@ struct store_locks {
 struct store_options {
     int64_t
         key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
+    int key_wait_ms;   /* how long a key that somebody's open transaction has is waited for; 0: some ms */
     struct store_session *session;   /* NULL: not from AMQP */
     const struct store_extra *extra; /* NULL: nothing more */
     struct store_locks *locks;       /* NULL: each batch finds out by itself */

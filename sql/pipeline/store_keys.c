@@ -6,10 +6,11 @@
 #include "sql/pipeline/store_internal.h"
 #include "sql_embedded.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_LOCK_TIMEOUT "set local lock_timeout = '5ms'"
+#define KEY_WAIT_MS 5
 #define LOCK_WAITS_MAX 16 /* in one batch; what is undecided then waits untried */
 
 static bool is_open(const struct store_item *item)
@@ -218,12 +219,21 @@ static int decide_guarded(struct keyed *k, size_t at, struct err *e)
     return pg_exec(k->pg, "rollback to savepoint one_key", e);
 }
 
-static void all_wait(struct keyed *k, size_t from, size_t count)
+static void all_wait(struct keyed *k, size_t from, size_t count, bool untried)
 {
     for (size_t i = from; i < from + count; i++) {
         k->firsts[i]->result = STORE_WAITS;
+        k->firsts[i]->untried = untried;
         k->won[i] = true;
     }
+}
+
+static int set_timeout_and_savepoint(struct keyed *k, struct err *e)
+{
+    char text[80];
+    int ms = k->options->key_wait_ms > 0 ? k->options->key_wait_ms : KEY_WAIT_MS;
+    snprintf(text, sizeof text, "set local lock_timeout = '%dms'; savepoint keys", ms);
+    return pg_exec(k->pg, text, e);
 }
 
 /* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, in halves down to
@@ -231,10 +241,10 @@ static void all_wait(struct keyed *k, size_t from, size_t count)
 static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err *e)
 {
     if (k->lock_waits >= LOCK_WAITS_MAX) {
-        all_wait(k, from, count);
+        all_wait(k, from, count, true);
         return 0;
     }
-    if (pg_exec(k->pg, SET_LOCK_TIMEOUT "; savepoint keys", e) != 0)
+    if (set_timeout_and_savepoint(k, e) != 0)
         return -1;
     if (insert_keys(k->pg, &k->arrays, k->firsts + from, count, k->won + from, e) == 0)
         return 0;
@@ -245,7 +255,7 @@ static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err
     if (pg_exec(k->pg, "rollback to savepoint keys", e) != 0)
         return -1;
     if (count == 1) {
-        all_wait(k, from, 1);
+        all_wait(k, from, 1, false);
         return 0;
     }
     size_t half = count / 2;
@@ -266,9 +276,10 @@ static int decide_all(struct keyed *k, struct err *e)
             if (won)
                 continue;
         }
-        if (waits || k->lock_waits >= LOCK_WAITS_MAX)
+        if (waits || k->lock_waits >= LOCK_WAITS_MAX) {
             k->items[i]->result = STORE_WAITS;
-        else if (decide_guarded(k, i, e) != 0)
+            k->items[i]->untried = true;
+        } else if (decide_guarded(k, i, e) != 0)
             return -1;
         waits = k->items[i]->result == STORE_WAITS;
     }

@@ -62,6 +62,28 @@ class Units(LiveTest):
         return subprocess.run(['systemd-analyze', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, check=False, timeout=60).stdout.decode()
 
+    def test_memory_is_bounded_and_versions_are_said(self):
+        docker = os.path.join(harness.ROOT, 'docker')
+        with tempfile.TemporaryDirectory() as folder:
+            with open(self.unit('postdated.service', folder), encoding='utf-8') as f:
+                self.assertRegex(f.read(), r'(?m)^MemoryMax=1G$')
+        with open(os.path.join(docker, 'compose.yaml'), encoding='utf-8') as f:
+            compose = f.read()
+        services = re.split(r'(?m)^  (?=[a-z])', compose[compose.index('\nservices:\n'):compose.index('\nvolumes:')])[1:]
+        self.assertGreater(len(services), 6)
+        for service in services:
+            self.assertTrue('mem_limit: ' in service or '<<: *gateway' in service or '<<: *example' in service, service)
+        self.assertRegex(compose, r'x-gateway: &gateway\n  <<: \*hardened\n  mem_limit: ')
+        named = re.findall(r'(?m)^    image: (\S+)$', compose)
+        for name in ('Dockerfile', 'Dockerfile.rabbitmq-plugin', 'example/Dockerfile'):
+            with open(os.path.join(docker, name), encoding='utf-8') as f:
+                text = f.read()
+            values = dict(re.findall(r'(?m)^ARG (\w+)=(\S+)', text))
+            named += [re.sub(r'\$\{(\w+)\}', lambda m: values[m[1]], base) for base in re.findall(r'(?m)^FROM (\S+)', text)]
+        for image in named:
+            if not image.endswith(':local'):
+                self.assertRegex(image, r'\d+\.\d+(-slim)?\}?$')
+
     def test_exposure(self):
         if not shutil.which('systemd-analyze') or '--offline' not in self.analyze('--help'):
             self.skipTest('no systemd-analyze that can do it offline')

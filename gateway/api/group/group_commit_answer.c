@@ -1,6 +1,20 @@
-/* What happens inside a group's transaction besides storing: Idempotency-Keys are taken and answered, and
- * every request gets its answer, so that it can be stored with the key. */
-#include "gateway/api/group_commit.h"
+/* How requests are answered, and what happens inside a group's transaction besides storing: Idempotency-Keys
+ * are taken and answered, and every request gets its answer, so that it can be stored with the key. */
+#include "gateway/api/group/group_commit.h"
+
+#include "gateway/api/api_guard.h"
+
+void group_commit_answer(struct group_commit *s, struct api_request *r, bool locked)
+{
+    struct api_request *same = executor_park_answered(&s->park, r, locked), *next;
+    if (api_is_change(r, false))
+        api_audit(r);
+    r->done(r);
+    for (; same != NULL; same = next) {
+        next = same->next;
+        same->done(same);
+    }
+}
 
 static void skip_items(struct group_commit *s, const struct member *m)
 {
@@ -35,12 +49,21 @@ static int replay_answer(struct group_commit *s, struct member *m, struct pg *pg
     return 0;
 }
 
+/* Another gateway is storing the first request with this Idempotency-Key, or died over it. */
+static void leave_out_held(struct group_commit *s, struct member *m)
+{
+    m->waits = true;
+    skip_items(s, m);
+    api_fail(&m->schedule.request->answer, API_IN_PROGRESS,
+             "the first request with this Idempotency-Key is being done");
+}
+
 int group_commit_before(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
     s->key_count = 0;
     for (size_t i = 0; i < s->count; i++) {
-        s->group[i].replayed = s->group[i].waits = false;
+        s->group[i].replayed = s->group[i].waits = s->group[i].untried = false;
         if (s->group[i].idempotency.key.len > 0)
             s->keys[s->key_count++] = &s->group[i].idempotency;
     }
@@ -50,7 +73,9 @@ int group_commit_before(void *ctx, struct pg *pg, struct err *e)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
-        if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay_answer(s, m, pg, e) != 0)
+        if (m->idempotency.held)
+            leave_out_held(s, m);
+        else if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay_answer(s, m, pg, e) != 0)
             return -1;
     }
     return 0;
@@ -75,6 +100,7 @@ int group_commit_after(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
     int64_t created_ms = store_begun_ms(pg);
+    size_t n;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
         if (m->replayed || m->waits)
@@ -83,6 +109,7 @@ int group_commit_after(void *ctx, struct pg *pg, struct err *e)
         if (rc < 0)
             return -1;
         m->waits = rc == 1;
+        m->untried = rc == 1 && api_scheduler_items(s->scheduler, &n, NULL)[m->schedule.first_item].untried;
         if (note_answer(m, pg, e) != 0)
             return -1;
     }

@@ -1,0 +1,131 @@
+/* Where requests wait that met somebody's lock. No thread waits with them: one of them at a time, of all that
+ * ask for the same, is tried a few times a second, and the others stay behind it. */
+#include "gateway/api/executor_park.h"
+
+#include "core/base/clock.h"
+#include "gateway/api/api_internal.h"
+
+#define PARK_MAX 1000 /* requests; what comes then is refused */
+#define PAUSE_FIRST_MS 20
+#define PAUSE_MAX_MS 250
+#define PATIENCE_MS 3000 /* how long one may wait */
+
+static bool asks_for(const struct api_request *r, uint64_t name)
+{
+    return name != 0 && (r->names[0] == name || r->names[1] == name);
+}
+
+/* In the order in which they are tried; those behind it come with it. */
+static void insert_head(struct executor_park *p, struct api_request *r, int64_t retry_at_ms)
+{
+    struct api_request **at = &p->first;
+    r->retry_at_ms = retry_at_ms;
+    while (*at != NULL && (*at)->retry_at_ms <= retry_at_ms)
+        at = &(*at)->next;
+    r->next = *at;
+    *at = r;
+}
+
+static void begin_waiting(struct api_request *r)
+{
+    if (r->give_up_ms == 0)
+        r->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
+}
+
+static bool refuse_if_full(struct executor_park *p, struct api_request *r)
+{
+    if (p->count < PARK_MAX)
+        return false;
+    api_fail(&r->answer, API_OVERLOADED, "%d requests wait for locks of others already", PARK_MAX);
+    return true;
+}
+
+enum executor_parked executor_park_follow(struct executor_park *p, struct api_request *r)
+{
+    struct api_request *head = p->first;
+    while (head != NULL && !asks_for(r, head->held))
+        head = head->next;
+    if (head == NULL)
+        return EXECUTOR_PARK_NOT;
+    if (refuse_if_full(p, r))
+        return EXECUTOR_PARK_REFUSED;
+    begin_waiting(r);
+    r->next = NULL;
+    struct api_request **end = &head->behind;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = r;
+    p->count++;
+    return EXECUTOR_PARK_WAITS;
+}
+
+enum executor_parked executor_park_put(struct executor_park *p, struct api_request *r, uint64_t held)
+{
+    begin_waiting(r);
+    int64_t now_ms = clock_monotonic_ms();
+    if (now_ms >= r->give_up_ms)
+        return EXECUTOR_PARK_REFUSED;
+    if (r->behind == NULL && refuse_if_full(p, r))
+        return EXECUTOR_PARK_REFUSED;
+    r->pause_ms = r->pause_ms == 0 ? PAUSE_FIRST_MS : r->pause_ms * 2;
+    if (r->pause_ms > PAUSE_MAX_MS)
+        r->pause_ms = PAUSE_MAX_MS;
+    r->held = held;
+    insert_head(p, r, now_ms + r->pause_ms);
+    p->count++;
+    return EXECUTOR_PARK_WAITS;
+}
+
+void executor_park_at_once(struct executor_park *p, struct api_request *r)
+{
+    insert_head(p, r, 0);
+    p->count++;
+}
+
+struct api_request *executor_park_take(struct executor_park *p)
+{
+    struct api_request *r = p->first;
+    if (r == NULL || r->retry_at_ms > clock_monotonic_ms())
+        return NULL;
+    p->first = r->next;
+    p->count--;
+    return r;
+}
+
+/* The same refusal for one that has waited as long. */
+static void copy_answer(const struct api_answer *from, struct api_answer *to)
+{
+    to->status = from->status;
+    to->problem = from->problem;
+    to->retry_after_s = from->retry_after_s;
+    buf_reset(&to->body);
+    buf_put_bytes(&to->body, buf_bytes(&from->body));
+}
+
+struct api_request *executor_park_answered(struct executor_park *p, struct api_request *r, bool locked)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    struct api_request *expired = NULL, **end = &expired, *head = r->behind;
+    r->behind = NULL;
+    for (; head != NULL && locked && now_ms >= head->give_up_ms; p->count--) {
+        copy_answer(&r->answer, &head->answer);
+        *end = head;
+        end = &head->next;
+        head = head->next;
+    }
+    *end = NULL;
+    if (head == NULL)
+        return expired;
+    head->behind = head->next;
+    head->held = r->held;
+    insert_head(p, head, locked ? now_ms + PAUSE_MAX_MS : 0);
+    return expired;
+}
+
+int64_t executor_park_pause_ms(const struct executor_park *p, int64_t most_ms)
+{
+    if (p->first == NULL)
+        return most_ms;
+    int64_t pause_ms = p->first->retry_at_ms - clock_monotonic_ms();
+    return pause_ms < 0 ? 0 : pause_ms < most_ms ? pause_ms : most_ms;
+}

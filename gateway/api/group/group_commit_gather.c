@@ -1,0 +1,208 @@
+/* Which requests share a transaction: those that came, in their order, but
+ *
+ *   - of those with the same key, or the same Idempotency-Key, one: the second must see the first's result;
+ *   - a batch with keys has no other keys beside it;
+ *   - what asks for something that a parked request waits for goes behind that one.
+ *
+ * What did not fit comes first the next time. In turns with the groups, a parked request is tried alone: what
+ * meets a lock costs those who meet none no more than that. */
+#include "core/base/clock.h"
+#include "core/base/siphash.h"
+#include "gateway/api/group/group_commit.h"
+#include "gateway/runtime/startup.h"
+
+#include <string.h>
+
+#define IDLE_MS 500
+
+static const char *request_principal(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
+}
+
+static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
+{
+    /* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t h = siphash(keys[i], r->body);
+        memcpy(out + 8 * i, &h, 8);
+    }
+}
+
+static uint64_t hash_two(const char *a, struct bytes b)
+{
+    static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate member";
+    return (siphash(key, bytes_of_str(a)) * 31 + siphash(key, b)) | 1;
+}
+
+/* The key of a single message; 0: none. */
+static uint64_t key_hash(const struct group_commit *s, const struct api_schedule *q)
+{
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    const struct message *m = &items[q->first_item].message;
+    static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate key";
+    if (q->batch || q->item_count != 1 || m->key.len == 0)
+        return 0;
+    return (siphash(key, m->exchange) * 31 + siphash(key, m->key)) | 1;
+}
+
+static bool has_keys(const struct group_commit *s, const struct api_schedule *q)
+{
+    size_t n;
+    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    for (size_t i = q->first_item; i < q->first_item + q->item_count; i++)
+        if (items[i].message.key.len > 0)
+            return true;
+    return false;
+}
+
+/* As far as its names are known. */
+static bool fits_group(const struct group_commit *s, const struct api_request *r)
+{
+    if (r->alone && s->count > 0)
+        return false;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct api_request *other = s->group[i].schedule.request;
+        for (int k = 0; k < 2; k++)
+            if (r->names[k] != 0 && r->names[k] == other->names[k])
+                return false;
+        if (r->names[0] != 0 && other->alone)
+            return false;
+    }
+    return true;
+}
+
+bool group_commit_add(struct group_commit *s, struct api_request *r)
+{
+    struct member *m = &s->group[s->count];
+    if (!fits_group(s, r))
+        return false;
+    *m = (struct member){0};
+    if (api_schedule_parse(s->scheduler, r, &m->schedule) != 0) {
+        group_commit_answer(s, r, false);
+        return true;
+    }
+    r->names[0] = key_hash(s, &m->schedule);
+    r->alone = m->schedule.batch && has_keys(s, &m->schedule);
+    if (r->idempotency_key.len > 0) {
+        m->idempotency.principal = bytes_of_str(request_principal(r));
+        m->idempotency.key = r->idempotency_key;
+        r->names[1] = hash_two(request_principal(r), r->idempotency_key);
+        hash_body(r, m->idempotency.body_hash);
+    }
+    if (!fits_group(s, r)) {
+        api_schedule_undo(s->scheduler, &m->schedule);
+        return false;
+    }
+    /* Its names were not known before it was read. */
+    enum executor_parked parked = s->trying ? EXECUTOR_PARK_NOT : executor_park_follow(&s->park, r);
+    if (parked == EXECUTOR_PARK_NOT) {
+        s->count++;
+        return true;
+    }
+    api_schedule_undo(s->scheduler, &m->schedule);
+    if (parked == EXECUTOR_PARK_REFUSED)
+        group_commit_answer(s, r, true);
+    return true;
+}
+
+static void put_next(struct group_commit *s, struct api_request *r)
+{
+    r->next = NULL;
+    *s->next_end = r;
+    s->next_end = &r->next;
+}
+
+static bool is_full(const struct group_commit *s)
+{
+    return s->count == GROUP_MAX || !api_scheduler_has_room(s->scheduler);
+}
+
+/* Goes once through what did not fit before. Batches with keys have every other group only. */
+static void add_next(struct group_commit *s)
+{
+    struct api_request *r = s->next, *after;
+    bool skips_alone = s->after_alone;
+    s->next = NULL;
+    s->next_end = &s->next;
+    for (; r != NULL; r = after) {
+        after = r->next;
+        if (is_full(s) || (skips_alone && r->alone) || !group_commit_add(s, r))
+            put_next(s, r);
+    }
+}
+
+/* A connection, and the time for this group. False: the request is answered. */
+static bool prepare(struct group_commit *s, struct api_request *r)
+{
+    struct err e = {0};
+    if (executor_session_connect(&s->session, &e) == 0 &&
+        executor_session_now(&s->session, &s->now_ms, &e) == 0)
+        return true;
+    api_fail(&r->answer, atomic_load(&s->executor->runtime->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
+             "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);
+    group_commit_answer(s, r, false);
+    return false;
+}
+
+static void reset(struct group_commit *s)
+{
+    s->count = 0;
+    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
+}
+
+/* One request from the park is the group, if it is time to try one; more while they meet no lock. */
+static bool gather_parked(struct group_commit *s)
+{
+    struct api_request *r = executor_park_take(&s->park);
+    if (r == NULL)
+        return false;
+    s->trying = true;
+    if (!prepare(s, r))
+        return true;
+    reset(s);
+    for (; r != NULL; r = s->count < s->park_tries && !is_full(s) ? executor_park_take(&s->park) : NULL) {
+        if (!group_commit_add(s, r)) {
+            executor_park_at_once(&s->park, r);
+            break;
+        }
+    }
+    return true;
+}
+
+bool group_commit_gather(struct group_commit *s)
+{
+    bool ended = false, in_turn = !s->trying;
+    s->count = 0;
+    s->trying = false;
+    if (in_turn && gather_parked(s))
+        return true;
+    int64_t wait_ms = s->next != NULL ? 0 : executor_park_pause_ms(&s->park, IDLE_MS);
+    struct api_request *r = s->next;
+    if (r != NULL) {
+        s->next = r->next; /* it answers for all of them where there is no connection */
+        if (s->next == NULL)
+            s->next_end = &s->next;
+    } else {
+        r = executor_queue_take(&s->executor->store, wait_ms, &ended);
+    }
+    if (r == NULL && ended)
+        clock_nap_ms(executor_park_pause_ms(&s->park, 20));
+    if (r == NULL)
+        return !ended || s->park.first != NULL;
+    if (!prepare(s, r))
+        return true;
+    reset(s);
+    r->next = s->next;
+    s->next = r;
+    if (r->next == NULL)
+        s->next_end = &r->next;
+    add_next(s);
+    while (!is_full(s) && (r = executor_queue_take(&s->executor->store, 0, &ended)) != NULL)
+        if (!group_commit_add(s, r))
+            put_next(s, r);
+    s->after_alone = s->count > 0 && s->group[0].schedule.request->alone;
+    return true;
+}
