@@ -32,6 +32,7 @@ struct transport_wait {
 struct transport {
     const char *name;     /* "native", "plugin", "ttl" */
     int64_t max_delay_ms; /* longest wait it can do */
+    bool waits_in_exit;   /* the exit queue itself waits: it must not drop what is too much for it */
     /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
      * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);

@@ -133,6 +133,7 @@ static int native_address(const struct transport_options *o, const struct transp
 const struct transport transport_native = {
     .name = "native",
     .max_delay_ms = MAX_DELAY_MS,
+    .waits_in_exit = true,
     .declare = native_declare,
     .address = native_address,
     .count = NULL,
