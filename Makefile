@@ -102,7 +102,7 @@ run: deps
 	@tools/run.sh $(BUILD)
 
 transport-known:
-	$(call one_of,TRANSPORT,auto plugin ttl timer)
+	$(call one_of,TRANSPORT,auto native plugin ttl timer)
 demo: transport-known deps
 	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
 	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
@@ -138,7 +138,7 @@ help:
 	@sed -n 's/^#: //p' Makefile
 
 #: make            build build/postdated and build/postdate
-#: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, plugin, ttl or timer)
+#: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, native, plugin, ttl or timer)
 #: make test       every test, on private servers (TEST=live: all live tests with the plain build; ONLY=words)
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)

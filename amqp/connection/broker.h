@@ -68,7 +68,8 @@ bool broker_has_unread(struct broker *b);
 /* From the server's properties; "" where it does not say. Valid until close. */
 const char *broker_cluster_name(const struct broker *b);
 const char *broker_version(const struct broker *b);
-int broker_heartbeat_s(const struct broker *b); /* what both agreed on; 0: none */
+int broker_version_number(const struct broker *b); /* 403 for "4.3.6"; 0 where it says none */
+int broker_heartbeat_s(const struct broker *b);    /* what both agreed on; 0: none */
 
 /* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
  * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */

@@ -247,6 +247,16 @@ const char *broker_version(const struct broker *b)
     return b->version;
 }
 
+int broker_version_number(const struct broker *b)
+{
+    char *end;
+    long major = strtol(b->version, &end, 10);
+    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    bool sane = major >= 0 && major < 1000 && minor >= 0 && minor < 100;
+
+    return sane ? (int)(major * 100 + minor) : 0;
+}
+
 int broker_heartbeat_s(const struct broker *b)
 {
     return b->heartbeat_s;

@@ -59,8 +59,9 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e);
 int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e);
 
 /* Is anything changed? last_hop: RabbitMQ delivers by itself; else messages wait in an envelope, which
- * another routing key does no harm. */
-bool policy_found(const struct policy_finding *f, bool last_hop);
+ * another routing key does no harm. exit_waits: a quorum queue waits, and on RabbitMQ 4.4 hangs where more
+ * wait than it may have, and it is to drop some. */
+bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits);
 /* "messages expire after 5 s, …" */
 const char *policy_describe(const struct policy_finding *f, char *out, size_t size);
 /* The command that exempts queues from all policies but operator policies. */

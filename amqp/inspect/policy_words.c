@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-bool policy_found(const struct policy_finding *f, bool last_hop)
+bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits)
 {
-    return ((f->routing_key || f->overflow) && last_hop) || f->length || f->expires || f->ttl_ms > 0;
+    return (f->routing_key && last_hop) || (f->overflow && (last_hop || exit_waits)) || f->length ||
+           f->expires || f->ttl_ms > 0;
 }
 
 static void add_word(char *out, size_t size, const char *text)

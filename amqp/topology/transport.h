@@ -1,6 +1,7 @@
-/* How RabbitMQ itself waits with a message: the delayed-message plugin, or a ladder of TTL queues.
+/* How RabbitMQ itself waits with a message: its quorum queues from 4.4 on, the delayed-message plugin, or a
+ * ladder of TTL queues.
  *
- * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Two
+ * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Three
  * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
  * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it
  * (core/message/envelope.h), or to one from which RabbitMQ delivers it (core/message/last_hop.h). Nothing
@@ -24,26 +25,35 @@ struct transport_options {
                            must be declared already */
 };
 
+struct transport_wait {
+    int64_t now_ms, until_ms; /* by the database's clock */
+};
+
 struct transport {
-    const char *name;     /* "plugin", "ttl" */
+    const char *name;     /* "native", "plugin", "ttl" */
     int64_t max_delay_ms; /* longest wait it can do */
+    bool waits_in_exit;   /* the exit queue itself waits: it must not drop what is too much for it */
     /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
      * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
     /* The exchange to publish to for this wait (a constant, never freed), and the header entries that steer
-     * it (AMQP table entries, core/message/wire.h), appended to headers. plugin: x-delay; ttl: x-postdate-l0
-     * … l6. delay_ms: 1..o->window_ms, else ERR_BUG: beyond the window the levels may not exist, and
-     * publishing there would close the channel. */
-    int (*address)(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
+     * it (AMQP table entries, core/message/wire.h), appended to headers. native: x-opt-delivery-time; plugin:
+     * x-delay; ttl: x-postdate-l0 … l6. It lasts 1..o->window_ms, else ERR_BUG: beyond the window the levels
+     * may not exist, and publishing there would close the channel. */
+    int (*address)(const struct transport_options *o, const struct transport_wait *w, struct bytes *exchange,
                    struct buf *headers, struct err *e);
     /* How many messages wait now; ERR_NOT_FOUND: not declared. NULL where AMQP offers no way to ask (the
-     * plugin). A request per queue: for status, not for a hot path. */
+     * plugin, a quorum queue). A request per queue: for status, not for a hot path. */
     int (*count)(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e);
 };
 
+extern const struct transport transport_native;
 extern const struct transport transport_plugin;
 extern const struct transport transport_ttl;
 
+/* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
+ * database's clock, in a queue of its own. 1 yes; 0 no, and e says why; -1 error. */
+int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e);
 /* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
  * connection or channel, so it is tried on a connection of its own. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e);

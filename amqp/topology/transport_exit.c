@@ -1,7 +1,8 @@
-/* The part that both transports have in common: where the wait ends.
+/* The part that all transports have in common: where the wait ends, or where the exit queue waits.
  *
- *   postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
- *                                           └─ as it is delivered ─▶ postdate.exit.broker (last_hop.h)
+ *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
+ *                                                            └─ as it is delivered ─▶ postdate.exit.broker
+ * (last_hop.h)
  *
  * Earlier releases let RabbitMQ do the last hop: the exit was bound to exchanges that led to the delivery
  * exchanges, and to a queue of receipts. Those go, after the exit queue is bound: a message that comes out in
@@ -28,13 +29,14 @@ int transport_check_window(const struct transport *t, const struct transport_opt
     return 0;
 }
 
-int transport_check_delay(const struct transport *t, const struct transport_options *o, int64_t delay_ms,
-                          struct err *e)
+int transport_delay(const struct transport *t, const struct transport_options *o,
+                    const struct transport_wait *w, int64_t *delay_ms, struct err *e)
 {
-    if (delay_ms < 1 || delay_ms > o->window_ms || o->window_ms > t->max_delay_ms) {
+    *delay_ms = w->until_ms - w->now_ms;
+    if (*delay_ms < 1 || *delay_ms > o->window_ms || o->window_ms > t->max_delay_ms) {
         return err_set(e, ERR_BUG,
                        "transport %s: asked to wait %" PRId64 " ms, its window allows 1 to %" PRId64 " ms",
-                       t->name, delay_ms, o->window_ms);
+                       t->name, *delay_ms, o->window_ms);
     }
     return 0;
 }

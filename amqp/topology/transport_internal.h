@@ -1,5 +1,5 @@
-/* What the transports share: the exit, where the wait is over, is a headers exchange in both, and what leaves
- * it goes to an exit queue. */
+/* What the transports share: a headers exchange where the wait is over, or where that of the exit queue
+ * itself begins, and what leaves it goes to an exit queue. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TRANSPORT_INTERNAL_H
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_INTERNAL_H
 
@@ -10,9 +10,9 @@
 
 /* ERR_CONFIG unless 1 <= window_ms <= t->max_delay_ms. */
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e);
-/* ERR_BUG unless 1 <= delay_ms <= o->window_ms. */
-int transport_check_delay(const struct transport *t, const struct transport_options *o, int64_t delay_ms,
-                          struct err *e);
+/* How long the wait is. ERR_BUG unless 1 <= *delay_ms <= o->window_ms. */
+int transport_delay(const struct transport *t, const struct transport_options *o,
+                    const struct transport_wait *w, int64_t *delay_ms, struct err *e);
 /* Declares the exit queue and binds it to this exchange, and that of the broker's last hop if it is in use;
  * takes down what an earlier release bound there. */
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e);

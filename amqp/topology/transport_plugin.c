@@ -68,10 +68,12 @@ static int plugin_declare(struct broker *b, const struct transport_options *o, s
                : 0;
 }
 
-static int plugin_address(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
-                          struct buf *headers, struct err *e)
+static int plugin_address(const struct transport_options *o, const struct transport_wait *w,
+                          struct bytes *exchange, struct buf *headers, struct err *e)
 {
-    if (transport_check_delay(&transport_plugin, o, delay_ms, e)) {
+    int64_t delay_ms;
+
+    if (transport_delay(&transport_plugin, o, w, &delay_ms, e)) {
         return -1;
     }
     wire_put_int64(headers, bytes_of_str("x-delay"), delay_ms);

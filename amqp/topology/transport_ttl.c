@@ -88,12 +88,13 @@ static int ttl_declare(struct broker *b, const struct transport_options *o, stru
     return 0;
 }
 
-static int ttl_address(const struct transport_options *o, int64_t delay_ms, struct bytes *exchange,
-                       struct buf *headers, struct err *e)
+static int ttl_address(const struct transport_options *o, const struct transport_wait *w,
+                       struct bytes *exchange, struct buf *headers, struct err *e)
 {
     int digits[TTL_LADDER_LEVELS_MAX];
+    int64_t delay_ms;
 
-    if (transport_check_delay(&transport_ttl, o, delay_ms, e)) {
+    if (transport_delay(&transport_ttl, o, w, &delay_ms, e)) {
         return -1;
     }
     int used = ttl_ladder_digits(delay_ms, digits);

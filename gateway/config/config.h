@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum config_transport { TRANSPORT_AUTO, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
+enum config_transport { TRANSPORT_AUTO, TRANSPORT_NATIVE, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
 enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
 enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };

@@ -17,7 +17,7 @@
 #define KIB INT64_C(1024)
 #define MIB (1024 * KIB)
 
-static const char *const transports[] = {"auto", "plugin", "ttl", "timer", NULL};
+static const char *const transports[] = {"auto", "native", "plugin", "ttl", "timer", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 static const char *const log_audits[] = {"off", "changes", "all", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
@@ -116,8 +116,8 @@ const struct option option_table[] = {
      .help = "longer delays are refused"},
 
     {"handover", "transport", OPTION_CHOICE, "auto", .choices = transports, AT(handover.transport),
-     .help = "where messages wait: plugin and ttl, those due within the window in RabbitMQ; auto, plugin if "
-             "RabbitMQ has it, else ttl; timer, all of them in the gateway"},
+     .help = "where messages wait: native, plugin and ttl, those due within the window in RabbitMQ; auto, "
+             "native or plugin if RabbitMQ has it, else ttl; timer, all of them in the gateway"},
     {"handover", "what", OPTION_CHOICE, "plain", .choices = handover_whats, AT(handover.what),
      .help =
          "what RabbitMQ may hold: plain, AMQP messages without a key; all, also those with a key and from "

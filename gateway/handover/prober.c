@@ -22,10 +22,15 @@ static const char *write_remedy(const struct prober *prober, char *out, size_t s
     return policy_remedy(vhost, c->intake.queue, out, size);
 }
 
+static bool last_hop_is_broker(const struct prober *prober)
+{
+    return prober->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ;
+}
+
 static bool is_in_the_way(const struct prober *prober)
 {
-    return policy_found(&prober->probe.finding,
-                        prober->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ);
+    const struct transport *t = prober->runtime->transport;
+    return policy_found(&prober->probe.finding, last_hop_is_broker(prober), t && t->waits_in_exit);
 }
 
 static void announce_finding(struct prober *prober)
@@ -57,8 +62,8 @@ static void look_at_overflow(struct prober *prober)
     bool drops = false;
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
-    bool again =
-        prober->runtime->transport && prober->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    const struct transport *t = prober->runtime->transport;
+    bool again = t && (last_hop_is_broker(prober) || t->waits_in_exit);
     if ((prober->overflow_known && !again) ||
         (prober->overflow_ms && now_ms - prober->overflow_ms < OVERFLOW_RETRY_MS))
         return;

@@ -115,8 +115,10 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     }
     struct buf extra;
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
-    int64_t delay_ms = h->message.due_ms - (by_broker ? 0 : p->runtime->config->delivery.lead_ms) - now_ms;
-    int rc = p->runtime->transport->address(&o, delay_ms, &to->exchange, &extra, e);
+    struct transport_wait wait = {.now_ms = now_ms,
+                                  .until_ms = h->message.due_ms -
+                                              (by_broker ? 0 : p->runtime->config->delivery.lead_ms)};
+    int rc = p->runtime->transport->address(&o, &wait, &to->exchange, &extra, e);
     if (rc == 0)
         rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
                        : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);

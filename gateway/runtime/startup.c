@@ -114,7 +114,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0)
         rc = startup_declare(b, c, &found, e);
     if (rc == 0)
-        rc = startup_choose_transport(rt, e);
+        rc = startup_choose_transport(rt, pg, e);
     if (rc == 0)
         warn_of_older(found.older);
     if (rc == 0) {

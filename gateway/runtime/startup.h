@@ -19,7 +19,7 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 
 /* startup_transport.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
-int startup_choose_transport(struct runtime *rt, struct err *e);
+int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e);
 
 /* What the broker may wait with, and as long as nothing is known of the transport, what it may if the one
  * that is asked for is there. Any thread. */

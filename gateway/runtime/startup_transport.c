@@ -1,14 +1,15 @@
 /* Who waits: as configured, `auto` by asking the broker.
  *
- * `auto` takes what works: the plugin, else the ladder, else, if the broker lets the login declare neither,
- * the gateway itself. A transport that is named is taken or the gateway does not start. Declared here once
- * before the threads start, so that a refusal is said at the start and not by a gateway that never gets
- * ready. */
+ * `auto` takes what works: RabbitMQ's own delay, else the plugin, else the ladder, else, if the broker lets
+ * the login declare none of them, the gateway itself. A transport that is named is taken or the gateway does
+ * not start. Declared here once before the threads start, so that a refusal is said at the start and not by a
+ * gateway that never gets ready. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
+#include "sql/pipeline/store.h"
 
 /* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node
  * of a cluster is away, its queues are not found, or RabbitMQ does not answer. The hand-over publisher says
@@ -37,12 +38,33 @@ static int choose_named(struct runtime *rt, const struct transport *t, struct er
     return 0;
 }
 
+/* 1 yes, 0 no and e says why, -1 error. */
+static int can_native(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
+{
+    int64_t now_us;
+    if (rt->config->handover.last_hop == LAST_HOP_RABBITMQ) {
+        err_set(e, ERR_CONFIG,
+                "it does not go with handover.last_hop = broker: RabbitMQ would deliver by its own clock");
+        return 0;
+    }
+    return store_clock(pg, &now_us, e) != 0 ? -1 : transport_probe_native(o, now_us / 1000, e);
+}
+
+static int choose_native(struct runtime *rt, int can, struct err *e)
+{
+    if (can > 0)
+        return choose_named(rt, &transport_native, e);
+    return can < 0 && err_is_transient(e) ? -1
+                                          : err_wrap(e, "handover.transport: native (allowed: auto, plugin, "
+                                                        "ttl, timer)");
+}
+
 static int choose_plugin(struct runtime *rt, int has, struct err *e)
 {
     if (has == 0)
         return err_set(e, ERR_CONFIG,
                        "handover.transport: plugin, but this RabbitMQ has no x-delayed-message exchanges "
-                       "(allowed: auto, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
+                       "(allowed: auto, native, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
     return has < 0 ? -1 : choose_named(rt, &transport_plugin, e);
 }
 
@@ -55,6 +77,24 @@ static int note_lost_plugin(const struct broker_options *o, struct err *e)
                     "messages that it "
                     "held and does not release are delivered handover.grace after their due time");
     return used < 0 ? -1 : 0;
+}
+
+/* 1: it is native's; 0: it is not; -1: nobody can tell now. */
+static int try_native(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
+{
+    int can = can_native(rt, pg, o, e);
+    if (can > 0 && choose_named(rt, &transport_native, e) == 0) {
+        log_info("handover.transport auto: RabbitMQ keeps messages back by itself");
+        return 1;
+    }
+    if (can != 0 && err_is_transient(e))
+        return -1;
+    if (can != 0)
+        log_warning("handover.transport auto: native is not used: %s", e->text);
+    else
+        log_debug("handover.transport auto: native is not used: %s", e->text);
+    err_clear(e);
+    return 0;
 }
 
 static int choose_auto(struct runtime *rt, const struct broker_options *o, int has, struct err *e)
@@ -85,7 +125,7 @@ static int choose_auto(struct runtime *rt, const struct broker_options *o, int h
     return 0;
 }
 
-int startup_choose_transport(struct runtime *rt, struct err *e)
+int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e)
 {
     enum config_transport t = rt->config->handover.transport;
     struct broker_options o = sessions_broker_options(rt, "postdate probe");
@@ -94,6 +134,11 @@ int startup_choose_transport(struct runtime *rt, struct err *e)
         return 0;
     if (t == TRANSPORT_TTL)
         return choose_named(rt, &transport_ttl, e);
+    if (t == TRANSPORT_NATIVE)
+        return choose_native(rt, can_native(rt, pg, &o, e), e);
+    int native = t == TRANSPORT_AUTO ? try_native(rt, pg, &o, e) : 0;
+    if (native != 0)
+        return native > 0 ? 0 : -1;
     int has = transport_probe_plugin(&o, e);
     return t == TRANSPORT_PLUGIN ? choose_plugin(rt, has, e) : choose_auto(rt, &o, has, e);
 }

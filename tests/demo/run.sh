@@ -7,8 +7,8 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(cd "$1" && pwd) || exit 1
 transport=${TRANSPORT:-auto}
 case $transport in
-auto | plugin | ttl | timer) ;;
-*) echo "TRANSPORT=$transport: allowed are auto, plugin, ttl, timer" >&2; exit 64 ;;
+auto | native | plugin | ttl | timer) ;;
+*) echo "TRANSPORT=$transport: allowed are auto, native, plugin, ttl, timer" >&2; exit 64 ;;
 esac
 export STACK_DIR=$top/build/demo
 log=$STACK_DIR/postdated.log

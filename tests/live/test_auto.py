@@ -7,7 +7,8 @@ import subprocess
 import urllib.parse
 
 import harness
-from harness import LiveTest, Stack, now_ms, wait_until
+from harness import LiveTest, Stack, free_ports, now_ms, wait_until
+from door import Door, port_of, with_hosts
 from test_control import Requester
 from test_transports import handover
 from web import Web
@@ -83,6 +84,55 @@ class Refused(LiveTest):
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
         self.assertEqual(len(g.lines_with('handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
+
+
+class Calls(Door):
+    """The broker calls itself 4.4-something in as many letters; it is what it was."""
+
+    def __init__(self, port, target, version):
+        super().__init__(port, target)
+        said = version.encode()
+        self.was = b'\x07versionS' + len(said).to_bytes(4, 'big') + said
+        self.says = self.was[:-len(said)] + b'4.4.9999999999999999'[:len(said)]
+
+    def read(self, ready):
+        return super().read(ready).replace(self.was, self.says)
+
+
+@harness.not_san
+class Native(LiveTest):
+    """What is said of a RabbitMQ that keeps nothing back by itself."""
+    weight = 15
+
+    def older(self):
+        p = self.place()
+        if p.stack.keeps_back:
+            self.skipTest('this RabbitMQ keeps messages back by itself')
+        return p
+
+    def newer_by_name(self):
+        """(place, URL of the same broker under a newer name)"""
+        p = self.older()
+        version = p.stack.rabbitmqctl('-q', 'eval', 'io:format("~s", [rabbit_misc:version()]).').split('ok')[0].strip()
+        door = Calls(free_ports(1)[0], port_of(p.amqp), version).open()
+        self.addCleanup(door.close)
+        return p, with_hosts(p.amqp, door.address)
+
+    def test_an_older_one_is_said_to_be_older(self):
+        g = self.older().gateway(wait=False, **handover('native'))
+        self.assertEqual(g.wait(), 78, g.log())
+        self.assertEqual(len(g.lines_with('handover.transport: native .*4.4 and later do')), 1, g.log())
+
+    def test_a_version_alone_is_not_believed(self):
+        p, url = self.newer_by_name()
+        g = p.gateway(wait=False, **{**handover('native'), 'POSTDATE_AMQP_URL': url})
+        self.assertEqual(g.wait(), 78, g.log())
+        self.assertEqual(len(g.lines_with('handover.transport: native .*RabbitMQ 4.4.9* delivered at once')), 1, g.log())
+        g = p.gateway(**{**handover('auto'), 'POSTDATE_AMQP_URL': url})
+        self.assertTrue(g.lines_with(r'ready\b.*transport (ttl|plugin)'), g.log())
+        self.assertEqual(g.lines_with('warn.*native'), [], g.log())
+        queues = p.stack.rabbitmqctl('-q', 'list_queues', '-p', p.vhost, '--no-table-headers', 'name').split()
+        self.assertEqual([q for q in queues if 'probe' in q], [])
 
 
 @harness.not_san

@@ -117,6 +117,17 @@ class PluginBrokerDies(BrokerDies, LiveTest):
         self.servers.rabbitmqctl('eval', LOSE_DELAYED)
 
 
+@harness.not_san  # as ttl, but for the broker
+class NativeBrokerDies(BrokerDies, LiveTest):
+    transport = 'native'
+    plugins = ''
+    together = 'bare servers'
+
+    def lose(self, p):
+        p.client().channel.queue_purge(EXIT)
+        self.assertEqual(held_by_broker(p, 'native'), 0)
+
+
 # --- no gateway runs --------------------------------------------------------------------------------------------------
 class GatewayGone(Thousands):
     weight = 60
@@ -157,3 +168,8 @@ class TtlGatewayGone(GatewayGone, LiveTest):
 @harness.only_full
 class PluginGatewayGone(GatewayGone, LiveTest):
     transport = 'plugin'
+
+
+@harness.not_san
+class NativeGatewayGone(GatewayGone, LiveTest):
+    transport = 'native'

@@ -103,3 +103,8 @@ class TtlRestarts(BrokerRestarts, LiveTest):
 class PluginRestarts(BrokerRestarts, LiveTest):
     transport = 'plugin'
     only_full = ('test_killed_while_they_fall_due', 'test_due_while_it_was_killed')
+
+
+@harness.not_san
+class NativeRestarts(BrokerRestarts, LiveTest):
+    transport = 'native'

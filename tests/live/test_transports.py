@@ -1,4 +1,5 @@
-"""The same promises, whoever waits: the gateway itself (timer), RabbitMQ's TTL queues (ttl), or its plugin (plugin).
+"""The same promises, whoever waits: the gateway itself (timer), RabbitMQ's TTL queues (ttl), its plugin (plugin), or its quorum
+queues from 4.4 on (native; skipped where a message shows that they keep nothing back).
 
 The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
 """
@@ -132,6 +133,25 @@ class PluginPromises(Promises, SharedTest):
     gateway_env = promises_env('plugin')
 
 
+@harness.not_san  # as ttl, but for the broker
+class NativePromises(Promises, SharedTest):
+    weight = 30
+    transport = 'native'
+    gateway_env = promises_env('native')
+
+    def test_a_delivery_time_that_the_publisher_gave_does_not_get_into_the_way(self):
+        inbox, key = self.inbox()
+        at = now_ms()
+        self.c.publish(key, b'm', {'x-delay': 2500, 'x-opt-delivery-time': at - 1})  # the absolute one counts: at once
+        self.c.publish(key, b'n', {'x-delay': 2500})
+        inbox.wait(2, 10)
+        self.wait_rows(key, 'delivered', 2)
+        self.assert_each_once_and_not_early(inbox, {b'm': at, b'n': at + 2500})
+        self.assertEqual([m.body for m in inbox.all()], [b'm', b'n'])
+        for m in inbox.all():
+            self.assertNotIn('x-opt-delivery-time', m.headers)
+
+
 # --- a gateway of its own for each test -----------------------------------------------------------------------------
 class Lives(Checks):
     def test_what_falls_due_while_no_gateway_runs_comes_with_the_next_one(self):
@@ -229,3 +249,29 @@ class PluginLives(BrokerLives, LiveTest):
         p.stack.need_plugin()
         g = p.gateway(**handover('auto'))
         self.assertTrue(g.lines_with(r'ready\b.*transport plugin'), g.log())
+
+
+@harness.not_san  # as ttl, but for the broker
+class NativeLives(BrokerLives, LiveTest):
+    weight = 10
+    transport = 'native'
+
+    def test_auto_takes_it(self):
+        p = self.place()
+        p.stack.need_native()
+        g = p.gateway(**handover('auto'))
+        self.assertTrue(g.lines_with(r'ready\b.*transport native'), g.log())
+        found = g.lines_with('auto: RabbitMQ keeps messages back by itself')
+        self.assertEqual(len(found), 1, g.log())
+        queues = p.stack.rabbitmqctl('-q', 'list_queues', '-p', p.vhost, '--no-table-headers', 'name').split()
+        self.assertEqual([q for q in queues if 'probe' in q or 'ttl' in q], [])
+
+    def test_not_where_rabbitmq_delivers_by_itself(self):
+        """By its own clock, which may be ahead."""
+        p = self.place()
+        p.stack.need_native()
+        g = p.gateway(**handover('auto', last_hop='broker'))
+        self.assertFalse(g.lines_with(r'ready\b.*transport native'), g.log())
+        g = p.gateway(wait=False, **handover('native', last_hop='broker'))
+        self.assertEqual(g.wait(), 78, g.log())
+        self.assertEqual(len(g.lines_with('handover.transport: native .*handover.last_hop')), 1, g.log())

@@ -12,9 +12,8 @@
 #include <string.h>
 
 #define LATE_MS INT64_C(10000)
-#define NO_KHEPRI_MAJOR 4 /* the plugin's releases end before 4.3 */
-#define NO_KHEPRI_MINOR 3
-#define HANDED_SLACK 100 /* messages that are on their way while two servers are asked */
+#define NO_PLUGIN_SINCE 403 /* its releases end before 4.3 */
+#define HANDED_SLACK 100    /* messages that are on their way while two servers are asked */
 
 static void report_gateways(struct doctor *d)
 {
@@ -133,14 +132,6 @@ void doctor_check_owner(struct doctor *d)
 
 /* --- hand-over */
 
-static bool runs_no_plugin(const char *version)
-{
-    char *end;
-    long major = strtol(version, &end, 10);
-    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
-    return major > NO_KHEPRI_MAJOR || (major == NO_KHEPRI_MAJOR && minor >= NO_KHEPRI_MINOR);
-}
-
 static void report_plugin(struct doctor *d)
 {
     doctor_report(d, FINDING_WARN, "handover.transport",
@@ -149,12 +140,34 @@ static void report_plugin(struct doctor *d)
     doctor_remedy(d, "handover.transport = ttl, or timer; before an upgrade see docs/migrate.md");
 }
 
+/* Is the broker's own delay asked for, or what auto picks? Then it is reported, and nobody asks for a plugin.
+ */
+static bool check_native(struct doctor *d, const struct broker_options *o)
+{
+    enum config_transport t = d->config->handover.transport;
+    struct err e;
+    if (t != TRANSPORT_NATIVE && t != TRANSPORT_AUTO)
+        return false;
+    int can = transport_probe_native(o, doctor_wall_ms() - d->clock_ahead_ms, &e);
+    bool fits = d->config->handover.last_hop == LAST_HOP_GATEWAY;
+    if (can > 0 && fits)
+        doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker keeps messages back by itself",
+                      t == TRANSPORT_AUTO ? "auto picks native" : "native");
+    else if (t == TRANSPORT_NATIVE) {
+        doctor_report(d, FINDING_FAIL, "handover.transport", "native, but %s",
+                      !fits ? "it does not go with handover.last_hop = broker" : e.text);
+        doctor_remedy(d, "handover.transport = auto, ttl or timer");
+    }
+    return t == TRANSPORT_NATIVE || (can > 0 && fits);
+}
+
 void doctor_check_transport(struct doctor *d)
 {
     enum config_transport t = d->config->handover.transport;
     struct broker_options o = doctor_broker_options(d);
     struct err e;
-    const char *version = broker_version(d->broker);
+    if (check_native(d, &o))
+        return;
     d->has_plugin = transport_probe_plugin(&o, &e);
     if (d->has_plugin < 0) {
         doctor_error(d, "handover.transport", &e);
@@ -164,7 +177,7 @@ void doctor_check_transport(struct doctor *d)
         doctor_report(d, FINDING_FAIL, "handover.transport",
                       "plugin, but this broker has no x-delayed-message exchanges");
         doctor_remedy(
-            d, runs_no_plugin(version)
+            d, broker_version_number(d->broker) >= NO_PLUGIN_SINCE
                    ? "handover.transport = ttl, or timer: the plugin does not run on RabbitMQ 4.3 and later"
                    : "handover.transport = ttl, or timer; or rabbitmq-plugins enable "
                      "rabbitmq_delayed_message_exchange");

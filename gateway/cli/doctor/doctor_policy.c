@@ -30,7 +30,8 @@ static void report_waiting(struct doctor *d, struct broker *b)
     char what[400], how[900];
     policy_probe_init(&p);
     int rc = watch_policies(b, &p, &e);
-    if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ)) {
+    if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ,
+                     d->config->handover.transport == TRANSPORT_NATIVE)) {
         doctor_report(d, FINDING_WARN, "handover.policies",
                       "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does",
                       policy_describe(&p.finding, what, sizeof what));

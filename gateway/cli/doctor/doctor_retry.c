@@ -3,7 +3,6 @@
 #include "gateway/cli/doctor/doctor_admin.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Some queues, of which the first one is named. */
@@ -73,20 +72,12 @@ static void report_rights(struct doctor *d, const struct tally *closed)
         d->target.vhost, d->target.user);
 }
 
-/* "4.3.6" to 403 */
-static long version_number(const char *version)
-{
-    char *end;
-    long major = strtol(version, &end, 10);
-    return major * 100 + (*end == '.' ? strtol(end + 1, NULL, 10) : 0);
-}
-
 /* What is given back with requeue comes to Postdate at the queue's limit of deliveries, if at all: from 4.3
  * on it counts for none, before 4.0 there is none by default. */
 static bool is_trap(const struct doctor *d, const json_t *queue)
 {
     const char *limit = json_string_value(json_object_get(queue, "limit"));
-    long version = version_number(broker_version(d->broker));
+    int version = broker_version_number(d->broker);
     bool given = limit != NULL && *limit != '\0';
     return version >= 403 || (given ? version >= 400 && *limit == '-' : version < 400);
 }
@@ -100,8 +91,8 @@ static void report_traps(struct doctor *d, const struct tally *traps)
             "queue '%s'%s: what its consumers give back with requeue=true comes again at once, without "
             "end%s; only requeue=false comes to Postdate",
             traps->first, print_more(traps, more),
-            version_number(broker_version(d->broker)) >= 403 ? ", for RabbitMQ 4.3 does not count it"
-                                                             : ", for there is no delivery-limit");
+            broker_version_number(d->broker) >= 403 ? ", for RabbitMQ 4.3 does not count it"
+                                                    : ", for there is no delivery-limit");
 }
 
 static void report_native(struct doctor *d, const struct tally *native)

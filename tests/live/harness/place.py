@@ -90,6 +90,8 @@ class Place:
     def gateway(self, wait=True, **env):
         if env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'plugin':
             self.stack.need_plugin()
+        if wait and env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'native':
+            self.stack.need_native()
         g = Gateway(self, env)
         self.gateways.append(g)
         if wait:

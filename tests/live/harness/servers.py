@@ -5,8 +5,10 @@ import subprocess
 import unittest
 import urllib.parse
 
+from .clients import Client
 from .postgres import postgres_url, run_psql
 from .settings import ROOT
+from .waiting import now_ms
 
 
 def read_env_file(path):
@@ -64,6 +66,24 @@ class Stack:
         """Skips the test, with the reason, where they have none but for the test's own wish (plugins='')."""
         if self.no_plugin and self.plugins != '':
             raise unittest.SkipTest(self.no_plugin)
+
+    @functools.cached_property
+    def keeps_back(self):
+        """Does this RabbitMQ keep back by itself what carries a delivery time (4.4 and later)?"""
+        c = Client(self.amqp)
+        try:
+            queue = c.queue(f'keeps.back.{os.getpid()}', arguments={'x-queue-type': 'quorum'})
+            sent_ms = now_ms()
+            c.publish(queue, headers={'x-opt-delivery-time': sent_ms + 1000}, exchange='')
+            c.wait_get(queue)
+            c.channel.queue_delete(queue)
+            return now_ms() >= sent_ms + 1000
+        finally:
+            c.close()
+
+    def need_native(self):
+        if not self.keeps_back:
+            raise unittest.SkipTest('this RabbitMQ does not keep messages back by itself (4.4 and later do)')
 
     def command(self, name, check=True):
         env = dict(os.environ, STACK_DIR=self.directory)

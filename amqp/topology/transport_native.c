@@ -1,0 +1,140 @@
+/* The broker waits by itself: from RabbitMQ 4.4 on a quorum queue keeps a message back until the time in its
+ * header x-opt-delivery-time, in ms since 1970 (rabbit_quorum_queue:annotate_delivery_time, rabbit_fifo of
+ * machine version 9). So the exit queue is where it waits: replicated, one entry of a tree in memory for
+ * each, no other queue.
+ *
+ *   postdate.native ── in an envelope ──▶ postdate.exit ─ kept until then ─▶ relay
+ *
+ * The time is absolute, and passes by the clock of the queue's leader. A gateway keeps what comes early. No
+ * setting or feature flag says whether a broker does this, so it is shown a message. */
+#include "amqp/topology/transport_internal.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
+#include "core/message/wire.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+#define EXCHANGE "postdate.native"
+#define HEADER "x-opt-delivery-time"
+#define SINCE 404
+/* Far below what kills such a queue: RabbitMQ's timers end in the year 2262 or so. */
+#define MAX_DELAY_MS (INT64_C(400) * 86400000)
+#define PROBE_AHEAD_MS 500
+#define PROBE_LATE_MS 1000 /* and RabbitMQ's clock so far behind: half a second of that is the lead */
+#define PROBE_PATIENCE_MS 5000
+#define PROBE_UNUSED_MS 60000 /* of a probe that died half-way */
+
+static int put_until(struct buf *headers, int64_t until_ms, struct err *e)
+{
+    wire_put_int64(headers, bytes_of_str(HEADER), until_ms);
+    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
+}
+
+static int publish_probe(struct broker *b, const char *queue, int64_t until_ms, struct err *e)
+{
+    struct buf headers, raw;
+    buf_init(&headers, TRANSPORT_HEADERS_MAX);
+    buf_init(&raw, 2 * TRANSPORT_HEADERS_MAX);
+    int rc = put_until(&headers, until_ms, e);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
+                          &raw);
+    const struct broker_message m = {.routing_key = bytes_of_str(queue), .properties = buf_bytes(&raw)};
+    if (rc == 0)
+        rc = broker_publish(b, &m, NULL, e) || broker_flush(b, e) ? -1 : 0;
+    buf_free(&raw);
+    buf_free(&headers);
+    return rc;
+}
+
+/* Until it comes: after how many ms, or PROBE_PATIENCE_MS if it does not. */
+static int await_probe(struct broker *b, int64_t *after_ms, struct err *e)
+{
+    struct arena arena;
+    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
+    int64_t began_ms = clock_monotonic_ms();
+    int rc = 0;
+    arena_init(&arena, 1 << 16);
+    do {
+        arena_reset(&arena);
+        rc = broker_next_event(b, &arena, 0, (int)(PROBE_PATIENCE_MS - *after_ms), &ev, e);
+        *after_ms = clock_monotonic_ms() - began_ms;
+    } while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && *after_ms < PROBE_PATIENCE_MS);
+    arena_free(&arena);
+    return rc;
+}
+
+static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_t *after_ms, struct err *e)
+{
+    static const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                             {.name = "x-expires", .number = PROBE_UNUSED_MS}};
+    char queue[64];
+    snprintf(queue, sizeof queue, "postdate.probe.%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    if (broker_declare_queue(b, queue, args, 2, e) || broker_consume(b, queue, "postdate probe", 1, e))
+        return -1;
+    int64_t until_ms = now_ms + clock_monotonic_ms() - began_ms + PROBE_AHEAD_MS;
+    *after_ms = 0;
+    return publish_probe(b, queue, until_ms, e) || await_probe(b, after_ms, e) ||
+                   broker_delete_queue(b, queue, e)
+               ? -1
+               : 0;
+}
+
+int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e)
+{
+    int64_t began_ms = clock_monotonic_ms(), after_ms;
+    struct broker *b = broker_open(o, e);
+    if (!b)
+        return -1;
+    char version[32];
+    snprintf(version, sizeof version, "%.31s", broker_version(b));
+    bool older = broker_version_number(b) < SINCE;
+    int rc = older ? 0 : show_probe(b, now_ms, began_ms, &after_ms, e);
+    broker_close(b);
+    if (rc != 0)
+        return -1;
+    if (older)
+        err_set(e, ERR_CONFIG, "RabbitMQ %s does not keep messages back by itself; 4.4 and later do",
+                version);
+    else if (after_ms < PROBE_AHEAD_MS / 2)
+        err_set(e, ERR_CONFIG,
+                "RabbitMQ %s delivered at once what was for %d ms later: it does not keep messages back, or "
+                "its clock is ahead of the database's",
+                version, PROBE_AHEAD_MS);
+    else if (after_ms > PROBE_AHEAD_MS + PROBE_LATE_MS)
+        err_set(e, ERR_CONFIG,
+                "RabbitMQ %s delivered what was for %d ms later after %" PRId64
+                " ms or not at all: its clock is behind the database's, or it is too busy",
+                version, PROBE_AHEAD_MS, after_ms);
+    else
+        return 1;
+    return 0;
+}
+
+static int native_declare(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    return transport_check_window(&transport_native, o, e) ||
+                   broker_declare_exchange(b, EXCHANGE, "headers", e) ||
+                   transport_bind_exit(b, EXCHANGE, o, e)
+               ? -1
+               : 0;
+}
+
+static int native_address(const struct transport_options *o, const struct transport_wait *w,
+                          struct bytes *exchange, struct buf *headers, struct err *e)
+{
+    int64_t delay_ms;
+
+    if (transport_delay(&transport_native, o, w, &delay_ms, e))
+        return -1;
+    *exchange = bytes_of_str(EXCHANGE);
+    return put_until(headers, w->until_ms, e);
+}
+
+const struct transport transport_native = {
+    .name = "native",
+    .max_delay_ms = MAX_DELAY_MS,
+    .waits_in_exit = true,
+    .declare = native_declare,
+    .address = native_address,
+    .count = NULL,
+};
