@@ -148,7 +148,7 @@ static bool check_native(struct doctor *d, const struct broker_options *o)
     struct err e;
     if (t != TRANSPORT_NATIVE && t != TRANSPORT_AUTO)
         return false;
-    int can = transport_probe_native(o, doctor_wall_ms() - d->clock_ahead_ms, &e);
+    int can = transport_probe_native(o, clock_wall_ms() - d->clock_ahead_ms, &e);
     bool fits = d->config->handover.last_hop == LAST_HOP_GATEWAY;
     if (can > 0 && fits)
         doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker keeps messages back by itself",
