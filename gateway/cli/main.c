@@ -135,6 +135,7 @@ int main(int argc, char **argv)
     struct cli cli = {0};
     secrets_allow_dumps(false);
     signal(SIGPIPE, SIG_IGN);
+    pg_set_defaults();
     json_memory_open();
     json_memory_begin();     /* for the whole run: nothing incomplete is printed, or scheduled */
     setlocale(LC_CTYPE, ""); /* for text.h; numbers and messages stay as they are */

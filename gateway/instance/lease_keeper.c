@@ -35,6 +35,8 @@ static void give_up_instance(struct lease_keeper *k)
 static void drop_session(struct lease_keeper *k, const struct err *e)
 {
     log_debug("lease keeper: %s", e->text);
+    if (k->pg && pg_is_silent(k->pg)) /* this one notices first, and soon there may be another server */
+        server_status_failed(&k->runtime->postgres, e);
     atomic_store(&k->lease->forgotten, true);
     give_up_instance(k);
     pg_close(k->pg);

@@ -5,6 +5,7 @@
 #include "gateway/runtime/service.h"
 #include "gateway/runtime/signals.h"
 #include "gateway/runtime/supervisor.h"
+#include "sql/connection/pg.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -97,6 +98,7 @@ int main(int argc, char **argv)
     struct supervisor_options o = {.config = &config};
     bool check = false;
     secrets_allow_dumps(false);
+    pg_set_defaults();
     json_memory_open();
     int left_with = read_options(&o, argc, argv, &check);
     if (left_with >= 0)

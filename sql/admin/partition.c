@@ -214,7 +214,7 @@ static int holds_needed_rows(struct pg *c, const struct partition *p, const stru
     // cppcheck-suppress [invalidPrintfArgType_s, invalidPrintfArgType_sint]
     snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
              (long long)r->cancelled_ms, end);
-    PGresult *result = PQexec(c->conn, text);
+    PGresult *result = pg_exec_result(c, text);
     int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
                                                        : pg_fail(c, result, e);
     PQclear(result);

@@ -1,12 +1,8 @@
 #include "sql/connection/pg_internal.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-#define CONNECT_TIMEOUT_MS 10000
 
 /* What every session runs with. Plans are pinned: all our queries are index lookups, partitions may be too
  * fresh to have statistics, and one bad plan in the claim would make every message late. force_custom_plan
@@ -48,94 +44,10 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     if (PQsocket(c->conn) >= 0)
         shutdown(PQsocket(c->conn), SHUT_RDWR);
     if (c->silent)
-        return err_set(e, ERR_AWAY, "no answer from Postgres within %d s", (c->answer_ms + 999) / 1000);
+        return err_set(e, ERR_AWAY, "no answer from Postgres at %s:%s within %d s", PQhost(c->conn),
+                       PQport(c->conn), ((c->answer_ms > 0 ? c->answer_ms : PG_PATIENCE_MS) + 999) / 1000);
     pg_one_line(PQerrorMessage(c->conn), text, sizeof text);
     return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
-}
-
-static int connect_fail(PGconn *conn, const char *timeout_text, struct err *e)
-{
-    char text[400];
-    pg_one_line(conn ? PQerrorMessage(conn) : "out of memory", text, sizeof text);
-    char *location = strstr(text, " LOCATION:");
-    if (location)
-        *location = '\0';
-    if (timeout_text)
-        return err_set(e, ERR_AWAY, "cannot connect to Postgres: %s", timeout_text);
-    enum err_kind kind = ERR_AWAY;
-    char sqlstate[6];
-    if (conn && pg_login_sqlstate(PQerrorMessage(conn), sqlstate)) {
-        enum err_kind k = pg_kind_of_sqlstate(sqlstate);
-        kind = k == ERR_BUG || k == ERR_BUSY ? ERR_AWAY : k;
-    }
-    if (conn && strstr(text, "certificate verify failed")) {
-        const char *reason = pg_tls_reason(conn);
-        return err_set(e, kind,
-                       "cannot connect to Postgres: %s: %s (renew it, or name its authority in sslrootcert)",
-                       text, reason ? reason : "expired, or its authority is not trusted");
-    }
-    return err_set(e, kind, "cannot connect to Postgres: %s", text);
-}
-
-static int wait_connected(PGconn *conn, struct err *e)
-{
-    PostgresPollingStatusType want = PGRES_POLLING_WRITING;
-    int waited_ms = 0;
-    while (want != PGRES_POLLING_OK) {
-        struct pollfd p = {.fd = PQsocket(conn), .events = want == PGRES_POLLING_READING ? POLLIN : POLLOUT};
-        int n = poll(&p, 1, 100);
-        if (n < 0 && errno != EINTR)
-            return connect_fail(conn, strerror(errno), e);
-        if (n == 0 && (waited_ms += 100) >= CONNECT_TIMEOUT_MS)
-            return connect_fail(conn, "no answer within 10 s", e);
-        if (n <= 0)
-            continue;
-        want = PQconnectPoll(conn);
-        if (want == PGRES_POLLING_FAILED)
-            return connect_fail(conn, NULL, e);
-    }
-    return 0;
-}
-
-/* Time-outs and keepalives unless the URL sets them itself: a dead peer must be noticed. */
-static PGconn *start_connect(const char *url, const char *name, struct err *e)
-{
-    static const char *const defaults[][2] = {
-        {"keepalives_idle", "10"},     {"keepalives_interval", "5"}, {"keepalives_count", "3"},
-        {"tcp_user_timeout", "20000"}, {"client_encoding", "UTF8"},
-    };
-    enum { EXTRA = sizeof defaults / sizeof defaults[0] + 2 };
-    PQconninfoOption *options = pg_url_parse(url, e);
-    if (!options)
-        return NULL;
-    size_t n = 0, total = EXTRA;
-    for (PQconninfoOption *o = options; o->keyword; o++)
-        total++;
-    const char **keys = calloc(total + 1, sizeof *keys), **values = calloc(total + 1, sizeof *values);
-    PGconn *conn = NULL;
-    if (!keys || !values) {
-        err_set(e, ERR_BUG, "out of memory");
-        goto out;
-    }
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
-        keys[n] = defaults[i][0];
-        values[n++] = defaults[i][1];
-    }
-    keys[n] = "fallback_application_name";
-    values[n++] = name;
-    for (PQconninfoOption *o = options; o->keyword; o++) /* later ones win */
-        if (o->val) {
-            keys[n] = o->keyword;
-            values[n++] = o->val;
-        }
-    conn = PQconnectStartParams(keys, values, 0);
-    if (!conn)
-        err_set(e, ERR_BUG, "out of memory");
-out:
-    free(keys);
-    free(values);
-    PQconninfoFree(options);
-    return conn;
 }
 
 static void on_notice(void *arg, const PGresult *r)
@@ -158,18 +70,11 @@ struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, s
         return NULL;
     }
     c->answer_ms = answer_ms;
-    c->conn = start_connect(url, name, e);
+    PQconninfoOption *options = pg_url_parse(url, e);
+    c->conn = options ? pg_connect_any(options, name, on_notice, c, e) : NULL;
+    PQconninfoFree(options);
     if (!c->conn)
         goto fail;
-    PQsetErrorVerbosity(c->conn, PQERRORS_VERBOSE);
-    PQsetNoticeReceiver(c->conn, on_notice, c);
-    if (PQstatus(c->conn) == CONNECTION_BAD) {
-        connect_fail(c->conn, NULL, e);
-        goto fail;
-    }
-    if (wait_connected(c->conn, e) != 0)
-        goto fail;
-    PQsetErrorVerbosity(c->conn, PQERRORS_DEFAULT);
     const char *encoding = PQparameterStatus(c->conn, "server_encoding");
     if (encoding && strcmp(encoding, "UTF8") != 0) {
         err_set(e, ERR_CONFIG, "database '%s' has encoding %s; Postdate needs a UTF8 database", PQdb(c->conn),
@@ -202,6 +107,11 @@ bool pg_is_broken(const struct pg *c)
     return c->lost || PQstatus(c->conn) != CONNECTION_OK;
 }
 
+bool pg_is_silent(const struct pg *c)
+{
+    return c->silent;
+}
+
 bool pg_is_locked_out(const struct pg *c)
 {
     return c->locked_out && !pg_is_broken(c);
@@ -224,11 +134,6 @@ bool pg_drain_notifies(struct pg *c)
     for (PGnotify *n; (n = PQnotifies(c->conn)) != NULL; any = true)
         PQfreemem(n);
     return any;
-}
-
-PGresult *pg_exec_result(struct pg *c, const char *text)
-{
-    return c->answer_ms == 0 ? PQexec(c->conn, text) : pg_answer(c, PQsendQuery(c->conn, text));
 }
 
 int pg_exec(struct pg *c, const char *text, struct err *e)
@@ -264,7 +169,7 @@ int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
 int pg_commit(struct pg *c, struct err *e)
 {
     c->committed_locally = false;
-    PGresult *r = PQexec(c->conn, "commit");
+    PGresult *r = pg_exec_result(c, "commit");
     int rc = 0;
     if (PQresultStatus(r) != PGRES_COMMAND_OK)
         rc = pg_fail(c, r, e);
@@ -293,8 +198,7 @@ static int prepare_statement(struct pg *c, const char *query, char *name, size_t
         return 0;
     if (i == PG_STATEMENTS_MAX)
         return err_set(e, ERR_BUG, "more than %d different queries on one connection", PG_STATEMENTS_MAX);
-    PGresult *r = c->answer_ms == 0 ? PQprepare(c->conn, name, query, 0, NULL)
-                                    : pg_answer(c, PQsendPrepare(c->conn, name, query, 0, NULL));
+    PGresult *r = pg_answer(c, PQsendPrepare(c->conn, name, query, 0, NULL));
     int rc = PQresultStatus(r) == PGRES_COMMAND_OK ? 0 : pg_fail(c, r, e);
     PQclear(r);
     if (rc == 0)
@@ -311,9 +215,7 @@ PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *para
     int count = params ? params->count : 0;
     const char *const *values = params ? params->values : NULL;
     const int *lengths = params ? params->lengths : NULL;
-    PGresult *r = c->answer_ms == 0
-                      ? PQexecPrepared(c->conn, name, count, values, lengths, binary, 1)
-                      : pg_answer(c, PQsendQueryPrepared(c->conn, name, count, values, lengths, binary, 1));
+    PGresult *r = pg_answer(c, PQsendQueryPrepared(c->conn, name, count, values, lengths, binary, 1));
     ExecStatusType s = PQresultStatus(r);
     if (s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK)
         return r;

@@ -8,6 +8,9 @@
 
 struct pg; /* opaque; owned by the thread that opened it */
 
+/* What libpq takes where neither the URL nor the environment says otherwise: connect_timeout. Before there
+ * are threads. */
+void pg_set_defaults(void);
 /* Connects to a libpq URL or conninfo string with application_name `name`, time-outs and keepalives, UTF8,
  * UTC, synchronous_commit at least `on`, plan_cache_mode=force_custom_plan (partition pruning at plan time).
  * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
@@ -20,6 +23,7 @@ int pg_url_check(const char *url, struct err *e);
 bool pg_url_names_user(const char *url);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
+bool pg_is_silent(const struct pg *c); /* it was given up, because the server stands still */
 /* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
  */
 bool pg_is_locked_out(const struct pg *c);

@@ -1,38 +1,117 @@
-/* Answers: in one line, and waited for no longer than the connection allows: a pooler that queues the
- * request, or a server that was stopped, says nothing at all, and no time-out of the server's own ends that.
- */
+/* Answers, waited for only while somebody is there to give them. A server whose processes stand still says
+ * nothing at all, and neither a time-out of its own nor one of TCP ends that. How long a statement may take
+ * nobody knows: there are locks, standbys that are to confirm, indexes. So it is not the time that decides,
+ * but whether the server answers others meanwhile. */
 #include "core/base/clock.h"
 #include "sql/connection/pg_internal.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
-void pg_one_line(const char *text, char *out, size_t out_size)
+#define PROBE_MS 5000
+
+static void ignore_notice(void *arg, const PGresult *r)
 {
-    size_t n = 0;
-    for (; *text && n + 1 < out_size; text++) {
-        char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
-        if (ch == ' ' && n > 0 && out[n - 1] == ' ')
-            continue;
-        out[n++] = ch;
-    }
-    while (n > 0 && out[n - 1] == ' ')
-        n--;
-    out[n] = '\0';
+    (void)arg;
+    (void)r;
 }
 
-static bool wait_ready(struct pg *c)
+/* What has come, come to nothing, or is not owed any more: PQgetResult says which. */
+static bool has_answer(struct pg *c, struct pollfd *p)
 {
-    int64_t end_ns = clock_monotonic_ns() + (int64_t)c->answer_ms * 1000000;
-    while (PQflush(c->conn) == 1 || PQisBusy(c->conn)) {
-        int64_t left_ms = (end_ns - clock_monotonic_ns() + 999999) / 1000000;
-        struct pollfd p = {.fd = PQsocket(c->conn), .events = POLLIN};
-        int n = left_ms > 0 ? poll(&p, 1, (int)left_ms) : 0;
-        if (n == 0 || (n < 0 && errno != EINTR))
+    int unsent = PQflush(c->conn);
+    *p = (struct pollfd){.fd = PQsocket(c->conn), .events = (short)(POLLIN | (unsent == 1 ? POLLOUT : 0))};
+    return unsent < 0 || (unsent == 0 && !PQisBusy(c->conn));
+}
+
+/* A login, and a commit that no standby need confirm. What the server refuses is an answer, too. */
+static bool answers_probe(PGconn *conn, int pid)
+{
+    struct pg probe = {.conn = conn, .answer_ms = PROBE_MS};
+    char text[300];
+    snprintf(text, sizeof text,
+             "set synchronous_commit = local; begin; select pg_logical_emit_message(true, 'postdate', '');"
+             " commit; select pid from pg_stat_activity where pid = %d and state like 'idle%%'",
+             pid);
+    PGresult *r = pg_exec_result(&probe, text);
+    /* One that waits for a request has not read ours, or its answer got lost. */
+    bool idle = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) > 0;
+    PQclear(r);
+    return !probe.silent && !idle;
+}
+
+/* Does it take another login, run a statement, write to its disk, and work for c? */
+static bool server_lives(const struct pg *c)
+{
+    const char *address = PQhostaddr(c->conn);
+    const char *const same[][2] = {{"host", PQhost(c->conn)},
+                                   {"hostaddr", address ? address : ""},
+                                   {"port", PQport(c->conn)},
+                                   {"target_session_attrs", "any"},
+                                   {"fallback_application_name", "postdate probe"},
+                                   {NULL, NULL}};
+    struct err e;
+    PQconninfoOption *options = PQconninfo(c->conn);
+    struct pg_attempt a = {.options = options, .last = same, .on_notice = ignore_notice};
+    PGconn *conn = options ? pg_connect(&a, &e) : NULL;
+    /* One that has too many connections lives. */
+    bool lives = conn ? answers_probe(conn, PQbackendPID(c->conn)) : a.answered;
+    PQfinish(conn);
+    PQconninfoFree(options);
+    return lives;
+}
+
+/* One thread asks at a time: a server in trouble does not get another connection for each that it has. What
+ * one found dead is so for all others that have been waiting since before. */
+static bool is_found_dead(const struct pg *c, int64_t since_ms)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        char host[256], port[16];
+        int64_t asked_ms;
+    } dead;
+    const char *host = PQhost(c->conn), *port = PQport(c->conn);
+    pthread_mutex_lock(&lock);
+    int64_t now_ms = clock_monotonic_ms();
+    bool found = dead.asked_ms >= since_ms && strcmp(dead.host, host) == 0 && strcmp(dead.port, port) == 0;
+    if (!found && !server_lives(c)) {
+        found = true;
+        snprintf(dead.host, sizeof dead.host, "%s", host);
+        snprintf(dead.port, sizeof dead.port, "%s", port);
+        dead.asked_ms = now_ms;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Nothing came for long: is it to be waited for? */
+static bool is_hopeless(const struct pg *c, int64_t since_ms, struct pollfd *p)
+{
+    return c->answer_ms > 0 || (is_found_dead(c, since_ms) && poll(p, 1, 0) == 0);
+}
+
+bool pg_wait(struct pg *c)
+{
+    int patience_ms = c->answer_ms > 0 ? c->answer_ms : PG_PATIENCE_MS;
+    int64_t since_ms = clock_monotonic_ms(), end_ms = since_ms + patience_ms;
+    struct pollfd p;
+    while (!has_answer(c, &p)) {
+        int64_t left_ms = end_ms - clock_monotonic_ms();
+        int n = poll(&p, 1, left_ms > 0 ? (int)left_ms : 0);
+        if (n > 0 && (p.revents & ~POLLOUT) && PQconsumeInput(c->conn) == 0)
+            return true;
+        if (n == 0 && left_ms <= 0) {
+            c->silent = is_hopeless(c, since_ms, &p);
+            end_ms = clock_monotonic_ms() + patience_ms;
+        }
+        if (c->silent || (n < 0 && errno != EINTR)) {
+            shutdown(p.fd, SHUT_RDWR); /* what follows ends at once */
             return false;
-        if (n > 0 && PQconsumeInput(c->conn) == 0)
-            return true; /* PQgetResult says why */
+        }
     }
     return true;
 }
@@ -42,19 +121,21 @@ PGresult *pg_answer(struct pg *c, int sent)
     PGresult *last = NULL, *r;
     if (!sent)
         return NULL;
-    do {
-        if (c->answer_ms > 0 && !wait_ready(c)) {
-            c->silent = true;
-            shutdown(PQsocket(c->conn), SHUT_RDWR); /* what follows ends at once */
-        }
-        r = PQgetResult(c->conn);
+    while (pg_wait(c), (r = PQgetResult(c->conn)) != NULL) {
         /* As PQexec does: the first failure counts, and nothing runs after it. */
-        if (r && last && PQresultStatus(last) == PGRES_FATAL_ERROR) {
+        if (last && PQresultStatus(last) == PGRES_FATAL_ERROR) {
             PQclear(r);
-        } else if (r) {
+        } else {
             PQclear(last);
             last = r;
         }
-    } while (r);
+        if (PQresultStatus(last) == PGRES_COPY_IN || PQstatus(c->conn) == CONNECTION_BAD)
+            break;
+    }
     return last;
+}
+
+PGresult *pg_exec_result(struct pg *c, const char *text)
+{
+    return pg_answer(c, PQsendQuery(c->conn, text));
 }

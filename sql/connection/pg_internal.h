@@ -19,10 +19,10 @@ struct pg {
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
     int64_t begun_us;       /* of pg_begin_at */
-    int answer_ms;          /* how long an answer may take; 0: as long as the server likes */
+    int answer_ms;          /* how long an answer may take; 0: as long as the server lives */
     bool locked_out;        /* the last failure was a lock_timeout */
     bool hurried;           /* operate_hurry */
-    bool silent;            /* one took longer: the connection was given up */
+    bool silent;            /* one took longer, or the server is dead: the connection was given up */
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
@@ -75,11 +75,32 @@ bool pg_login_sqlstate(const char *text, char out[6]);
  * at most about three times two seconds. */
 const char *pg_tls_reason(PGconn *conn);
 
-/* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY. */
+struct pg_attempt {
+    const PQconninfoOption *options;
+    const char *const (*last)[2]; /* keywords and values that win over the options, up to a pair of NULL */
+    PQnoticeReceiver on_notice;
+    void *arg;     /* of on_notice */
+    bool brief;    /* waits for no silent host */
+    bool slow;     /* out: there was a silent one */
+    bool answered; /* out, where there is no connection: a server has said why not */
+};
+/* Connects to the first host that will do, in at most about connect_timeout for each address. */
+PGconn *pg_connect(struct pg_attempt *a, struct err *e);
+/* The same for the session `name`, beginning with the host that was found behind silent ones the last time.
+ * Any thread. */
+PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
+                       void *arg, struct err *e);
+#define PG_PATIENCE_MS 5000 /* a silence after which one asks whether the server lives */
+
+/* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY.
+ * Without this one, only a server that does not live is given up, whatever it is that takes long. */
 struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
-/* Takes the answer to what PQsend… returned `sent` for, within answer_ms: what PQexec would return. */
+/* Waits until all is sent, and an answer that is owed has come. False: it was given up, the connection is
+ * lost. */
+bool pg_wait(struct pg *c);
+/* Takes the answer to what PQsend… (or PQputCopyEnd) returned `sent` for: what PQexec would return. */
 PGresult *pg_answer(struct pg *c, int sent);
-/* PQexec within answer_ms. */
+/* PQexec, in other words. */
 PGresult *pg_exec_result(struct pg *c, const char *text);
 
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)

@@ -33,6 +33,20 @@ static struct shape look_at(const char *url)
     return s;
 }
 
+void pg_one_line(const char *text, char *out, size_t out_size)
+{
+    size_t n = 0;
+    for (; *text && n + 1 < out_size; text++) {
+        char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
+        if (ch == ' ' && n > 0 && out[n - 1] == ' ')
+            continue;
+        out[n++] = ch;
+    }
+    while (n > 0 && out[n - 1] == ' ')
+        n--;
+    out[n] = '\0';
+}
+
 /* One line, without what stands in quotes. */
 static int refuse_url(const char *message, const struct shape *s, struct err *e)
 {

@@ -57,7 +57,7 @@ static int copy_flush(struct pg *c, struct buf *b, struct err *e)
 {
     if (b->failed)
         return err_set(e, ERR_BUG, "out of memory while storing a batch");
-    if (b->len && PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1)
+    if (b->len && (PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1 || !pg_wait(c)))
         return pg_fail(c, NULL, e);
     buf_reset(b);
     return 0;
@@ -81,11 +81,10 @@ static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items
 /* Ends the COPY whatever happened and reports the first error. */
 static int copy_end(struct pg *c, int rc, struct err *e)
 {
-    if (PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") != 1 && rc == 0)
-        rc = pg_fail(c, NULL, e);
-    for (PGresult *r; (r = PQgetResult(c->conn)) != NULL; PQclear(r))
-        if (PQresultStatus(r) != PGRES_COMMAND_OK && rc == 0)
-            rc = pg_fail(c, r, e);
+    PGresult *r = pg_answer(c, PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") == 1);
+    if (rc == 0 && PQresultStatus(r) != PGRES_COMMAND_OK)
+        rc = pg_fail(c, r, e);
+    PQclear(r);
     return rc;
 }
 
@@ -96,7 +95,7 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
         rows += items[i].result == STORE_ACCEPTED;
     if (rows == 0)
         return 0;
-    PGresult *r = PQexec(c->conn, copy_statement);
+    PGresult *r = pg_exec_result(c, copy_statement);
     int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
     PQclear(r);
     if (rc != 0)

@@ -153,6 +153,24 @@ class Node:
         wait_until(lambda: not any(lives(c) for c in children), 20, "Postgres' children to end")
         self.process = None
 
+    def signal_all(self, number):
+        """To each of its processes, and to those that they beget meanwhile: SIGSTOP stops its birth first, SIGCONT undoes it last."""
+        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
+        pids = [self.process.pid, *map(int, found)]
+        for pid in pids if number == signal.SIGSTOP else reversed(pids):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def stand_still(self):
+        """The kernel goes on: it takes connections, and what is sent over them."""
+        self.process.send_signal(signal.SIGSTOP)
+        self.signal_all(signal.SIGSTOP)
+
+    def go_on(self):
+        self.signal_all(signal.SIGCONT)
+
     def psql(self, query, database='postgres', deadline_s=60):
         done = subprocess.run([os.path.join(postgres_bin(), 'psql'), '-AtXq', '-F', '\t', '-v', 'ON_ERROR_STOP=1', '-h', self.run, '-U', 'postgres', '-d',
                                database, '-c', query], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

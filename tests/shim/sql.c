@@ -14,12 +14,12 @@
 struct pg_conn;
 struct pg_result;
 
-SHIM_EXPORT struct pg_result *PQexec(struct pg_conn *conn, const char *text);
-SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, const char *text, int count,
-                                        const unsigned *types);
-SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
-                                             const char *const *values, const int *lengths,
-                                             const int *formats, int result_format);
+SHIM_EXPORT int PQsendQuery(struct pg_conn *conn, const char *text);
+SHIM_EXPORT int PQsendPrepare(struct pg_conn *conn, const char *name, const char *text, int count,
+                              const unsigned *types);
+SHIM_EXPORT int PQsendQueryPrepared(struct pg_conn *conn, const char *name, int count,
+                                    const char *const *values, const int *lengths, const int *formats,
+                                    int result_format);
 SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error);
 SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn);
 SHIM_EXPORT void PQfinish(struct pg_conn *conn);
@@ -34,11 +34,17 @@ static const struct query {
 #include "shim_queries.inc"
 };
 
+/* Who writes it: what the fifth parameter of settle_delivered and of settle_other says. */
+enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
+
 struct connection {
     const struct pg_conn *conn;
     const struct query *prepared[STATEMENTS_MAX];
-    bool storing; /* COPY was ended, its answer is awaited */
-    bool stored;  /* the transaction has stored messages */
+    const struct query *asked; /* its answer is awaited */
+    enum about about;          /* … */
+    bool committing;           /* the answer to a COMMIT is awaited */
+    bool storing;              /* COPY was ended, its answer is awaited */
+    bool stored;               /* the transaction has stored messages */
 };
 
 _Thread_local const char *shim_statement;
@@ -70,9 +76,6 @@ static const struct query **slot_of(struct connection *c, const char *name)
     long i = strtol(name + sizeof prefix - 1, NULL, 10);
     return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
 }
-
-/* Who writes it: what the fifth parameter of settle_delivered and of settle_other says. */
-enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
 
 /* The name that points.txt has for what a query is about, or NULL. */
 static const char *topic_of(const char *query, enum about about)
@@ -130,39 +133,35 @@ static struct pg_result *lose(struct pg_conn *conn, struct pg_result *r)
     return exec(conn, "select 1");
 }
 
-SHIM_EXPORT struct pg_result *PQprepare(struct pg_conn *conn, const char *name, const char *text, int count,
-                                        const unsigned *types)
+SHIM_EXPORT int PQsendPrepare(struct pg_conn *conn, const char *name, const char *text, int count,
+                              const unsigned *types)
 {
-    struct pg_result *(*next)(struct pg_conn *, const char *, const char *, int, const unsigned *) =
-        shim_next("PQprepare");
+    int (*next)(struct pg_conn *, const char *, const char *, int, const unsigned *) =
+        shim_next("PQsendPrepare");
     const struct query **slot = slot_of(connection_of(conn), name);
     for (size_t i = 0; slot && i < sizeof queries / sizeof queries[0]; i++)
         if (strcmp(queries[i].text, text) == 0)
             *slot = &queries[i];
     shim_statement = slot && *slot ? (*slot)->name : NULL;
-    struct pg_result *r = next(conn, name, text, count, types);
-    shim_statement = NULL;
-    return r;
+    return next(conn, name, text, count, types);
 }
 
-SHIM_EXPORT struct pg_result *PQexecPrepared(struct pg_conn *conn, const char *name, int count,
-                                             const char *const *values, const int *lengths,
-                                             const int *formats, int result_format)
+SHIM_EXPORT int PQsendQueryPrepared(struct pg_conn *conn, const char *name, int count,
+                                    const char *const *values, const int *lengths, const int *formats,
+                                    int result_format)
 {
-    struct pg_result *(*next)(struct pg_conn *, const char *, int, const char *const *, const int *,
-                              const int *, int) = shim_next("PQexecPrepared");
-    int (*rows_of)(const struct pg_result *) = shim_next("PQntuples");
-    const struct query **slot = slot_of(connection_of(conn), name);
-    const struct query *q = slot ? *slot : NULL;
-    enum about about = about_of(values, lengths, count);
-    if (query_point(q, about, "before"))
-        cut_connection(conn);
-    shim_statement = q ? q->name : NULL;
-    struct pg_result *r = next(conn, name, count, values, lengths, formats, result_format);
-    shim_statement = NULL;
-    /* A look that finds nothing is no claim. */
-    bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
-    return (!claims || rows_of(r) > 0) && query_point(q, about, "after") ? lose(conn, r) : r;
+    int (*next)(struct pg_conn *, const char *, int, const char *const *, const int *, const int *, int) =
+        shim_next("PQsendQueryPrepared");
+    struct connection *c = connection_of(conn);
+    const struct query **slot = slot_of(c, name);
+    if (slot) {
+        c->asked = *slot;
+        c->about = about_of(values, lengths, count);
+        if (query_point(c->asked, c->about, "before"))
+            cut_connection(conn);
+        shim_statement = c->asked ? c->asked->name : NULL;
+    }
+    return next(conn, name, count, values, lengths, formats, result_format);
 }
 
 static bool exec_point(const struct connection *c, const char *text, const char *side)
@@ -176,19 +175,18 @@ static bool exec_point(const struct connection *c, const char *text, const char 
     return cut;
 }
 
-SHIM_EXPORT struct pg_result *PQexec(struct pg_conn *conn, const char *text)
+SHIM_EXPORT int PQsendQuery(struct pg_conn *conn, const char *text)
 {
-    struct pg_result *(*next)(struct pg_conn *, const char *) = shim_next("PQexec");
+    int (*next)(struct pg_conn *, const char *) = shim_next("PQsendQuery");
     struct connection *c = connection_of(conn);
     bool cut = strncmp(text, "copy postdate.message ", 22) == 0 && shim_point("store", "before");
     if (exec_point(c, text, "before") || cut)
         cut_connection(conn);
-    struct pg_result *r = next(conn, text);
-    if (exec_point(c, text, "after"))
-        r = lose(conn, r);
-    if (c && (strcmp(text, "commit") == 0 || strcmp(text, "rollback") == 0))
-        c->stored = false;
-    return r;
+    if (c) {
+        c->committing = strcmp(text, "commit") == 0;
+        c->stored = c->stored && strcmp(text, "rollback") != 0;
+    }
+    return next(conn, text);
 }
 
 SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error)
@@ -200,17 +198,33 @@ SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error)
     return next(conn, error);
 }
 
+/* The first answer to what was asked has come: the points after it. */
+static bool is_cut_after(struct connection *c, const struct pg_result *r)
+{
+    int (*rows_of)(const struct pg_result *) = shim_next("PQntuples");
+    const struct query *q = c->asked;
+    bool cut = c->storing && shim_point("store", "after");
+    if (c->committing) {
+        cut |= exec_point(c, "commit", "after");
+        c->stored = false;
+    }
+    /* A look that finds nothing is no claim. */
+    bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
+    if (!claims || rows_of(r) > 0)
+        cut |= query_point(q, c->about, "after");
+    c->storing = c->committing = false;
+    c->asked = NULL;
+    return cut;
+}
+
 SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn)
 {
     struct pg_result *(*next)(struct pg_conn *) = shim_next("PQgetResult");
     struct connection *c = connection_of(conn);
     struct pg_result *r = next(conn);
-    if (c && c->storing) {
-        c->storing = false;
-        if (shim_point("store", "after"))
-            r = lose(conn, r);
-    }
-    return r;
+    if (!r)
+        shim_statement = NULL;
+    return r && c && is_cut_after(c, r) ? lose(conn, r) : r;
 }
 
 SHIM_EXPORT void PQfinish(struct pg_conn *conn)
