@@ -45,7 +45,6 @@ static void print_allowed(const struct option *o)
     case OPTION_DURATION:
     case OPTION_SIZE:
     case OPTION_INTEGER:
-        printf("%s", o->zero_allowed ? "0, or " : "");
         print_limit(o, o->min);
         printf(" to ");
         print_limit(o, o->max);

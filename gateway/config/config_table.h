@@ -27,7 +27,6 @@ struct option {
     enum option_kind kind;
     const char *initial; /* default, in the form a user would write */
     int64_t min, max;    /* DURATION, SIZE, INTEGER: limits of the value */
-    bool zero_allowed;   /* 0 is fine though it lies below min */
     bool optional;       /* TEXT: may be empty */
     bool secret;         /* never printed; …_FILE in the environment is allowed */
     const char *const *choices;

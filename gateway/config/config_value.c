@@ -62,10 +62,9 @@ static int set_duration(const struct option *o, struct config *c, const char *va
         e->kind = ERR_CONFIG;
         return -1;
     }
-    if ((ms < o->min || ms > o->max) && !(ms == 0 && o->zero_allowed))
-        return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s%s to %s", value,
-                       o->zero_allowed ? "0, or " : "", duration_format(o->min, low, sizeof low),
-                       duration_format(o->max, high, sizeof high));
+    if (ms < o->min || ms > o->max)
+        return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s to %s", value,
+                       duration_format(o->min, low, sizeof low), duration_format(o->max, high, sizeof high));
     store_value(o, c, &ms, sizeof ms);
     return 0;
 }

@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 import harness
+from handover_kit import OwnServers, metric
 from harness import LiveTest, wait_until
 from web import Web
 
@@ -142,3 +143,39 @@ class FrozenPostgres(LiveTest):
 
     def sessions(self):
         return int(self.node.psql("select count(*) from pg_stat_activity where usename = 'postdate' and application_name <> 'postdate probe'")[0][0])
+
+
+@harness.not_san  # waits for heartbeats
+class FrozenRabbitMQ(OwnServers, LiveTest):
+    who_waits = 'timer'
+
+    def signal_nodes(self, number):
+        for pid in self.servers.load().env['STACK_RABBITMQ_PID'].split():
+            os.kill(int(pid), number)
+
+    def test_one_that_stands_still_is_said_to_be_away_until_it_goes_on(self):
+        """Heartbeats notice it on idle connections, and on busy ones the limit of each request."""
+        p = self.place(transport='timer')
+        g = p.gateway(POSTDATE_AMQP_HEARTBEAT='2s')
+        c = p.client()
+        c.queue('q', 'k')
+        p.psql(f"select count(postdate.schedule('k', i::text, i * interval '50 ms')) from generate_series(1, {COUNT}) i")
+        wait_until(lambda: p.counts().get('delivered', 0) > COUNT // 10, 30, 'some to be delivered')
+        c.close()
+        self.signal_nodes(signal.SIGSTOP)
+        try:
+            g.wait_log('RabbitMQ at .*; trying again until it works', 60)
+            wait_until(lambda: metric(g, 'postdate_broker_up') == 0, 60, 'the metric to say that it is away')
+            wait_until(lambda: p.value("select now() > max(due) from postdate.message") == 't', 60, 'all to be due')
+            rc, out, err = p.cli('doctor', timeout=120)
+            self.assertEqual(rc, 1, out + err)
+        finally:
+            self.signal_nodes(signal.SIGCONT)
+        g.wait_log('RabbitMQ is back after', 60)
+        wait_until(lambda: p.counts() == {'delivered': COUNT}, 90, 'all to be delivered')
+        doubled = p.client().depth('q') - COUNT
+        print(f'note frozen: RabbitMQ stood still, {doubled} of {COUNT} came twice', flush=True)
+        self.assertTrue(0 <= doubled <= 256, doubled)
+        wait_until(lambda: metric(g, 'postdate_broker_up') == 1, 30, 'the metric')
+        self.assertEqual(len(g.lines_with('trying again until it works')), 1, g.log())
+        self.assertEqual(g.term(), 0)

@@ -129,13 +129,13 @@ static void test_file(void **state)
     (void)state;
     struct config c;
     assert_int_equal(load(&c,
-                          "# comment\n[amqp]\n  url = amqps://u:p@h/v ; comment\n  heartbeat=0\n"
+                          "# comment\n[amqp]\n  url = amqps://u:p@h/v ; comment\n  heartbeat=1s\n"
                           "cert_file=/c\nkey_file=/k\n[delivery]\nallow = orders, \"\" , pay.*\nlead=PT1S\n"
                           "[route]\norders.delayed = orders\nwork=\"\"\n[log]\nformat=json\nlevel=debug\n"
                           "[http]\nlisten=[::1]:80\n[handover]\ntransport=ttl\nwindow=1d\n"),
                      0);
     assert_string_equal(c.amqp.url, "amqps://u:p@h/v");
-    assert_int_equal(c.amqp.heartbeat_ms, 0);
+    assert_int_equal(c.amqp.heartbeat_ms, 1000);
     assert_int_equal(c.delivery.allow_count, 3);
     assert_string_equal(c.delivery.allow[1], "");
     assert_string_equal(c.delivery.allow[2], "pay.*");
@@ -174,7 +174,7 @@ static void test_every_mistake_is_reported(void **state)
 {
     (void)state;
     refused("[amqp]\nheartbeat=1d\nnonsense\nhearbeat=5s\n[retyr]\n[log]\nlevel=loud\n",
-            ":2: amqp.heartbeat: 1d is out of range: allowed are 0, or 1s to 1h\n");
+            ":2: amqp.heartbeat: 1d is out of range: allowed are 1s to 1h\n");
     assert_non_null(strstr(reported, ":3: this line is neither"));
     assert_non_null(strstr(reported, ":4: unknown option amqp.hearbeat: did you mean amqp.heartbeat?"));
     assert_non_null(strstr(reported, ":5: unknown section [retyr]: did you mean [retry]?"));
@@ -185,6 +185,8 @@ static void test_every_mistake_is_reported(void **state)
 static void test_mistakes(void **state)
 {
     (void)state;
+    /* Without heartbeats nothing would notice a proxy that says nothing. */
+    refused("[amqp]\nheartbeat=0\n", ":2: amqp.heartbeat: 0 is out of range: allowed are 1s to 1h\n");
     refused("x=1\n", ":1: option x stands before the first [section]");
     refused("[amqp] url=amqp://h\n", ":1: there is text behind the section [amqp]");
     refused("[intake]\nprefetch=5\nprefetch=6\n", ":3: intake.prefetch: set before, on line 2");
