@@ -172,20 +172,21 @@ static void run_connected(struct intake *in, struct err *e)
     }
 }
 
-/* A lost connection is ordinary. One that RabbitMQ itself fails over may be lost again and again, and room
- * may be wanting for long. */
+/* A lost connection is ordinary. Whatever else it is may come again with each try, or be over soon. */
 static void say_end(struct intake *in, const struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    bool again = e->kind == ERR_AWAY || e->kind == ERR_BUSY;
     if (e->kind == ERR_NONE)
         return;
-    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) {
+    if ((e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) ||
+        (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
+         in->failed_kind == e->kind)) {
         log_debug("intake: %s", e->text);
-    } else if (!again || in->failed_warned_ms == 0 || now_ms - in->failed_warned_ms > WARN_EVERY_MS) {
-        in->failed_warned_ms = again ? now_ms : in->failed_warned_ms;
-        log_warning("intake: %s", e->text);
+        return;
     }
+    in->failed_warned_ms = now_ms;
+    in->failed_kind = e->kind;
+    log_warning("intake: %s", e->text);
 }
 
 void *intake_thread(void *arg)
@@ -197,18 +198,17 @@ void *intake_thread(void *arg)
     in->rules = config_accept_rules(in->runtime->config);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
-        bool full = false;
         if (connect_both(in, &e) == 0) {
             in->progress = false;
             err_clear(&e);
             run_connected(in, &e);
             say_end(in, &e);
-            full = e.kind == ERR_BUSY;
-            if (!full || in->progress) /* else all of it would be read again several times a second */
+            if (e.kind == ERR_AWAY ||
+                in->progress) /* else all of it would be read again many times a second */
                 attempt = 0;
         }
         bool stopping = runtime_stopping(in->runtime, STOP_INTAKE);
-        disconnect_broker(in, stopping || full);
+        disconnect_broker(in, stopping || e.kind == ERR_BUSY);
         if (!stopping)
             notifier_wait(&in->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }

@@ -76,8 +76,9 @@ struct intake {
     int64_t deferred_retry_ms;         /* monotonic */
     int64_t reject_warned_ms;          /* monotonic */
     struct log_quota rejected;
-    int64_t failed_warned_ms; /* monotonic */
-    int64_t give_up_ms;       /* monotonic; storing this batch */
+    int64_t failed_warned_ms;  /* monotonic */
+    enum err_kind failed_kind; /* what was warned of then */
+    int64_t give_up_ms;        /* monotonic; storing this batch */
 };
 
 void *intake_thread(void *intake);

@@ -25,6 +25,8 @@ void signals_block(void)
     fill_set(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN); /* they mean nothing here, and would end the program */
+    signal(SIGALRM, SIG_IGN);
 }
 
 /* The next signal, or -1 when stopping takes longer than it should. */

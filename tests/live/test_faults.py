@@ -261,13 +261,30 @@ class Doubt(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': 3}, 5, 'all to be settled')
 
 
+class IntakeErrors(LiveTest):
+    def test_one_that_comes_again_and_again_is_said_once(self):
+        """Whatever a trigger of somebody's raises: tried again, ever more seldom, until it is gone."""
+        p = self.place()
+        p.psql("create function public.no() returns trigger language plpgsql as $$ begin raise exception 'no such thing'; end $$; "
+               'create trigger no before insert on postdate.message for each row execute function public.no()')
+        g = p.gateway(POSTDATE_LOG_LEVEL='debug')
+        inbox = p.consumer('q', bind='k')
+        p.client().publish('k', b'kept')
+        wait_until(lambda: len(g.lines_with('intake: .*no such thing')) >= 6, 40, 'six tries')
+        self.assertEqual(len(g.lines_with(' warn .*intake: .*no such thing')), 1, g.log())
+        p.psql('drop trigger no on postdate.message')
+        self.assertEqual(inbox.wait(1, 30)[0].body, b'kept')
+        self.assertEqual(g.term(), 0)
+
+
 class Signals(LiveTest):
-    def test_sigusr1_from_outside_changes_nothing(self):
-        """The daemon uses it inside, to end its signal handling: then SIGTERM did nothing any more."""
+    def test_signals_that_mean_nothing_change_nothing(self):
+        """SIGUSR1 the daemon uses inside, to end its signal handling: then SIGTERM did nothing any more."""
         p = self.place()
         g = p.gateway()
-        for _ in range(3):
-            os.kill(g.process.pid, signal.SIGUSR1)
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE):
+            for _ in range(3):
+                os.kill(g.process.pid, number)
         inbox = p.consumer('q', bind='k')
         p.client().publish('k', b'still there')
         inbox.wait(1)
