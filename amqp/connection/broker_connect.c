@@ -26,6 +26,13 @@ static struct timeval timeval_of_ms(int ms)
 
 /* --- TCP */
 
+static int fail_without_files(const struct broker *b, struct err *e)
+{
+    return err_set(e, ERR_AWAY,
+                   "cannot connect to RabbitMQ at %s: %s: raise the limit (LimitNOFILE, ulimit -n)",
+                   b->address, strerror(errno));
+}
+
 static int connect_socket(struct broker *b, const struct broker_options *o, const struct broker_host *host,
                           int timeout_ms, struct err *e)
 {
@@ -37,7 +44,11 @@ static int connect_socket(struct broker *b, const struct broker_options *o, cons
     if (!socket) {
         return b->tls ? -1 : err_set(e, ERR_BUG, "out of memory");
     }
+    errno = 0; /* the library says "refused" whatever it was */
     int status = amqp_socket_open_noblock(socket, host->name, host->port, &timeout);
+    if (status != AMQP_STATUS_OK && (errno == EMFILE || errno == ENFILE)) {
+        return fail_without_files(b, e);
+    }
     if (status == AMQP_STATUS_SOCKET_ERROR) {
         return err_set(e, ERR_AWAY, "cannot connect to RabbitMQ at %s: refused or not reachable", b->address);
     }
@@ -46,7 +57,7 @@ static int connect_socket(struct broker *b, const struct broker_options *o, cons
     }
     b->fd = fcntl(amqp_get_sockfd(b->conn), F_DUPFD_CLOEXEC, 3);
     if (b->fd < 0) {
-        return err_set(e, ERR_BUG, "cannot duplicate the socket: %s", strerror(errno));
+        return fail_without_files(b, e);
     }
     if (b->tls && broker_tls_take_over(b, e)) {
         return -1;

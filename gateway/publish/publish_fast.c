@@ -91,9 +91,10 @@ static void tell_news(struct publisher *p, int64_t now_ms)
     int news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
     atomic_store(&p->runtime->metrics.stalled, p->destinations->stalled);
     if (news > 0)
-        log_warning("RabbitMQ confirms nothing that goes to %s: does a queue there have no majority of its "
-                    "nodes? Such messages wait; all others are published",
-                    name);
+        log_warning(
+            "RabbitMQ confirms nothing that goes to %s: is the connection dead, or does a queue there "
+            "have no majority of its nodes? Such messages wait; all others are published",
+            name);
     else if (news < 0)
         log_info("RabbitMQ confirms everything again");
 }

@@ -15,7 +15,8 @@
 #define PUBLISHER_CONFIRM_MS 30000
 #define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
 #define PUBLISHER_LEFT_MS 1000  /* at the stop, a delivery unconfirmed for so long is left in doubt */
-#define PUBLISHER_UNCONFIRMED "RabbitMQ has not confirmed it: a queue may have no majority of its nodes"
+#define PUBLISHER_UNCONFIRMED                                                                                \
+    "RabbitMQ has not confirmed it: the connection may be dead, or a queue without a majority of its nodes"
 
 /* --- publish_connection.c */
 /* A connection for publishing, or NULL. */

@@ -36,7 +36,12 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
         pg_one_line(primary ? primary : "", text, sizeof text);
-        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
+        /* Prepared statements that are there already, or not any more. */
+        bool shared = strcmp(sqlstate, "42P05") == 0 || strcmp(sqlstate, "26000") == 0;
+        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)%s", text, sqlstate,
+                       shared ? ": a pooler shares sessions between transactions; go around it, or let it "
+                                "pool sessions (pool_mode = session)"
+                              : "");
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
      * answer that is still to come would be read as that of the next statement. */

@@ -22,7 +22,7 @@ enum err_kind pg_kind_of_sqlstate(const char *s)
         {"55P03", ERR_BUSY},   {"40", ERR_BUSY},       {"57014", ERR_BUSY},       {"53", ERR_BUSY},
         {"58", ERR_BUSY},      {"28", ERR_PERMISSION}, {"42501", ERR_PERMISSION}, {"3D000", ERR_CONFIG},
         {"3F000", ERR_CONFIG}, {"42P01", ERR_CONFIG},  {"42703", ERR_CONFIG},     {"42883", ERR_CONFIG},
-        {"22", ERR_REJECT},    {"23", ERR_REJECT},
+        {"26000", ERR_CONFIG}, {"42P05", ERR_CONFIG},  {"22", ERR_REJECT},        {"23", ERR_REJECT},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (state_is(s, table[i].prefix))

@@ -2,7 +2,9 @@
 
 The promises are made for every transport, by a class for each; the short form has all of them with the timer."""
 import itertools
+import os
 import re
+import signal
 import time
 
 import cluster_kit
@@ -47,13 +49,13 @@ class Promises:
         servers.vhost(f'cluster-{next(numbers)}')
         self.p = self.place(stack=servers)
 
-    def traffic(self, nodes=None, solo=None):
+    def traffic(self, nodes=None, solo=None, **env):
         """Gateways, each with all hosts, or each with one of them; a target queue, and messages under way. solo: a node that
         alone has a second target."""
         for node in nodes or [None] * self.gateways:
             self.p.gateway(wait=False, POSTDATE_AMQP_URL=servers.url_of(self.p.vhost, node), POSTDATE_RETRY_FIRST='200ms',
                            POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000', POSTDATE_HANDOVER_WINDOW='6m',
-                           POSTDATE_HANDOVER_MIN_AHEAD='1s')
+                           POSTDATE_HANDOVER_MIN_AHEAD='1s', **env)
         for g in self.p.gateways:
             g.wait_ready(60)
         channel = cluster_kit.Link(servers, self.p.vhost, solo or 0).open()
@@ -124,6 +126,23 @@ class Promises:
             time.sleep(5)  # how long it stays away
         finally:
             self.cluster.join(victim)
+        self.cluster.wait_whole()
+        self.finish(traffic)
+
+    def test_a_node_stands_still(self):
+        """Connections to it stay, and nothing answers: what falls due meanwhile goes by way of the others."""
+        victim = 1
+        traffic = self.traffic(POSTDATE_AMQP_HEARTBEAT='2s')
+        for queue in (TARGET, INTAKE):
+            self.cluster.wait_led_by(self.p.vhost, queue, victim)
+        pid = self.cluster.pid(victim)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: self.cluster.leader(self.p.vhost, TARGET, 0) not in (None, victim), 60, 'another leader')
+            messages = traffic.schedule(100, 1, 4)
+            wait_until(lambda: not set(messages) & set(traffic.missing()), 90, 'those that fall due while it stands still')
+        finally:
+            os.kill(pid, signal.SIGCONT)
         self.cluster.wait_whole()
         self.finish(traffic)
 

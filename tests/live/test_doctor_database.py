@@ -216,6 +216,11 @@ class DoctorPooler(Doctor):
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)
         self.assert_finding(found, 'database.pooling', 'fail', 'shares sessions', 'pool_mode = session')
         self.assert_finding(found, 'database.schema', 'skip', 'pooler')
+        # The doctor's statements are still in the session that the pooler gives next; newer ones give them other names.
+        rc, out, err = p.cli('status', env={'POSTDATE_POSTGRES_URL': url})
+        if rc != 0:
+            self.assertEqual(rc, 78, out + err)
+            self.assertIn('pool_mode = session', err)
         run_psql(console, 'pause')
         began = time.monotonic()
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)

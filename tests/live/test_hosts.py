@@ -1,4 +1,5 @@
 """Several hosts in amqp.url, on one broker: what listens in front of it plays the others."""
+import resource
 import socket
 import threading
 import time
@@ -81,6 +82,21 @@ class Hosts(LiveTest):
             g = self.gateway(f'127.0.0.1:{rude.getsockname()[1]}', f'127.0.0.1:{self.port}')
             self.assertEqual(g.term(), 0)
             rude.shutdown(socket.SHUT_RDWR)
+
+    def test_too_many_open_files(self):
+        """Whose limit it is that is reached, the library does not say."""
+        door = Door(free_ports(1)[0], self.port).open()
+        self.addCleanup(door.close)
+        g = self.gateway(door.address)
+        soft, hard = resource.prlimit(g.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(g.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+        for pair in door.pairs:
+            door.end(*pair)
+        g.wait_log(f'cannot connect to RabbitMQ at {door.address}: Too many open files: raise the limit')
+        self.assertFalse(g.lines_with('refused or not reachable'))
+        resource.prlimit(g.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        g.wait_log('RabbitMQ is back after')
+        self.assertEqual(g.term(), 0)
 
     def test_none_of_them(self):
         """The error names each; the gateway waits, as for a single one."""
