@@ -119,6 +119,11 @@ static int migrate_schema(struct cli *cli, bool rebind, const struct identity *i
     return migrate_run(cli->pg, &options, report, e);
 }
 
+static void say_blocked(const char *who)
+{
+    cli_say("waiting for a lock, for at most 120 s: it is held by %s", who);
+}
+
 static int migrate_database(struct cli *cli, bool rebind, bool quiet)
 {
     struct migrate_report report = {0};
@@ -130,6 +135,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         code = ask_broker(&cli->config, quiet, &identity, &broker);
     if (code != 0)
         return code;
+    pg_tell_blocked(cli->pg, say_blocked);
     if (rebind && identity.broker[0] == '\0') {
         broker_close(broker);
         err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");

@@ -38,10 +38,16 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         pg_one_line(primary ? primary : "", text, sizeof text);
         /* Prepared statements that are there already, or not any more. */
         bool shared = strcmp(sqlstate, "42P05") == 0 || strcmp(sqlstate, "26000") == 0;
-        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)%s", text, sqlstate,
-                       shared ? ": a pooler shares sessions between transactions; go around it, or let it "
-                                "pool sessions (pool_mode = session)"
-                              : "");
+        if (shared)
+            return err_set(e, pg_kind_of_sqlstate(sqlstate),
+                           "Postgres: %s (SQLSTATE %s): a pooler shares sessions between transactions; go "
+                           "around it, or let it pool sessions (pool_mode = session)",
+                           text, sqlstate);
+        if (c->locked_out && c->blocked_by[0])
+            return err_set(e, pg_kind_of_sqlstate(sqlstate),
+                           "Postgres: %s (SQLSTATE %s): the lock is held by %s", text, sqlstate,
+                           c->blocked_by);
+        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
      * answer that is still to come would be read as that of the next statement. */
@@ -120,6 +126,11 @@ bool pg_is_silent(const struct pg *c)
 bool pg_is_locked_out(const struct pg *c)
 {
     return c->locked_out && !pg_is_broken(c);
+}
+
+void pg_tell_blocked(struct pg *c, void (*tell)(const char *who))
+{
+    c->tell_blocked = tell;
 }
 
 int pg_backend_pid(const struct pg *c)

@@ -24,6 +24,8 @@ bool pg_url_names_user(const char *url);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
 bool pg_is_silent(const struct pg *c); /* it was given up, because the server stands still */
+/* Calls `tell` when a statement waits for a lock for long, and when somebody else holds it. */
+void pg_tell_blocked(struct pg *c, void (*tell)(const char *who));
 /* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
  */
 bool pg_is_locked_out(const struct pg *c);

@@ -28,24 +28,44 @@ static bool has_answer(struct pg *c, struct pollfd *p)
     return unsent < 0 || (unsent == 0 && !PQisBusy(c->conn));
 }
 
-/* A login, and a commit that no standby need confirm. What the server refuses is an answer, too. */
-static bool answers_probe(PGconn *conn, int pid)
+/* The holders of the lock that is waited for; "": none. */
+static void note_blocked(struct pg *c, const char *who)
 {
+    char text[sizeof c->blocked_by];
+    pg_one_line(who, text, sizeof text);
+    if (strcmp(text, c->blocked_by) == 0)
+        return;
+    memcpy(c->blocked_by, text, sizeof text);
+    if (text[0] && c->tell_blocked)
+        c->tell_blocked(text);
+}
+
+/* A login, and a commit that no standby need confirm. What the server refuses is an answer, too. */
+static bool answers_probe(struct pg *c, PGconn *conn)
+{
+    static const char question[] =
+        "set synchronous_commit = local; begin; select pg_logical_emit_message(true, 'postdate', ''); commit;"
+        " select exists (select from pg_stat_activity where pid = %1$d and state like 'idle%%'),"
+        " (select string_agg(format('pid %%s of %%s (%%s)%%s', pid, usename, application_name, ', ' || "
+        "state),"
+        " '; ') from pg_stat_activity where pid = any (pg_blocking_pids(%1$d)))";
     struct pg probe = {.conn = conn, .answer_ms = PROBE_MS};
-    char text[300];
-    snprintf(text, sizeof text,
-             "set synchronous_commit = local; begin; select pg_logical_emit_message(true, 'postdate', '');"
-             " commit; select pid from pg_stat_activity where pid = %d and state like 'idle%%'",
-             pid);
+    char text[sizeof question + 40];
+    /* cppcheck takes the numbered conversions in the order in which they stand */
+    // cppcheck-suppress invalidPrintfArgType_s
+    snprintf(text, sizeof text, question, PQbackendPID(c->conn));
     PGresult *r = pg_exec_result(&probe, text);
+    bool told = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) == 1;
     /* One that waits for a request has not read ours, or its answer got lost. */
-    bool idle = PQresultStatus(r) == PGRES_TUPLES_OK && PQntuples(r) > 0;
+    bool idle = told && PQgetvalue(r, 0, 0)[0] == 't';
+    if (told)
+        note_blocked(c, PQgetvalue(r, 0, 1));
     PQclear(r);
     return !probe.silent && !idle;
 }
 
 /* Does it take another login, run a statement, write to its disk, and work for c? */
-static bool server_lives(const struct pg *c)
+static bool server_lives(struct pg *c)
 {
     const char *address = PQhostaddr(c->conn);
     const char *const same[][2] = {{"host", PQhost(c->conn)},
@@ -59,7 +79,7 @@ static bool server_lives(const struct pg *c)
     struct pg_attempt a = {.options = options, .last = same, .on_notice = ignore_notice};
     PGconn *conn = options ? pg_connect(&a, &e) : NULL;
     /* One that has too many connections lives. */
-    bool lives = conn ? answers_probe(conn, PQbackendPID(c->conn)) : a.answered;
+    bool lives = conn ? answers_probe(c, conn) : a.answered;
     PQfinish(conn);
     PQconninfoFree(options);
     return lives;
@@ -67,7 +87,7 @@ static bool server_lives(const struct pg *c)
 
 /* One thread asks at a time: a server in trouble does not get another connection for each that it has. What
  * one found dead is so for all others that have been waiting since before. */
-static bool is_found_dead(const struct pg *c, int64_t since_ms)
+static bool is_found_dead(struct pg *c, int64_t since_ms)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
@@ -89,7 +109,7 @@ static bool is_found_dead(const struct pg *c, int64_t since_ms)
 }
 
 /* Nothing came for long: is it to be waited for? */
-static bool is_hopeless(const struct pg *c, int64_t since_ms, struct pollfd *p)
+static bool is_hopeless(struct pg *c, int64_t since_ms, struct pollfd *p)
 {
     return c->answer_ms > 0 || (is_found_dead(c, since_ms) && poll(p, 1, 0) == 0);
 }
@@ -119,6 +139,7 @@ bool pg_wait(struct pg *c)
 PGresult *pg_answer(struct pg *c, int sent)
 {
     PGresult *last = NULL, *r;
+    c->blocked_by[0] = '\0';
     if (!sent)
         return NULL;
     while (pg_wait(c), (r = PQgetResult(c->conn)) != NULL) {

@@ -22,8 +22,10 @@ struct pg {
     int answer_ms;          /* how long an answer may take; 0: as long as the server lives */
     bool locked_out;        /* the last failure was a lock_timeout */
     bool hurried;           /* operate_hurry */
-    bool silent;            /* one took longer, or the server is dead: the connection was given up */
-    bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
+    char blocked_by[300];   /* who held the lock that the last statement waited for, if it waited for long */
+    void (*tell_blocked)(const char *who);
+    bool silent; /* one took longer, or the server is dead: the connection was given up */
+    bool lost;   /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
 /* Parameters of one call, all in binary format. */

@@ -21,6 +21,21 @@ class SqlMigrate(LiveTest):
             p.psql(f"create table postdate.message_{day} partition of postdate.message for values from ('{start}') to ('{end}')")
         return p
 
+    def test_whoever_is_in_the_way_is_named(self):
+        """An open transaction; and another migration, which waits for it, too."""
+        p = self.place()
+        other = p.session()
+        other.run("set application_name = 'a report'; begin; lock table postdate.meta in share mode")
+        one = p.start_cli('migrate')
+        pid = int(other.run('select pg_backend_pid()')[0][0])
+        said = one.stderr.readline().decode()
+        self.assertRegex(said, rf'waiting for a lock, for at most 120 s: it is held by pid {pid} of \w+ \(a report\), idle in transaction')
+        two = p.start_cli('migrate')
+        self.assertRegex(two.stderr.readline().decode(), r'it is held by pid \d+ of postdate \(postdate\)')
+        other.run('rollback')
+        for process in (one, two):
+            self.assertEqual(process.wait(60 * harness.SLOWNESS), 0)
+
     @harness.not_san
     def test_a_version_1_database_with_messages_is_upgraded(self):
         p = self.place_of_version(1)
