@@ -98,9 +98,11 @@ static const char *former_name(const struct wire_field *f)
 
 static void put_former(const struct wire_field *f, struct buf *headers)
 {
-    static const char *const ours[] = {HEADER_ERROR,      HEADER_INTAKE,  HEADER_ROUTING_KEY,
-                                       HEADER_EXPIRATION, HEADER_USER_ID, "x-delivery-count",
-                                       "x-acquired-count"};
+    /* Without its former id it begins anew, and has not come back (x_death.h). */
+    static const char *const ours[] = {HEADER_ERROR,       HEADER_INTAKE,          HEADER_ROUTING_KEY,
+                                       HEADER_EXPIRATION,  HEADER_USER_ID,         "x-delivery-count",
+                                       "x-acquired-count", "x-postdate-id",        "x-postdate-due",
+                                       "x-postdate-hops",  "x-postdate-hops-since"};
     const char *name = former_name(f);
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (bytes_equal_str(f->name, ours[i]))

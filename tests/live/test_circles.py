@@ -30,6 +30,13 @@ class Circles(LiveTest):
         self.assertEqual(len(g.lines_with('postdate.rejected.*x-postdate-hops')), 1, g.log())
         self.assertEqual([c.depth(q) for q in ('postdate.intake', 'postdate.rejected')], [0, 0])
         self.assertEqual(len(inbox.all()), LIMIT + 1)
+        # somebody mends it, and publishes again what was parked
+        c.channel.exchange_unbind('postdate', 'postdate.delivery', '#')
+        c.channel.basic_publish('', 'postdate.rejected', m.body, m.properties)
+        wait_until(lambda: c.depth('postdate.rejected') == 1, 10, 'it to be parked again')
+        self.assertEqual(p.cli('rejected', 'requeue', '1')[0], 0)
+        self.assertNotIn('x-postdate-hops', inbox.wait(LIMIT + 2)[-1].headers)
+        self.assertEqual(c.depth('postdate.rejected'), 0)
 
     def test_a_queue_that_dead_letters_back(self):
         """It would be due at once, and go to the default delivery exchange instead of the one that it came from."""
@@ -45,6 +52,12 @@ class Circles(LiveTest):
         self.assertEqual((m.body, m.headers['x-death'][0]['exchange']), (b'refused', 'orders'))
         self.assertEqual(len(g.lines_with('postdate.rejected.*x-death')), 1, g.log())
         self.assertEqual((c.depth('q'), p.counts()), (0, {'delivered': 1}))
+        # published again by hand
+        c.channel.queue_bind('q', 'postdate.delivery', 'k')
+        c.channel.basic_publish('', 'postdate.rejected', m.body, m.properties)
+        wait_until(lambda: c.depth('postdate.rejected') == 1, 10, 'it to be parked again')
+        self.assertEqual(p.cli('rejected', 'requeue', '1')[0], 0)
+        self.assertEqual(c.wait_get('q').body, b'refused')
 
     def test_a_queue_that_dead_letters_what_postdate_did_not_deliver(self):
         _, _, c = self.place_with_queue()
