@@ -18,6 +18,8 @@
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
  * queue after that many times. */
 #include "amqp/topology/topology.h"
+
+#include "amqp/topology/topology_front.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -109,9 +111,13 @@ static int declare_control_queue(struct broker *b, const char *name, const char 
     return declare_plan(b, &q, e);
 }
 
-static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, struct err *e)
+static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
+                                   struct err *e)
 {
-    return broker_declare_exchange(b, name, "fanout", e) || broker_bind_queue(b, queue, name, "", e) ? -1 : 0;
+    if (broker_declare_exchange(b, name, "fanout", e)) {
+        return -1;
+    }
+    return front ? topology_front_bind(b, name, queue, e) : broker_bind_queue(b, queue, name, "", e);
 }
 
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
@@ -159,8 +165,9 @@ static int declare_noting(struct broker *b, const struct topology *t, const char
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
 {
     int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
+    bool front = topology_front_needed(b);
 
-    out->older[0] = '\0';
+    out->older[0] = out->timed_queue[0] = '\0';
     if (len < 0 || len > 255) {
         return err_set(e, ERR_CONFIG,
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
@@ -169,11 +176,12 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (declare_noting(b, t, t->rejected_queue, out, e) || declare_noting(b, t, out->expired_queue, out, e) ||
         declare_noting(b, t, t->intake_queue, out, e) ||
-        declare_intake_exchange(b, t->intake_exchange, t->intake_queue, e)) {
+        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)) ||
+        declare_intake_exchange(b, t->intake_exchange, t->intake_queue, front, e)) {
         return -1;
     }
     for (size_t i = 0; i < t->route_count; i++) {
-        if (declare_intake_exchange(b, t->route_exchanges[i], t->intake_queue, e)) {
+        if (declare_intake_exchange(b, t->route_exchanges[i], t->intake_queue, front, e)) {
             return -1;
         }
     }

@@ -1,6 +1,7 @@
 /* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
  * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
- * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. Idempotent; safe from several
+ * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. From RabbitMQ 4.4 on also what
+ * stands in front of the intake queue (topology_front.h). Idempotent; safe from several
  * gateways at once. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
@@ -23,6 +24,7 @@ struct topology {
 
 struct topology_found {
     char expired_queue[300]; /* the name of the second intake queue */
+    char timed_queue[300];   /* that of the third (topology_front.h); "": there is none */
     char older[800];         /* "'a', 'b'": queues that an older release declared, with fewer arguments */
 };
 

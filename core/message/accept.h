@@ -45,7 +45,7 @@ struct accept_input {
 
 /* Fills out (its id is not set here; views point into the input or the arena).
  *
- * Delay: x-opt-delivery-time (absolute ms) wins over x-opt-delivery-delay over x-delay; none: at once.
+ * Delay: as delay_read; x-postdate-at wins over x-opt-delivery-time, -delay and x-delay; none: at once.
  * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
  * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
  * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at
@@ -66,9 +66,10 @@ bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exch
 /* Properties for rejecting a refused message in postdate.rejected: as they came, plus x-postdate-error with
  * the reason, and x-postdate-intake and x-postdate-routing-key with what it was published to; an expiration
  * moves to the header x-postdate-expiration (so that it doesn't vanish there), user_id to x-postdate-user-id,
- * and CC and BCC to x-postdate-cc and x-postdate-bcc (so that it is rejected there only). Malformed input
- * properties, and such as do not fit out's limit, are replaced by these headers of ours alone. Out of memory:
- * out->failed. in's body is not looked at. */
+ * CC and BCC to x-postdate-cc and x-postdate-bcc (so that it is rejected there only), and x-opt-delivery-time
+ * to x-postdate-at, unless there is one (so that RabbitMQ 4.4 doesn't hide it there until then). Malformed
+ * input properties, and such as do not fit out's limit, are replaced by these headers of ours alone. Out of
+ * memory: out->failed. in's body is not looked at. */
 void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out);
 /* The other way round, for one that is to be published again: without the reason and where it was published,
  * and with its expiration, CC and BCC. A user id that was another's is gone: RabbitMQ would not take it.

@@ -1,12 +1,12 @@
 #include "core/message/amqp10.h"
 
 #include "core/base/buf.h"
+#include "core/message/delay.h"
 #include "core/message/request_headers.h"
 #include "core/message/wire.h"
 
 #define ANNOTATIONS "x-amqp-1.0-message-annotations"
 #define APP_PROPERTIES "x-amqp-1.0-app-properties"
-#define TIME_HEADER "x-opt-delivery-time"
 #define DESCRIBED_MAX 4 /* descriptors in front of one value */
 #define NAME_MAX_BYTES 255
 #define LIFTED_MAX 32 /* each is looked for among the others */
@@ -225,7 +225,8 @@ static void put_header(struct buf *out, struct bytes name, const struct value *v
         wire_put_bool(out, name, v->code == TRUE_VALUE);
     } else if (v->code == UINT0 || v->code == ULONG0) {
         wire_put_int64(out, name, 0);
-    } else if (v->code == TIMESTAMP && bytes_equal_str(name, TIME_HEADER)) {
+    } else if (v->code == TIMESTAMP &&
+               (bytes_equal_str(name, AT_HEADER) || bytes_equal_str(name, DELIVERY_TIME_HEADER))) {
         put_name(out, name);
         wire_put_item(out, 'l', v->content); /* both are milliseconds since 1970 */
     } else {

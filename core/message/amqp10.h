@@ -15,9 +15,9 @@
 /* headers: a checked table (wire_properties_read). out: headers itself where neither of the two is among
  * them, else a table in the arena. A header that is there already wins over annotations, and those over
  * application properties. Values become the AMQP 0-9-1 type that is nearest (a timestamp in milliseconds an
- * integer for x-opt-delivery-time); types that have none become bytes, which nothing takes for a delay or a
- * name. -1 with ERR_REJECT: one of the two can't be read, so nobody knows what delay it holds; ERR_BUG: no
- * memory. */
+ * integer for x-postdate-at and x-opt-delivery-time); types that have none become bytes, which nothing takes
+ * for a delay or a name. -1 with ERR_REJECT: one of the two can't be read, so nobody knows what delay it
+ * holds; ERR_BUG: no memory. */
 int amqp10_lift(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
 #endif

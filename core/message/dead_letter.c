@@ -1,5 +1,6 @@
 #include "core/message/dead_letter.h"
 #include "core/base/sha256.h"
+#include "core/message/delay.h"
 #include "core/message/last_hop.h"
 #include "core/message/request_headers.h"
 
@@ -62,14 +63,15 @@ static int read_death(struct bytes death, struct dead_letter *out, struct err *e
     return 0;
 }
 
-/* What RabbitMQ or we add, which differs from one delivery of a message to the next. */
+/* What RabbitMQ or we add or take off, which differs from one delivery of a message to the next. */
 static bool is_added(struct bytes name)
 {
     return request_headers_is_of_delivery(name) || bytes_start_with_str(name, "x-death") ||
            bytes_start_with_str(name, "x-first-death-") || bytes_start_with_str(name, "x-last-death-") ||
            bytes_equal_str(name, HEADER_ID) || bytes_equal_str(name, HEADER_ATTEMPT) ||
            bytes_equal_str(name, HEADER_COPY) || bytes_equal_str(name, RETURN_HEADER_QUEUE) ||
-           bytes_equal_str(name, HEADER_USER_ID) || bytes_equal_str(name, HEADER_RETRY_COUNT);
+           bytes_equal_str(name, HEADER_USER_ID) || bytes_equal_str(name, HEADER_RETRY_COUNT) ||
+           bytes_equal_str(name, DELIVERY_TIME_HEADER);
 }
 
 static int hash_content(const struct accept_input *in, struct dead_letter *d, struct err *e)
@@ -220,6 +222,7 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
         if (request_headers_is_of_delivery(f.name) || bytes_equal_str(f.name, HEADER_ID) ||
             bytes_equal_str(f.name, HEADER_ATTEMPT) || bytes_equal_str(f.name, HEADER_COPY) ||
             bytes_equal_str(f.name, RETURN_HEADER_QUEUE) ||
+            bytes_equal_str(f.name, DELIVERY_TIME_HEADER) || /* it was for the first delivery */
             (moves_user && bytes_equal_str(f.name, HEADER_USER_ID)))
             continue;
         if (bytes_equal_str(f.name, "x-death") && f.kind == 'A')

@@ -48,7 +48,8 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
  * (attempt) and x-postdate-queue, by which the return exchange finds the queue; x-postdate-copy where the
  * lineage is another one than the id says. The count in the newest entry of
  * x-death and a header retry-count (Spring AMQP) say how many deliveries failed; attempt 1 begins anew,
- * without that entry. An expiration that RabbitMQ took off is there again; a user_id, which only its own user
+ * without that entry. x-opt-delivery-time is gone: a quorum queue of RabbitMQ 4.4 would wait again. An
+ * expiration that RabbitMQ took off is there again; a user_id, which only its own user
  * may publish, moves to x-postdate-user-id. */
 int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,
                        struct arena *arena, struct bytes *out, struct err *e);

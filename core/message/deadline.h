@@ -11,7 +11,7 @@
 #define DEADLINE_HEADER "x-postdate-deadline"
 
 /* The header of a message that is due at due_ms; *out_ms 0: there is none. headers: a checked table
- * (wire_properties_read). Numbers of the kinds that x-opt-delivery-time has are taken. ERR_REJECT names the
+ * (wire_properties_read). Numbers of the kinds that x-postdate-at has are taken. ERR_REJECT names the
  * header, its value and what is allowed. */
 int deadline_read(struct bytes headers, int64_t due_ms, int64_t *out_ms, struct err *e);
 

@@ -4,12 +4,12 @@
 #include "core/message/stamp.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-#define HEADER_TIME "x-opt-delivery-time"
 #define HEADER_DELAY "x-opt-delivery-delay"
 #define HEADER_X_DELAY "x-delay"
 
-enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999 };
+enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999, DATE_TEXT_MAX = 64 };
 
 static bool is_space(uint8_t c)
 {
@@ -158,34 +158,48 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bo
     return clock->now_ms;
 }
 
-static int read_time(const struct wire_field *f, const struct delay_clock *clock, int64_t *due_ms,
-                     struct err *e)
+static bool time_from_text(struct bytes s, int64_t *out_ms)
+{
+    char text[DATE_TEXT_MAX + 1];
+    if (s.len > DATE_TEXT_MAX || memchr(s.data, '\0', s.len))
+        return false;
+    memcpy(text, s.data, s.len);
+    text[s.len] = '\0';
+    return timestamp_parse(text, out_ms, NULL) == 0;
+}
+
+/* Saturated, as delay_number. */
+static bool point_in_time(const struct wire_field *f, int64_t *out_ms)
+{
+    if (f->kind == 'T') { /* whole seconds: clients, and RabbitMQ for AMQP 1.0, cut the rest off */
+        if (!wire_field_int(f, out_ms) || __builtin_mul_overflow(*out_ms, 1000, out_ms) ||
+            __builtin_add_overflow(*out_ms, SECOND_REST_MS, out_ms))
+            *out_ms = INT64_MAX;
+        return true;
+    }
+    return delay_number(f, out_ms) ||
+           (f->kind == 'S' && f->value.len > 0 && time_from_text(f->value, out_ms));
+}
+
+static int read_time(const struct wire_field *f, const char *name, const struct delay_clock *clock,
+                     int64_t *due_ms, struct err *e)
 {
     char value[VALUE_TEXT_SIZE];
     char limit[40];
     int64_t time_ms, ahead_ms;
-    bool known;
-    if (f->kind == 'T') { /* whole seconds: clients, and RabbitMQ for AMQP 1.0, cut the rest off */
-        known = true;
-        if (!wire_field_int(f, &time_ms) || __builtin_mul_overflow(time_ms, 1000, &time_ms) ||
-            __builtin_add_overflow(time_ms, SECOND_REST_MS, &time_ms))
-            time_ms = INT64_MAX;
-    } else {
-        known = delay_number(f, &time_ms);
-    }
-    if (!known)
+    if (!point_in_time(f, &time_ms))
         return err_set(e, ERR_REJECT,
                        "%s: %s is not a point in time (allowed: milliseconds since 1970 as integer, float or "
-                       "numeric string, at most %s ahead)",
-                       HEADER_TIME, delay_describe(f, value, sizeof(value)),
+                       "numeric string, an AMQP timestamp, or RFC 3339 with an offset, at most %s ahead)",
+                       name, delay_describe(f, value, sizeof(value)),
                        duration_format(clock->max_delay_ms, limit, sizeof(limit)));
     if (__builtin_sub_overflow(time_ms, clock->now_ms, &ahead_ms))
         ahead_ms = time_ms < 0 ? INT64_MIN : INT64_MAX;
     if (ahead_ms > clock->max_delay_ms || time_ms > TIMESTAMP_MAX_MS)
         return err_set(
             e, ERR_REJECT,
-            "%s: %s is too far ahead (allowed: milliseconds since 1970, at most %lld ms = %s from now)",
-            HEADER_TIME, delay_describe(f, value, sizeof(value)), (long long)clock->max_delay_ms,
+            "%s: %s is too far ahead (allowed: milliseconds since 1970, at most %lld ms = %s from now)", name,
+            delay_describe(f, value, sizeof(value)), (long long)clock->max_delay_ms,
             duration_format(clock->max_delay_ms, limit, sizeof(limit)));
     *due_ms = clamp_time(time_ms);
     return 0;
@@ -212,7 +226,8 @@ static int read_delay(const struct wire_field *f, const char *name, int64_t max_
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e)
 {
     struct wire_field time_field, delay_field, x_field;
-    bool has_time = wire_find(headers, HEADER_TIME, &time_field);
+    bool has_at = wire_find(headers, AT_HEADER, &time_field);
+    bool has_time = has_at || wire_find(headers, DELIVERY_TIME_HEADER, &time_field);
     bool has_delay = wire_find(headers, HEADER_DELAY, &delay_field);
     bool has_x = wire_find(headers, HEADER_X_DELAY, &x_field);
     int64_t delay_ms = 0, x_ms;
@@ -222,7 +237,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
         out->x_delay_ms = x_ms;
     out->later = has_time;
     if (has_time)
-        return read_time(&time_field, clock, &out->due_ms, e);
+        return read_time(&time_field, has_at ? AT_HEADER : DELIVERY_TIME_HEADER, clock, &out->due_ms, e);
     if (has_delay) {
         if (read_delay(&delay_field, HEADER_DELAY, clock->max_delay_ms, &delay_ms, e) != 0)
             return -1;

@@ -1,5 +1,5 @@
-/* When a message asks to be delivered: the headers x-opt-delivery-time, x-opt-delivery-delay and x-delay.
- * Pure. */
+/* When a message asks to be delivered: the headers x-postdate-at, x-opt-delivery-time, x-opt-delivery-delay
+ * and x-delay. Pure. */
 #ifndef POSTDATE_CORE_MESSAGE_DELAY_H
 #define POSTDATE_CORE_MESSAGE_DELAY_H
 
@@ -8,6 +8,11 @@
 #include "core/message/wire.h"
 #include <stdbool.h>
 #include <stdint.h>
+
+#define AT_HEADER "x-postdate-at"
+/* The same under its AMQP 1.0 name. From RabbitMQ 4.4 on a quorum queue itself keeps a message that has it,
+ * as a number, until then; so nothing that is published here has it. */
+#define DELIVERY_TIME_HEADER "x-opt-delivery-time"
 
 struct delay_clock {
     int64_t now_ms;
@@ -23,8 +28,9 @@ struct delay {
     int64_t x_delay_ms; /* x-delay as sent where it is a number in 1..max_delay_ms, else 0 */
 };
 
-/* Reads the delay from a checked table (wire_properties_read). The absolute header wins, then
- * x-opt-delivery-delay, then x-delay; none, or a relative one <= 0, means at once. ERR_REJECT names the
+/* Reads the delay from a checked table (wire_properties_read). x-postdate-at wins, then x-opt-delivery-time,
+ * x-opt-delivery-delay, x-delay; none, or a relative one <= 0, means at once. The absolute ones are
+ * milliseconds since 1970, an AMQP timestamp, or a time as timestamp_parse takes it. ERR_REJECT names the
  * header that counts, its value and what is allowed. */
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);
 

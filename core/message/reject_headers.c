@@ -1,5 +1,6 @@
 /* The properties of a refused message. */
 #include "core/message/accept.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include <string.h>
 
@@ -11,13 +12,15 @@
 #define HEADER_CC "x-postdate-cc"
 #define HEADER_BCC "x-postdate-bcc"
 
-/* Under its own name it would be further routing keys for RabbitMQ: queues that the publisher may not write
- * to, but the gateway, which parks by the default exchange, may. */
-static bool put_carbon_copy(const struct wire_field *f, struct buf *headers)
+/* What RabbitMQ would obey. CC and BCC: further routing keys, queues that the publisher may not write to, but
+ * the gateway, which parks by the default exchange, may. x-opt-delivery-time: from 4.4 on the message would
+ * be hidden in the queue until then; x-postdate-at says the same when the message is published again. */
+static bool put_renamed(const struct wire_field *f, struct buf *headers)
 {
-    const char *name = bytes_equal_str(f->name, "CC")    ? HEADER_CC
-                       : bytes_equal_str(f->name, "BCC") ? HEADER_BCC
-                                                         : NULL;
+    const char *name = bytes_equal_str(f->name, "CC")                   ? HEADER_CC
+                       : bytes_equal_str(f->name, "BCC")                ? HEADER_BCC
+                       : bytes_equal_str(f->name, DELIVERY_TIME_HEADER) ? AT_HEADER
+                                                                        : NULL;
     if (name == NULL)
         return false;
     struct bytes n = bytes_of_str(name);
@@ -31,6 +34,7 @@ static bool is_replaced(const struct wire_properties *p, struct bytes name)
 {
     return bytes_equal_str(name, HEADER_ERROR) || bytes_equal_str(name, HEADER_INTAKE) ||
            bytes_equal_str(name, HEADER_ROUTING_KEY) ||
+           (bytes_equal_str(name, DELIVERY_TIME_HEADER) && wire_has(p->headers, bytes_of_str(AT_HEADER))) ||
            ((p->flags & WIRE_EXPIRATION) && bytes_equal_str(name, HEADER_EXPIRATION)) ||
            ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
 }
@@ -55,7 +59,7 @@ static void put_with_reason(const struct accept_input *in, struct wire_propertie
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
     while (wire_next(&c, &f) == 1) {
-        if (!put_carbon_copy(&f, &headers) && !is_replaced(&p, f.name))
+        if (!is_replaced(&p, f.name) && !put_renamed(&f, &headers))
             buf_put_bytes(&headers, f.entry);
     }
     wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);

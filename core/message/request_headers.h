@@ -1,6 +1,6 @@
 /* What a publisher asks of Postdate beyond the delay: the headers x-postdate-exchange, -key, -on-conflict and
- * -hold. x-postdate-deadline is deadline.h's. Other x-postdate-* headers mean nothing here: a consumer that
- * publishes a received message again sends x-postdate-id along. Pure. */
+ * -hold. x-postdate-at is delay.h's, x-postdate-deadline deadline.h's. Other x-postdate-* headers mean
+ * nothing here: a consumer that publishes a received message again sends x-postdate-id along. Pure. */
 #ifndef POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
 #define POSTDATE_CORE_MESSAGE_REQUEST_HEADERS_H
 

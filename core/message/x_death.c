@@ -8,17 +8,25 @@
 #define HEADER_HOPS "x-postdate-hops"
 #define HEADER_SINCE "x-postdate-hops-since"
 
+/* The intake queue, or the one beside it for what has x-opt-delivery-time. */
+static bool is_intake(struct bytes name, const char *queue)
+{
+    struct bytes first = bytes_of_str(queue);
+    return bytes_start_with_str(name, queue) &&
+           (name.len == first.len ||
+            bytes_equal_str(bytes_of(name.data + first.len, name.len - first.len), ".timed"));
+}
+
 static bool is_of_queue(const struct wire_field *death, const char *queue)
 {
     struct bytes name;
-    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) &&
-           bytes_equal_str(name, queue);
+    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) && is_intake(name, queue);
 }
 
 /* Made by us: in the intake queue, or where the broker waits. */
 static bool is_ours(struct bytes queue_name, const char *queue)
 {
-    return bytes_equal_str(queue_name, queue) || ttl_ladder_owns_queue(queue_name) ||
+    return is_intake(queue_name, queue) || ttl_ladder_owns_queue(queue_name) ||
            last_hop_owns_queue(queue_name);
 }
 

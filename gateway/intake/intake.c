@@ -20,14 +20,28 @@ static uint16_t intake_prefetch(const struct config *c)
 
 int64_t intake_unacknowledged_max(const struct config *c)
 {
-    return 2 * intake_prefetch(c); /* two queues */
+    return 3 * intake_prefetch(c); /* three queues at most */
 }
 
-static int consume(struct intake *in, const char *expired_queue, uint16_t prefetch, struct err *e)
+static int consume(struct intake *in, const struct topology_found *found, uint16_t prefetch, struct err *e)
 {
     const struct broker_consumer queues[] = {{in->runtime->config->intake.queue, "postdate"},
-                                             {expired_queue, "postdate.expired"}};
-    return broker_consume_all(in->broker, queues, 2, prefetch, e);
+                                             {found->expired_queue, "postdate.expired"},
+                                             {found->timed_queue, "postdate.timed"}};
+    return broker_consume_all(in->broker, queues, found->timed_queue[0] != '\0' ? 3 : 2, prefetch, e);
+}
+
+/* Said once: RabbitMQ may be upgraded while the gateway runs. */
+static void warn_of_delays(struct intake *in, const struct topology_found *found)
+{
+    if (found->timed_queue[0] == '\0' || in->delays_said)
+        return;
+    in->delays_said = true;
+    log_warning(
+        "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues: messages "
+        "with it come by the classic queue '%s', which has one copy on one node until they are stored "
+        "(x-postdate-at says the same, and is replicated)",
+        broker_version(in->broker), found->timed_queue);
 }
 
 static int connect_broker(struct intake *in, struct err *e)
@@ -43,9 +57,9 @@ static int connect_broker(struct intake *in, struct err *e)
     random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
         startup_declare(in->broker, c, &found, e) != 0 || intake_find_stamps(in, e) != 0 ||
-        store_session_begin(in->pg, &in->session, e) != 0 ||
-        consume(in, found.expired_queue, prefetch, e) != 0)
+        store_session_begin(in->pg, &in->session, e) != 0 || consume(in, &found, prefetch, e) != 0)
         return -1;
+    warn_of_delays(in, &found);
     server_status_succeeded(&in->runtime->rabbitmq);
     runtime_set_up(in->runtime, UP_INTAKE);
     return 0;

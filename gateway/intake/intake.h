@@ -56,6 +56,7 @@ struct intake {
     struct accept_rules rules;
     struct pg *pg;
     struct broker *broker;
+    bool delays_said;
     struct store_session session;
     struct store_locks locks;
     struct random_pool random;

@@ -3,6 +3,7 @@
 
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_front.h"
 #include "core/base/timestamp.h"
 #include "gateway/pipeline/claimed_row.h"
 #include "gateway/runtime/log.h"
@@ -32,12 +33,14 @@ static int add_ready(struct once *o, const char *queue, uint32_t *ready, struct 
 static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 {
     const struct config *c = o->runtime->config;
-    char expired[300];
+    char expired[300], timed[300];
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
+    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, c->intake.queue);
     if (!o->broker)
         o->broker = sessions_open_broker(o->runtime, "postdate once", e);
     if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
         add_ready(o, expired, &f->ready, e) != 0 ||
+        (topology_front_needed(o->broker) && add_ready(o, timed, &f->ready, e) != 0) ||
         (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
         return -1;
     if (o->no_control || add_ready(o, TOPOLOGY_CONTROL_QUEUE, &f->ready, e) == 0)

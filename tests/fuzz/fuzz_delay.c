@@ -14,7 +14,7 @@
 #define MAX_DELAY_MS (INT64_C(730) * DAY_MS)
 
 static const char *const names[] = {"x-delay", "x-opt-delivery-delay", "x-opt-delivery-time",
-                                    "timestamp_in_ms"};
+                                    "timestamp_in_ms", "x-postdate-at"};
 
 /* 1 and the number as a long double (exact up to 64 bits), 0: not a number. A fraction is left out of what
  * strtold sees: with it a number near 2^57 would be rounded up to the next. */
@@ -105,7 +105,7 @@ static void put_header(struct bytes *in, struct buf *out)
 {
     static const char kinds[] = "SlIdfDTLtbBsuixVFA";
     uint8_t which = fuzz_take_u8(in);
-    struct bytes name = bytes_of_str(names[which % 4]);
+    struct bytes name = bytes_of_str(names[which % 5]);
     char kind = (char)fuzz_take_u8(in);
     kind = strchr(kinds, kind) && kind ? kind : kinds[(uint8_t)kind % (sizeof(kinds) - 1)];
     struct bytes value = fuzz_take_short(in);
@@ -126,8 +126,18 @@ static void put_header(struct bytes *in, struct buf *out)
 /* The header that counts. */
 static bool find_first(struct bytes headers, struct wire_field *out)
 {
-    return wire_find(headers, "x-opt-delivery-time", out) ||
+    return wire_find(headers, "x-postdate-at", out) || wire_find(headers, "x-opt-delivery-time", out) ||
            wire_find(headers, "x-opt-delivery-delay", out) || wire_find(headers, "x-delay", out);
+}
+
+/* A text that is no number: a date and time. */
+static void check_date(const struct wire_field *f, int64_t due_ms)
+{
+    int64_t ms;
+    char *text = fuzz_text(f->value);
+    FUZZ_HOLDS(f->kind == 'S' && strlen(text) == f->value.len);
+    FUZZ_HOLDS(timestamp_parse(text, &ms, NULL) == 0 && ms == due_ms);
+    free(text);
 }
 
 static void check_due(struct bytes headers, const struct delay_clock *clock, const struct delay *got)
@@ -141,9 +151,11 @@ static void check_due(struct bytes headers, const struct delay_clock *clock, con
         FUZZ_HOLDS(got->due_ms <= clock->now_ms);
         return;
     }
-    if (bytes_equal_str(f.name, "x-opt-delivery-time")) {
-        FUZZ_HOLDS(f.kind == 'T' || delay_number(&f, &n));
-        FUZZ_HOLDS(f.kind == 'T' || got->due_ms == (n < 0 ? 0 : n));
+    if (bytes_equal_str(f.name, "x-postdate-at") || bytes_equal_str(f.name, "x-opt-delivery-time")) {
+        if (delay_number(&f, &n))
+            FUZZ_HOLDS(got->due_ms == (n < 0 ? 0 : n));
+        else if (f.kind != 'T')
+            check_date(&f, got->due_ms);
         return;
     }
     FUZZ_HOLDS(delay_number(&f, &n) && n <= clock->max_delay_ms);

@@ -230,8 +230,11 @@ class HostileBroker:
             with self.lock:
                 self.sockets.discard(client)
 
+    def connect(self):
+        return socket.create_connection(self.real)
+
     def relay(self, client):
-        server = socket.create_connection(self.real)
+        server = self.connect()
         back = threading.Thread(target=self.pump, args=(server, client), daemon=True)
         back.start()
         self.pump(client, server)
@@ -239,18 +242,21 @@ class HostileBroker:
         client.close()
         server.close()
 
-    @staticmethod
-    def pump(source, sink):
+    def pump(self, source, sink):
         try:
             while data := source.recv(65536):
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
-            for s in (source, sink):
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
+            self.part(source, sink)
+
+    @staticmethod
+    def part(*sockets):
+        for s in sockets:
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def close(self):
         self.listener.close()

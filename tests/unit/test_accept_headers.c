@@ -127,6 +127,7 @@ static void test_controls_refused(void **state)
         {"x-delay", "soon"},
         {"x-opt-delivery-delay", "9999999999999"},
         {"x-opt-delivery-time", "never"},
+        {"x-postdate-at", "never"},
     };
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         sample_put_text(&f->headers, table[i].name, table[i].value);

@@ -119,11 +119,40 @@ static void test_parked(void **state)
     buf_free(&out);
 }
 
+/* RabbitMQ 4.4 would hide it in postdate.rejected until then. What it meant stays. */
+static void test_parked_without_the_time_that_rabbitmq_reads(void **state)
+{
+    struct fixture *f = *state;
+    struct wire_field field;
+    struct buf out;
+    int64_t ms;
+    buf_init(&out, 4096);
+    for (int has_at = 0; has_at < 2; has_at++) {
+        struct wire_properties p = {.flags = WIRE_HEADERS};
+        buf_reset(&f->headers);
+        buf_reset(&f->properties);
+        buf_reset(&out);
+        wire_put_int64(&f->headers, bytes_of_str("x-opt-delivery-time"), NOW + 5000);
+        if (has_at)
+            wire_put_int64(&f->headers, bytes_of_str("x-postdate-at"), NOW + 7000);
+        p.headers = buf_bytes(&f->headers);
+        wire_properties_write(&p, &f->properties);
+        struct accept_input in = {.properties = buf_bytes(&f->properties)};
+        reject_headers_build(&in, "because", &out);
+        assert_int_equal(wire_properties_read(buf_bytes(&out), &f->stored, NULL), 0);
+        assert_false(has_header(f, "x-opt-delivery-time"));
+        assert_true(wire_find(f->stored.headers, "x-postdate-at", &field));
+        assert_true(wire_field_int(&field, &ms) && ms == NOW + (has_at ? 7000 : 5000));
+    }
+    buf_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_damaged_anywhere),
         TEST(test_parked),
+        TEST(test_parked_without_the_time_that_rabbitmq_reads),
     };
     return cmocka_run_group_tests_name("accept_refused", tests, NULL, NULL);
 }

@@ -175,6 +175,10 @@ static void test_a_point_in_time_keeps_its_milliseconds(void **state)
     put_section(f, ANNOTATIONS, 0x72, 2, BYTES("\xa3\x13x-opt-delivery-time\x83\0\0\1\2\3\4\5\6"));
     assert_int_equal(lift(f), 0);
     assert_field(f, "x-opt-delivery-time", 'l', BYTES("\0\0\1\2\3\4\5\6"));
+    buf_reset(&f->headers);
+    put_section(f, ANNOTATIONS, 0x72, 2, BYTES("\xa3\x0dx-postdate-at\x83\0\0\1\2\3\4\5\6"));
+    assert_int_equal(lift(f), 0);
+    assert_field(f, "x-postdate-at", 'l', BYTES("\0\0\1\2\3\4\5\6"));
 }
 
 static void test_wide_maps_and_named_descriptors(void **state)

@@ -182,6 +182,7 @@ static void test_what_goes_back(void **state)
     sample_put_text(&l.headers, "x-postdate-attempt", "forged");
     wire_put_int64(&l.headers, bytes_of_str("retry-count"), 77);
     wire_put_int64(&l.headers, bytes_of_str("x-delivery-count"), 3);
+    wire_put_int64(&l.headers, bytes_of_str("x-opt-delivery-time"), INT64_C(1795334400000));
     put_death(&l.headers, "orders", "rejected", "60000");
     assert_int_equal(read_letter(&l,
                                  (struct wire_properties){.flags = WIRE_PRIORITY | WIRE_USER_ID,
@@ -203,6 +204,7 @@ static void test_what_goes_back(void **state)
     assert_true(wire_find(p.headers, "x-postdate-attempt", &f) && wire_field_int(&f, &n) && n == 3);
     assert_true(wire_find(p.headers, "retry-count", &f) && wire_field_int(&f, &n) && n == 2);
     assert_false(wire_find(p.headers, "x-delivery-count", &f));
+    assert_false(wire_find(p.headers, "x-opt-delivery-time", &f));
     assert_int_equal(count_of_newest(p.headers), 2);
     /* anew: the queue's own entry is gone, the earlier one's is not */
     assert_int_equal(dead_letter_return(&d, id, 1, &arena, &raw, NULL), 0);
@@ -220,6 +222,7 @@ static void test_the_hash(void **state)
     struct dead_letter a, b;
     open_letter(&l);
     sample_put_text(&l.headers, "mine", "1");
+    wire_put_int64(&l.headers, bytes_of_str("x-opt-delivery-time"), 1);
     put_death(&l.headers, "orders", "rejected", NULL);
     assert_int_equal(read_letter(&l, (struct wire_properties){0}, &a, NULL), 0);
     buf_reset(&l.headers);

@@ -141,6 +141,8 @@ static void test_texts(void **state)
                         "x-delay: \"63072000001\" ms is too long (allowed: at most 63072000000 ms = 730d)");
 }
 
+static const char *const absolute[] = {"x-postdate-at", "x-opt-delivery-time"};
+
 static void test_absolute(void **state)
 {
     (void)state;
@@ -159,30 +161,91 @@ static void test_absolute(void **state)
         {NOW + MAX_DELAY + 1, false, 0},
         {INT64_MAX, false, 0},
     };
-    for (size_t i = 0; i < COUNT_OF(table); i++) {
+    for (size_t i = 0; i < 2 * COUNT_OF(table); i++) {
+        const char *name = absolute[i % 2];
         struct buf headers;
         struct delay d;
         struct err e = {0};
         buf_init(&headers, 1000);
-        wire_put_int64(&headers, bytes_of_str("x-opt-delivery-time"), table[i].time_ms);
+        wire_put_int64(&headers, bytes_of_str(name), table[i / 2].time_ms);
         int rc = delay_read(buf_bytes(&headers), &plain_clock, &d, &e);
-        assert_int_equal(rc, table[i].ok ? 0 : -1);
-        if (table[i].ok)
-            assert_true(d.due_ms == table[i].due_ms);
-        else
+        assert_int_equal(rc, table[i / 2].ok ? 0 : -1);
+        if (table[i / 2].ok) {
+            assert_true(d.due_ms == table[i / 2].due_ms);
+        } else {
             assert_int_equal(e.kind, ERR_REJECT);
+            assert_memory_equal(e.text, name, strlen(name));
+        }
         buf_free(&headers);
     }
+}
+
+static void test_absolute_of_every_kind(void **state)
+{
+    (void)state;
+    static const struct {
+        char kind;
+        const char *raw;
+        size_t len;
+        int64_t due_ms; /* -1: too far, -2: no point in time */
+    } table[] = {
+        {'T', "\0\0\0\0\x6b\x02\xa4\x85", 8, INT64_C(0x6b02a485) * 1000 + 999}, /* the end of that second */
+        {'T', "\xff\xff\xff\xff\xff\xff\xff\xff", 8, -1},
+        {'b', "\x7f", 1, 127},
+        {'s', "\x03\xe8", 2, 1000},
+        {'u', "\xff\xff", 2, 65535},
+        {'I', "\x7f\xff\xff\xff", 4, INT32_MAX},
+        {'i', "\xff\xff\xff\xff", 4, UINT32_MAX},
+        {'L', "\0\0\x01\xa2\x03\x6a\x90\0", 8, INT64_C(0x1a2036a9000)},
+        {'L', "\xff\xff\xff\xff\xff\xff\xff\xff", 8, -1},
+        {'d', "\x42\x7a\x20\x36\xa9\x00\x80\0", 8, INT64_C(0x1a2036a9008)},
+        {'d', "\x7f\xf8\0\0\0\0\0\0", 8, -2}, /* NaN */
+        {'S', "1795334400500", 13, NOW + 500},
+        {'S', " 1795334400500.9 ", 17, NOW + 500},
+        {'S', "2026-11-22T08:00:00Z", 20, NOW},
+        {'S', "2026-11-22 09:00:00.250+01:00", 29, NOW + 250},
+        {'S', "2026-11-22T08:00:00.0001Z", 25, NOW + 1},
+        {'S', "2026-11-22T08:00:00", 19, -2}, /* where? */
+        {'S', "2026-11-22T08:00:00Z\0", 21, -2},
+        {'S', "9999-12-31T00:00:00Z", 20, -1},
+        {'S', "2026-11-22T08:00:00.00000000000000000000000000000000000000000000000001Z", 70, -2},
+        {'S', "tomorrow", 8, -2},
+        {'S', "", 0, -2},
+        {'t', "\1", 1, -2},
+        {'V', "", 0, -2},
+    };
+    for (size_t i = 0; i < 2 * COUNT_OF(table); i++) {
+        struct kind_case k = {.kind = table[i / 2].kind, .raw = table[i / 2].raw, .len = table[i / 2].len};
+        const char *name = absolute[i % 2];
+        struct delay d;
+        struct err e = {0};
+        int rc = read_one(name, &k, &d, &e);
+        if (rc != (table[i / 2].due_ms >= 0 ? 0 : -1))
+            fail_msg("%s case %zu: %d %s", name, i / 2, rc, e.text);
+        if (rc == 0) {
+            if (d.due_ms != table[i / 2].due_ms)
+                fail_msg("%s case %zu: %lld", name, i / 2, (long long)d.due_ms);
+            continue;
+        }
+        assert_int_equal(e.kind, ERR_REJECT);
+        assert_memory_equal(e.text, name, strlen(name));
+        assert_non_null(
+            strstr(e.text, table[i / 2].due_ms == -1 ? "too far ahead" : "is not a point in time"));
+        assert_non_null(strstr(e.text, "730d"));
+    }
+}
+
+static void test_absolute_texts(void **state)
+{
+    (void)state;
+    struct kind_case text = {.kind = 'S', .raw = "tomorrow", .len = 8};
     struct delay d;
     struct err e = {0};
-    struct kind_case seconds = {.kind = 'T', .raw = "\0\0\0\0\x6b\x02\xa4\x85", .len = 8};
-    assert_int_equal(read_one("x-opt-delivery-time", &seconds, &d, &e), 0);
-    assert_true(d.due_ms == INT64_C(0x6b02a485) * 1000 + 999); /* never early, whatever was cut off */
-    struct kind_case far = {.kind = 'T', .raw = "\xff\xff\xff\xff\xff\xff\xff\xff", .len = 8};
-    assert_int_equal(read_one("x-opt-delivery-time", &far, &d, &e), -1);
-    struct kind_case text = {.kind = 'S', .raw = "tomorrow", .len = 8};
-    assert_int_equal(read_one("x-opt-delivery-time", &text, &d, &e), -1);
-    assert_non_null(strstr(e.text, "\"tomorrow\" is not a point in time"));
+    assert_int_equal(read_one("x-postdate-at", &text, &d, &e), -1);
+    assert_string_equal(
+        e.text, "x-postdate-at: \"tomorrow\" is not a point in time (allowed: milliseconds since 1970 "
+                "as integer, float or numeric string, an AMQP timestamp, or RFC 3339 with an offset, "
+                "at most 730d ahead)");
 }
 
 static void test_who_wins(void **state)
@@ -205,6 +268,9 @@ static void test_who_wins(void **state)
     wire_put_int64(&h, bytes_of_str("x-opt-delivery-time"), NOW + 3000);
     assert_int_equal(delay_read(buf_bytes(&h), &plain_clock, &d, &e), 0);
     assert_true(d.due_ms == NOW + 3000 && d.x_delay_ms == 1000);
+    wire_put_int64(&h, bytes_of_str("x-postdate-at"), NOW + 4000);
+    assert_int_equal(delay_read(buf_bytes(&h), &plain_clock, &d, &e), 0);
+    assert_true(d.due_ms == NOW + 4000 && d.x_delay_ms == 1000);
 
     /* What does not count is not judged. */
     buf_reset(&h);
@@ -277,9 +343,10 @@ static void test_end_of_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),   cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_absolute),     cmocka_unit_test(test_who_wins),
-        cmocka_unit_test(test_broker_stamp), cmocka_unit_test(test_end_of_time),
+        cmocka_unit_test(test_every_kind),     cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_absolute),       cmocka_unit_test(test_absolute_of_every_kind),
+        cmocka_unit_test(test_absolute_texts), cmocka_unit_test(test_who_wins),
+        cmocka_unit_test(test_broker_stamp),   cmocka_unit_test(test_end_of_time),
     };
     return cmocka_run_group_tests_name("delay", tests, NULL, NULL);
 }

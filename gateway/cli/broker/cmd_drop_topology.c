@@ -3,6 +3,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/owner.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_front.h"
 #include "amqp/topology/topology_retry.h"
 #include "core/message/dead_letter.h"
 #include "core/message/ttl_ladder.h"
@@ -53,11 +54,19 @@ static int remove_exchange(struct removal *r, const char *name, struct err *e)
 
 static int remove_queues(struct removal *r, const struct config *c, struct err *e)
 {
-    char expired[300], rung[TTL_LADDER_NAME_SIZE];
+    char expired[300], timed[300], rung[TTL_LADDER_NAME_SIZE];
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    const char *const names[] = {c->intake.queue,        expired,           TOPOLOGY_CONTROL_QUEUE,
-                                 TOPOLOGY_EXIT_QUEUE,    last_hop_queue(1), last_hop_queue(2),
-                                 LAST_HOP_RECEIPTS,      LAST_HOP_UNROUTED, TOPOLOGY_RETRY_QUEUE,
+    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, c->intake.queue);
+    const char *const names[] = {c->intake.queue,
+                                 timed,
+                                 expired,
+                                 TOPOLOGY_CONTROL_QUEUE,
+                                 TOPOLOGY_EXIT_QUEUE,
+                                 last_hop_queue(1),
+                                 last_hop_queue(2),
+                                 LAST_HOP_RECEIPTS,
+                                 LAST_HOP_UNROUTED,
+                                 TOPOLOGY_RETRY_QUEUE,
                                  TOPOLOGY_REJECTED_QUEUE};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (remove_queue(r, names[i], e) != 0)
@@ -79,7 +88,8 @@ static int remove_exchanges(struct removal *r, const struct config *c, struct er
 {
     const char *const names[] = {c->intake.exchange, "postdate.delayed", "postdate.ttl.exit",
                                  LAST_HOP_EXCHANGE,  LAST_HOP_UNROUTED,  DEAD_LETTER_EXCHANGE,
-                                 RETURN_EXCHANGE,    OWNER_EXCHANGE};
+                                 RETURN_EXCHANGE,    OWNER_EXCHANGE,     "postdate.native",
+                                 TOPOLOGY_SORT,      TOPOLOGY_PLAIN};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (remove_exchange(r, names[i], e) != 0)
             return -1;

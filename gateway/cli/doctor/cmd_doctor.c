@@ -29,6 +29,7 @@ static const struct check {
     {"broker.permissions", NEED_CONFIG | NEED_BROKER, doctor_check_permissions},
     {"broker.topology", NEED_CONFIG | NEED_BROKER, doctor_check_topology},
     {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
+    {"broker.delays", NEED_CONFIG | NEED_BROKER, doctor_check_delays},
     {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
     {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
     {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},

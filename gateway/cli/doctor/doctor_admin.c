@@ -73,7 +73,10 @@ static void report_exchange(struct doctor *d, const json_t *x)
                       name, vhost, count, shown);
         doctor_remedy(d,
                       "switch its publishers to Postdate, then wait until it is empty before the plugin is "
-                      "disabled, khepri_db enabled, or RabbitMQ upgraded to 4.3: docs/migrate.md");
+                      "disabled%s: docs/migrate.md",
+                      broker_version_number(d->broker) >= 403
+                          ? ""
+                          : ", khepri_db enabled, or RabbitMQ upgraded to 4.3");
     } else {
         doctor_report(d, FINDING_OK, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': no messages wait; %s", name, vhost,

@@ -1,4 +1,5 @@
 /* What leads into Postdate and out of it, past what the gateway declares. */
+#include "amqp/topology/topology_front.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
 #include <stdio.h>
@@ -10,10 +11,11 @@ static void report_own(struct doctor *d, const json_t *answer)
 {
     const struct config *c = d->config;
     const json_t *sources = json_object_get(answer, "intake");
+    const char *wanted = topology_front_needed(d->broker) ? TOPOLOGY_PLAIN : c->intake.exchange;
     bool bound = false;
     for (size_t i = 0; i < json_array_size(sources); i++) {
         const char *source = json_string_value(json_array_get(sources, i));
-        bound |= source != NULL && strcmp(source, c->intake.exchange) == 0;
+        bound |= source != NULL && strcmp(source, wanted) == 0;
     }
     if (!bound) {
         doctor_report(d, FINDING_WARN, "broker.bindings",
@@ -48,7 +50,7 @@ static int report_foreign(struct doctor *d, const char *exchange, const json_t *
                    *name = json_string_value(json_array_get(binding, 1)),
                    *key = json_string_value(json_array_get(binding, 2));
         if (kind == NULL || name == NULL || key == NULL ||
-            (strcmp(kind, "queue") == 0 && strcmp(name, d->config->intake.queue) == 0))
+            strcmp(name, strcmp(kind, "queue") == 0 ? d->config->intake.queue : TOPOLOGY_SORT) == 0)
             continue;
         if (count++ >= NAMED_MAX)
             continue;

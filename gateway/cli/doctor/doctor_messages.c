@@ -1,5 +1,6 @@
 /* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
 #include "amqp/topology/owner.h"
+#include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
 #include "gateway/cli/doctor/doctor.h"
@@ -8,7 +9,6 @@
 #include "sql/pipeline/claim.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LATE_MS INT64_C(10000)
@@ -132,11 +132,36 @@ void doctor_check_owner(struct doctor *d)
 
 /* --- hand-over */
 
+void doctor_check_delays(struct doctor *d)
+{
+    if (!topology_front_needed(d->broker)) {
+        doctor_report(d, FINDING_OK, "broker.delays", "this broker does not look at x-opt-delivery-time");
+        return;
+    }
+    doctor_report(d, FINDING_WARN, "broker.delays",
+                  "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues; to "
+                  "Postdate such messages come by '%s" TOPOLOGY_TIMED_SUFFIX "', which has one copy, on one "
+                  "node, until they are stored",
+                  broker_version(d->broker), d->config->intake.queue);
+    doctor_remedy(d, "publish with x-postdate-at instead, which is replicated: docs/publish.md");
+}
+
+/* From 4.3 on it is CloudAMQP's fork. */
 static void report_plugin(struct doctor *d)
 {
+    const char *picked = d->config->handover.transport == TRANSPORT_AUTO ? "auto picks " : "";
+    if (broker_version_number(d->broker) >= NO_PLUGIN_SINCE) {
+        doctor_report(
+            d, FINDING_WARN, "handover.transport",
+            "%splugin: on RabbitMQ %s that is CloudAMQP's fork of rabbitmq_delayed_message_exchange, "
+            "which Postdate was not tested with; it keeps one copy of a message, on one node",
+            picked, broker_version(d->broker));
+        doctor_remedy(d, "handover.transport = ttl, or timer");
+        return;
+    }
     doctor_report(d, FINDING_WARN, "handover.transport",
                   "%splugin: rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3",
-                  d->config->handover.transport == TRANSPORT_AUTO ? "auto picks " : "");
+                  picked);
     doctor_remedy(d, "handover.transport = ttl, or timer; before an upgrade see docs/migrate.md");
 }
 
@@ -178,7 +203,8 @@ void doctor_check_transport(struct doctor *d)
                       "plugin, but this broker has no x-delayed-message exchanges");
         doctor_remedy(
             d, broker_version_number(d->broker) >= NO_PLUGIN_SINCE
-                   ? "handover.transport = ttl, or timer: the plugin does not run on RabbitMQ 4.3 and later"
+                   ? "handover.transport = ttl, or timer: on RabbitMQ 4.3 and later only CloudAMQP's fork of "
+                     "the plugin runs"
                    : "handover.transport = ttl, or timer; or rabbitmq-plugins enable "
                      "rabbitmq_delayed_message_exchange");
     } else if (t == TRANSPORT_PLUGIN || (t == TRANSPORT_AUTO && d->has_plugin)) {
