@@ -9,6 +9,7 @@
 #include "gateway/runtime/log.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,22 +118,35 @@ static void describe_answer(const struct api_answer *a, struct buf *out)
         buf_printf(out, ": %d", a->status);
 }
 
+/* Who it is, as its lines have it: a token, or, without one, an address without its port. */
+static void describe_caller(const struct api_request *r, char *out, size_t size)
+{
+    char name[160];
+    const char *from = r->from != NULL ? r->from : "nowhere", *port = strrchr(from, ':');
+    if (r->scope != NULL)
+        snprintf(out, size, "token \"%s\"", bytes_printable(bytes_of_str(r->scope->name), name, sizeof name));
+    else
+        snprintf(out, size, "anybody (http.tokens is off) at %.*s", port != NULL ? (int)(port - from) : 100,
+                 from);
+}
+
 void api_audit(const struct api_request *r)
 {
     struct buf what;
-    char name[160] = "http.tokens is off";
+    char caller[200];
     bool only_adds = r->op->threads == API_GROUP_COMMIT && !r->answer.replaces;
     if (!log_audits(only_adds ? LOG_AUDIT_ALL : LOG_AUDIT_CHANGES))
         return;
-    if (r->scope != NULL)
-        bytes_printable(bytes_of_str(r->scope->name), name, sizeof name);
+    describe_caller(r, caller, sizeof caller);
+    if (r->answer.problem != API_OK && r->answer.status < 500 && !api_audit_takes(caller))
+        return;
     buf_init(&what, WHAT_SIZE * 4);
     buf_put_str(&what, r->op->name);
     describe_request(r, &what);
     describe_answer(&r->answer, &what);
-    log_audit("audit: by %s%s%s from %s: %.*s", r->scope != NULL ? "token \"" : "anybody (", name,
-              r->scope != NULL ? "\"" : ")", r->from != NULL ? r->from : "nowhere",
-              what.len < WHAT_SIZE ? (int)what.len : WHAT_SIZE, (const char *)what.data);
+    log_audit("audit: by %s from %s: %.*s", r->scope != NULL ? caller : "anybody (http.tokens is off)",
+              r->from != NULL ? r->from : "nowhere", what.len < WHAT_SIZE ? (int)what.len : WHAT_SIZE,
+              (const char *)what.data);
     buf_free(&what);
 }
 

@@ -1,5 +1,6 @@
 /* The statistics: knows whether the database answers, and counts messages, at most a twentieth of the time.
  */
+#include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
@@ -112,6 +113,7 @@ void *executor_stats(void *arg)
         struct api_request *r = executor_queue_take(
             &d->count, executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
         const char *why_not = ended ? NULL : check_database(&a, &e);
+        api_audit_flush(ended);
         if (r != NULL && why_not == NULL && is_answered_first(&a)) {
             answer(d, r);
             r = NULL;

@@ -214,6 +214,20 @@ class Bodies(LiveTest):
                                               f'POST /v1/messages:cancel {common}{long}', f'PUT /v1/retry-policies/x {common}{long}']),
                          ['HTTP/1.1 403 Forbidden'] * 2 + ['HTTP/1.1 413 Content Too Large'] * 2)
 
+    def test_refusals_of_one_caller_are_some_lines_of_the_log(self):
+        p = self.place()
+        tokens = [make_token(p, 'a', name=name, role='read') for name in ('loud', 'calm')]
+        gw = p.gateway(POSTDATE_HTTP_TOKENS='on')
+        loud, calm = (Caller(gw.http(), token) for token in tokens)
+        wait_until(lambda: loud.get('/v1/messages').status == calm.get('/v1/messages').status == 200, 10, 'the tokens to be known')
+        for caller, times in ((loud, 100), (calm, 1)):
+            for _ in range(times):
+                self.assertEqual(caller.ask('DELETE', '/v1/messages?key=x&exchange=a').problem, 'role-not-allowed')
+        self.assertEqual(gw.term(), 0)
+        lines = [line.split(' audit: by token ')[1] for line in gw.log().splitlines() if ' audit: by token ' in line]
+        self.assertEqual([sum(line.startswith(f'"{name}" from') for line in lines) for name in ('loud', 'calm')], [10, 1])
+        self.assertIn('"loud": 90 more refusals within a minute', lines)
+
     def test_empty_lines_do_not_keep_a_connection(self):
         address = self.place().gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
         with socket.create_connection(address, timeout=20) as s:
