@@ -60,7 +60,7 @@ struct broker {
     char tls_why[420];  /* why the server's certificate was refused; "" it was not */
     bool dead;          /* the channel or connection is gone: every further call fails */
     bool gone;          /* the connection is: there is nobody to say goodbye to */
-    bool failed_inside; /* closed with AMQP_INTERNAL_ERROR */
+    int close_code;     /* with which the server closed the channel or the connection; 0: it did not */
     bool can_reopen;    /* only the channel is gone, and its closing is answered */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
