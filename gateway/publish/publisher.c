@@ -18,6 +18,7 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
                     struct destination_cache *destinations)
 {
     p->role = role;
+    p->reopened.name = role->name;
     p->queue = (struct due_queue *)((char *)p->pipeline + role->queue);
     p->exchanges = exchanges;
     p->destinations = destinations;
@@ -85,7 +86,7 @@ static void release_all(struct publisher *p)
 
 static void give_up_connection(struct publisher *p, const struct err *e)
 {
-    log_debug("%s: %s", p->role->name, e->text);
+    reopened_end(&p->reopened, p->runtime, e);
     p->blocked = false;
     p->got_on = broker_close_code(p->broker) != 0 && p->answered;
     announce_ready(p, false);
@@ -129,6 +130,7 @@ static int open_connection(struct publisher *p, struct err *e)
     server_status_succeeded(&p->runtime->rabbitmq);
     runtime_set_up(p->runtime, p->role->up);
     announce_ready(p, true);
+    reopened_begin(&p->reopened);
     return 0;
 }
 

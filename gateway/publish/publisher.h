@@ -123,7 +123,8 @@ struct publisher {
     bool warned;           /* … said that RabbitMQ refuses it */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
-    bool got_on;  /* RabbitMQ closed the connection over a publish, and answered others before */
+    struct reopened reopened;
+    bool got_on; /* RabbitMQ closed the connection over a publish, and answered others before */
     /* The serial publisher: */
     struct inflight *apart; /* waits until nothing else is in flight; NULL: none */
     int64_t blamed_ms;      /* monotonic: when the log named a culprit last */
