@@ -21,7 +21,8 @@ bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
 /* -1 with ERR_REJECT: m goes to such an exchange; or to the default exchange, and its routing key, CC or BCC
  * names such a queue; or its reply_to is RabbitMQ's direct reply-to: RabbitMQ closes the channel of a
  * publisher that has no consumer for the answer. What a requester sends over AMQP has another one by then,
- * which RabbitMQ put there: amq.rabbitmq.reply-to.TOKEN. */
+ * which RabbitMQ put there: amq.rabbitmq.reply-to.TOKEN. Or its header x-death is not what RabbitMQ writes
+ * there. */
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e);
 
 #endif

@@ -77,3 +77,43 @@ class Reserved(LiveTest):
         request = worker.wait_get('work')
         worker.publish(request.properties.reply_to, b'answer', {'x-delay': 100, 'x-postdate-exchange': ''})
         wait_until(lambda: c.connection.process_data_events(0) or answers == [b'answer'], 10, 'the answer')
+
+    def test_deaths_that_are_none_are_refused_at_each_door(self):
+        """RabbitMQ's at-least-once dead-lettering dies over them, for a whole node."""
+        p = self.place()
+        web = Web(p.gateway().http())
+        self.addCleanup(web.close)
+        c = p.client()
+        c.publish('k', b'odd', {'x-death': ['a', 'b'], 'x-delay': 10})
+        self.assertIn('"x-death" is no array of tables', c.wait_get('postdate.rejected').headers['x-postdate-error'])
+        c.publish('k', b'text', {'x-death': 'a', 'x-delay': 10})
+        self.assertEqual(c.wait_get('postdate.rejected').body, b'text')
+        for odd in ('a', 5, ['a'], [{'queue': 'q'}, 'a'], [{'!bytes': 'YQ=='}]):
+            answer = web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 3600000, 'body': '', 'headers': {'x-death': odd}})
+            self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), (odd, answer))
+            with self.assertRaisesRegex(AssertionError, 'headers: x-death is not an array of objects'):
+                p.psql(f"""select postdate.schedule('k', 'x', '1 h', headers => '{json.dumps({'x-death': odd})}')""")
+        for fine in ([], [{'queue': 'q', 'count': 1}]):
+            self.assertEqual(web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 3600000, 'body': '', 'headers': {'x-death': fine}}).status, 201)
+            p.psql(f"""select postdate.schedule('k', 'x', '1 h', headers => '{json.dumps({'x-death': fine})}')""")
+
+    def test_a_forged_death_chooses_no_route(self):
+        """RabbitMQ before 4.0 counts up what a publisher wrote, and keeps the rest of it, when a message expires on its way in."""
+        p = self.place()
+        env = {'POSTDATE_ROUTE': 'secret.delayed=secret', 'POSTDATE_DELIVERY_ALLOW': 'postdate.delivery'}
+        p.gateway(**env).term()
+        c = p.client()
+        c.channel.exchange_declare('secret', 'fanout', durable=True)
+        c.queue('q', '', exchange='secret')
+        for count in (1, 0):
+            death = {'count': count, 'reason': 'expired', 'queue': 'postdate.intake', 'exchange': 'secret.delayed', 'routing-keys': ['k']}
+            c.publish('k', b'forged', {'x-death': [death]}, expiration='1')
+        wait_until(lambda: c.depth('postdate.intake.expired') == 2, 10, 'them to expire')
+        gw = p.gateway(**env)
+        inbox = p.consumer('q')
+        got = wait_until(lambda: inbox.all() or p.counts() or c.depth('postdate.rejected'), 10, 'something to happen')
+        refused = [c.wait_get('postdate.rejected') for _ in range(2)] if got == 2 or not inbox.all() else []
+        self.assertEqual([m.body for m in inbox.all()], [])
+        for m in refused:
+            self.assertIn('a publisher can write that', m.headers['x-postdate-error'])
+        self.assertEqual(gw.term(), 0)
