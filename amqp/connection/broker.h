@@ -53,6 +53,10 @@ void broker_abort(struct broker *b);
 void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
+/* The code with which RabbitMQ closed the channel or the connection; 0: it did not, as far as anybody heard.
+ * Until broker_reopen. */
+int broker_close_code(const struct broker *b);
+#define BROKER_FORCED 320 /* somebody ended the connection, or RabbitMQ stops */
 /* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
 bool broker_failed_inside(const struct broker *b);
 int broker_fd(const struct broker *b);              /* for poll(2) */
@@ -190,9 +194,9 @@ struct broker_event {
  * heartbeats meanwhile: call it at least twice per heartbeat interval. All bytes of the event are copied into
  * the arena. A body that does not fit into max_body or the arena is skipped over and event->body.data is NULL
  * with body.len the full size (so the caller can reject it). 0: event filled (maybe NONE). -1: the connection
- * or channel is gone; the text carries the server's reason. When the server closed the channel for a publish:
- * ERR_NOT_FOUND (404 no such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else
- * ERR_AWAY. */
+ * or channel is gone; the text carries the server's reason. When the server closed the channel or the
+ * connection and said that a publish was the reason, and it was certainly not taken: ERR_NOT_FOUND (404 no
+ * such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else ERR_AWAY. */
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
                       struct broker_event *event, struct err *e);
 

@@ -2,6 +2,8 @@
  * decides; its text, which changes with its release, is only shown. */
 #include "amqp/connection/broker_internal.h"
 
+#include <string.h>
+
 /* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
 #define INTERNAL_ERROR_HINT                                                                                  \
     " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
@@ -40,15 +42,23 @@ static bool is_declare(uint32_t cause)
     return cause == AMQP_QUEUE_DECLARE_METHOD || cause == AMQP_EXCHANGE_DECLARE_METHOD;
 }
 
-static enum err_kind stream_kind(bool channel, uint32_t cause, int code)
+/* Which publish it was, if it was one, the publisher finds out: broker_close_code. */
+static enum err_kind stream_kind(uint32_t cause, int code, const char *reason)
 {
-    if (channel && cause == AMQP_BASIC_PUBLISH_METHOD) {
-        return code == AMQP_NOT_FOUND        ? ERR_NOT_FOUND
-               : code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
-               : code < 500                  ? ERR_REJECT
-                                             : ERR_AWAY;
+    if (cause != AMQP_BASIC_PUBLISH_METHOD) {
+        return ERR_AWAY;
     }
-    return ERR_AWAY; /* a closed connection blames no publish; logging in again shows why */
+    switch (code) {
+    case AMQP_NOT_FOUND:
+        return ERR_NOT_FOUND;
+    case AMQP_ACCESS_REFUSED: /* with topic permissions, of one routing key alone */
+        return strstr(reason, "access to topic") ? ERR_REJECT : ERR_PERMISSION;
+    case AMQP_RESOURCE_ERROR: /* these say nothing for certain about what became of it */
+    case AMQP_INTERNAL_ERROR:
+        return ERR_AWAY;
+    default:
+        return ERR_REJECT;
+    }
 }
 
 /* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
@@ -96,12 +106,12 @@ int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_pha
     enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
                          : phase == BROKER_LOGIN        ? login_kind(code)
                          : phase == BROKER_DECLARE      ? declare_kind(code)
-                                                        : stream_kind(channel, cause, code);
+                                                        : stream_kind(cause, code, reason);
 
     bool answered = answer_close(b, channel);
     broker_fail_mark_dead(b);
     b->gone = !channel;
-    b->failed_inside = code == AMQP_INTERNAL_ERROR;
+    b->close_code = code;
     b->can_reopen = channel && answered;
     if (code == AMQP_PRECONDITION_FAILED && is_declare(cause)) {
         return err_set(

@@ -228,9 +228,14 @@ void broker_shutdown(struct broker *b)
     shutdown(b->fd, SHUT_RDWR);
 }
 
+int broker_close_code(const struct broker *b)
+{
+    return b ? b->close_code : 0;
+}
+
 bool broker_failed_inside(const struct broker *b)
 {
-    return b && b->failed_inside;
+    return broker_close_code(b) == AMQP_INTERNAL_ERROR;
 }
 
 bool broker_is_dead(const struct broker *b)

@@ -371,6 +371,7 @@ int broker_reopen(struct broker *b, struct err *e)
     }
     b->can_reopen = b->dead = false;
     b->next_seq = 0;
+    b->close_code = 0;
     return broker_open_channel(b, "open a channel anew", e);
 }
 

@@ -102,10 +102,10 @@ static ssize_t frame_length(const struct broker *b, struct bytes from)
     }
     size_t max = b->frame_max ? b->frame_max : BROKER_FRAME_MAX;
     uint64_t len = (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
-    if (len > max) {
+    if (len > max && from.data[0] != AMQP_FRAME_HEADER) {
         return AMQP_STATUS_BAD_AMQP_DATA;
     }
-    if (len > from.len) {
+    if (len > from.len || len > BROKER_HEADER_MAX) {
         return 0;
     }
     return from.data[len - 1] == AMQP_FRAME_END ? (ssize_t)len : AMQP_STATUS_BAD_AMQP_DATA;
@@ -148,12 +148,37 @@ static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame 
                               &f->method.decoded);
 }
 
+/* Of a header that is too large only the beginning is kept: its properties end in the middle then, so that
+ * whoever takes the message refuses it, and nobody else is stopped. True: the rest has gone by. */
+static bool skip_header(struct broker *b)
+{
+    struct bytes from = unread_bytes(b);
+
+    if (b->skip == 0) {
+        if (from.len < FRAME_HEAD + BROKER_HEADER_CUT || from.data[0] != AMQP_FRAME_HEADER ||
+            (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD <= BROKER_HEADER_MAX) {
+            return false;
+        }
+        b->skip = (size_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
+        memcpy(b->cut, from.data, FRAME_HEAD + BROKER_HEADER_CUT);
+        memcpy(b->cut + 3, (const uint8_t[]){0, 0, 0, BROKER_HEADER_CUT}, 4);
+        b->cut[sizeof(b->cut) - 1] = AMQP_FRAME_END;
+    }
+    size_t gone = from.len < b->skip ? from.len : b->skip;
+    b->in_start += gone;
+    b->skip -= gone;
+    return b->skip == 0;
+}
+
 /* From the socket. 1: a frame, no heartbeat; 0: none until the deadline; -1. */
 static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
                        struct err *e)
 {
     for (;;) {
-        ssize_t len = frame_length(b, unread_bytes(b));
+        if (skip_header(b)) {
+            return decode_frame(b, bytes_of(b->cut, sizeof(b->cut)), f) ? -1 : 1;
+        }
+        ssize_t len = b->skip > 0 ? 0 : frame_length(b, unread_bytes(b));
         if (len == 0) {
             int got = broker_fill(b, what, deadline_ns, e);
             if (got <= 0) {

@@ -28,7 +28,11 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
+/* RabbitMQ does not heed it where it dead-letters: a message's header frame grows by x-death, which repeats
+ * the routing keys, and is sent as it is. Of what is larger than this, the beginning is kept. */
+#define BROKER_HEADER_MAX (512u * 1024)
+#define BROKER_HEADER_CUT 64
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
 #define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
@@ -60,13 +64,15 @@ struct broker {
     char tls_why[420];  /* why the server's certificate was refused; "" it was not */
     bool dead;          /* the channel or connection is gone: every further call fails */
     bool gone;          /* the connection is: there is nobody to say goodbye to */
-    bool failed_inside; /* closed with AMQP_INTERNAL_ERROR */
+    int close_code;     /* with which the server closed the channel or the connection; 0: it did not */
     bool can_reopen;    /* only the channel is gone, and its closing is answered */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
     struct buf out;    /* whole frames that are not sent yet */
-    uint8_t *in;       /* BROKER_IN_SIZE; what came and was not read yet is in_start..in_len */
-    size_t in_start, in_len;
+    uint8_t *in;       /* of in_size; what came and was not read yet is in_start..in_len */
+    size_t in_start, in_len, in_size;
+    size_t skip;                        /* so much of a header that is too large is still to come */
+    uint8_t cut[8 + BROKER_HEADER_CUT]; /* a frame of its beginning */
     struct buf kept; /* whole frames that came before the answer to a request; read from kept_start on */
     size_t kept_start;
     amqp_pool_t pool;           /* arguments of the method that was read last */

@@ -18,7 +18,8 @@ int broker_stream_init(struct broker *b)
     buf_init(&b->out, 65536 + 2 * BROKER_FRAME_MAX);
     buf_init(&b->kept, BROKER_KEPT_MAX);
     init_amqp_pool(&b->pool, 4096);
-    b->in = malloc(BROKER_IN_SIZE);
+    b->in_size = BROKER_IN_SIZE;
+    b->in = malloc(b->in_size);
     b->heard_ns = clock_monotonic_ns();
     return b->in ? 0 : -1;
 }
@@ -145,6 +146,21 @@ static int keep_alive(struct broker *b, const char *what, int64_t now_ns, struct
     return 0;
 }
 
+/* Half a frame fills it: only a header can be so large. */
+static int make_room(struct broker *b)
+{
+    if (b->in_len < b->in_size) {
+        return 0;
+    }
+    uint8_t *in = realloc(b->in, BROKER_IN_SIZE + BROKER_HEADER_MAX);
+    if (!in) {
+        return -1;
+    }
+    b->in = in;
+    b->in_size = BROKER_IN_SIZE + BROKER_HEADER_MAX;
+    return 0;
+}
+
 int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
 {
     if (b->in_start > 0) { /* what is left is less than a frame */
@@ -152,9 +168,12 @@ int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct 
         b->in_len -= b->in_start;
         b->in_start = 0;
     }
+    if (make_room(b)) {
+        return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, what, e);
+    }
     for (;;) {
         short events;
-        ssize_t n = receive_bytes(b, b->in + b->in_len, BROKER_IN_SIZE - b->in_len, &events);
+        ssize_t n = receive_bytes(b, b->in + b->in_len, b->in_size - b->in_len, &events);
         int64_t now_ns = clock_monotonic_ns();
         if (n < 0) {
             return broker_fail_status(b, (int)n, what, e);

@@ -20,6 +20,7 @@ struct draft {
     struct circle circle;
     struct bytes exchange; /* published to */
     struct bytes routing_key;
+    bool by_death; /* as x-death says */
 };
 
 static int check_sizes(const struct accept_rules *rules, const struct accept_input *in, struct err *e)
@@ -56,6 +57,7 @@ static void restore_original(const struct accept_rules *rules, const struct acce
         death->cc = (struct bytes){0};
         return;
     }
+    d->by_death = death->has_exchange;
     if (death->has_exchange)
         d->exchange = death->exchange;
     if (death->has_routing_key)
@@ -88,6 +90,22 @@ static struct bytes delivery_exchange(const struct accept_rules *rules, const st
             return bytes_of_str(rules->routes[i].delivery_exchange);
     }
     return bytes_of_str(rules->delivery_exchange);
+}
+
+/* RabbitMQ before 4.0 takes an entry that a publisher wrote for its own, counts it up and keeps the rest. So
+ * such a message may be led by a [route] only to where every publisher may send. */
+static int check_route(const struct accept_rules *rules, const struct draft *d, struct bytes exchange,
+                       struct err *e)
+{
+    char shown[120];
+    if (!d->by_death || d->request_headers.has_exchange ||
+        bytes_equal_str(exchange, rules->delivery_exchange) || accept_exchange_allowed(rules, exchange))
+        return 0;
+    return err_set(
+        e, ERR_REJECT,
+        "exchange: only x-death says that it came by the route to \"%s\", for it expired on its way in, "
+        "and a publisher can write that (allowed then: exchanges that delivery.allow lists)",
+        bytes_printable(exchange, shown, sizeof(shown)));
 }
 
 static bool is_removed(const struct draft *d, struct bytes name)
@@ -198,5 +216,5 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
                                       .has_wish = d.request_headers.has_hold,
                                       .wish = d.request_headers.hold};
     out->hold = hold_policy_decide(rules->hold, &hold);
-    return reserved_check(out, rules, e);
+    return check_route(rules, &d, out->exchange, e) != 0 ? -1 : reserved_check(out, rules, e);
 }

@@ -1,6 +1,9 @@
 #include "core/message/reserved.h"
 
 #include "core/message/wire.h"
+#include <string.h>
+
+#define DIRECT_REPLY_TO "amq.rabbitmq.reply-to"
 
 bool reserved_queue(struct bytes name, const char *intake_queue)
 {
@@ -51,11 +54,52 @@ static struct bytes find_in_headers(const struct message *m, const char *intake_
     return found;
 }
 
+/* For each message that is published: only what has these bytes anywhere is read. */
+static bool asks_for_direct_reply(const struct message *m)
+{
+    struct wire_properties p;
+    return m->properties.len > 0 &&
+           memmem(m->properties.data, m->properties.len, DIRECT_REPLY_TO, strlen(DIRECT_REPLY_TO)) != NULL &&
+           wire_properties_read(m->properties, &p, NULL) == 0 && bytes_equal_str(p.reply_to, DIRECT_REPLY_TO);
+}
+
+/* As RabbitMQ writes it. From anything else its own dead-lettering dies, for a whole node. */
+static bool has_odd_deaths(const struct message *m)
+{
+    struct wire_properties p;
+    struct wire_field f, death;
+    if (m->properties.len == 0 || memmem(m->properties.data, m->properties.len, "x-death", 7) == NULL ||
+        wire_properties_read(m->properties, &p, NULL) != 0)
+        return false;
+    struct wire_cursor c = wire_table(p.headers);
+    while (wire_next(&c, &f) == 1) {
+        if (!bytes_equal_str(f.name, "x-death"))
+            continue;
+        if (f.kind != 'A')
+            return true;
+        struct wire_cursor deaths = wire_array(f.value);
+        while (wire_next(&deaths, &death) == 1)
+            if (death.kind != 'F')
+                return true;
+    }
+    return false;
+}
+
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e)
 {
     const char *intake_queue = rules->intake_queue;
     char shown[120];
     struct bytes name = m->routing_key;
+    if (asks_for_direct_reply(m))
+        return err_set(e, ERR_REJECT,
+                       "reply_to: \"" DIRECT_REPLY_TO
+                       "\" can be used only by who publishes the request itself, and "
+                       "the gateway publishes this one (allowed: the name of a queue)");
+    if (has_odd_deaths(m))
+        return err_set(
+            e, ERR_REJECT,
+            "headers: \"x-death\" is no array of tables, and RabbitMQ's dead-lettering fails over that "
+            "(allowed: what RabbitMQ writes there itself)");
     if (m->exchange.len > 0 && !reserved_exchange(m->exchange, rules))
         return 0;
     if (m->exchange.len > 0)

@@ -1,7 +1,7 @@
-/* Exchanges and queues that messages must not be delivered to: those through which the gateway takes
- * messages, orders, and those in which messages wait. It publishes with its own login, so a
- * publisher with few rights would speak to them with the gateway's: by their names, or through the default
- * exchange, which reaches every queue by its name. Pure. */
+/* What messages must not be delivered to or ask for. Exchanges and queues: those through which the gateway
+ * takes messages, orders, and those in which messages wait. It publishes with its own login, so a publisher
+ * with few rights would speak to them with the gateway's: by their names, or through the default exchange,
+ * which reaches every queue by its name. Pure. */
 #ifndef POSTDATE_CORE_MESSAGE_RESERVED_H
 #define POSTDATE_CORE_MESSAGE_RESERVED_H
 
@@ -19,7 +19,10 @@ bool reserved_queue(struct bytes name, const char *intake_queue);
 bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
 
 /* -1 with ERR_REJECT: m goes to such an exchange; or to the default exchange, and its routing key, CC or BCC
- * names such a queue. */
+ * names such a queue; or its reply_to is RabbitMQ's direct reply-to: RabbitMQ closes the channel of a
+ * publisher that has no consumer for the answer. What a requester sends over AMQP has another one by then,
+ * which RabbitMQ put there: amq.rabbitmq.reply-to.TOKEN. Or its header x-death is not what RabbitMQ writes
+ * there. */
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e);
 
 #endif

@@ -245,13 +245,15 @@ static void *control_thread(void *arg)
     struct control *c = arg;
     struct runtime *rt = c->runtime;
     unsigned attempt = 0;
+    struct reopened reopened = {.name = "control queue"};
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct err e = {0};
         if (connect_control(c, &e) == 0) {
             attempt = 0;
+            reopened_begin(&reopened);
             run_connected(c, &e);
             if (e.kind != ERR_NONE)
-                log_debug("control queue: %s", e.text);
+                reopened_end(&reopened, rt, &e);
             /* The broker refuses an answer: that is worth a word, and the request is done. */
             if (e.kind == ERR_PERMISSION || e.kind == ERR_REJECT || e.kind == ERR_NOT_FOUND)
                 log_warning("control queue: an answer could not be published: %s", e.text);

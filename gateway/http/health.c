@@ -92,6 +92,9 @@ static void print_rest(struct http *h, struct buf *out)
                 locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&rt->publishing));
+    print_gauge(out, "postdate_broker_connections_reopening",
+                "1 while a connection to RabbitMQ is lost again and again, soon after it was opened.",
+                reopened_any(rt));
     print_gauge(out, "postdate_held_messages", "Claimed messages in this gateway's memory.",
                 (double)atomic_load(rt->metrics.held_messages));
     print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
@@ -133,7 +136,7 @@ static void answer_ready(struct http_request *r)
     struct buf *out = &r->api.answer.body;
     buf_put_str(out, "{\"status\":\"ready\",");
     locks_print(r->http->runtime, out);
-    buf_put_str(out, "}\n");
+    buf_printf(out, ",\"broker_reopening\":%s}\n", reopened_any(r->http->runtime) ? "true" : "false");
 }
 
 void http_health_answer(struct http_request *r)

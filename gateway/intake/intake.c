@@ -192,9 +192,12 @@ static void say_end(struct intake *in, const struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     if (e->kind == ERR_NONE)
         return;
-    if ((e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) ||
-        (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
-         in->failed_kind == e->kind)) {
+    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) {
+        reopened_end(&in->reopened, in->runtime, e);
+        return;
+    }
+    if (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
+        in->failed_kind == e->kind) {
         log_debug("intake: %s", e->text);
         return;
     }
@@ -209,12 +212,14 @@ void *intake_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     in->deferred_end = &in->deferred;
+    in->reopened.name = "intake";
     in->rules = config_accept_rules(in->runtime->config);
     arena_init(&in->arena, 4 * INTAKE_BATCH_BYTES + 2 * (size_t)INTAKE_BODY_MAX + SPARE_BYTES);
     while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         if (connect_both(in, &e) == 0) {
             in->progress = false;
             err_clear(&e);
+            reopened_begin(&in->reopened);
             run_connected(in, &e);
             say_end(in, &e);
             if (e.kind == ERR_AWAY ||

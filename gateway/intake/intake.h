@@ -77,6 +77,7 @@ struct intake {
     int64_t deferred_retry_ms;         /* monotonic */
     int64_t reject_warned_ms;          /* monotonic */
     struct log_quota rejected;
+    struct reopened reopened;
     int64_t failed_warned_ms;  /* monotonic */
     enum err_kind failed_kind; /* what was warned of then */
     int64_t give_up_ms;        /* monotonic; storing this batch */

@@ -16,8 +16,9 @@ struct inflight_budget {
 
 /* What an error is about. Its text is for people; what follows from it is decided by this. */
 enum inflight_cause {
-    INFLIGHT_REFUSED,     /* the broker did not take it, or closed a channel or a connection while it was in
-                             flight,     perhaps over it: it is published alone next time */
+    INFLIGHT_REFUSED,     /* the broker closed a channel or a connection while it was in flight, perhaps over
+                             it: it is published alone next time */
+    INFLIGHT_NACKED,      /* the broker did not take it, or the connection was lost: it harms no others */
     INFLIGHT_UNROUTABLE,  /* it was sent back, which does no harm to others */
     INFLIGHT_UNCONFIRMED, /* its publish, or that of another to the same exchange and routing key, waits for
                              its confirm: the queue stands still */

@@ -11,6 +11,7 @@
 #define UNCONFIRMED_MOST 256 /* each was answered but the last */
 #define UNCONFIRMED_BYTES_MAX (4u * 1024 * 1024)
 #define STALLED_MS 500      /* answered and not confirmed: the destination stands still */
+#define SUSPECT_MS 5        /* so long a suspect waits for the confirms of those before it */
 #define OTHERS_WAIT_MS 2000 /* the patient one is held up, and others are to be tried */
 
 /* Has the broker dealt with the last publish, so that the next one may go? */
@@ -29,10 +30,56 @@ static bool was_answered(struct publisher *p)
     return true;
 }
 
+/* Those before h are answered, but not all are confirmed; if RabbitMQ closes the channel over h, they are in
+ * doubt. So what was tried alone before waits for them. So does an answer to a requester (direct reply-to),
+ * for RabbitMQ 3.10 ends the connection over a key that is none. What is only suspect waits for a moment:
+ * hundreds may be. */
+static int64_t apart_ms(const struct inflight *h)
+{
+    return (h->isolate && h->attempts > 0) || publisher_is_reply(&h->message) ? STALLED_MS
+           : h->isolate                                                       ? SUSPECT_MS
+                                                                              : 0;
+}
+
+static bool may_go(const struct publisher *p, const struct inflight *h)
+{
+    const struct confirms *c = &p->confirms;
+    return c->count == c->ghosts || clock_monotonic_ms() - c->newest->published_ms >= apart_ms(h);
+}
+
 static bool has_room(struct publisher *p)
 {
     return p->confirms.count < UNCONFIRMED_MOST && p->confirms.bytes < UNCONFIRMED_BYTES_MAX &&
-           was_answered(p);
+           was_answered(p) && (!p->apart || may_go(p, p->apart));
+}
+
+static bool route_serial(struct publisher *p, struct inflight *h)
+{
+    if (!publisher_route(p, h))
+        return false;
+    if (may_go(p, h))
+        return true;
+    p->apart = h;
+    return false;
+}
+
+static bool has_apart(struct publisher *p)
+{
+    return p->apart && may_go(p, p->apart);
+}
+
+static int take_apart(struct publisher *p, struct inflight **h)
+{
+    *h = p->apart;
+    p->apart = NULL;
+    return *h && publisher_keep_ours(p, *h);
+}
+
+static void put_apart_back(struct publisher *p)
+{
+    if (p->apart && due_queue_push(p->queue, p->apart) != 0)
+        pipeline_settle(p->pipeline, p->apart, SETTLE_RELEASE);
+    p->apart = NULL;
 }
 
 /* It was alone, so it is to blame. */
@@ -61,9 +108,9 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     return silent_ms == 0 || can_wait(p, silent_ms) ? 0 : publisher_end_silence(p, now_ms, silent_ms, e);
 }
 
-static void give_up_connection(struct publisher *p, const struct err *e)
+static void give_up_connection(struct publisher *p, const struct publisher_end *end)
 {
-    publisher_doubt_all(p, &p->confirms, e);
+    publisher_doubt_all(p, &p->confirms, end);
 }
 
 static enum destination_verdict ask_serial(struct publisher *p, struct inflight *h)
@@ -141,7 +188,7 @@ const struct publisher_role publisher_serial = {
     .watch = watch_unconfirmed,
     .give_up = give_up_connection,
     .has_room = has_room,
-    .route = publisher_route,
+    .route = route_serial,
     .ask = ask_serial,
     .compose = compose_serial,
     .reject = publisher_refuse,
@@ -149,6 +196,9 @@ const struct publisher_role publisher_serial = {
     .on_nack = publisher_nacked,
     .on_pong = note_pong,
     .on_held_up = blame_newest,
+    .take_parked = take_apart,
+    .has_parked = has_apart,
+    .release_parked = put_apart_back,
 };
 
 const struct publisher_role publisher_patient = {

@@ -152,10 +152,10 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     return 0;
 }
 
-static void give_up_connection(struct publisher *p, const struct err *e)
+static void give_up_connection(struct publisher *p, const struct publisher_end *end)
 {
     destination_cache_landed(p->destinations);
-    publisher_doubt_all(p, &p->confirms, e);
+    publisher_doubt_all(p, &p->confirms, end);
 }
 
 const struct publisher_role publisher_fast = {

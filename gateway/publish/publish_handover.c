@@ -152,17 +152,17 @@ static void settle_refused(struct publisher *p, struct inflight *h)
     pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
-/* All that is in flight: the broker may have it, unless it closed the channel over a publish. */
-static void give_up_connection(struct publisher *p, const struct err *e)
+/* All that is in flight: the broker may have it, unless it closed the channel or the connection over one. */
+static void give_up_connection(struct publisher *p, const struct publisher_end *end)
 {
     struct inflight *h;
     char name[INFLIGHT_NAME_SIZE];
-    bool refusal = publisher_blames_a_publish(e);
+    bool refusal = end->code != 0 && end->code != BROKER_FORCED;
     if (refusal && !p->refused)
         log_warning("RabbitMQ does not accept messages to hold, so the gateway holds %d; the first: "
                     "%s: %s",
                     p->confirms.count, p->confirms.oldest ? inflight_name(p->confirms.oldest, name) : "none",
-                    e->text);
+                    end->e->text);
     p->refused = p->refused || refusal;
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
         if (refusal)

@@ -45,10 +45,11 @@ void publisher_on_answer(struct publisher *p, struct confirms *c, const struct b
 /* The broker took a delivery, or did not. */
 void publisher_acked(struct publisher *p, struct inflight *h);
 void publisher_nacked(struct publisher *p, struct inflight *h);
-/* Did it close the channel over a publish? */
+/* Does it say that a publish was the reason, which it certainly did not take? */
 bool publisher_blames_a_publish(const struct err *e);
-/* Their connection is given up: what is in c is in doubt, and published again. Empties c. */
-void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e);
+/* Their connection is given up: what is in c is in doubt, and published again; alone, where one of them may
+ * have been the reason. Empties c. */
+void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end);
 /* The message was certainly not delivered: try again later, or fail. */
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
 /* Where h goes is missing or forbidden, whatever its routing key. */
@@ -98,6 +99,8 @@ struct inflight *publisher_take_waiting(struct publisher *p);
 bool publisher_route(struct publisher *p, struct inflight *h);
 /* The publisher is to deal with h as v says. True: it publishes it itself. */
 bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v);
+/* Is it an answer to a requester that waits without a queue (direct reply-to)? */
+bool publisher_is_reply(const struct message *m);
 /* A role's compose, for a delivery. */
 int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
 

@@ -5,10 +5,15 @@
 #include "core/message/dead_letter.h"
 #include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
+#include "gateway/runtime/log.h"
 
 #include <stdio.h>
 
 #define RETURN_ATTEMPTS 3
+#define NAME_EVERY_MS 1000
+#define LOST_OFTEN 2 /* attempts before this one */
+#define PUBLISHER_SUSPECT                                                                                    \
+    "RabbitMQ closed the connection or channel that it was in flight on, perhaps over it"
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
@@ -175,7 +180,7 @@ void publisher_nacked(struct publisher *p, struct inflight *h)
     if (h->released)
         inflight_free(h); /* it is in doubt already */
     else
-        settle_in_doubt(p, h, INFLIGHT_REFUSED, reason, next_try_ms(p, h));
+        settle_in_doubt(p, h, INFLIGHT_NACKED, reason, next_try_ms(p, h));
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)
@@ -217,9 +222,38 @@ void publisher_note_refused(struct publisher *p, const struct inflight *h, const
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
 
+/* At most one line a second: each culprit is tried again with growing waits. */
+static void name_culprit(struct publisher *p, const struct inflight *h, const struct err *e)
+{
+    char name[INFLIGHT_NAME_SIZE], others[60] = "";
+    int64_t now_ms = clock_monotonic_ms();
+    if (p->blamed_ms && now_ms - p->blamed_ms < NAME_EVERY_MS) {
+        p->unnamed++;
+        return;
+    }
+    if (p->unnamed > 0)
+        snprintf(others, sizeof others, " (and %d others before)", p->unnamed);
+    p->blamed_ms = now_ms;
+    p->unnamed = 0;
+    log_warning(
+        "RabbitMQ ends a connection or channel over message %s, which is published alone from now on%s: %s",
+        inflight_name(h, name), others, e->text);
+}
+
+/* It was alone, and RabbitMQ does not say for certain that it did not take it. */
+static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct err *e)
+{
+    name_culprit(p, h, e);
+    h->in_doubt = true;
+    h->returned = false;
+    settle_in_doubt(p, h, INFLIGHT_REFUSED, e->text, next_try_ms(p, h));
+}
+
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
 static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
 {
+    if (e->kind == ERR_REJECT)
+        name_culprit(p, h, e);
     if (e->kind != ERR_REJECT)
         publisher_note_refused(p, h, e);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
@@ -241,9 +275,34 @@ static bool is_culprit(const struct publisher *p, const struct inflight *h)
     return p->role->judges_exchanges && !h->left_behind && h->tag > p->answered_tag;
 }
 
-void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct err *e)
+/* It was in flight, and is not to blame, or was not alone. */
+static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 {
-    bool blamed = publisher_blames_a_publish(e);
+    bool stood_still = destination_cache_stands_still(p->destinations, h->destination);
+    h->left_behind = false;
+    h->doubted_now = !h->in_doubt;
+    h->in_doubt = true;
+    h->isolate = suspect && !stood_still;
+    h->returned = false;
+    if (p->role->alone && stood_still)
+        destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+    /* Should it go back to the database on the way, it is still to be published alone. */
+    if (h->isolate)
+        inflight_set_error(h, INFLIGHT_REFUSED, PUBLISHER_SUSPECT);
+    if (h->isolate && !p->role->judges_exchanges && due_queue_push(&p->pipeline->serial, h) == 0)
+        return;
+    /* Whoever was there each time when connections were lost without a word may be the reason, too. */
+    enum inflight_cause cause = h->isolate || h->attempts >= LOST_OFTEN ? INFLIGHT_REFUSED : INFLIGHT_NACKED;
+    settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : cause,
+                    stood_still  ? PUBLISHER_UNCONFIRMED
+                    : h->isolate ? PUBLISHER_SUSPECT
+                                 : "the connection was lost before the broker confirmed",
+                    stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
+}
+
+void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end)
+{
+    bool blamed = publisher_blames_a_publish(end->e), suspect = blamed || end->code != 0;
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);
@@ -254,22 +313,11 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct e
             inflight_free(h);
             continue;
         }
-        if (blamed && is_culprit(p, h)) {
-            blame_message(p, h, e);
-            continue;
-        }
-        h->left_behind = false;
-        bool stood_still = destination_cache_stands_still(p->destinations, h->destination);
-        h->doubted_now = !h->in_doubt;
-        h->in_doubt = true;
-        h->isolate = blamed && !stood_still;
-        h->returned = false;
-        if (p->role->alone && stood_still)
-            destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
-        if (!h->isolate || p->role->judges_exchanges || due_queue_push(&p->pipeline->serial, h) != 0)
-            settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : INFLIGHT_REFUSED,
-                            stood_still ? PUBLISHER_UNCONFIRMED
-                                        : "the connection was lost before the broker confirmed",
-                            stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
+        if (!suspect || !is_culprit(p, h))
+            doubt_message(p, h, suspect);
+        else if (blamed)
+            blame_message(p, h, end->e);
+        else
+            blame_in_doubt(p, h, end->e);
     }
 }

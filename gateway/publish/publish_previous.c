@@ -41,7 +41,8 @@ static void end_previous(struct publisher *p, struct publisher_previous *previou
                   previous->confirms.count,
                   previous->confirms.oldest ? inflight_name(previous->confirms.oldest, name) : "none", why);
     err_set(&e, ERR_AWAY, "%s", why);
-    publisher_doubt_all(p, &previous->confirms, &e);
+    publisher_doubt_all(p, &previous->confirms,
+                        &(struct publisher_end){.e = &e, .code = broker_close_code(previous->broker)});
     broker_abort(previous->broker);
     previous->broker = NULL;
 }

@@ -96,11 +96,17 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         publisher_refuse(p, h, reason);
         return false;
     }
+    h->isolate = h->isolate || publisher_is_reply(&h->message);
     if (v != EXCHANGE_UNKNOWN && !h->isolate)
         return publisher_send_on(p, h, p->role->ask(p, h));
     if (!p->role->judges_exchanges)
         return send_to_queue(p, h, &p->pipeline->serial);
     return send_by_verdict(p, h, p->role->ask(p, h), p->queue, p->queue);
+}
+
+bool publisher_is_reply(const struct message *m)
+{
+    return m->exchange.len == 0 && bytes_start_with_str(m->routing_key, "amq.rabbitmq.reply-to.");
 }
 
 int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)

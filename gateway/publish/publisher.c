@@ -18,6 +18,7 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
                     struct destination_cache *destinations)
 {
     p->role = role;
+    p->reopened.name = role->name;
     p->queue = (struct due_queue *)((char *)p->pipeline + role->queue);
     p->exchanges = exchanges;
     p->destinations = destinations;
@@ -85,11 +86,12 @@ static void release_all(struct publisher *p)
 
 static void give_up_connection(struct publisher *p, const struct err *e)
 {
-    log_debug("%s: %s", p->role->name, e->text);
+    reopened_end(&p->reopened, p->runtime, e);
     p->blocked = false;
+    p->got_on = broker_close_code(p->broker) != 0 && p->answered;
     announce_ready(p, false);
     release_parked(p);
-    p->role->give_up(p, e);
+    p->role->give_up(p, &(struct publisher_end){.e = e, .code = broker_close_code(p->broker)});
     publisher_end_previous(p);
     publisher_set_broker(p, NULL);
     if (!p->role->keeps_queue)
@@ -101,6 +103,7 @@ static void give_up_connection(struct publisher *p, const struct err *e)
 static bool reopen_channel(struct publisher *p, const struct err *e)
 {
     struct err again = {0};
+    const struct publisher_end end = {.e = e, .code = broker_close_code(p->broker)};
     if (!p->role->judges_exchanges || !publisher_blames_a_publish(e))
         return false;
     publisher_set_busy(p, true);
@@ -109,7 +112,7 @@ static bool reopen_channel(struct publisher *p, const struct err *e)
     if (rc != 0)
         return false;
     log_debug("%s: %s", p->role->name, e->text);
-    p->role->give_up(p, e);
+    p->role->give_up(p, &end);
     publisher_begin_flight(p);
     return true;
 }
@@ -127,6 +130,7 @@ static int open_connection(struct publisher *p, struct err *e)
     server_status_succeeded(&p->runtime->rabbitmq);
     runtime_set_up(p->runtime, p->role->up);
     announce_ready(p, true);
+    reopened_begin(&p->reopened);
     return 0;
 }
 
@@ -245,12 +249,12 @@ static int64_t ns_until_next(struct publisher *p)
     int64_t next_ms = due_queue_next_ms(p->queue);
     int64_t idle_ns = p->confirms.count + publisher_left_behind(p) > 0 ? NEAR_NS : IDLE_NS;
     bool parked = p->role->has_parked && p->role->has_parked(p);
-    if (p->waiting && !p->blocked)
+    if ((p->waiting || p->apart) && !p->blocked)
         idle_ns = SETTLE_NS;
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;
     if (!has_room(p)) /* perhaps some have stalled by then */
-        return result_queue_full(&p->pipeline->results) ? SETTLE_NS : NEAR_NS;
+        return p->apart || result_queue_full(&p->pipeline->results) ? SETTLE_NS : NEAR_NS;
     if (p->role->at_once || parked)
         return 0;
     int64_t ns = runtime_ns_until(p->runtime, next_ms);
@@ -312,7 +316,7 @@ static enum err_kind run_connected(struct publisher *p)
             notifier_wait(&p->queue->notifier, broker_fd(p->broker), ns_until_next(p));
     }
     err_set(&e, ERR_STOPPING, "stopping");
-    p->role->give_up(p, &e);
+    p->role->give_up(p, &(struct publisher_end){.e = &e});
     publisher_end_previous(p);
     broker_close(publisher_swap_broker(p, NULL));
     return ERR_STOPPING;
@@ -332,7 +336,7 @@ void *publisher_thread(void *arg)
         attempt = p->refused ? attempt : 0;
         int64_t until_ns = clock_monotonic_ns() + SHORT_NS;
         enum err_kind why = run_connected(p);
-        bool soon = why == ERR_AWAY && clock_monotonic_ns() < until_ns;
+        bool soon = why == ERR_AWAY && clock_monotonic_ns() < until_ns && !p->got_on;
         lost_soon = soon ? lost_soon : 0;
         /* A broker that takes the login and then hangs up is not asked a thousand times a second. */
         if (p->refused || soon)

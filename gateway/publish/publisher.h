@@ -33,6 +33,12 @@ struct publisher_previous {
     int64_t since_ms, heard_ms; /* monotonic */
 };
 
+/* Why a connection, or its channel, ended. */
+struct publisher_end {
+    const struct err *e;
+    int code; /* with which RabbitMQ closed it: perhaps over one of those in flight; 0: it was lost */
+};
+
 /* How one publisher differs from the others. NULL: nothing to do. */
 struct publisher_role {
     const char *name; /* as the broker shows its connection */
@@ -51,8 +57,8 @@ struct publisher_role {
     void (*tell_blocked)(struct publisher *p, struct bytes why);          /* p->blocked changed */
     int (*keep_up)(struct publisher *p, struct err *e); /* again and again, before publishing */
     int (*watch)(struct publisher *p, struct err *e);   /* and after it: what does not confirm */
-    /* That is lost: everything in flight is in doubt; e tells whether a publish was to blame. */
-    void (*give_up)(struct publisher *p, const struct err *e);
+    /* That is lost: everything in flight is in doubt. */
+    void (*give_up)(struct publisher *p, const struct publisher_end *end);
 
     /* What it publishes. */
     bool (*has_room)(struct publisher *p);
@@ -117,6 +123,12 @@ struct publisher {
     bool warned;           /* … said that RabbitMQ refuses it */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
                      since */
+    struct reopened reopened;
+    bool got_on; /* RabbitMQ closed the connection over a publish, and answered others before */
+    /* The serial publisher: */
+    struct inflight *apart; /* waits until nothing else is in flight; NULL: none */
+    int64_t blamed_ms;      /* monotonic: when the log named a culprit last */
+    int unnamed;            /* culprits since, which it did not name */
     struct confirms confirms;
     struct inflight *waiting, **waiting_last; /* claimed and due, until the settler catches up */
     struct publisher_previous previous[PUBLISHER_PREVIOUS_MOST];

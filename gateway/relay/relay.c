@@ -323,6 +323,7 @@ void *relay_thread(void *arg)
                        .routes = {.runtime = relay->runtime, .handover = relay->handover}};
     struct err e = {0};
     unsigned attempt = 0;
+    struct reopened reopened = {.name = "relay"};
     r.tags = calloc(RELAY_WINDOW, 1);
     if (!r.tags) {
         log_error("there is no memory for the gateway's threads");
@@ -333,9 +334,13 @@ void *relay_thread(void *arg)
         err_clear(&e);
         if (open_connection(&r, &e) == 0) {
             attempt = 0;
+            reopened_begin(&reopened);
             if (run_connected(&r, &e) == 0)
                 break;
-            log_debug("relay: %s", e.text);
+            if (r.aside)
+                log_debug("relay: %s", e.text);
+            else
+                reopened_end(&reopened, r.runtime, &e);
         } else if (!is_refusal(&e)) {
             server_status_failed(&r.runtime->rabbitmq, &e);
         }

@@ -12,6 +12,7 @@
 #define BUSY_MS 5     /* there is more, or no memory for it */
 #define AGAIN_MS 1000 /* somebody has it locked, or has not written down yet that RabbitMQ holds it */
 #define LOCK_TIMEOUT_MS 100
+#define SAY_EVERY_MS 60000
 
 struct lookup {
     struct runtime *runtime;
@@ -25,6 +26,7 @@ struct lookup {
     int64_t look_sent_ns; /* claimed_row_hear_clock */
     bool contentless;     /* the rows of this claim */
     struct relay_rescue rescue;
+    int64_t said_ms; /* monotonic: that rescuing fails */
 };
 
 static void mark_claimed(struct lookup *lookup, struct message_id id)
@@ -145,11 +147,26 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
     return lookup->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
+/* Rescuing failed; looking up goes on. */
+static void say_failed(struct lookup *lookup, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (lookup->said_ms == 0 || now_ms - lookup->said_ms > SAY_EVERY_MS) {
+        lookup->said_ms = now_ms;
+        log_warning("relay look-up: what RabbitMQ lost is not looked for now: %s", e->text);
+    }
+    err_clear(e);
+}
+
 static void run_connected(struct lookup *lookup, struct err *e)
 {
     while (!runtime_stopping(lookup->runtime, STOP_INTAKE)) {
-        int64_t nap_ms =
-            relay_rescue_look(&lookup->rescue, lookup->pg, e) == 0 ? look_up_messages(lookup, e) : -1;
+        if (relay_rescue_look(&lookup->rescue, lookup->pg, e) != 0) {
+            if (pg_is_broken(lookup->pg))
+                return;
+            say_failed(lookup, e);
+        }
+        int64_t nap_ms = look_up_messages(lookup, e);
         if (nap_ms < 0 && (pg_is_broken(lookup->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) {

@@ -5,6 +5,7 @@
  * where everybody sees it. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "core/base/timestamp.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
@@ -12,8 +13,9 @@
 #include "gateway/runtime/sessions.h"
 
 #define PREFETCH 4000
-#define RETRY_MS 5000 /* where they may not be had */
-#define FRESH_MS 1000 /* so old may be what is known of a delivery exchange */
+#define RETRY_MS 5000  /* where they may not be had */
+#define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
+#define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
 
 bool relay_is_receipt(const struct broker_event *ev)
 {
@@ -69,6 +71,9 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
         return false;
     if (!runtime_now_ms(r->runtime, &now_ms))
         now_ms = sent_ms;
+    /* Anybody who may publish to the queue can send one. */
+    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS || sent_ms > now_ms + AHEAD_MS)
+        return false;
     if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
         queue <= LAST_HOP_QUEUES)
         note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);

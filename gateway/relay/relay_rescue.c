@@ -312,9 +312,11 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
         .ping_ms = atomic_load(&handover->ping_ms),
         .consumers = atomic_load(&handover->consumers) + atomic_load(&r->lost_consumers),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
-    if (relay_note(pg, lease_instance(rescue->lease), &n, e) != 0)
+    int noted = relay_note(pg, lease_instance(rescue->lease), &n, e);
+    if (noted == 0)
+        atomic_store(&handover->noted_ms, clock_ms);
+    else if (pg_is_broken(pg)) /* else the others only know less of this one */
         return -1;
-    atomic_store(&handover->noted_ms, clock_ms);
     ping_exit(rescue, now_ms);
     if (now_ms < rescue->ping_seen_ms) /* the database's clock was set back: another ping is waited for */
         rescue->ping_seen_ms = 0;
@@ -336,5 +338,5 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
         rescue->ping_ms = latest_ping_ms(&m);
         rescue->ping_seen_ms = m.now_ms;
     }
-    return 0;
+    return noted;
 }

@@ -165,17 +165,19 @@ void *retry_thread(void *arg)
     struct retry *r = arg;
     struct err e = {0};
     unsigned attempt = 0;
+    struct reopened reopened = {.name = "retry"};
     arena_init(&r->arena, 8 * RETRY_BATCH_BYTES + 2 * (size_t)RETRY_BODY_MAX);
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
         err_clear(&e);
         if (sessions_open_store(r->runtime, &r->pg, "postdate retry", &e) == 0 &&
             connect_broker(r, &e) == 0) {
             attempt = 0;
+            reopened_begin(&reopened);
             run_connected(r, &e);
             if (e.kind != ERR_NONE && e.kind != ERR_AWAY && e.kind != ERR_BUSY)
                 log_warning("retry: %s", e.text);
             else if (e.kind != ERR_NONE)
-                log_debug("retry: %s", e.text);
+                reopened_end(&reopened, r->runtime, &e);
         }
         bool stopping = runtime_stopping(r->runtime, STOP_INTAKE);
         if (stopping)

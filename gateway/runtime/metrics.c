@@ -83,6 +83,17 @@ static void print_head(struct buf *out, const char *name, const char *type, cons
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* Those of one name are together. */
+static const enum metric order[METRIC_COUNT] = {
+    METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,
+    METRIC_API_KEPT,          METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,
+    METRIC_DELIVERED,         METRIC_HANDED,           METRIC_RELAYED,
+    METRIC_RETRIES,           METRIC_IN_DOUBT,         METRIC_FAILED,
+    METRIC_EXPIRED,           METRIC_SENT_BACK,        METRIC_DEAD,
+    METRIC_REFUSAL_KNOWN,     METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
+    METRIC_REJECTED_DATABASE, METRIC_RECOVERED,        METRIC_REOPENED,
+};
+
 static void print_counters(struct metrics *m, struct buf *out)
 {
     static const struct {
@@ -124,16 +135,9 @@ static void print_counters(struct metrics *m, struct buf *out)
             {"postdate_messages_recovered_total", "",
              "Messages claimed again, because their gateway died or RabbitMQ did not release "
              "them."},
+        [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
+                             "Connections to RabbitMQ that were lost and are opened again."},
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
-    };
-    static const enum metric order[METRIC_COUNT] = {
-        METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,
-        METRIC_API_KEPT,          METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,
-        METRIC_DELIVERED,         METRIC_HANDED,           METRIC_RELAYED,
-        METRIC_RETRIES,           METRIC_IN_DOUBT,         METRIC_FAILED,
-        METRIC_EXPIRED,           METRIC_SENT_BACK,        METRIC_DEAD,
-        METRIC_REFUSAL_KNOWN,     METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
-        METRIC_REJECTED_DATABASE, METRIC_RECOVERED,
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         enum metric k = order[i];

@@ -29,6 +29,7 @@ enum metric {
     METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
     METRIC_REFUSAL_KNOWN,     /* refused by a consumer, counted before, delivered again by RabbitMQ */
     METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
+    METRIC_REOPENED,          /* connections to RabbitMQ that were lost */
     METRIC_COUNT,
 };
 
@@ -54,6 +55,7 @@ struct metrics {
     atomic_int broker_blocked;    /* 1: the broker takes nothing for now */
     atomic_int_fast64_t handed;   /* what the broker holds, as last counted; -1: never counted */
     atomic_int policy_in_the_way; /* 1: a policy of the broker's changes its waiting */
+    atomic_int_fast64_t reopening_ms; /* monotonic: when a connection was lost again and again; 0: never */
     const atomic_size_t *held_messages, *held_bytes; /* claimed, in memory: the pipeline's */
 };
 

@@ -5,6 +5,7 @@
 #include "core/base/duration.h"
 #include "core/base/random.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/runtime.h"
 #include <stdio.h>
 
 void server_status_open(struct server_status *w, const char *name)
@@ -54,4 +55,37 @@ int64_t server_status_away_ms(struct server_status *w)
 int64_t server_status_pause_ms(unsigned *attempt)
 {
     return backoff_delay_ms(++*attempt, 100, 3000, random_u32());
+}
+
+/* --- connections that are lost again and again */
+
+#define LASTING_MS 30000 /* what lasts for so long works */
+#define TIMES_MANY 3
+#define SAID_EVERY_MS 60000
+
+void reopened_begin(struct reopened *r)
+{
+    r->opened_ms = clock_monotonic_ms();
+}
+
+void reopened_end(struct reopened *r, struct runtime *rt, const struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    log_debug("%s: %s", r->name, e->text);
+    metrics_add(&rt->metrics, METRIC_REOPENED, 1);
+    r->times = now_ms - r->opened_ms < LASTING_MS ? r->times + 1 : 1;
+    if (r->times < TIMES_MANY)
+        return;
+    atomic_store(&rt->metrics.reopening_ms, now_ms);
+    if (r->warned_ms && now_ms - r->warned_ms < SAID_EVERY_MS)
+        return;
+    r->warned_ms = now_ms;
+    log_warning("%s: its connection to RabbitMQ was lost %d times in a row soon after it was opened; now: %s",
+                r->name, r->times, e->text);
+}
+
+bool reopened_any(const struct runtime *rt)
+{
+    int64_t last_ms = atomic_load(&rt->metrics.reopening_ms);
+    return last_ms != 0 && clock_monotonic_ms() - last_ms < LASTING_MS;
 }

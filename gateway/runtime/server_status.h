@@ -25,4 +25,20 @@ int64_t server_status_away_ms(struct server_status *w);
 /* How long to wait before the next try; counts *attempt up. 100 ms to 3 s, jittered. */
 int64_t server_status_pause_ms(unsigned *attempt);
 
+struct runtime;
+
+/* A thread's connection to RabbitMQ that ends and is opened again, again and again: RabbitMQ is there, but
+ * something on this connection does not work. Nobody else would say so. One thread's. */
+struct reopened {
+    const char *name;             /* for the log */
+    int64_t opened_ms, warned_ms; /* monotonic */
+    int times;                    /* in a row that it did not last */
+};
+
+void reopened_begin(struct reopened *r);
+/* It ended, and is to be opened again. */
+void reopened_end(struct reopened *r, struct runtime *rt, const struct err *e);
+/* Is there such a connection now? */
+bool reopened_any(const struct runtime *rt);
+
 #endif

@@ -22,7 +22,11 @@ static uint64_t get_be(const char *in, int bytes)
 
 int64_t pg_time_from_ms(int64_t ms)
 {
-    return (ms - EPOCH_2000_MS) * 1000;
+    int64_t us;
+    /* What is no time is as far away as can be said: infinity. */
+    if (__builtin_sub_overflow(ms, EPOCH_2000_MS, &us) || __builtin_mul_overflow(us, INT64_C(1000), &us))
+        return ms < 0 ? INT64_MIN : INT64_MAX;
+    return us;
 }
 
 static void add_scratch(struct pg_params *p, uint64_t v, int size)
@@ -142,7 +146,8 @@ bool pg_bool(const PGresult *r, int row, int column)
 
 int64_t pg_time_us(const PGresult *r, int row, int column)
 {
-    return pg_int8(r, row, column) + EPOCH_2000_MS * 1000;
+    int64_t us = pg_int8(r, row, column);
+    return __builtin_add_overflow(us, EPOCH_2000_MS * 1000, &us) ? INT64_MAX : us; /* infinity */
 }
 
 int64_t pg_time_ms(const PGresult *r, int row, int column)
@@ -150,7 +155,7 @@ int64_t pg_time_ms(const PGresult *r, int row, int column)
     if (pg_is_null(r, row, column))
         return -1;
     int64_t us = pg_time_us(r, row, column);
-    return us >= 0 ? (us + 999) / 1000 : us / 1000;
+    return us / 1000 + (us % 1000 > 0);
 }
 
 struct message_id pg_id(const PGresult *r, int row, int column)

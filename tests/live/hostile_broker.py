@@ -159,6 +159,7 @@ class Connection:
 
 class HostileBroker:
     """Listens on 127.0.0.1. Leads to the real broker until be_hostile()."""
+    connection_class = Connection
 
     def __init__(self, real_url):
         self.acknowledged = False  # for a trick to tell
@@ -224,7 +225,7 @@ class HostileBroker:
     def serve(self, client):
         with client:
             try:
-                Connection(self, client).serve()
+                self.connection_class(self, client).serve()
             except (OSError, struct.error):
                 pass  # it was ended, by the gateway or by cut()
             with self.lock:

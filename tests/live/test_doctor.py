@@ -32,7 +32,7 @@ class DoctorBasics(Doctor):
                        'database.durability', 'database.schema', 'database.rights', 'database.roles', 'database.zones', 'database.partitions',
                        'database.locks', 'database.transactions', 'clock.database', 'gateways', 'messages.overdue', 'messages.failed',
                        'broker.connection', 'broker.tls', 'broker.vhost', 'broker.owner', 'broker.permissions', 'broker.topology',
-                       'broker.intake', 'broker.control', 'broker.exit', 'broker.rejected', 'broker.publish', 'handover.transport',
+                       'broker.intake', 'broker.expired', 'broker.control', 'broker.exit', 'broker.retry', 'broker.rejected', 'broker.publish', 'handover.transport',
                        'handover.messages', 'rabbitmqctl', 'broker.policies', 'broker.bindings', 'broker.patterns',
                        'clock.broker')
         self.assertEqual(self.doctor(p)['broker.topology'][0]['status'], 'ok', 'it disturbed what is there')

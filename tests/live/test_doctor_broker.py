@@ -90,7 +90,7 @@ class DoctorBroker(Users):
         self.assert_ok(found, 'broker.intake')
         self.assertEqual(g.term(), 0)
         c.publish('k', b'', {'x-delay': 1000})
-        self.assert_finding(self.doctor(p), 'broker.intake', 'warn', 'no consumer reads', 'start a gateway')
+        self.assert_finding(self.doctor(p), 'broker.intake', 'fail', 'no consumer reads', 'start a gateway')
 
     def test_another_broker(self):
         p = self.place()

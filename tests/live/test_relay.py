@@ -9,6 +9,7 @@ import pika
 
 import harness
 from handover_kit import RUNGS, Checks, OwnServers, handover, relayed
+from wire import Wire  # noqa
 from harness import LiveTest, now_ms, wait_until
 from test_crash_points import SHIM
 
@@ -660,3 +661,25 @@ class TimerAway(Relay, OwnServers, LiveTest):
 @harness.only_full
 class TimerTargets(Targets, LiveTest):
     transport = 'timer'
+
+
+class ForgedPings(LiveTest):
+    who_waits = 'ttl'
+
+    def test_a_ping_of_no_time_stops_nothing(self):
+        """Anybody who may publish to the default exchange can send one."""
+        p = self.place()
+        gw = p.gateway()
+        c = p.client()
+        for sent in (2**63 - 1, -2**63, 253402300799999, 0, now_ms() + 3_600_000):
+            c.publish('postdate.exit', b'', {'x-postdate-ping': Wire('l', sent)}, exchange='')
+        gw.wait_log('something else publishes to postdate.exit')
+        wait_until(lambda: c.depth('postdate.exit') == 0, 10, 'them to be read')
+        at = p.value('select clock_timestamp()')
+        wait_until(lambda: p.value(f"select bool_and(relay_at > '{at}' and relay_ping is not null and relay_ping between now() - interval '1 min' and now() + interval '1 min') from postdate.instance") == 't', 15, 'the gateway to note what it took')
+        inbox = p.consumer('q', bind='k')
+        c.publish('k', b'held', {'x-delay': 4000})
+        inbox.wait_body(b'held', 20)
+        self.assertEqual(gw.lines_with('look-up'), [])
+        self.assertEqual(len(gw.lines_with('something else publishes')), 1)
+        self.assertEqual(gw.term(), 0)

@@ -40,3 +40,80 @@ class Reserved(LiveTest):
             c.publish('k', b'fine', {'x-postdate-exchange': exchange})
         self.assertEqual(c.wait_get('q').body, b'fine')
         wait_until(lambda: p.value('select count(*) from postdate.messages') == '3', 10, 'both of them to be stored')
+
+    def test_a_reply_to_that_only_a_requester_can_use_is_refused_at_each_door(self):
+        """RabbitMQ would close the gateway's channel over it. Over AMQP it is replaced by RabbitMQ before it comes here."""
+        p = self.place()
+        web = Web(p.gateway().http())
+        self.addCleanup(web.close)
+        c = p.client()
+        c.queue('answers')
+        wrong = 'amq.rabbitmq.reply-to'
+        asked = {'routing_key': 'k', 'delay_ms': 3600000, 'body': '', 'properties': {'reply_to': wrong}}
+        answer = web.post('/v1/messages', asked)
+        self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), answer)
+        self.assertIn(f'reply_to: "{wrong}"', answer.json['detail'])
+        c.publish('postdate.control', json.dumps({'op': 'schedule', **asked}).encode(), exchange='', reply_to='answers')
+        self.assertEqual(json.loads(c.wait_get('answers').body)['status'], 422)
+        code, _, err = p.cli('schedule', '--batch', '-', stdin=json.dumps(asked))
+        self.assertEqual((code, f'reply_to: "{wrong}"' in err), (65, True), err)
+        answer = web.ask('PUT', '/v1/recurring/r', {'cron': '@daily', 'routing_key': 'k', 'body': '', 'properties': {'reply_to': wrong}})
+        self.assertEqual(answer.status, 422, answer)
+        with self.assertRaisesRegex(AssertionError, 'properties: reply_to is not allowed'):
+            p.psql(f"""select postdate.schedule('k', 'x', '1 h', properties => '{{"reply_to": "{wrong}"}}')""")
+        for taken in (wrong + '.g1h2', 'answers'):
+            self.assertEqual(web.post('/v1/messages', {**asked, 'properties': {'reply_to': taken}}).status, 201)
+
+    def test_a_requester_over_amqp_is_answered_when_due(self):
+        """What it sent has another reply_to by then, which leads to it as long as it is there."""
+        p = self.place()
+        p.gateway()
+        c = p.client()
+        c.queue('work', 'k')
+        answers = []
+        c.channel.basic_consume('amq.rabbitmq.reply-to', lambda *args: answers.append(args[3]), auto_ack=True)
+        c.publish('k', b'request', {'x-delay': 100}, reply_to='amq.rabbitmq.reply-to')
+        worker = p.client()
+        request = worker.wait_get('work')
+        worker.publish(request.properties.reply_to, b'answer', {'x-delay': 100, 'x-postdate-exchange': ''})
+        wait_until(lambda: c.connection.process_data_events(0) or answers == [b'answer'], 10, 'the answer')
+
+    def test_deaths_that_are_none_are_refused_at_each_door(self):
+        """RabbitMQ's at-least-once dead-lettering dies over them, for a whole node."""
+        p = self.place()
+        web = Web(p.gateway().http())
+        self.addCleanup(web.close)
+        c = p.client()
+        c.publish('k', b'odd', {'x-death': ['a', 'b'], 'x-delay': 10})
+        self.assertIn('"x-death" is no array of tables', c.wait_get('postdate.rejected').headers['x-postdate-error'])
+        c.publish('k', b'text', {'x-death': 'a', 'x-delay': 10})
+        self.assertEqual(c.wait_get('postdate.rejected').body, b'text')
+        for odd in ('a', 5, ['a'], [{'queue': 'q'}, 'a'], [{'!bytes': 'YQ=='}]):
+            answer = web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 3600000, 'body': '', 'headers': {'x-death': odd}})
+            self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), (odd, answer))
+            with self.assertRaisesRegex(AssertionError, 'headers: x-death is not an array of objects'):
+                p.psql(f"""select postdate.schedule('k', 'x', '1 h', headers => '{json.dumps({'x-death': odd})}')""")
+        for fine in ([], [{'queue': 'q', 'count': 1}]):
+            self.assertEqual(web.post('/v1/messages', {'routing_key': 'k', 'delay_ms': 3600000, 'body': '', 'headers': {'x-death': fine}}).status, 201)
+            p.psql(f"""select postdate.schedule('k', 'x', '1 h', headers => '{json.dumps({'x-death': fine})}')""")
+
+    def test_a_forged_death_chooses_no_route(self):
+        """RabbitMQ before 4.0 counts up what a publisher wrote, and keeps the rest of it, when a message expires on its way in."""
+        p = self.place()
+        env = {'POSTDATE_ROUTE': 'secret.delayed=secret', 'POSTDATE_DELIVERY_ALLOW': 'postdate.delivery'}
+        p.gateway(**env).term()
+        c = p.client()
+        c.channel.exchange_declare('secret', 'fanout', durable=True)
+        c.queue('q', '', exchange='secret')
+        for count in (1, 0):
+            death = {'count': count, 'reason': 'expired', 'queue': 'postdate.intake', 'exchange': 'secret.delayed', 'routing-keys': ['k']}
+            c.publish('k', b'forged', {'x-death': [death]}, expiration='1')
+        wait_until(lambda: c.depth('postdate.intake.expired') == 2, 10, 'them to expire')
+        gw = p.gateway(**env)
+        inbox = p.consumer('q')
+        got = wait_until(lambda: inbox.all() or p.counts() or c.depth('postdate.rejected'), 10, 'something to happen')
+        refused = [c.wait_get('postdate.rejected') for _ in range(2)] if got == 2 or not inbox.all() else []
+        self.assertEqual([m.body for m in inbox.all()], [])
+        for m in refused:
+            self.assertIn('a publisher can write that', m.headers['x-postdate-error'])
+        self.assertEqual(gw.term(), 0)

@@ -49,6 +49,53 @@ static void test_names(void **state)
         assert_int_equal(check("", others[i], none), 0);
 }
 
+static void test_deaths(void **state)
+{
+    struct buf headers, items;
+    (void)state;
+    buf_init(&headers, 4096);
+    buf_init(&items, 4096);
+    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
+    wire_put_item(&items, 'F', bytes_of("", 0));
+    buf_reset(&headers);
+    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
+    wire_put_item(&items, 'S', bytes_of_str("a"));
+    buf_reset(&headers);
+    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), -1);
+    assert_non_null(strstr(e.text, "x-death"));
+    buf_reset(&headers);
+    wire_put_string(&headers, bytes_of_str("x-death"), bytes_of_str("a"));
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), -1);
+    buf_free(&items);
+    buf_free(&headers);
+}
+
+static int check_reply_to(const char *reply_to)
+{
+    struct wire_properties p = {.flags = WIRE_REPLY_TO, .reply_to = bytes_of_str(reply_to)};
+    struct buf raw;
+    buf_init(&raw, 4096);
+    wire_properties_write(&p, &raw);
+    const struct message m = {.exchange = bytes_of_str("orders"), .properties = buf_bytes(&raw)};
+    int rc = reserved_check(&m, &rules, &e);
+    buf_free(&raw);
+    return rc;
+}
+
+static void test_direct_reply_to(void **state)
+{
+    (void)state;
+    assert_int_equal(check_reply_to("amq.rabbitmq.reply-to"), -1);
+    assert_int_equal(e.kind, ERR_REJECT);
+    assert_non_null(strstr(e.text, "reply_to: \"amq.rabbitmq.reply-to\""));
+    assert_int_equal(check_reply_to("amq.rabbitmq.reply-to.g1h2"), 0);
+    assert_int_equal(check_reply_to("answers"), 0);
+    assert_int_equal(check_reply_to(""), 0);
+}
+
 static void test_exchanges(void **state)
 {
     static const char *const own[] = {"postdate.", "postdate.delayed", "postdate.ttl.exit",
@@ -98,7 +145,8 @@ static void test_further_routing_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_exchanges),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_direct_reply_to),
+                                       cmocka_unit_test(test_deaths), cmocka_unit_test(test_exchanges),
                                        cmocka_unit_test(test_further_routing_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
+#include "amqp/topology/topology_retry.h"
 #include "core/base/buf.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -327,18 +328,22 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
                       q->ready, name, q->consumers);
         return;
     }
-    doctor_report(d, FINDING_WARN, check, "%" PRIu32 " messages wait in %s, %s", q->ready, name,
+    doctor_report(d, unread ? FINDING_FAIL : FINDING_WARN, check, "%" PRIu32 " messages wait in %s, %s",
+                  q->ready, name,
                   unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up");
-    doctor_remedy(d, unread ? "start a gateway"
+    doctor_remedy(d, unread ? "start a gateway; if one runs, its log says why it does not read the queue"
                             : "see database.* above, the gateway's log, and the machine's load");
 }
 
 void doctor_check_queues(struct doctor *d)
 {
-    const char *const names[] = {d->config->intake.queue, TOPOLOGY_CONTROL_QUEUE, TOPOLOGY_EXIT_QUEUE,
-                                 TOPOLOGY_REJECTED_QUEUE};
-    static const char *const names_of_checks[] = {"broker.intake", "broker.control", "broker.exit",
-                                                  "broker.rejected"};
+    char expired[300];
+    snprintf(expired, sizeof expired, "%s.expired", d->config->intake.queue);
+    const char *const names[] = {d->config->intake.queue, expired,
+                                 TOPOLOGY_CONTROL_QUEUE,  TOPOLOGY_EXIT_QUEUE,
+                                 TOPOLOGY_RETRY_QUEUE,    TOPOLOGY_REJECTED_QUEUE};
+    static const char *const names_of_checks[] = {"broker.intake", "broker.expired", "broker.control",
+                                                  "broker.exit",   "broker.retry",   "broker.rejected"};
     const int count = sizeof names / sizeof names[0];
     for (int i = 0; i < count; i++) {
         struct inspect_queue q;

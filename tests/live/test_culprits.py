@@ -1,0 +1,92 @@
+"""A message that makes RabbitMQ close a channel or a connection is tried alone; those beside it go on, and come once."""
+import json
+import statistics
+
+from harness import LiveTest, now_ms, wait_until
+from picky_broker import CODES, PickyBroker
+from web import Web
+
+REPLY_TO = 'amq.rabbitmq.reply-to'
+
+
+class Culprits(LiveTest):
+    who_waits = 'timer'
+    weight = 8
+
+    def send(self, p, good, bad, **wrong):
+        """So many, due together; the bad ones among them, as no door would let them in."""
+        due = now_ms() + 6000
+        for what, count, exchange in (('good', good, 'postdate.delivery'), ('bad', bad, wrong.get('exchange', 'postdate.delivery'))):
+            p.psql(f"select postdate.schedule('k', '{what} ' || i, due_at => to_timestamp(({due} + i * 2000 / {count}) / 1000.0), exchange => '{exchange}') "
+                   f'from generate_series(0, {count - 1}) i')
+        p.psql("update postdate.message set " + ', '.join(f"{column} = '{value}'" for column, value in wrong.items()) + " where convert_from(body, 'utf8') like 'bad %'")
+        self.assertGreater(due, now_ms(), 'stored too slowly')
+        return due
+
+    def assert_harmless(self, what, good, bad, **wrong):
+        """The errors that the bad ones have."""
+        p = self.place()
+        gw = p.gateway()
+        inbox = p.consumer('q', bind='k')
+        due = self.send(p, good, bad, **wrong)
+        try:
+            wait_until(lambda: len({m.body for m in inbox.all()}) >= good, 45, 'all good ones')
+        except AssertionError as e:
+            print(f'note culprits: {what}: {e}', flush=True)
+        tried = "select error from postdate.message where body like 'bad %' and error is not null"
+        wait_until(lambda: len(p.psql(tried)) == bad, 20, 'the bad ones to be refused')
+        first = {}
+        for m in inbox.all():
+            first.setdefault(m.body, m.at_ms - m.due_ms)
+        late = sorted(first.values())
+        print(f'note culprits: {what}: {len(inbox.all()) - len(first)} came twice, {good - len(first)} are missing, '
+              f'late: median {statistics.median(late):.0f} ms, most {late[-1]:.0f}', flush=True)
+        self.assertEqual((len(inbox.all()), len(first)), (good, good))
+        wait_until(lambda: p.counts().get('delivered') == good, 15, 'all to be settled')
+        return [row[0] for row in p.psql(tried)], gw
+
+    def test_a_few_with_a_reply_to_of_a_requester(self):
+        errors, _ = self.assert_harmless('3 reply_to among 3,000', 3000, 3, properties_json=json.dumps({'properties': {'reply_to': REPLY_TO}}))
+        for error in errors:
+            self.assertIn(f'reply_to: "{REPLY_TO}"', error)
+
+    def test_many_with_a_reply_to_of_a_requester(self):
+        self.assert_harmless('30 reply_to among 5,000', 5000, 30, properties_json=json.dumps({'properties': {'reply_to': REPLY_TO}}))
+
+    def test_answers_to_nobody(self):
+        """RabbitMQ 3.10 closes the connection, with 541."""
+        self.assert_harmless('5 routing keys among 5,000', 5000, 5, exchange='', routing_key=REPLY_TO + '.g2gCZAAQ.x')
+
+    def test_over_what_a_channel_was_closed_goes_alone_from_then_on(self):
+        """With each error code of AMQP 0-9-1; but 404 speaks of the exchange."""
+        self.be_picky([(code, False, True) for code in CODES if code != 404] + [(406, False, False), (541, False, False)])
+
+    def test_over_what_a_connection_was_closed_goes_alone_from_then_on(self):
+        self.be_picky([(code, True, False) for code in CODES] + [(501, True, True), (530, True, True), (540, True, True)])
+
+    def be_picky(self, ways):
+        p = self.place()
+        broker = PickyBroker(p.amqp)
+        self.addCleanup(broker.close)
+        gw = p.gateway(POSTDATE_AMQP_URL=broker.url, POSTDATE_RETRY_FIRST='50ms', POSTDATE_RETRY_MAX='100ms')
+        for way in ways:
+            with self.subTest(way=way):
+                broker.be_picky(*way)
+                self.try_one(p, broker, 40)
+        gw.wait_log('RabbitMQ ends a connection or channel over message [0-9a-f-]{36}, which is published alone from now on')
+        broker.be_real()
+        self.assertEqual(gw.term(), 0)
+
+    def try_one(self, p, broker, count):
+        p.psql('delete from postdate.message')
+        p.psql("select postdate.schedule('k', case when i % 20 = 7 then 'bad ' else 'good ' end || i, '300 ms') "
+               f'from generate_series(1, {count}) i')
+        goods, bads = {b'good %d' % i for i in range(1, count + 1) if i % 20 != 7}, {b'bad %d' % i for i in range(7, count + 1, 20)}
+        wait_until(lambda: goods <= set(broker.taken), 15, 'all good ones')
+        wait_until(lambda: all(len(broker.refused.get(bad, [])) >= 3 for bad in bads), 15, 'the bad ones to be tried')
+        for bad in bads:
+            tried = broker.refused[bad]
+            self.assertLess(len(tried[1]), 8, (bad, tried))  # a suspect waits for the others' confirms, but not for long
+            self.assertEqual([company for company in tried[2:] if company], [], (bad, tried))
+        for body in goods:
+            self.assertLessEqual(broker.taken.count(body), 1 + len(bads), body)
