@@ -43,10 +43,12 @@ CELLS = {
     'plugin': ('plugin', 2, BOTH_QUORUM),
     'plugin-alone': ('plugin', 1, BOTH_CLASSIC),
     'ttl-broker': ('ttl', 2, BOTH_QUORUM),
+    'native': ('native', 2, BOTH_QUORUM),
     'retry': ('ttl', 2, ONE_OF_EACH),
     'cluster-timer': ('timer', 3, BOTH_QUORUM),
     'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
     'cluster-plugin': ('plugin', 2, QUORUM_FIRST),
+    'cluster-native': ('native', 2, QUORUM_FIRST),
     'cluster-retry': ('timer', 2, BOTH_QUORUM),
 }
 # A queue of the quorum type lets go what it dead-letters when it is confirmed.

@@ -9,7 +9,7 @@ from faults import NotNow, fault
 from servers import wait_until
 
 RUNGS = [f'postdate.ttl.r16g100.l{level}.d{digit}' for level in range(4) for digit in range(1, 16)]
-DELAYED = 'postdate.delayed'
+DELAYED = {'plugin': 'postdate.delayed', 'native': 'postdate.native'}
 EXIT, BROKER_EXIT = 'postdate.exit', 'postdate.exit.broker'
 HANDED = 500
 OTHERS_GO_ON_S = 60  # other faults may strike meanwhile
@@ -114,8 +114,9 @@ def queue_deleted(x):
         x.begin(f'queue {name} deleted')
         on_channel(x, lambda channel: channel.queue_delete(name))
     else:
-        x.begin(f'exchange {DELAYED} deleted, with all it held')
-        on_channel(x, lambda channel: channel.exchange_delete(DELAYED))
+        name = DELAYED[x.cell.transport]
+        x.begin(f'exchange {name} deleted, with all it held')
+        on_channel(x, lambda channel: channel.exchange_delete(name))
 
 
 @fault('queue.exit_deleted', weight=2, only=lambda cell: cell.transport != 'timer')

@@ -140,6 +140,17 @@ class DoctorHandover(Doctor):
         else:
             self.assert_finding(found, 'handover.transport', 'fail', 'no x-delayed-message', 'ttl, or timer')
 
+    def test_rabbitmqs_own_delay(self):
+        p = self.place()
+        found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='native')
+        if p.stack.keeps_back:
+            self.assert_finding(found, 'handover.transport', 'ok', 'keeps messages back by itself')
+            self.assert_finding(self.doctor(p), 'handover.transport', 'ok', 'auto picks native')
+        else:
+            self.assert_finding(found, 'handover.transport', 'fail', '4.4 and later do', 'auto, ttl or timer')
+        found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='native', POSTDATE_HANDOVER_LAST_HOP='broker')
+        self.assert_finding(found, 'handover.transport', 'fail', 'handover.last_hop', 'auto, ttl or timer')
+
 
 @harness.not_san  # what it runs is no program of ours
 class DoctorAdmin(Users):
