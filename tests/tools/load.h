@@ -55,6 +55,7 @@ struct counter {
     int64_t *lateness_us; /* by index, where seen */
     int64_t *refused_ns;  /* with --back-off-ms, by index: when it was refused; 0: not yet */
     int64_t distinct, duplicates, early, earliest_us, unexpected, redelivered, reconnects;
+    int64_t pause_ns, pause_at_ns; /* the longest without a new number; when it began, by the wall clock */
     int64_t first_ns, last_ns, deadline_ns, refusing_ns[2]; /* the first refusal, and the last */
     uint64_t unacked_tag;
     int unacked;

@@ -59,6 +59,18 @@ static void note_refusal(struct counter *c, int64_t index, int64_t received_ns)
         c->refusing_ns[0] = c->refusing_ns[1];
 }
 
+static void note_arrival(struct counter *c, int64_t received_ns)
+{
+    int64_t before_ns = c->last_ns;
+    c->last_ns = now_ns(CLOCK_MONOTONIC);
+    if (++c->distinct == 1) {
+        c->first_ns = c->last_ns;
+    } else if (c->last_ns - before_ns > c->pause_ns) {
+        c->pause_ns = c->last_ns - before_ns;
+        c->pause_at_ns = received_ns - c->pause_ns;
+    }
+}
+
 /* True: it is to be refused. */
 static bool count_message(struct counter *c, const struct broker_event *ev)
 {
@@ -93,10 +105,7 @@ static bool count_message(struct counter *c, const struct broker_event *ev)
     }
     c->seen[index] = true;
     c->lateness_us[index] = late_us;
-    c->distinct++;
-    c->last_ns = now_ns(CLOCK_MONOTONIC);
-    if (c->distinct == 1)
-        c->first_ns = c->last_ns;
+    note_arrival(c, received_ns);
     return false;
 }
 
@@ -238,6 +247,8 @@ void counter_print(const struct counter *c)
            c->distinct, c->o->count - c->distinct, c->duplicates, c->early, (double)c->earliest_us / 1000.0,
            c->unexpected, c->redelivered, c->reconnects);
     print_lateness(c);
+    printf(",\"pause_ms\":%.3f,\"pause_at_ms\":%" PRId64, (double)c->pause_ns / 1e6,
+           c->pause_at_ns / NS_PER_MS);
     printf(",\"refusing_s\":%.3f", (double)(c->refusing_ns[1] - c->refusing_ns[0]) / 1e9);
     printf(",\"seconds\":%.3f,\"rate\":%.0f", seconds, seconds > 0 ? (double)c->distinct / seconds : 0.0);
     print_missing(c);
