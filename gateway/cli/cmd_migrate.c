@@ -145,6 +145,11 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         return cli_fail(&e);
     if (rebind && (code = rebind_vhost(cli)) != 0)
         return code;
+    if (report.strangers.count > 0)
+        cli_say(
+            "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
+            "`postdate migrate` as one)",
+            report.strangers.count, report.strangers.first, report.strangers.remedy);
     if (quiet)
         return 0;
     if (report.missing_roles[0] != '\0')

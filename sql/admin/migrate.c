@@ -1,16 +1,15 @@
 #include "sql/admin/migrate.h"
 
 #include "sql/admin/partition.h"
+#include "sql/admin/strangers.h"
 #include "sql/connection/pg_internal.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Advisory, of class 1886352244 ('post'), with a number that nobody else has: a migration excludes other
- * migrations only. Gateways may run beside it, and their intakes go on. docs/internals/sql.md lists them all.
- */
-#define MIGRATION_LOCK "1886352244, -2"
+/* Excludes other migrations only. Gateways may run beside it, and their intakes go on. */
+#define LOCK_META "lock table postdate.meta in share update exclusive mode"
 
 struct meta {
     int version; /* 0: no schema */
@@ -75,6 +74,22 @@ static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool o
     return pg_run(c, sql_query_migrate_meta_bind, &p, e) < 0 ? -1 : 0;
 }
 
+static int try_create_meta(struct pg *c, bool schema, struct err *e)
+{
+    if (!schema && pg_exec(c, "create schema if not exists postdate", e) != 0)
+        return -1;
+    return pg_exec(c,
+                   "create table if not exists postdate.meta ("
+                   " one boolean primary key default true check (one),"
+                   " version integer not null,"
+                   " broker text," /* cluster name and vhost that the messages belong to */
+                   " vhost text,"
+                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
+                   "insert into postdate.meta (version) values (0) on conflict do nothing",
+                   e);
+}
+
+/* Two that begin at the same time may both find nothing, and one of them fails; then it is there. */
 static int create_meta(struct pg *c, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
@@ -82,36 +97,41 @@ static int create_meta(struct pg *c, struct err *e)
         return -1;
     bool schema = pg_bool(r, 0, 0), table = pg_bool(r, 0, 1);
     PQclear(r);
-    if (!schema && pg_exec(c, "create schema postdate", e) != 0)
-        return err_wrap(e, "cannot create schema postdate");
-    if (table)
+    if (table || try_create_meta(c, schema, NULL) == 0)
         return 0;
-    return pg_exec(c,
-                   "create table postdate.meta ("
-                   " one boolean primary key default true check (one),"
-                   " version integer not null,"
-                   " broker text," /* cluster name and vhost that the messages belong to */
-                   " vhost text,"
-                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
-                   "insert into postdate.meta (version) values (0)",
-                   e);
+    return try_create_meta(c, schema, e) == 0 ? 0 : err_wrap(e, "cannot create schema postdate");
+}
+
+static int run_steps(struct pg *c, int version, struct err *e)
+{
+    char update[80];
+    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
+    for (size_t i = 0; i < sql_schema_step_count; i++) {
+        const struct sql_schema_step *step = &sql_schema_steps[i];
+        if (step->version == version && pg_exec(c, step->text, e) != 0)
+            return err_wrap(e, "schema step %s", step->name);
+    }
+    return pg_exec(c, update, e);
+}
+
+/* Begins a transaction beside which nobody migrates, and reads what is there now. */
+static int begin_alone(struct pg *c, struct meta *m, struct err *e)
+{
+    if (pg_begin(c, e) != 0)
+        return -1;
+    if (pg_exec(c, LOCK_META, e) != 0)
+        return err_wrap(e, "waiting for another migration");
+    return meta_read(c, m, e);
 }
 
 /* All files of one version, in one transaction. */
 static int run_version(struct pg *c, int version, struct err *e)
 {
-    char update[80];
-    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
-    if (pg_begin(c, e) != 0)
-        return -1;
-    for (size_t i = 0; i < sql_schema_step_count; i++) {
-        const struct sql_schema_step *step = &sql_schema_steps[i];
-        if (step->version == version && pg_exec(c, step->text, e) != 0) {
-            pg_rollback(c);
-            return err_wrap(e, "schema step %s", step->name);
-        }
-    }
-    if (pg_exec(c, update, e) == 0 && pg_commit(c, e) == 0)
+    struct meta m;
+    int rc = begin_alone(c, &m, e);
+    if (rc == 0 && m.version < version) /* else another one has done it meanwhile */
+        rc = run_steps(c, version, e);
+    if (rc == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return err_wrap(e, "schema version %d", version);
@@ -127,24 +147,30 @@ static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
     return 0;
 }
 
-static int migrate_locked(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
-                          struct err *e)
+static int migrate_all(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
+                       struct err *e)
 {
     struct meta m;
-    if (meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
+    if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
         return -1;
     if (!o->rebind && refuse_foreign(&m, o->broker, o->vhost, e) != 0)
         return -1;
     out->from_version = m.version;
-    if (create_meta(c, e) != 0)
+    if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
         return -1;
     for (int version = m.version + 1; version <= SCHEMA_VERSION; version++)
         if (run_version(c, version, e) != 0)
-            return -1;
+            return out->strangers.count == 0
+                       ? -1
+                       : err_wrap(e, "%s must be given to the schema's owner first (%s)",
+                                  out->strangers.first, out->strangers.remedy);
     out->to_version = SCHEMA_VERSION;
-    if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 || settings_record(c, o->settings, e) != 0 ||
-        ensure_roles(c, out, e) != 0)
+    int rc = begin_alone(c, &m, e);
+    if (rc != 0 || bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 ||
+        settings_record(c, o->settings, e) != 0 || ensure_roles(c, out, e) != 0 || pg_commit(c, e) != 0) {
+        pg_rollback(c);
         return -1;
+    }
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
     return out->partitions_made < 0 ? -1 : 0;
 }
@@ -152,11 +178,8 @@ static int migrate_locked(struct pg *c, const struct migrate_options *o, struct 
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
     memset(out, 0, sizeof *out);
-    if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
-        return err_wrap(e, "waiting for another migration");
-    int rc = migrate_locked(c, o, out, e);
-    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
-            NULL);
+    int rc = pg_exec(c, "set lock_timeout = '120s'", e) == 0 ? migrate_all(c, o, out, e) : -1;
+    pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     return rc;
 }
 

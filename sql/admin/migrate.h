@@ -4,6 +4,7 @@
 
 #include "core/base/err.h"
 #include "sql/admin/settings.h"
+#include "sql/admin/strangers.h"
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
@@ -21,10 +22,11 @@ struct migrate_report {
     int partitions_made;
     int partitions_missing; /* left to whoever has the lock: a running gateway makes them */
     char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
+    struct strangers strangers; /* left to others, for this login may not give them to the owner */
 };
 
 /* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
- * turns (advisory lock). ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
+ * turns. ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
  * ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 

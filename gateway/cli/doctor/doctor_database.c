@@ -180,6 +180,15 @@ void doctor_check_rights(struct doctor *d)
         doctor_error(d, "database.rights", &e);
         return;
     }
+    struct strangers s;
+    if (strangers_find(d->pg, &s, &e) == 0 && s.count > 0) {
+        doctor_report(d, FINDING_FAIL, "database.rights",
+                      "%d of the schema's objects do not belong to its owner, among them %s: gateways cannot "
+                      "change or drop them",
+                      s.count, s.first);
+        doctor_remedy(d, "as a superuser: postdate migrate; or for each: %s", s.remedy);
+        return;
+    }
     if (r.usage && r.create && r.owner && r.lacking[0] == '\0') {
         doctor_report(d, FINDING_OK, "database.rights", "tables can be read and written, partitions made");
         return;
