@@ -14,6 +14,8 @@
 struct meta {
     int version; /* 0: no schema */
     char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
+    bool copy;       /* this is not the database in which the identity was made … */
+    char origin[80]; /* … but this one */
 };
 
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
@@ -34,6 +36,8 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         pg_text(r, 0, 1, m->broker, sizeof m->broker);
         pg_text(r, 0, 2, m->vhost, sizeof m->vhost);
         pg_text(r, 0, 3, m->identity, sizeof m->identity);
+        m->copy = pg_bool(r, 0, 4);
+        pg_text(r, 0, 5, m->origin, sizeof m->origin);
     }
     PQclear(r);
     return 0;
@@ -62,6 +66,30 @@ static int refuse_foreign(const struct meta *m, const char *broker, const char *
             "schema postdate belongs to RabbitMQ cluster '%s', amqp.url leads to cluster '%s': use another "
             "database, or `postdate migrate --rebind` if the messages are to go there",
             m->broker, broker);
+    return 0;
+}
+
+static int refuse_copy(struct pg *c, const struct meta *m, struct err *e)
+{
+    if (!m->copy)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "database '%s' is a copy (its schema postdate was made in %s), or was moved: beside the "
+                   "original it would deliver messages twice, and cancelled ones. If the original is gone or "
+                   "stopped for good: `postdate migrate --rebind`",
+                   PQdb(c->conn), m->origin);
+}
+
+/* A copy gets an identity of its own, so that vhosts and databases tell it from the original. */
+static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_migrate_meta_adopt, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out->new_identity, sizeof out->new_identity);
+    PQclear(r);
+    memcpy(out->old_identity, m->identity, sizeof out->old_identity);
+    memcpy(out->origin, m->origin, sizeof out->origin);
     return 0;
 }
 
@@ -147,13 +175,24 @@ static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
     return 0;
 }
 
+static int record(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
+{
+    struct meta m;
+    if (begin_alone(c, &m, e) == 0 && (!m.copy || adopt(c, out, &m, e) == 0) &&
+        bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 && settings_record(c, o->settings, e) == 0 &&
+        ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
 static int migrate_all(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
                        struct err *e)
 {
     struct meta m;
     if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
         return -1;
-    if (!o->rebind && refuse_foreign(&m, o->broker, o->vhost, e) != 0)
+    if (!o->rebind && (refuse_copy(c, &m, e) != 0 || refuse_foreign(&m, o->broker, o->vhost, e) != 0))
         return -1;
     out->from_version = m.version;
     if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
@@ -165,12 +204,8 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
                        : err_wrap(e, "%s must be given to the schema's owner first (%s)",
                                   out->strangers.first, out->strangers.remedy);
     out->to_version = SCHEMA_VERSION;
-    int rc = begin_alone(c, &m, e);
-    if (rc != 0 || bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 ||
-        settings_record(c, o->settings, e) != 0 || ensure_roles(c, out, e) != 0 || pg_commit(c, e) != 0) {
-        pg_rollback(c);
+    if (record(c, o, out, e) != 0)
         return -1;
-    }
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
     return out->partitions_made < 0 ? -1 : 0;
 }
@@ -219,6 +254,12 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
         return -1;
     bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
     return record && news ? bind_meta(c, broker, vhost, false, e) : 0;
+}
+
+int migrate_check_copy(struct pg *c, struct err *e)
+{
+    struct meta m;
+    return meta_read(c, &m, e) != 0 ? -1 : refuse_copy(c, &m, e);
 }
 
 bool migrate_is_newer(struct pg *c)

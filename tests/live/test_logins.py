@@ -84,7 +84,7 @@ class Strangers(Logins):
         rc, out, err = p.cli('migrate', timeout=30)
         self.assertEqual((rc, err), (0, ''), out)
         self.assertEqual(p.value(f"select to_regclass('postdate.{last}') is not null"), 't')
-        self.assertEqual(p.psql("select * from postdate.recur_apply('{\"schedules\": {}}')"), [])
+        self.assertEqual(p.psql("select * from postdate.recur_apply('{}')"), [])
         g = p.gateway()
         p.cli('schedule', '-k', 'k', '--delay', '2h', '--body', 'x')
         wait_until(lambda: p.value("select to_regclass('postdate.message_20260101') is null") == 't', 20, 'a day to be dropped')

@@ -152,6 +152,11 @@ void doctor_check_schema(struct doctor *d)
     struct err e;
     if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
         d->schema_current = true;
+        if (migrate_check_copy(d->pg, &e) != 0) {
+            doctor_report(d, FINDING_FAIL, "database.schema", "%s", e.text);
+            doctor_remedy(d, "if the original is gone or stopped for good: postdate migrate --rebind");
+            return;
+        }
         doctor_report(d, FINDING_OK, "database.schema", "version %d", SCHEMA_VERSION);
         return;
     }
