@@ -167,6 +167,11 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         return cli_fail(&e);
     if (rebind && (code = rebind_vhost(cli)) != 0)
         return code;
+    if (report.partitions_error.kind != ERR_NONE)
+        cli_say(
+            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
+            "they are there",
+            report.partitions_missing, report.partitions_error.text);
     if (report.strangers.count > 0)
         cli_say(
             "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
@@ -185,7 +190,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
     else
         printf("upgraded from version %d", report.from_version);
     printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
-    if (report.partitions_missing > 0)
+    if (report.partitions_missing > 0 && report.partitions_error.kind == ERR_NONE)
         printf(", %d left to the gateway that is creating them", report.partitions_missing);
     puts(")");
     return 0;

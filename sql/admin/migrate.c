@@ -207,7 +207,14 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
     if (record(c, o, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
-    return out->partitions_made < 0 ? -1 : 0;
+    if (out->partitions_made >= 0)
+        return 0;
+    if (out->partitions_missing == 0)
+        return -1;
+    out->partitions_made = 0;
+    out->partitions_error = *e;
+    err_clear(e);
+    return 0;
 }
 
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)

@@ -23,7 +23,8 @@ struct migrate_options {
 struct migrate_report {
     int from_version, to_version;
     int partitions_made;
-    int partitions_missing; /* left to whoever has the lock: a running gateway makes them */
+    int partitions_missing;      /* left to whoever has the lock: a running gateway makes them */
+    struct err partitions_error; /* why those that are missing, all far ahead, could not be made */
     char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
     /* Of a copy that became a database of its own: what it has now, and what the original has, which was made
      * in `origin`; else "". */

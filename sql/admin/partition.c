@@ -180,9 +180,10 @@ int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *
         return *missing < 0 || soon < 0 ? -1 : 0;
     int made = make_missing(c, now - 1, last, soon > 0 ? "5s" : "500ms", e);
     bool others_turn = made < 0 && soon == 0 && pg_is_locked_out(c);
+    bool can_wait = made < 0 && soon == 0 && !pg_is_broken(c);
     if (others_turn)
         err_clear(e);
-    else
+    else if (!can_wait)
         *missing = 0;
     return others_turn ? 0 : made;
 }

@@ -179,3 +179,55 @@ class Members(Logins):
         g = p.gateway(wait=False, POSTDATE_POSTGRES_URL=url)
         self.assertEqual(g.wait(), 77, g.log())
         self.assertTrue(g.lines_with(f'grant postdate to {role}'), g.log())
+
+
+class Surroundings(Logins):
+    """What an administrator of the database may have set up beside."""
+
+    def superuser(self, p):
+        return p.postgres.replace('user=postdate', 'user=postgres')
+
+    def test_all_goes_on_beside_a_publication_for_all_tables(self):
+        p = self.place()
+        self.assertEqual(p.psql("select relname from pg_class where relnamespace = 'postdate'::regnamespace and relkind in ('r', 'p') and not exists "
+                                "(select from pg_index where indrelid = pg_class.oid and indisprimary)"), [])
+        run_psql(self.superuser(p), 'create publication everything for all tables')
+        g = p.gateway()
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        for i in range(20):
+            c.publish('k', b'%d' % i, {'x-delay': 100 + i, 'x-postdate-key': f'key {i % 7}'})
+        p.cli('schedule', '-k', 'k', '--delay', '2h', '--body', 'x')
+        inbox.wait(7)
+        wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
+        wait_until(lambda: p.value('select count(*) from postdate.forecast_change') == '0', 25, 'its changes to be removed')
+        self.assertEqual(g.lines_with('replica identity'), [])
+        self.assertEqual(g.term(), 0)
+
+    def test_only_far_days_that_may_not_be_made_are_a_warning(self):
+        p = self.place()
+        last = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
+        p.psql(f'drop table postdate.{last}')
+        run_psql(self.superuser(p), "create function public.no_ddl() returns event_trigger language plpgsql as "
+                 "$$ begin raise exception 'no DDL here'; end $$; create event trigger no_ddl on ddl_command_start when tag in ('CREATE TABLE') execute function no_ddl()")
+        self.addCleanup(run_psql, self.superuser(p), 'drop event trigger if exists no_ddl')
+        g = p.gateway()
+        self.assertTrue(g.lines_with('1 partitions far ahead are missing and cannot be made: .*no DDL here'), g.log())
+        inbox = p.consumer('q', bind='k')
+        p.client().publish('k', b'x', {'x-delay': 100})
+        inbox.wait(1)
+        self.assertEqual(g.term(), 0)
+        rc, _, err = p.cli('migrate')
+        self.assertEqual(rc, 0, err)
+        self.assertIn('cannot be made', err)
+
+    def test_a_locked_key_keeps_no_other_from_being_forgotten(self):
+        p = self.place()
+        p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')  # days behind the last one that has a message are not looked at
+        p.psql("insert into postdate.key select '', 'old ' || i, now() - interval '70 days', postdate.id_make(now() - interval '70 days')"
+               " from generate_series(1, 20) i")
+        held = p.session()
+        held.run("begin; select from postdate.key where key = 'old 7' for update")
+        g = p.gateway()
+        wait_until(lambda: p.psql('select key from postdate.key') == [['old 7']], 15, 'all others to be forgotten')
+        held.close()
+        self.assertEqual(g.term(), 0)
