@@ -30,23 +30,33 @@ static int ask_broker(const struct config *config, bool quiet, struct identity *
     return 0;
 }
 
-/* The vhost is this database's from now on, unless gateways of another one work there. */
-static int take_vhost(struct broker *b, const struct cli *cli, const char *identity, struct err *e)
+/* A copy has the original's identity until it gets its own: what is the original's seems to be its own. */
+static int refuse_busy_vhost(struct broker *b, struct cli *cli, struct err *e)
 {
     struct owner owner;
     struct inspect_queue q;
+    struct err copy = {0};
+    char identity[MIGRATE_IDENTITY_SIZE];
     const char *intake = cli->config.intake.queue;
-    if (owner_look(b, identity, &owner, e) != 0)
+    if (migrate_identity(cli->pg, identity, e) != 0 || owner_look(b, identity, &owner, e) != 0)
         return -1;
-    if (owner.verdict == OWNER_OTHER) {
-        if (inspect_queue(b, intake, &q, e) != 0)
-            return -1;
-        if (q.consumers > 0)
-            return err_set(e, ERR_BUSY,
-                           "the vhost belongs to another database (%s), whose gateways read '%.200s': stop "
-                           "them first",
-                           owner.other[0] != '\0' ? owner.other : "unknown", intake);
-    }
+    bool original = owner.verdict == OWNER_OURS && migrate_check_copy(cli->pg, &copy) != 0;
+    if (owner.verdict != OWNER_OTHER && !original)
+        return 0;
+    if (inspect_queue(b, intake, &q, e) != 0)
+        return -1;
+    const char *whose = original ? identity : owner.other[0] != '\0' ? owner.other : "unknown";
+    return q.consumers == 0 ? 0
+                            : err_set(e, ERR_BUSY,
+                                      "the vhost belongs to another database (%s), whose gateways read "
+                                      "'%.200s': stop them first",
+                                      whose, intake);
+}
+
+/* The vhost is this database's from now on. */
+static int take_vhost(struct broker *b, const char *identity, struct err *e)
+{
+    struct owner owner;
     if (owner_take_over(b, identity, &owner, e) != 0)
         return -1;
     if (owner.verdict == OWNER_OTHER)
@@ -84,8 +94,7 @@ static int rebind_vhost(struct cli *cli)
     struct err e;
     char identity[MIGRATE_IDENTITY_SIZE];
     struct broker *b = cli_broker_open(&cli->config, "postdate migrate", BROKER_WAIT_MS, &e);
-    int rc =
-        b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, cli, identity, &e) : -1;
+    int rc = b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, identity, &e) : -1;
     broker_close(b);
     return rc == 0 ? 0 : cli_fail(&e);
 }
@@ -124,6 +133,15 @@ static void say_blocked(const char *who)
     cli_say("waiting for a lock, for at most 120 s: it is held by %s", who);
 }
 
+static void print_adopted(const struct migrate_report *r, const char *vhost)
+{
+    if (r->new_identity[0] != '\0')
+        printf(
+            "this database is no copy of %s any more: its identity is %s (before: %s). Vhost '%s' belongs to "
+            "it, and gateways of the original are refused there\n",
+            r->origin, r->new_identity, r->old_identity, vhost);
+}
+
 static int migrate_database(struct cli *cli, bool rebind, bool quiet)
 {
     struct migrate_report report = {0};
@@ -141,6 +159,10 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
         return cli_fail(&e);
     }
+    if (rebind && refuse_busy_vhost(broker, cli, &e) != 0) {
+        broker_close(broker);
+        return cli_fail(&e);
+    }
     if (!rebind && vhost_is_ours(broker, cli))
         identity.broker[0] = '\0';
     int rc = migrate_schema(cli, rebind, &identity, &report, &e);
@@ -151,10 +173,21 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         return cli_fail(&e);
     if (rebind && (code = rebind_vhost(cli)) != 0)
         return code;
+    if (report.partitions_error.kind != ERR_NONE)
+        cli_say(
+            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
+            "they are there",
+            report.partitions_missing, report.partitions_error.text);
+    if (report.strangers.count > 0)
+        cli_say(
+            "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
+            "`postdate migrate` as one)",
+            report.strangers.count, report.strangers.first, report.strangers.remedy);
     if (quiet)
         return 0;
     if (report.missing_roles[0] != '\0')
         print_missing_roles(report.missing_roles);
+    print_adopted(&report, identity.vhost);
     printf("schema postdate is at version %d (", report.to_version);
     if (report.from_version == 0)
         fputs("created", stdout);
@@ -163,7 +196,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
     else
         printf("upgraded from version %d", report.from_version);
     printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
-    if (report.partitions_missing > 0)
+    if (report.partitions_missing > 0 && report.partitions_error.kind == ERR_NONE)
         printf(", %d left to the gateway that is creating them", report.partitions_missing);
     puts(")");
     return 0;
@@ -194,7 +227,8 @@ const struct command command_migrate = {
     .synopsis = "[--rebind] [-q]",
     .summary = "Create or upgrade the schema in Postgres",
     .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url,\n"
-            "                      and that vhost to this schema\n"
+            "                      and that vhost to this schema; a copy, as a restored\n"
+            "                      dump, becomes a database of its own\n"
             "  -q, --quiet         say nothing when all is well\n",
     .run = run_migrate,
 };

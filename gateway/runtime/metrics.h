@@ -50,11 +50,11 @@ struct metrics {
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;
-    atomic_int stalled;           /* addresses that confirm nothing */
-    atomic_int refusing;          /* addresses whose messages are refused */
-    atomic_int broker_blocked;    /* 1: the broker takes nothing for now */
-    atomic_int_fast64_t handed;   /* what the broker holds, as last counted; -1: never counted */
-    atomic_int policy_in_the_way; /* 1: a policy of the broker's changes its waiting */
+    atomic_int stalled;               /* addresses that confirm nothing */
+    atomic_int refusing;              /* addresses whose messages are refused */
+    atomic_int broker_blocked;        /* 1: the broker takes nothing for now */
+    atomic_int_fast64_t handed;       /* what the broker holds, as last counted; -1: never counted */
+    atomic_int policy_in_the_way;     /* 1: a policy of the broker's changes its waiting */
     atomic_int_fast64_t reopening_ms; /* monotonic: when a connection was lost again and again; 0: never */
     const atomic_size_t *held_messages, *held_bytes; /* claimed, in memory: the pipeline's */
 };

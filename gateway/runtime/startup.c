@@ -8,6 +8,7 @@
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
+#include "sql/admin/strangers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,24 @@ static void warn_of_older(const char *queues)
             queues);
 }
 
+/* Days that are far ahead can wait: the janitor tries again, and says so until it works. */
+static int make_partitions(struct runtime *rt, struct pg *pg, struct err *e)
+{
+    int missing = 0, made = partitions_ensure(pg, rt->config->delivery.max_delay_ms, &missing, e);
+    if (made < 0 && missing == 0)
+        return -1;
+    if (made < 0)
+        log_warning(
+            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused "
+            "until they are there",
+            missing, e->text);
+    else if (missing > 0)
+        log_info("%d partitions far ahead are missing; they are made once no other session locks them",
+                 missing);
+    err_clear(e);
+    return 0;
+}
+
 /* One try of everything. */
 static int try_once(struct runtime *rt, struct server_status **failed, enum pg_wire *wire, struct err *e)
 {
@@ -89,19 +108,19 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     char vhost[256];
     struct topology_found found = {.older = ""};
     struct broker *b = NULL;
-    int missing = 0;
     *failed = &rt->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
     if (rc == 0)
+        rc = strangers_check_self(pg, e);
+    if (rc == 0)
         rc = migrate_check(pg, "", vhost, false, e);
+    if (rc == 0)
+        rc = migrate_check_copy(pg, e);
     if (pg)
         *wire = pg_wire(pg);
     if (rc == 0)
-        rc = partitions_ensure(pg, c->delivery.max_delay_ms, &missing, e) < 0 ? -1 : 0;
-    if (rc == 0 && missing > 0)
-        log_info("%d partitions far ahead are missing; they are made once no other session locks them",
-                 missing);
+        rc = make_partitions(rt, pg, e);
     if (rc == 0) {
         atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
         server_status_succeeded(&rt->postgres);

@@ -11,6 +11,7 @@
 
 /* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
  * for what is not settled may come twice. */
+#define NAP_MAX_MS 1000
 #define GATHER_MS 10
 #define GATHER_FEW_MS 3
 #define SMALL 200
@@ -273,6 +274,13 @@ static int settle_once(struct settler *s, struct err *e)
     return 0;
 }
 
+/* Not the longest pauses: what is not written down comes twice if this gateway dies. */
+static void take_nap(unsigned *attempt)
+{
+    int64_t ms = server_status_pause_ms(attempt);
+    clock_nap_ms(ms < NAP_MAX_MS ? ms : NAP_MAX_MS);
+}
+
 void *settler_thread(void *arg)
 {
     struct settler *s = arg;
@@ -290,7 +298,7 @@ void *settler_thread(void *arg)
                 break;
         }
         if (!s->pg && open_session(s, &e) != 0) {
-            clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
+            take_nap(&attempt);
             continue;
         }
         if (settle_once(s, &e) == 0) {
@@ -301,7 +309,7 @@ void *settler_thread(void *arg)
         atomic_store(&s->lease->forgotten, true);
         if (attempt >
             0) /* the first time at once: what is not written down comes twice if this gateway dies */
-            clock_nap_ms(server_status_pause_ms(&attempt) % 1000);
+            take_nap(&attempt);
         attempt += attempt == 0;
         pg_close(s->pg);
         s->pg = NULL;

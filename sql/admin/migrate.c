@@ -1,20 +1,21 @@
 #include "sql/admin/migrate.h"
 
 #include "sql/admin/partition.h"
+#include "sql/admin/strangers.h"
 #include "sql/connection/pg_internal.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Advisory, of class 1886352244 ('post'), with a number that nobody else has: a migration excludes other
- * migrations only. Gateways may run beside it, and their intakes go on. docs/internals/sql.md lists them all.
- */
-#define MIGRATION_LOCK "1886352244, -2"
+/* Excludes other migrations only. Gateways may run beside it, and their intakes go on. */
+#define LOCK_META "lock table postdate.meta in share update exclusive mode"
 
 struct meta {
     int version; /* 0: no schema */
     char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
+    bool copy;       /* this is not the database in which the identity was made … */
+    char origin[80]; /* … but this one */
 };
 
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
@@ -35,6 +36,8 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         pg_text(r, 0, 1, m->broker, sizeof m->broker);
         pg_text(r, 0, 2, m->vhost, sizeof m->vhost);
         pg_text(r, 0, 3, m->identity, sizeof m->identity);
+        m->copy = pg_bool(r, 0, 4);
+        pg_text(r, 0, 5, m->origin, sizeof m->origin);
     }
     PQclear(r);
     return 0;
@@ -66,6 +69,30 @@ static int refuse_foreign(const struct meta *m, const char *broker, const char *
     return 0;
 }
 
+static int refuse_copy(struct pg *c, const struct meta *m, struct err *e)
+{
+    if (!m->copy)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "database '%s' is a copy (its schema postdate was made in %s), or was moved: beside the "
+                   "original it would deliver messages twice, and cancelled ones. If the original is gone or "
+                   "stopped for good: `postdate migrate --rebind`",
+                   PQdb(c->conn), m->origin);
+}
+
+/* A copy gets an identity of its own, so that vhosts and databases tell it from the original. */
+static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_migrate_meta_adopt, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out->new_identity, sizeof out->new_identity);
+    PQclear(r);
+    memcpy(out->old_identity, m->identity, sizeof out->old_identity);
+    memcpy(out->origin, m->origin, sizeof out->origin);
+    return 0;
+}
+
 static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool overwrite, struct err *e)
 {
     struct pg_params p = {0};
@@ -75,6 +102,22 @@ static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool o
     return pg_run(c, sql_query_migrate_meta_bind, &p, e) < 0 ? -1 : 0;
 }
 
+static int try_create_meta(struct pg *c, bool schema, struct err *e)
+{
+    if (!schema && pg_exec(c, "create schema if not exists postdate", e) != 0)
+        return -1;
+    return pg_exec(c,
+                   "create table if not exists postdate.meta ("
+                   " one boolean primary key default true check (one),"
+                   " version integer not null,"
+                   " broker text," /* cluster name and vhost that the messages belong to */
+                   " vhost text,"
+                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
+                   "insert into postdate.meta (version) values (0) on conflict do nothing",
+                   e);
+}
+
+/* Two that begin at the same time may both find nothing, and one of them fails; then it is there. */
 static int create_meta(struct pg *c, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
@@ -82,36 +125,41 @@ static int create_meta(struct pg *c, struct err *e)
         return -1;
     bool schema = pg_bool(r, 0, 0), table = pg_bool(r, 0, 1);
     PQclear(r);
-    if (!schema && pg_exec(c, "create schema postdate", e) != 0)
-        return err_wrap(e, "cannot create schema postdate");
-    if (table)
+    if (table || try_create_meta(c, schema, NULL) == 0)
         return 0;
-    return pg_exec(c,
-                   "create table postdate.meta ("
-                   " one boolean primary key default true check (one),"
-                   " version integer not null,"
-                   " broker text," /* cluster name and vhost that the messages belong to */
-                   " vhost text,"
-                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
-                   "insert into postdate.meta (version) values (0)",
-                   e);
+    return try_create_meta(c, schema, e) == 0 ? 0 : err_wrap(e, "cannot create schema postdate");
+}
+
+static int run_steps(struct pg *c, int version, struct err *e)
+{
+    char update[80];
+    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
+    for (size_t i = 0; i < sql_schema_step_count; i++) {
+        const struct sql_schema_step *step = &sql_schema_steps[i];
+        if (step->version == version && pg_exec(c, step->text, e) != 0)
+            return err_wrap(e, "schema step %s", step->name);
+    }
+    return pg_exec(c, update, e);
+}
+
+/* Begins a transaction beside which nobody migrates, and reads what is there now. */
+static int begin_alone(struct pg *c, struct meta *m, struct err *e)
+{
+    if (pg_begin(c, e) != 0)
+        return -1;
+    if (pg_exec(c, LOCK_META, e) != 0)
+        return err_wrap(e, "waiting for another migration");
+    return meta_read(c, m, e);
 }
 
 /* All files of one version, in one transaction. */
 static int run_version(struct pg *c, int version, struct err *e)
 {
-    char update[80];
-    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
-    if (pg_begin(c, e) != 0)
-        return -1;
-    for (size_t i = 0; i < sql_schema_step_count; i++) {
-        const struct sql_schema_step *step = &sql_schema_steps[i];
-        if (step->version == version && pg_exec(c, step->text, e) != 0) {
-            pg_rollback(c);
-            return err_wrap(e, "schema step %s", step->name);
-        }
-    }
-    if (pg_exec(c, update, e) == 0 && pg_commit(c, e) == 0)
+    struct meta m;
+    int rc = begin_alone(c, &m, e);
+    if (rc == 0 && m.version < version) /* else another one has done it meanwhile */
+        rc = run_steps(c, version, e);
+    if (rc == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return err_wrap(e, "schema version %d", version);
@@ -127,36 +175,53 @@ static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
     return 0;
 }
 
-static int migrate_locked(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
-                          struct err *e)
+static int record(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
     struct meta m;
-    if (meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
+    if (begin_alone(c, &m, e) == 0 && (!m.copy || adopt(c, out, &m, e) == 0) &&
+        bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 && settings_record(c, o->settings, e) == 0 &&
+        ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
+static int migrate_all(struct pg *c, const struct migrate_options *o, struct migrate_report *out,
+                       struct err *e)
+{
+    struct meta m;
+    if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
         return -1;
-    if (!o->rebind && refuse_foreign(&m, o->broker, o->vhost, e) != 0)
+    if (!o->rebind && (refuse_copy(c, &m, e) != 0 || refuse_foreign(&m, o->broker, o->vhost, e) != 0))
         return -1;
     out->from_version = m.version;
-    if (create_meta(c, e) != 0)
+    if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
         return -1;
     for (int version = m.version + 1; version <= SCHEMA_VERSION; version++)
         if (run_version(c, version, e) != 0)
-            return -1;
+            return out->strangers.count == 0
+                       ? -1
+                       : err_wrap(e, "%s must be given to the schema's owner first (%s)",
+                                  out->strangers.first, out->strangers.remedy);
     out->to_version = SCHEMA_VERSION;
-    if (bind_meta(c, o->broker, o->vhost, o->rebind, e) != 0 || settings_record(c, o->settings, e) != 0 ||
-        ensure_roles(c, out, e) != 0)
+    if (record(c, o, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
-    return out->partitions_made < 0 ? -1 : 0;
+    if (out->partitions_made >= 0)
+        return 0;
+    if (out->partitions_missing == 0)
+        return -1;
+    out->partitions_made = 0;
+    out->partitions_error = *e;
+    err_clear(e);
+    return 0;
 }
 
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
     memset(out, 0, sizeof *out);
-    if (pg_exec(c, "set lock_timeout = '120s'; select pg_advisory_lock(" MIGRATION_LOCK ")", e) != 0)
-        return err_wrap(e, "waiting for another migration");
-    int rc = migrate_locked(c, o, out, e);
-    pg_exec(c, "select pg_advisory_unlock(" MIGRATION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
-            NULL);
+    int rc = pg_exec(c, "set lock_timeout = '120s'", e) == 0 ? migrate_all(c, o, out, e) : -1;
+    pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     return rc;
 }
 
@@ -196,6 +261,12 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
         return -1;
     bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
     return record && news ? bind_meta(c, broker, vhost, false, e) : 0;
+}
+
+int migrate_check_copy(struct pg *c, struct err *e)
+{
+    struct meta m;
+    return meta_read(c, &m, e) != 0 ? -1 : refuse_copy(c, &m, e);
 }
 
 bool migrate_is_newer(struct pg *c)

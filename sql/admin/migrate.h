@@ -4,31 +4,38 @@
 
 #include "core/base/err.h"
 #include "sql/admin/settings.h"
+#include "sql/admin/strangers.h"
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
 #define SCHEMA_VERSION 22 /* what this program needs */
 
+#define MIGRATE_IDENTITY_SIZE 40
+
 struct migrate_options {
     int64_t max_delay_ms;            /* partitions are made this far ahead, plus a little */
     const char *vhost;               /* "" : not checked and not recorded */
     const char *broker;              /* cluster name, "" : not checked and not recorded */
-    bool rebind;                     /* record another broker and vhost over what is there */
+    bool rebind;                     /* record another broker and vhost over what is there; a copy becomes a
+                                      database of its own */
     const struct settings *settings; /* for the SQL functions */
 };
 struct migrate_report {
     int from_version, to_version;
     int partitions_made;
-    int partitions_missing; /* left to whoever has the lock: a running gateway makes them */
+    int partitions_missing;      /* left to whoever has the lock: a running gateway makes them */
+    struct err partitions_error; /* why those that are missing, all far ahead, could not be made */
     char missing_roles[64]; /* "postdate_producer,postdate_reader": those that this login may not create */
+    /* Of a copy that became a database of its own: what it has now, and what the original has, which was made
+     * in `origin`; else "". */
+    char new_identity[MIGRATE_IDENTITY_SIZE], old_identity[MIGRATE_IDENTITY_SIZE], origin[80];
+    struct strangers strangers; /* left to others, for this login may not give them to the owner */
 };
 
 /* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
- * turns (advisory lock). ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
+ * turns. ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
  * ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
-
-#define MIGRATE_IDENTITY_SIZE 40
 
 /* The identity of this schema, a UUID's text; "" where the schema is missing or too old to have
  * one. */
@@ -41,6 +48,9 @@ int migrate_record(struct pg *c, const char *broker, const char *vhost, struct e
  * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where
  * none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
+/* ERR_CONFIG: this database is a copy of the one in which its schema was made: a gateway must not start on it
+ * before --rebind. A standby that was promoted is the same database. */
+int migrate_check_copy(struct pg *c, struct err *e);
 /* Why it refused: is the schema newer than this program? */
 bool migrate_is_newer(struct pg *c);
 

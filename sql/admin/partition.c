@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTITION_LOCK "1886352244, -1" /* advisory: who makes or drops partitions */
-#define PER_TRANSACTION 16              /* each new partition locks about six relations until commit */
+#define PER_TRANSACTION 16 /* each new partition locks about six relations until commit */
 #define DAYS_MAX 4000
 #define AFTER_ALL "message_a" /* behind any digit */
 #define NEAR_DAYS 2           /* without these nothing goes */
@@ -83,22 +82,26 @@ static bool list_has(const struct partition_list *list, int64_t day)
     return false;
 }
 
-static int lock_partitions(struct pg *c, const char *timeout, struct err *e)
+/* Begins a transaction that alone makes or drops partitions. */
+static int begin_alone(struct pg *c, const char *timeout, struct err *e)
 {
-    char text[120];
-    snprintf(text, sizeof text, "set lock_timeout = '%s'; select pg_advisory_lock(" PARTITION_LOCK ")",
+    char text[160];
+    snprintf(text, sizeof text,
+             "begin; set local lock_timeout = '%s';"
+             " select from postdate.gate where name = 'partitions' for update",
              timeout);
     if (pg_exec(c, text, e) == 0)
         return 0;
-    pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
+    pg_rollback(c);
     return -1;
 }
 
-static void unlock_partitions(struct pg *c)
+static int end_alone(struct pg *c, int rc, struct err *e)
 {
+    if (rc == 0 && pg_commit(c, e) == 0)
+        return 0;
     pg_rollback(c);
-    pg_exec(c, "select pg_advisory_unlock(" PARTITION_LOCK "); set lock_timeout = '" PG_LOCK_TIMEOUT "'",
-            NULL);
+    return -1;
 }
 
 /* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */
@@ -115,29 +118,31 @@ static int make_partition(struct pg *c, int64_t day, struct err *e)
     return pg_exec(c, text, e);
 }
 
-static int make_missing(struct pg *c, int64_t first, int64_t last, struct err *e)
+/* Up to PER_TRANSACTION of those that are missing now; returns how many. */
+static int make_some(struct pg *c, int64_t first, int64_t last, const char *timeout, struct err *e)
 {
     struct partition_list list = {0};
-    if (list_load(c, &list, e) != 0)
+    if (begin_alone(c, timeout, e) != 0)
         return -1;
-    int made = 0, rc = 0, open = 0;
-    for (int64_t day = first; day <= last && rc == 0; day++) {
+    int made = 0, rc = list_load(c, &list, e);
+    for (int64_t day = first; day <= last && rc == 0 && made < PER_TRANSACTION; day++) {
         if (list_has(&list, day))
             continue;
-        if (open == 0)
-            rc = pg_begin(c, e);
-        if (rc == 0)
-            rc = make_partition(c, day, e);
+        rc = make_partition(c, day, e);
         made++;
-        if (rc == 0 && ++open == PER_TRANSACTION) {
-            rc = pg_commit(c, e);
-            open = 0;
-        }
     }
-    if (rc == 0 && open > 0)
-        rc = pg_commit(c, e);
     free(list.items);
-    return rc == 0 ? made : -1;
+    return end_alone(c, rc, e) == 0 ? made : -1;
+}
+
+static int make_missing(struct pg *c, int64_t first, int64_t last, const char *timeout, struct err *e)
+{
+    int made = 0, n;
+    do {
+        n = make_some(c, first, last, timeout, e);
+        made += n;
+    } while (n == PER_TRANSACTION);
+    return n < 0 ? -1 : made;
 }
 
 /* How many days have none; from the catalogs, so it waits for nobody. -1: error. */
@@ -173,19 +178,12 @@ int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *
     int soon = *missing > 0 ? count_missing(c, now - 1, now + NEAR_DAYS, e) : 0;
     if (*missing <= 0 || soon < 0)
         return *missing < 0 || soon < 0 ? -1 : 0;
-    int made = -1;
-    bool locked_out = false;
-    if (lock_partitions(c, soon > 0 ? "5s" : "500ms", e) != 0) {
-        locked_out = pg_is_locked_out(c);
-    } else {
-        made = make_missing(c, now - 1, last, e);
-        locked_out = made < 0 && pg_is_locked_out(c);
-        unlock_partitions(c);
-    }
-    bool others_turn = soon == 0 && locked_out;
+    int made = make_missing(c, now - 1, last, soon > 0 ? "5s" : "500ms", e);
+    bool others_turn = made < 0 && soon == 0 && pg_is_locked_out(c);
+    bool can_wait = made < 0 && soon == 0 && !pg_is_broken(c);
     if (others_turn)
         err_clear(e);
-    else
+    else if (!can_wait)
         *missing = 0;
     return others_turn ? 0 : made;
 }
@@ -243,48 +241,62 @@ static int attach_again(struct pg *c, const struct partition *p, struct err *e)
     return pg_exec(c, text, e);
 }
 
-/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
- * time). */
-static int drop_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+static const struct partition *list_find(const struct partition_list *list, const char *name)
 {
-    if (detach_partition(c, p, e) != 0)
-        return -1;
-    /* A row may have come to life between the look and the detach. Nobody can reach the table now, so this
-     * look is final. */
-    int needed = holds_needed_rows(c, p, r, e);
-    if (needed != 0)
-        return needed < 0 ? -1 : attach_again(c, p, e);
-    char text[128];
-    snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", p->name);
-    return pg_exec(c, text, e) == 0 ? 1 : -1;
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    return NULL;
 }
 
-/* As it is now that this session alone drops partitions: another one may have dropped it. */
-static int drop_if_there(struct pg *c, const char *name, const struct retention *r, struct err *e)
+/* As it is now that nobody else makes or drops partitions. A row may have come to life between the look and
+ * the detach; nobody can reach the table any more, so this look is final. */
+static int drop_loose(struct pg *c, const char *name, const struct retention *r, struct err *e)
 {
     struct partition_list list = {0};
-    int rc = list_load(c, &list, e);
-    for (int i = 0; i < list.count && rc == 0; i++)
-        if (strcmp(list.items[i].name, name) == 0) {
-            rc = drop_settled(c, &list.items[i], r, e);
-            break;
-        }
+    char text[128];
+    int dropped = 0, rc = list_load(c, &list, e);
+    const struct partition *p = rc == 0 ? list_find(&list, name) : NULL;
+    if (p && p->attachment == LOOSE) {
+        int needed = holds_needed_rows(c, p, r, e);
+        dropped = needed == 0;
+        snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", name);
+        rc = needed < 0 ? -1 : needed ? attach_again(c, p, e) : pg_exec(c, text, e);
+    }
     free(list.items);
-    return rc;
+    return rc == 0 ? dropped : -1;
 }
 
-/* As drop_settled. The lock is had for one partition at a time, and not while it is only looked at: a gateway
- * that starts needs it, too. */
+/* Is another session at the same partition? */
+static bool has_changed(struct pg *c, const struct partition *p)
+{
+    struct partition_list list = {0};
+    struct err ignored;
+    if (pg_is_broken(c) || list_load(c, &list, &ignored) != 0)
+        return false;
+    const struct partition *now = list_find(&list, p->name);
+    bool changed = !now || now->attachment != p->attachment;
+    free(list.items);
+    return changed;
+}
+
+/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
+ * time). A detach cannot be in a transaction, so two sessions may try it: one of them fails. */
 static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
     int needed = p->attachment == ATTACHED ? holds_needed_rows(c, p, r, e) : 0;
     if (needed != 0)
         return needed < 0 ? -1 : 0;
-    if (lock_partitions(c, "2s", e) != 0)
+    if (detach_partition(c, p, e) != 0) {
+        if (!has_changed(c, p))
+            return -1;
+        err_clear(e);
+        return 0;
+    }
+    if (begin_alone(c, "2s", e) != 0)
         return -1;
-    int rc = drop_if_there(c, p->name, r, e);
-    unlock_partitions(c);
-    return rc;
+    int dropped = drop_loose(c, p->name, r, e);
+    return end_alone(c, dropped < 0 ? -1 : 0, e) == 0 ? dropped : -1;
 }
 
 int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e)

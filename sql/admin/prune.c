@@ -7,18 +7,24 @@
 
 #include <stdlib.h>
 
+#define KEYS_A_ROUND 5000
 #define ROUNDS_MAX 1000 /* the rest waits for the next hour */
 
 static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
-    pg_add_int8(&p, key_memory_ms);
-    return pg_run(c, sql_query_prune_keys, &p, e) < 0 ? -1 : 0;
+    int64_t removed = KEYS_A_ROUND;
+    for (int round = 0; round < ROUNDS_MAX && removed == KEYS_A_ROUND; round++) {
+        struct pg_params p = {0};
+        pg_add_time(&p, from_ms);
+        pg_add_time(&p, to_ms);
+        pg_add_int8(&p, key_memory_ms);
+        pg_add_int8(&p, KEYS_A_ROUND);
+        removed = pg_run(c, sql_query_prune_keys, &p, e);
+    }
+    return removed < 0 ? -1 : 0;
 }
 
-/* A day that is locked, or a key that somebody's open transaction holds: the next time will do. */
+/* A day that is locked: the next time will do. */
 static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
 {
     int rc = prune_day(c, from_ms, to_ms, key_memory_ms, e);

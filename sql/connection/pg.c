@@ -28,6 +28,16 @@ static const char session_setup[] =
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
+/* What is made belongs to the owner of the schema, whichever member of that role made it, or superuser:
+ * another login's table could not be used and dropped by the others. Before there is a schema, to the
+ * database's. */
+static const char take_role[] =
+    "select set_config('role', pg_get_userbyid(o.owner), false)"
+    "  from (select coalesce((select nspowner from pg_namespace where nspname = 'postdate'), d.datdba) as "
+    "owner"
+    "          from pg_database d where d.datname = current_database()) o"
+    " where pg_get_userbyid(o.owner) <> current_user and pg_has_role(session_user, o.owner, 'member')";
+
 int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 {
     char text[400];
@@ -68,6 +78,12 @@ static void on_notice(void *arg, const PGresult *r)
                                                PQresultErrorField(r, PG_DIAG_SOURCE_FUNCTION));
 }
 
+/* A grant `with set false` refuses it; what needs the role says so. */
+void pg_take_role(struct pg *c)
+{
+    pg_exec(c, take_role, NULL);
+}
+
 struct pg *pg_open(const char *url, const char *name, struct err *e)
 {
     return pg_open_impatient(url, name, 0, e);
@@ -94,6 +110,7 @@ struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, s
     }
     if (pg_exec(c, session_setup, e) != 0)
         goto fail;
+    pg_take_role(c);
     return c;
 fail:
     pg_close(c);

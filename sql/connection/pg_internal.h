@@ -28,6 +28,9 @@ struct pg {
     bool lost;   /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
+/* Acts as the owner of the schema from now on, where the login may. pg_open has done it. */
+void pg_take_role(struct pg *c);
+
 /* Parameters of one call, all in binary format. */
 struct pg_params {
     int count;

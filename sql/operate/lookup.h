@@ -83,7 +83,8 @@ struct status_report {
     int64_t count[MESSAGE_STATE_COUNT]; /* by enum message_state */
     bool capped[MESSAGE_STATE_COUNT];   /* count stopped at STATUS_COUNT_MAX */
     int64_t next_due_ms;                /* -1: nothing scheduled */
-    int64_t overdue;           /* live rows whose next_at lies more than a second in the past (capped too) */
+    int64_t overdue; /* live rows whose next_at lies more than a second in the past, and that no living
+                        gateway holds (capped too) */
     int64_t oldest_overdue_ms; /* -1 */
     int64_t retrying;          /* live, and an attempt failed (capped with scheduled and claimed) */
     struct status_lateness lateness;

@@ -60,15 +60,16 @@ static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, st
     pg_add_time(&p, day_ms);
     pg_add_time(&p, day_ms + DAY_MS);
     pg_add_int8(&p, STATUS_COUNT_MAX - s->overdue);
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
     PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
     if (!r)
         return -1;
-    int64_t next = pg_time_ms(r, 0, 0);
+    int64_t next = pg_time_ms(r, 0, 0), oldest = pg_time_ms(r, 0, 2);
     if (next >= 0 && (s->next_due_ms < 0 || next < s->next_due_ms))
         s->next_due_ms = next;
     s->overdue += pg_int8(r, 0, 1);
-    if (s->overdue > 0 && next >= 0 && (s->oldest_overdue_ms < 0 || next < s->oldest_overdue_ms))
-        s->oldest_overdue_ms = next;
+    if (oldest >= 0 && (s->oldest_overdue_ms < 0 || oldest < s->oldest_overdue_ms))
+        s->oldest_overdue_ms = oldest;
     PQclear(r);
     return 0;
 }

@@ -22,30 +22,14 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
     struct pg_params p = {0};
     pg_add_str(&p, self->name);
     pg_add_str(&p, self->transport);
-    /* Row and lock become visible together: others bury a row whose lock is free. */
-    if (pg_exec(c, "set lock_timeout = '1s'", e) != 0 || pg_begin(c, e) != 0)
+    if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
     PGresult *r = pg_query(c, sql_query_instance_register, &p, e);
     if (!r)
-        goto fail;
+        return -1;
     *out_id = pg_int4(r, 0, 0);
     PQclear(r);
-    struct pg_params lock = {0};
-    pg_add_int4(&lock, *out_id);
-    r = pg_query(c, sql_query_instance_lock, &lock, e);
-    if (!r)
-        goto fail;
-    bool locked = pg_bool(r, 0, 0);
-    PQclear(r);
-    if (!locked) {
-        err_set(e, ERR_BUSY, "the session lock of instance %d is held by somebody else", *out_id);
-        goto fail;
-    }
-    if (pg_commit(c, e) == 0)
-        return 0;
-fail:
-    pg_rollback(c);
-    return -1;
+    return 0;
 }
 
 int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
@@ -130,6 +114,7 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 {
     struct pg_params p = {0};
     pg_add_int4(&p, own_id);
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
     PGresult *r = pg_query(c, sql_query_instance_dead, &p, e);
     if (!r)
         return -1;
@@ -153,26 +138,38 @@ static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
         pg_array_int4(&ids, w->ids[i]);
     pg_add_int4(&p, own_id);
     pg_add_bytes(&p, buf_bytes(&ids));
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
     int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_reap, &p, e);
     buf_free(&ids);
     w->count = 0;
     return n < 0 ? -1 : (int)n;
 }
 
+/* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/pipeline/lease.h). So
+ * a failure, as of a login that may not end others' sessions, must not keep the claims. */
+static int fence_silent(struct pg *c, int32_t own_id, struct err *e)
+{
+    struct pg_params p = {0};
+    struct err why = {0};
+    pg_add_int4(&p, own_id);
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
+    if (pg_run(c, sql_query_instance_fence, &p, &why) >= 0 || !pg_is_broken(c))
+        return 0;
+    *e = why;
+    return -1;
+}
+
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, bool sweep, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     int reaped = 0;
+    if (fence_silent(c, own_id, e) != 0)
+        return -1;
     if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
         return -1;
     if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
         reaped = reap_dead(c, own_id, w, e);
     if (reaped < 0)
-        return -1;
-    struct pg_params p = {0};
-    pg_add_int4(&p, own_id);
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    if (pg_run(c, sql_query_instance_fence, &p, e) < 0)
         return -1;
     if ((reaped > 0 || sweep) && release_claims(c, 0, e) != 0)
         return -1;

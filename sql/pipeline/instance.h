@@ -1,5 +1,5 @@
-/* Running gateways: any number, no leader. An instance lives as long as its session lock is held and its
- * heartbeat is younger than the lease. */
+/* Running gateways: any number, no leader. An instance lives as long as the session that booked it is there
+ * and its heartbeat is younger than the lease. */
 #ifndef POSTDATE_SQL_PIPELINE_INSTANCE_H
 #define POSTDATE_SQL_PIPELINE_INSTANCE_H
 
@@ -15,7 +15,7 @@ struct instance {
     const char *name;      /* host:pid */
     const char *transport; /* timer, plugin, ttl */
 };
-/* Books a new instance and takes its session lock on c: losing c loses the instance. */
+/* Books a new instance: losing c loses the instance. */
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e);
 /* 1: renewed; 0: the instance was buried by another one: all its claims are gone, register anew; -1: error.
  */
@@ -30,9 +30,9 @@ struct instance_watch {
     int count;
     int32_t ids[INSTANCE_WATCH_MAX];
 };
-/* Buries instances whose connection was gone already INSTANCE_SILENCE_MS ago, at an earlier call with the
- * same watch ({0} at first), ends the sessions of those whose lease ran out (they are buried later), and lets
- * all ownerless claims wait again. sweep: look for ownerless claims even if nobody died. While watch->count >
+/* Ends the sessions of instances whose lease ran out, where it may, buries those that were dead already
+ * INSTANCE_SILENCE_MS ago, at an earlier call with the same watch ({0} at first), and lets all ownerless
+ * claims wait again. sweep: look for ownerless claims even if nobody died. While watch->count >
  * 0 the next call should come after INSTANCE_SILENCE_MS. Returns the number of instances buried, or -1. */
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *watch, bool sweep, struct err *e);
 /* Lets this instance's remaining claims wait again (in doubt) and removes the instance. */

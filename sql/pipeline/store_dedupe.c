@@ -6,8 +6,8 @@
  * reading deliveries that wait in its socket, with the end of the connection behind them. No time is short
  * enough to exclude that. So:
  *
- * - A batch with redeliveries excludes all others while it is looked up and stored, by an advisory lock,
- * which the others share. Whoever was first is committed, and found.
+ * - A batch with redeliveries excludes all others while it is looked up and stored, by a lock of
+ * postdate.gate, which the others share. Whoever was first is committed, and found.
  * - It also counts (a sequence). Another session that finds, with the lock in its hands, that somebody has
  * counted since it looked last may hold messages that are somebody else's by now: it looks its own up, too,
  * and goes on doing so for as many messages as can have been on their way to it then.
@@ -75,11 +75,17 @@ static int64_t read_number(struct pg *c, const char *query, struct err *e)
     return number;
 }
 
+/* Held until the end of the transaction: any number of batches beside each other, but none beside one with
+ * redeliveries. Whoever is first is waited for, however long its commit takes; redelivery_count and
+ * redelivery_seen end that patience. They are statements of their own, which see what he committed. */
+#define PATIENTLY "set local lock_timeout = '0'; lock table postdate.gate in "
+#define SHARED PATIENTLY "row exclusive mode"
+#define ALONE PATIENTLY "share row exclusive mode"
+
 /* Takes the lock, and finds out whether all of the batch is to be looked up. */
 static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, struct err *e)
 {
-    if (pg_run(c, redeliveries ? sql_query_store_redelivery_exclude : sql_query_store_redelivery_share, NULL,
-               e) < 0)
+    if (pg_exec(c, redeliveries ? ALONE : SHARED, e) != 0)
         return -1;
     int64_t number =
         read_number(c, redeliveries ? sql_query_store_redelivery_count : sql_query_store_redelivery_seen, e);

@@ -1,2 +1,2 @@
--- Instances whose session lock is free: their connection is gone.
-select id from postdate.instance where id <> $1::int and pg_try_advisory_xact_lock(1886352244, id)
+-- Instances whose session is gone, or whose lease ($2 ms) ran out.
+select i.id from postdate.instance i where i.id <> $1::int and not postdate.instance_lives(i, $2::bigint)

@@ -1,4 +1,2 @@
--- Removes those of the instances $2 whose session lock is free still: they did not come back.
-delete from postdate.instance
- where id in (select id from postdate.instance where id = any ($2::int[]) and id <> $1::int and pg_try_advisory_xact_lock(1886352244, id))
-returning id
+-- Removes those of the instances $2 that are dead still: they did not come back. A heartbeat meanwhile is waited for, and seen.
+delete from postdate.instance i where i.id = any ($2::int[]) and i.id <> $1::int and not postdate.instance_lives(i, $3::bigint)

@@ -1,6 +1,20 @@
--- One partition: the next attempt; and how many should have been tried a second ago ($3 at most), and since when.
+-- One partition: the next attempt; how many should have been tried a second ago ($3 at most), and since when. What a gateway holds that no
+-- longer lives ($4: its lease, ms) waits, too. As instance_release_lock.sql it looks between the owners that live.
+with dead as materialized (
+    select o.next_at
+      from (select lag(id, 1, 0) over (order by id) as above, id as below
+              from (select i.id from postdate.instance i where postdate.instance_lives(i, $4::bigint) union all select 2147483647) x) gap,
+           lateral (select m.next_at from postdate.message m
+                     where m.owner > gap.above and m.owner < gap.below and m.due >= $1::timestamptz and m.due < $2::timestamptz
+                       and m.next_at < clock_timestamp() - interval '1 s'
+                     order by m.owner limit $3::bigint) o
+     limit $3::bigint)
 select (select min(next_at) from postdate.message
          where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz),
-       (select count(*) from (select from postdate.message
+       (select count(*) from dead) + (select count(*) from (select from postdate.message
          where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz
-           and next_at < clock_timestamp() - interval '1 s' limit $3::bigint) o)
+           and next_at < clock_timestamp() - interval '1 s' limit $3::bigint) o),
+       least((select min(next_at) from dead),
+             (select min(next_at) from postdate.message
+               where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz
+                 and next_at < clock_timestamp() - interval '1 s'))

@@ -183,7 +183,7 @@ class LockedDays(Days):
         last = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
         p.psql(f'drop table postdate.{last}')
         held = p.session()
-        held.run('select pg_advisory_lock(1886352244, -1)')
+        held.run("begin; select from postdate.gate where name = 'partitions' for update")
         rc, out, err = p.cli('migrate')
         self.assertEqual((rc, err), (0, ''))
         self.assertIn('1 left to the gateway that is creating them', out)

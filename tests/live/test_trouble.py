@@ -345,7 +345,7 @@ class CommitRace(LiveTest):
         relay.drop()
         wait_until(lambda: p.psql("select pid from pg_stat_activity where datname = current_database() and "
                                   "wait_event = 'transactionid' or pid in (select pid from pg_locks where "
-                                  "locktype = 'advisory' and classid = 1886352244 and objid = 0 and not granted)"), 15, 'a second try')
+                                  "relation = 'postdate.gate'::regclass and not granted)"), 15, 'a second try')
         gate.open()
 
     def test_a_commit_that_outlives_its_connection_is_answered_as_stored(self):

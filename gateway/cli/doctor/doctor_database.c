@@ -152,6 +152,11 @@ void doctor_check_schema(struct doctor *d)
     struct err e;
     if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
         d->schema_current = true;
+        if (migrate_check_copy(d->pg, &e) != 0) {
+            doctor_report(d, FINDING_FAIL, "database.schema", "%s", e.text);
+            doctor_remedy(d, "if the original is gone or stopped for good: postdate migrate --rebind");
+            return;
+        }
         doctor_report(d, FINDING_OK, "database.schema", "version %d", SCHEMA_VERSION);
         return;
     }
@@ -178,6 +183,15 @@ void doctor_check_rights(struct doctor *d)
     struct err e;
     if (health_rights(d->pg, &r, &e) != 0) {
         doctor_error(d, "database.rights", &e);
+        return;
+    }
+    struct strangers s;
+    if (strangers_find(d->pg, &s, &e) == 0 && s.count > 0) {
+        doctor_report(d, FINDING_FAIL, "database.rights",
+                      "%d of the schema's objects do not belong to its owner, among them %s: gateways cannot "
+                      "change or drop them",
+                      s.count, s.first);
+        doctor_remedy(d, "as a superuser: postdate migrate; or for each: %s", s.remedy);
         return;
     }
     if (r.usage && r.create && r.owner && r.lacking[0] == '\0') {

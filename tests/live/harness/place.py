@@ -10,7 +10,8 @@ from .settings import BIN_DIR, DIE_WITH_PARENT, SLOWNESS, check_sanitizers
 
 MAX_DELAY = '3d'
 # What `postdate migrate` makes differently in each database.
-OWN_IDENTITY = ('update postdate.meta set identity = gen_random_uuid(); '
+OWN_IDENTITY = ('update postdate.meta set identity = gen_random_uuid(), '
+                'database_oid = (select oid::bigint from pg_database where datname = current_database()); '
                 'update postdate.secret set bytes = uuid_send(gen_random_uuid())')
 
 

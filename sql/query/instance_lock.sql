@@ -1,1 +1,0 @@
-select pg_try_advisory_lock(1886352244, $1::int)

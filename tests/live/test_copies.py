@@ -1,0 +1,75 @@
+"""A dump that was restored elsewhere, and a gateway on it beside the original."""
+import json
+import subprocess
+
+from harness import LiveTest, Place, wait_until
+
+
+class Copies(LiveTest):
+    who_waits = 'timer'
+
+    def copy(self, p):
+        """p's database under another name, on the same vhost."""
+        other = Place(p.stack, migrate=False, transport='timer')
+        other.vhost, other.amqp = p.vhost, p.amqp
+        self.addCleanup(other.close)
+        dump = subprocess.run(['pg_dump', '--schema=postdate', p.postgres], capture_output=True, check=True, timeout=120).stdout
+        subprocess.run(['psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-d', other.postgres], input=dump, stdout=subprocess.DEVNULL, check=True,
+                       timeout=120)
+        return other
+
+    def identity(self, p):
+        return p.value('select identity from postdate.meta')
+
+    def test_a_restored_dump_is_refused_beside_its_original(self):
+        p = self.place(copied=False)
+        first = p.gateway()
+        cancelled = p.cli('schedule', '-k', 'k', '--delay', '30s', '--body', 'cancelled')[1].strip()
+        p.cli('schedule', '-k', 'k', '--delay', '30s', '--body', 'once')
+        other = self.copy(p)
+        self.assertEqual(p.cli('cancel', cancelled)[0], 0)
+        inbox = p.consumer('q', bind='k')
+        g = other.gateway(wait=False)
+        self.assertEqual(g.wait(), 78, g.log())
+        self.assertTrue(g.lines_with('is a copy.*postdate migrate --rebind'), g.log())
+        rc, _, err = other.cli('migrate')
+        self.assertEqual(rc, 78, err)
+        self.assertIn('--rebind', err)
+        found = [x for x in json.loads(other.cli('doctor', '--json')[1]) if x['check'] == 'database.schema']
+        self.assertEqual(found[0]['status'], 'fail')
+        self.assertIn('--rebind', found[0]['remedy'])
+        self.assertEqual(other.cli('list')[0], 0, 'it can be looked into')
+        wait_until(lambda: p.counts() == {'cancelled': 1, 'delivered': 1}, 60, 'both to be settled')
+        self.assertEqual([m.body for m in inbox.all()], [b'once'])
+        self.assertEqual(first.term(), 0)
+
+    def test_rebind_makes_a_database_of_its_own_and_says_what_it_fences(self):
+        p = self.place(copied=False)
+        first = p.gateway()
+        other = self.copy(p)
+        old = self.identity(p)
+        self.assertEqual(self.identity(other), old)
+        rc, _, err = other.cli('migrate', '--rebind')
+        self.assertEqual(rc, 75, err)
+        self.assertRegex(err, f'{old}.*stop them first')
+        self.assertEqual(first.term(), 0)
+        rc, out, err = other.cli('migrate', '--rebind')
+        self.assertEqual((rc, err), (0, ''))
+        new = self.identity(other)
+        self.assertNotEqual(new, old)
+        self.assertIn(p.vhost, out)
+        g = other.gateway()
+        refused = p.gateway(wait=False)
+        self.assertEqual(refused.wait(), 78, refused.log())
+        self.assertTrue(refused.lines_with(f'belongs to another database of Postdate \\({new}; this one is {old}\\)'), refused.log())
+        self.assertEqual(g.term(), 0)
+        self.assertEqual(other.cli('migrate')[0], 0)
+
+    def test_rebind_of_a_copy_for_another_vhost_says_both_identities(self):
+        p = self.place(copied=False)
+        other = self.copy(p)
+        old = self.identity(p)
+        rc, out, err = other.cli('migrate', '--rebind')
+        self.assertEqual((rc, err), (0, ''))
+        self.assertIn(old, out)
+        self.assertIn(self.identity(other), out)

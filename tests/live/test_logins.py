@@ -1,0 +1,233 @@
+"""Logins beside the gateway's own: those without any right, which stop nothing, and several of the gateway's."""
+import json
+
+from harness import LiveTest, Session, run_psql, wait_until
+
+COUNT = 300
+CLASS = 1886352244  # of the advisory locks that the gateway takes
+
+
+class Logins(LiveTest):
+    who_waits = 'timer'
+
+    def login(self, p, name, member=False):
+        """The URL of a login of its own; member: of the role that owns the schema."""
+        role = f'{name}_{p.database}'
+        p.stack.psql(f'create role {role} login')
+        self.addCleanup(p.stack.psql, f'drop role if exists {role}')
+        self.addCleanup(p.close)  # before that
+        if member:
+            p.stack.psql(f'grant postdate to {role}')
+        return p.postgres.replace('user=postdate', f'user={role}')
+
+    def stranger(self, p):
+        """A session of a login that has no right but to connect."""
+        s = Session(self.login(p, 'stranger'))
+        p.children.append(s.process)
+        return s
+
+    def owned(self, p, instance):
+        return int(p.value(f'select count(*) from postdate.message where owner = {instance}'))
+
+    def instance(self, p):
+        return p.value('select max(id) from postdate.instance')
+
+    def claim(self, p, **env):
+        """A gateway that has claimed COUNT messages, and its instance."""
+        g = p.gateway(POSTDATE_DELIVERY_LEAD='60s', **env)
+        me = self.instance(p)
+        p.load('publish', '--routing-key', 'k', '--count', COUNT, '--delay-spread-ms', '40000,50000').result()
+        wait_until(lambda: self.owned(p, me) == COUNT, 15, 'all to be claimed')
+        return g, me
+
+
+class Strangers(Logins):
+    def test_what_comes_in_waits_for_no_lock_of_a_stranger(self):
+        p = self.place()
+        self.stranger(p).run(f'select pg_advisory_lock({CLASS}, 0)')
+        g = p.gateway()
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        for i in range(10):
+            c.publish('k', b'%d' % i, {'x-delay': 100})
+        inbox.wait(10, 15)
+        self.assertEqual(g.term(), 0)
+
+    def test_a_dead_gateway_does_not_live_by_the_lock_of_a_stranger(self):
+        p = self.place()
+        first, old = self.claim(p)
+        second = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        stranger = self.stranger(p)
+        stranger.process.stdin.write(f'select pg_advisory_lock({CLASS}, {old});\n')  # is had when the gateway is gone
+        stranger.process.stdin.flush()
+        wait_until(lambda: p.value(f"select count(*) from pg_locks where locktype = 'advisory' and objid = {old} and not granted "
+                                   'and pid in (select pid from pg_stat_activity where datname = current_database())') == '1', 10,
+                   'the stranger to wait')
+        first.kill9()
+        wait_until(lambda: self.owned(p, old) == 0, 20, 'the claims of the dead one to be let go')
+        self.assertEqual(second.term(), 0)
+
+    def test_a_gateway_starts_though_a_stranger_has_its_lock(self):
+        p = self.place()
+        self.stranger(p).run(f'select count(pg_advisory_lock({CLASS}, i)) from generate_series(1, 2000) i')
+        g = p.gateway()
+        self.assertEqual(p.value('select count(*) from postdate.instance'), '1')
+        self.assertEqual(g.term(), 0)
+
+    def test_the_days_are_made_and_dropped_and_counts_go_on(self):
+        """Also `postdate migrate`, and the duties of the janitor."""
+        p = self.place()
+        stranger = self.stranger(p)
+        last = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
+        p.psql(f'drop table postdate.{last}; create table postdate.message_20260101 (like postdate.message including all)')
+        for i in range(-9, 0):
+            stranger.run(f'select pg_advisory_lock({CLASS}, {i})')
+        rc, out, err = p.cli('migrate', timeout=30)
+        self.assertEqual((rc, err), (0, ''), out)
+        self.assertEqual(p.value(f"select to_regclass('postdate.{last}') is not null"), 't')
+        self.assertEqual(p.psql("select * from postdate.recur_apply('{}')"), [])
+        g = p.gateway()
+        p.cli('schedule', '-k', 'k', '--delay', '2h', '--body', 'x')
+        wait_until(lambda: p.value("select to_regclass('postdate.message_20260101') is null") == 't', 20, 'a day to be dropped')
+        wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
+        self.assertEqual(g.term(), 0)
+
+
+class Members(Logins):
+    vhosts = 2
+
+    def test_claims_are_let_go_whoever_may_end_whose_session(self):
+        """One gateway is stopped, another one killed, each with a login of its own: the third may end neither's session."""
+        p = self.place()
+        logins = [self.login(p, name, member=True) for name in ('one', 'two', 'three')]
+        stopped, stopped_id = self.claim(p, POSTDATE_POSTGRES_URL=logins[0])
+        stopped.pause()
+        wait_until(lambda: p.value('select heartbeat_at < clock_timestamp() - interval \'3 s\' from postdate.instance') == 't', 15,
+                   'it to be silent')
+        killed = p.gateway(POSTDATE_DELIVERY_LEAD='60s', POSTDATE_POSTGRES_URL=logins[1])
+        killed_id = self.instance(p)
+        third = p.gateway(POSTDATE_DELIVERY_LEAD='60s', POSTDATE_POSTGRES_URL=logins[2])
+        p.psql(f'update postdate.message set owner = {killed_id} where id in (select id from postdate.message limit {COUNT // 2})')
+        killed.kill9()
+        for what in (killed_id, stopped_id):
+            wait_until(lambda w=what: self.owned(p, w) == 0, 25, f'the claims of instance {what} to be let go')
+        self.assertEqual(third.lines_with('take-over: .*42501'), [])
+        stopped.resume()
+        stopped.wait_log('took over from instance')
+        self.assertEqual((stopped.term(), third.term()), (0, 0))
+
+    def test_what_a_dead_gateway_holds_is_overdue(self):
+        """Nobody was left to let it go; it was nowhere counted."""
+        p = self.place()
+        g, me = self.claim(p)
+        g.kill9()
+        p.psql("update postdate.message set next_at = now() - interval '1 minute'")
+        status = json.loads(p.cli('status', '--json')[1])
+        self.assertEqual(status['overdue'], COUNT)
+        self.assertIsNotNone(status['oldest_overdue_at'])
+        self.assertEqual(self.owned(p, me), COUNT)
+
+    def test_all_that_is_made_belongs_to_the_owner_of_the_schema(self):
+        """A day that a member made could not be dropped by the others."""
+        p = self.place()
+        last = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
+        p.psql(f'drop table postdate.{last}')
+        self.assertEqual(p.gateway(POSTDATE_POSTGRES_URL=self.login(p, 'one', member=True)).term(), 0)
+        self.assertEqual(p.value(f"select tableowner from pg_tables where schemaname = 'postdate' and tablename = '{last}'"), 'postdate')
+
+    def test_migrate_by_a_member_or_a_superuser_leaves_all_to_the_owner(self):
+        for who in ('a member', 'a superuser'):
+            with self.subTest(who):
+                p = self.place(migrate=False)
+                url = self.login(p, 'one', member=True) if who == 'a member' else p.postgres.replace('user=postdate', 'user=postgres')
+                rc, out, err = p.cli('migrate', env={'POSTDATE_POSTGRES_URL': url})
+                self.assertEqual((rc, err), (0, ''), out)
+                self.assertEqual(p.psql("select distinct pg_get_userbyid(relowner) from pg_class where relnamespace = 'postdate'::regnamespace"
+                                        " union select pg_get_userbyid(proowner) from pg_proc where pronamespace = 'postdate'::regnamespace"
+                                        " union select pg_get_userbyid(nspowner) from pg_namespace where nspname = 'postdate'"),
+                                 [['postdate']])
+                g = p.gateway()
+                inbox = p.consumer('q', bind='k')
+                p.client().publish('k', b'x', {'x-delay': 100})
+                inbox.wait(1)
+                self.assertEqual(g.term(), 0)
+
+    def test_what_belongs_to_others_is_said_and_given_to_the_owner(self):
+        p = self.place()
+        self.login(p, 'one', member=True)
+        role = f'one_{p.database}'
+        day = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
+        superuser = p.postgres.replace('user=postdate', 'user=postgres')
+        run_psql(superuser, f'alter table postdate.{day} owner to {role}')
+        found = [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == 'database.rights']
+        self.assertEqual(found[0]['status'], 'fail', found)
+        self.assertIn(f'postdate.{day} of {role}', found[0]['detail'])
+        self.assertIn(f'alter table postdate.{day} owner to postdate', found[0]['remedy'])
+        rc, _, err = p.cli('migrate')
+        self.assertEqual(rc, 0, err)
+        self.assertIn(f'alter table postdate.{day} owner to postdate', err)
+        rc, _, err = p.cli('migrate', env={'POSTDATE_POSTGRES_URL': superuser})
+        self.assertEqual((rc, err), (0, ''))
+        self.assertEqual(p.value(f"select tableowner from pg_tables where tablename = '{day}'"), 'postdate')
+
+    def test_a_login_that_is_no_member_is_told_what_to_grant(self):
+        p = self.place()
+        url = self.login(p, 'other')
+        role = f'other_{p.database}'
+        rc, _, err = p.cli('migrate', env={'POSTDATE_POSTGRES_URL': url})
+        self.assertEqual(rc, 77, err)
+        self.assertIn(f'grant postdate to {role}', err)
+        g = p.gateway(wait=False, POSTDATE_POSTGRES_URL=url)
+        self.assertEqual(g.wait(), 77, g.log())
+        self.assertTrue(g.lines_with(f'grant postdate to {role}'), g.log())
+
+
+class Surroundings(Logins):
+    """What an administrator of the database may have set up beside."""
+
+    def superuser(self, p):
+        return p.postgres.replace('user=postdate', 'user=postgres')
+
+    def test_all_goes_on_beside_a_publication_for_all_tables(self):
+        p = self.place()
+        self.assertEqual(p.psql("select relname from pg_class where relnamespace = 'postdate'::regnamespace and relkind in ('r', 'p') and not exists "
+                                "(select from pg_index where indrelid = pg_class.oid and indisprimary)"), [])
+        run_psql(self.superuser(p), 'create publication everything for all tables')
+        g = p.gateway()
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        for i in range(20):
+            c.publish('k', b'%d' % i, {'x-delay': 100 + i, 'x-postdate-key': f'key {i % 7}'})
+        p.cli('schedule', '-k', 'k', '--delay', '2h', '--body', 'x')
+        inbox.wait(7)
+        wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
+        wait_until(lambda: p.value('select count(*) from postdate.forecast_change') == '0', 25, 'its changes to be removed')
+        self.assertEqual(g.lines_with('replica identity'), [])
+        self.assertEqual(g.term(), 0)
+
+    def test_only_far_days_that_may_not_be_made_are_a_warning(self):
+        p = self.place()
+        last = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
+        p.psql(f'drop table postdate.{last}')
+        run_psql(self.superuser(p), "create function public.no_ddl() returns event_trigger language plpgsql as "
+                 "$$ begin raise exception 'no DDL here'; end $$; create event trigger no_ddl on ddl_command_start when tag in ('CREATE TABLE') execute function no_ddl()")
+        self.addCleanup(run_psql, self.superuser(p), 'drop event trigger if exists no_ddl')
+        g = p.gateway()
+        self.assertTrue(g.lines_with('1 partitions far ahead are missing and cannot be made: .*no DDL here'), g.log())
+        inbox = p.consumer('q', bind='k')
+        p.client().publish('k', b'x', {'x-delay': 100})
+        inbox.wait(1)
+        self.assertEqual(g.term(), 0)
+        rc, _, err = p.cli('migrate')
+        self.assertEqual(rc, 0, err)
+        self.assertIn('cannot be made', err)
+
+    def test_a_locked_key_keeps_no_other_from_being_forgotten(self):
+        p = self.place()
+        p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')  # days behind the last one that has a message are not looked at
+        p.psql("insert into postdate.key select '', 'old ' || i, now() - interval '70 days', postdate.id_make(now() - interval '70 days')"
+               " from generate_series(1, 20) i")
+        held = p.session()
+        held.run("begin; select from postdate.key where key = 'old 7' for update")
+        g = p.gateway()
+        wait_until(lambda: p.psql('select key from postdate.key') == [['old 7']], 15, 'all others to be forgotten')
+        held.close()
+        self.assertEqual(g.term(), 0)
