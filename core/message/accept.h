@@ -72,8 +72,8 @@ bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exch
  * memory: out->failed. in's body is not looked at. */
 void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out);
 /* The other way round, for one that is to be published again: without the reason and where it was published,
- * and with its expiration, CC and BCC. A user id that was another's is gone: RabbitMQ would not take it.
- * ERR_REJECT: malformed. */
+ * without the id and the count of an earlier life (x_death.h), and with its expiration, CC and BCC. A user id
+ * that was another's is gone: RabbitMQ would not take it. ERR_REJECT: malformed. */
 int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e);
 
 #endif

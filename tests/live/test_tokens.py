@@ -96,11 +96,7 @@ class Tokens(SharedTest):
 
     def test_headers_smuggle_nothing(self):
         for name in ('x-postdate-exchange', 'x-postdate-key', 'X-Postdate-Exchange', 'x-delay', 'x-opt-delivery-time'):
-            answer = self.a.post('/v1/messages', dict(HOUR, exchange='a', headers={name: 'b'}))
-            if name.islower():
-                self.problem(answer, 422, 'invalid-message')
-            else:  # another header, which steers nothing
-                self.assertEqual((answer.status, answer.json['exchange']), (201, 'a'))
+            self.problem(self.a.post('/v1/messages', dict(HOUR, exchange='a', headers={name: 'b'})), 422, 'invalid-message')
         for more in ({'properties': {'headers': {'x-postdate-exchange': 'b'}}}, {'exchange': ['a', 'b']}, {'route': 'b'}):
             self.problem(self.a.post('/v1/messages', dict(dict(HOUR, exchange='a'), **more)), 422, 'invalid-message')
         # CC and BCC are more routing keys of the same exchange
