@@ -1,5 +1,5 @@
--- Version 22: the header x-death is as RabbitMQ writes it (core/message/reserved.h); its dead-lettering fails over anything else. Otherwise as
--- before (002_2_checks.sql).
+-- Version 22: the header x-death is as RabbitMQ writes it (core/message/reserved.h); its dead-lettering fails over anything else. Otherwise as in
+-- 015_deadline.sql, and in any case of letters.
 create or replace function postdate.check_headers(headers jsonb) returns integer language plpgsql immutable as $$
 declare
     size integer := 5;
@@ -11,9 +11,9 @@ begin
     end if;
     for k, v in select * from jsonb_each(headers) loop
         perform postdate.check_name('headers: the name of a header', k);
-        if lower(k) like 'x-postdate-%' or lower(k) like 'x-opt-delivery-%' or lower(k) = 'x-delay' then -- in any case: X-Delay, too
+        if lower(k) like 'x-postdate-%' or lower(k) like 'x-opt-delivery-%' or lower(k) = 'x-delay' then
             perform postdate.refuse('headers: ' || left(k, 80) || ' is reserved', 'It would steer the gateway.',
-                'Use the parameters exchange, key, on_conflict, hold and delay or due_at.');
+                'Use the parameters exchange, key, on_conflict, hold, deadline and delay or due_at.');
         end if;
         if k in ('CC', 'BCC') and (jsonb_typeof(v) <> 'array'
                 or exists (select from jsonb_array_elements(v) r where jsonb_typeof(r) <> 'string')) then

@@ -15,12 +15,11 @@ class Culprits(LiveTest):
 
     def send(self, p, good, bad, **wrong):
         """So many, due together; the bad ones among them, as no door would let them in."""
-        due = now_ms() + 6000
+        due = now_ms() + 8000
         for what, count, exchange in (('good', good, 'postdate.delivery'), ('bad', bad, wrong.get('exchange', 'postdate.delivery'))):
             p.psql(f"select postdate.schedule('k', '{what} ' || i, due_at => to_timestamp(({due} + i * 2000 / {count}) / 1000.0), exchange => '{exchange}') "
                    f'from generate_series(0, {count - 1}) i')
         p.psql("update postdate.message set " + ', '.join(f"{column} = '{value}'" for column, value in wrong.items()) + " where convert_from(body, 'utf8') like 'bad %'")
-        self.assertGreater(due, now_ms(), 'stored too slowly')
         return due
 
     def assert_harmless(self, what, good, bad, **wrong):
