@@ -1,4 +1,7 @@
-"""PostgreSQL as Patroni runs it: three machines, a primary, a synchronous standby and another one, and etcd, which is the judge."""
+"""PostgreSQL as Patroni runs it: three machines, a primary, a synchronous standby and another one, and etcd, which is the judge.
+
+As a program it says whether that can be here: exit 0, or 1 and the reason.
+"""
 import functools
 import json
 import os
@@ -6,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -176,3 +180,7 @@ class Patroni:
             with open(self.path(name), encoding='utf-8', errors='replace') as f:
                 return f'--- {name}\n' + ''.join(f.readlines()[-lines:])
         return '\n'.join(tail(f'{n}.log') for n in self.nodes)
+
+
+if __name__ == '__main__':
+    sys.exit(why_no_patroni() or 0)
