@@ -232,6 +232,15 @@ def check_tests(d):
                 complain(d.path, n, f'there is no test {name}')
 
 
+def check_schema(d):
+    """What `postdate status` is shown to print has the version that this program makes."""
+    current = re.search(r'#define SCHEMA_VERSION (\d+)', text_of('sql/admin/migrate.h'))[1]
+    for number, line in enumerate(d.lines, 1):
+        shown = re.match(r'schema +version (\d+)', line)
+        if shown and shown[1] != current:
+            complain(d.path, number, f'schema version {shown[1]}: it is {current}')
+
+
 def check_lines(d):
     if d.path == 'README.md' and len(d.lines) > README_LINES:
         complain(d.path, len(d.lines), f'{len(d.lines)} lines: at most {README_LINES}')
@@ -252,7 +261,8 @@ def check_manual(path):
 
 def main():
     for path in DOCUMENTS:
-        for check in (check_links, check_paths, check_targets, check_options, check_environment, check_tests, check_lines):
+        for check in (check_links, check_paths, check_targets, check_options, check_environment, check_tests,
+                      check_schema, check_lines):
             check(document(path))
     for path in MANUALS:
         check_manual(path)
