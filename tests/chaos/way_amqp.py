@@ -119,7 +119,7 @@ class AmqpWay(threading.Thread):
         rng = self.maker.rng
         headers = {}
         if m.delay_ms is None:
-            headers['x-opt-delivery-time'] = m.due_ms
+            headers['x-postdate-at'] = m.due_ms
         else:
             headers['x-delay' if rng.random() < 0.8 else 'x-opt-delivery-delay'] = m.delay_ms
         if m.exchange != 'postdate.delivery':

@@ -91,7 +91,7 @@ class CancelRace(LiveTest):
         due = now_ms() + 3500 * harness.SLOWNESS
         c = p.client()
         for i in range(count):
-            c.publish('race', str(i).encode(), {'x-opt-delivery-time': due, 'x-postdate-hold': 'gateway'})
+            c.publish('race', str(i).encode(), {'x-postdate-at': due, 'x-postdate-hold': 'gateway'})
         wait_until(lambda: p.value('select count(*) from postdate.message') == str(count), 10, 'all to be stored')
         ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
         answers = self.cancel_around(p, ids, due, at_once)

@@ -236,7 +236,7 @@ class DatabaseClockWasSet(Clocks):
             self.assertEqual(web.post('/v1/messages', {'routing_key': 'k', 'body': name, 'due_at': at}).status, 201)
 
         def amqp(name, due_ms):
-            client.publish('k', name.encode(), {'x-opt-delivery-time': due_ms})
+            client.publish('k', name.encode(), {'x-postdate-at': due_ms})
 
         came, step_s = {}, 0
         for i in range(3):

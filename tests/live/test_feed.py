@@ -99,7 +99,7 @@ class Windows(Feeding):
         began_ms, c, due_in_ms = now_ms(), p.client(), {'fed': 8000, 'missed': 13_000}
         for key, count in (('fed', 200), ('missed', 100)):
             c.publish_burst(key, [b'%s %d' % (key.encode(), i) for i in range(count)],
-                            {'x-opt-delivery-time': began_ms + due_in_ms[key]})
+                            {'x-postdate-at': began_ms + due_in_ms[key]})
         wait_until(lambda: p.counts() == {'scheduled': 300}, 8, 'all to be stored')
         window = f'{began_ms + 10_500 - now_ms()}ms'  # to between the two
         at_once = [p.start_cli('feed', '--window', window, env=self.env) for _ in range(3)]

@@ -109,7 +109,7 @@ class CancelAgainstFeed(Checks):
         count, c = 60, p.client()
         due = now_ms() + (15_000 if harness.SAN else 9000)
         for i in range(count):
-            c.publish('k', b'%d' % i, {'x-opt-delivery-time': due, 'x-postdate-key': f'k{i}'})
+            c.publish('k', b'%d' % i, {'x-postdate-at': due, 'x-postdate-key': f'k{i}'})
         wait_until(lambda: p.counts() == {'scheduled': count}, 10, 'all to be stored')
         ids = [r[0] for r in p.psql('select id from postdate.message order by id')]
         answers = {i: p.cli('cancel', i)[0] for i in ids[:5]}
@@ -183,7 +183,7 @@ class Changes(Checks, LiveTest):
         c, sent = p.client(), {}
         for i in range(20):
             sent[f'{name} {i}'.encode()] = due_ms + 20 * i
-            c.publish('k', f'{name} {i}'.encode(), {'x-opt-delivery-time': due_ms + 20 * i})
+            c.publish('k', f'{name} {i}'.encode(), {'x-postdate-at': due_ms + 20 * i})
         return sent
 
 

@@ -33,7 +33,7 @@ static void put_due(struct publisher *p, int64_t due_ms, int64_t now_ms)
     if (p->o->relative)
         wire_put_int64(&p->headers, bytes_of_str("x-delay"), due_ms - now_ms);
     else
-        wire_put_int64(&p->headers, bytes_of_str("x-opt-delivery-time"), due_ms);
+        wire_put_int64(&p->headers, bytes_of_str("x-postdate-at"), due_ms);
 }
 
 /* With --rate when its turn was: a publisher that is held up must not make what follows look punctual. */
