@@ -75,7 +75,7 @@ class RetryClients(LiveTest):
         self.assertEqual(code, 0, err)
 
     def consume(self, command, folder=None):
-        consumer = subprocess.Popen([*harness.DIE_WITH_PARENT, *command], cwd=folder, env=self.p.env(), stdin=subprocess.DEVNULL,
+        consumer = subprocess.Popen([*harness.DIE_WITH_PARENT, *command], cwd=folder, env=self.p.env(AMQP_URL=self.p.amqp), stdin=subprocess.DEVNULL,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.p.children.append(consumer)
         lines = []
@@ -157,7 +157,7 @@ class RetryClients(LiveTest):
         shutil.copy(os.path.join(EXAMPLES, 'retry_celery.py'), folder)
         self.prepare('classic', declare=False)
         lines = self.consume(['venv/bin/celery', '-A', 'retry_celery', 'worker', '--pool', 'solo'], folder)
-        code, out = run(['venv/bin/python', '-c', f'import retry_celery; retry_celery.call.delay("{self.server.url}")'], folder, self.p.env())
+        code, out = run(['venv/bin/python', '-c', f'import retry_celery; retry_celery.call.delay("{self.server.url}")'], folder, self.p.env(AMQP_URL=self.p.amqp))
         self.assertEqual(code, 0, out)
         self.called(lines)
 
