@@ -56,7 +56,8 @@ bool broker_is_dead(const struct broker *b);
 /* The code with which RabbitMQ closed the channel or the connection; 0: it did not, as far as anybody heard.
  * Until broker_reopen. */
 int broker_close_code(const struct broker *b);
-#define BROKER_FORCED 320 /* somebody ended the connection, or RabbitMQ stops */
+#define BROKER_FORCED 320   /* somebody ended the connection, or RabbitMQ stops */
+#define BROKER_NO_RIGHT 403 /* to write to the exchange, or to it with this routing key */
 /* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
 bool broker_failed_inside(const struct broker *b);
 int broker_fd(const struct broker *b);              /* for poll(2) */

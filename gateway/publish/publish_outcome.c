@@ -250,15 +250,16 @@ static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct
 }
 
 /* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
-static void blame_message(struct publisher *p, struct inflight *h, const struct err *e)
+static void blame_message(struct publisher *p, struct inflight *h, const struct publisher_end *end)
 {
+    const struct err *e = end->e;
     if (e->kind == ERR_REJECT)
         name_culprit(p, h, e);
     if (e->kind != ERR_REJECT)
         publisher_note_refused(p, h, e);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
-     * is missing now that can't be said. */
-    if (e->kind == ERR_REJECT && h->doubted_now)
+     * is missing now, or of a right, that can't be said. */
+    if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubted_now)
         h->in_doubt = false;
     h->returned = false;
     publisher_refuse(p, h, e->text);
@@ -316,7 +317,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
         if (!suspect || !is_culprit(p, h))
             doubt_message(p, h, suspect);
         else if (blamed)
-            blame_message(p, h, end->e);
+            blame_message(p, h, end);
         else
             blame_in_doubt(p, h, end->e);
     }

@@ -1,14 +1,18 @@
 -- [$1, $2): one day, so that one partition is touched. $3 key memory in ms, $4 how many at most. A key that somebody has locked is left for
--- the next time; one that passed to a new message meanwhile is looked at once more by its lock, and stays.
+-- the next time. One that passed to a new message meanwhile stays: its lock finds another id. That message this statement need not see, so it
+-- must not be asked for again.
 delete from postdate.key d
- using (select k.exchange, k.key from postdate.key k
-         where k.due >= $1::timestamptz and k.due < $2::timestamptz
-           and not exists (
-            select from postdate.message m
-             where m.due >= $1::timestamptz and m.due < $2::timestamptz and m.id = k.id and m.due = k.due
-               and (m.state in ('scheduled', 'claimed', 'handed')
-                    or (m.state in ('delivered', 'cancelled')
-                        and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))
+ using (select k.exchange, k.key
+          from (select k.exchange, k.key, k.id from postdate.key k
+                 where k.due >= $1::timestamptz and k.due < $2::timestamptz
+                   and not exists (
+                    select from postdate.message m
+                     where m.due >= $1::timestamptz and m.due < $2::timestamptz and m.id = k.id and m.due = k.due
+                       and (m.state in ('scheduled', 'claimed', 'handed')
+                            or (m.state in ('delivered', 'cancelled')
+                                and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))
+                offset 0) past
+          join postdate.key k on k.exchange = past.exchange and k.key = past.key and k.id = past.id
          limit $4::bigint
            for update of k skip locked) s
  where d.exchange = s.exchange and d.key = s.key

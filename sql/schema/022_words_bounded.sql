@@ -224,7 +224,7 @@ begin
     tag := v.version;
 end $$;
 
--- What recur_apply was (020_1_recur.sql).
+-- What recur_apply was (020_1_recur.sql), but for the lock: who makes the schedules equal to a file is alone by a row of postdate.gate (022_gate.sql).
 create function postdate.recur_changes(schedules json, dry_run boolean, prefix text)
 returns table (change text, name text, fields text[], old jsonb, new jsonb)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -245,7 +245,7 @@ begin
     for one in select k.key from json_each(schedules) k group by k.key having count(*) > 1 limit 1 loop
         perform postdate.refuse('recur: ' || postdate.shown(one.key) || ' is given twice', 'Names are unique.', 'Give each schedule once.');
     end loop;
-    if not dry_run then perform pg_advisory_xact_lock(1886352244, -6); end if;
+    if not dry_run then perform from postdate.gate g where g.name = 'recurring schedules' for update; end if;
     for one in select k.key, k.value from json_each(schedules) k order by k.key loop
         if not starts_with(one.key, prefix) then
             perform postdate.refuse('recur: ' || postdate.shown(one.key) || ' does not begin with the prefix', 'The prefix is ' || postdate.shown(prefix) || '.', 'Put it into another file.');

@@ -50,7 +50,7 @@ class Connection(hostile_broker.Connection):
         if not self.confirms:
             return
         self.published += 1
-        if body.startswith(b'bad'):
+        if body.startswith(b'bad') or (self.broker.revokes and self.broker.refused):
             self.refuse(body)
         else:
             self.unconfirmed.append(body)
@@ -67,12 +67,13 @@ class Connection(hostile_broker.Connection):
 
 
 class PickyBroker(hostile_broker.HostileBroker):
-    """way: (code, by closing the connection?, class and method that are named as the cause)."""
+    """way: (code, by closing the connection?, class and method that are named as the cause). revokes: after the first one that
+    it does not like, it likes none."""
     connection_class = Connection
 
     def __init__(self, real_url):
         super().__init__(real_url)
-        self.way, self.taken, self.refused = (406, False, PUBLISH), [], {}
+        self.way, self.revokes, self.taken, self.refused = (406, False, PUBLISH), False, [], {}
 
     def be_picky(self, code, by_connection, named):
         self.way = (code, by_connection, PUBLISH if named else (0, 0))

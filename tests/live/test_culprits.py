@@ -63,6 +63,24 @@ class Culprits(LiveTest):
     def test_over_what_a_connection_was_closed_goes_alone_from_then_on(self):
         self.be_picky([(code, True, False) for code in CODES] + [(501, True, True), (530, True, True), (540, True, True)])
 
+    def test_a_right_that_is_taken_away_leaves_in_doubt_what_was_taken_before(self):
+        """RabbitMQ refuses a routing key now; what was in flight a moment ago, it may have taken."""
+        p = self.place()
+        broker = PickyBroker(p.amqp)
+        self.addCleanup(broker.close)
+        gw = p.gateway(POSTDATE_AMQP_URL=broker.url, POSTDATE_RETRY_FIRST='50ms', POSTDATE_RETRY_MAX='100ms')
+        broker.be_picky(403, False, True)
+        broker.revokes = True
+        p.psql("select postdate.schedule('k', 'first'::text, '1 ms')")
+        wait_until(lambda: broker.taken, 15, 'the exchange to be known')
+        p.psql("select postdate.schedule('k', case i when 30 then 'bad' else 'good ' || i end, '300 ms') from generate_series(1, 40) i")
+        left = "select count(*) from postdate.message where body like 'good %' and state <> 'delivered' and attempts < 2"
+        wait_until(lambda: broker.refused and p.value(left) == '0', 15, 'all others to be refused')
+        gw.kill9()
+        company = ', '.join(f"'{body.decode()}'" for body in broker.refused[b'bad'][0])
+        self.assertTrue(company, 'none was in flight with it')
+        self.assertEqual(p.psql(f"select distinct postdate.cancel(id) from postdate.message where body in ({company})"), [['too_late']])
+
     def be_picky(self, ways):
         p = self.place()
         broker = PickyBroker(p.amqp)

@@ -1,7 +1,8 @@
 """Logins beside the gateway's own: those without any right, which stop nothing, and several of the gateway's."""
 import json
+import os
 
-from harness import LiveTest, Session, run_psql, wait_until
+from harness import ROOT, LiveTest, Session, run_psql, wait_until
 
 COUNT = 300
 CLASS = 1886352244  # of the advisory locks that the gateway takes
@@ -231,3 +232,26 @@ class Surroundings(Logins):
         wait_until(lambda: p.psql('select key from postdate.key') == [['old 7']], 15, 'all others to be forgotten')
         held.close()
         self.assertEqual(g.term(), 0)
+
+    def test_a_key_that_passes_on_while_keys_are_forgotten_stays(self):
+        """The program's own statement, held up between its view of the data and the key: by then a new message has it."""
+        p = self.place()
+        with open(os.path.join(ROOT, 'sql/query/prune_keys.sql'), encoding='utf-8') as f:
+            query = f.read()
+        self.assertEqual(query.count('and not exists ('), 1)
+        query = query.replace('and not exists (', 'and (select pg_advisory_xact_lock_shared(7)::text) is not null and not exists (')
+        p.psql("insert into postdate.key select '', 'k', date_trunc('day', now(), 'UTC'), postdate.id_make(date_trunc('day', now(), 'UTC'))")
+        taker = p.session()
+        taker.run("begin; select pg_advisory_lock(7); update postdate.key set id = postdate.id_make(due)")
+        janitor = p.session()
+        janitor.run(f'prepare prune as {query}')
+        janitor.process.stdin.write("execute prune (date_trunc('day', now(), 'UTC'), date_trunc('day', now(), 'UTC') + interval '1 day', 0, 100);\n")
+        janitor.process.stdin.flush()
+        wait_until(lambda: p.value("select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted "
+                                   "and database = (select oid from pg_database where datname = current_database())") == '1', 10, 'it to be held up')
+        taker.run('insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, body) '
+                  "select due, due, now(), id, 'g', '', 'k', 'k', '', '' from postdate.key; commit; select pg_advisory_unlock(7)")
+        janitor.run('select 1')
+        self.assertEqual(p.value('select key from postdate.key'), 'k')
+        taker.close()
+        janitor.close()

@@ -21,3 +21,7 @@ class SearchPath(LiveTest):
                     seen.append(bodies[name])
         self.assertLessEqual({'wire_table', 'wire_number', 'forecast_note', 'token_changed'}, reached)
         self.assertEqual(sorted(name for name in reached if not all(paths[name])), [])
+
+    def test_nobody_but_the_owner_calls_what_is_not_granted(self):
+        self.assertEqual(self.place().psql("select oid::regprocedure from pg_proc where pronamespace = 'postdate'::regnamespace "
+                                           "and has_function_privilege('public', oid, 'execute')"), [])
