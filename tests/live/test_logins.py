@@ -92,6 +92,21 @@ class Strangers(Logins):
         wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
         self.assertEqual(g.term(), 0)
 
+    def test_doctor_names_who_takes_locks_of_the_gateways(self):
+        p = self.place()
+        p.session().run(f'select pg_advisory_lock({CLASS}, 1)')  # the owner may
+
+        def found():
+            return [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == 'database.locks']
+        self.assertEqual([x['status'] for x in found()], ['ok'])
+        stranger = self.stranger(p)
+        pid = stranger.run(f'select pg_backend_pid() from (select count(pg_advisory_lock({CLASS}, i)) from generate_series(2, 4) i) l')[0][0]
+        warned = [x for x in found() if x['status'] == 'warn'][0]
+        self.assertIn(f'1 sessions without a right here hold advisory locks of class {CLASS}, which is Postdate\'s: '
+                      f'pid {pid} of stranger_{p.database}.', warned['detail'])
+        self.assertIn('pg_terminate_backend', warned['remedy'])
+        self.assertEqual([x['status'] for x in found()][-1], 'ok', 'the others are told all the same')
+
     def test_an_idempotency_key_is_nobody_elses_by_the_lock_of_a_stranger(self):
         """Of what many transactions do, whose lock was a hash of the key."""
         p = self.place()
