@@ -14,7 +14,7 @@ static void hash_body(const struct api_request *r, uint64_t number, uint8_t out[
     }
 }
 
-/* 1: it was begun and never ended, so the rest is to be done; 0: answered; -1. */
+/* Somebody else has it, or had it. */
 static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
                          struct err *e)
 {
@@ -29,36 +29,28 @@ static int replay_answer(struct api_context *c, struct api_request *r, struct id
         api_fail(&r->answer, API_IDEMPOTENCY_MISMATCH, "this Idempotency-Key was used for another request");
     } else if (found == IDEMPOTENCY_NEW) {
         api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key has just ended");
+    } else if (found == IDEMPOTENCY_UNFINISHED) {
+        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key is being done");
     }
     arena_free(&arena);
-    return found < 0 ? -1 : found == IDEMPOTENCY_UNFINISHED;
+    return found < 0 ? -1 : 0;
 }
 
-static int run_held(struct api_context *c, struct api_request *r, struct api_once *once,
-                    struct idempotency_request *q, struct err *e)
+static int run_taken(struct api_context *c, struct api_request *r, struct api_once *once,
+                     struct idempotency_request *q, struct err *e)
 {
     struct idempotency_request *list[] = {q};
-    if (idempotency_take(c->pg, q, e) != 0)
-        return -1;
-    bool fresh = q->taken;
-    if (!fresh) {
-        int rest = replay_answer(c, r, q, e);
-        if (rest <= 0)
-            return rest;
-        once->since_us = q->begun_us;
-        q->taken = true;
-    }
+    struct err ignored = {0};
+    once->since_us = q->begun_us;
     if (once->run(c, r, once, e) != 0 || r->answer.status >= 300) {
-        struct err ignored = {0};
         /* Where something may have been done, the key stays: asked again, the rest is done. */
-        if (fresh && !once->touched)
+        if (q->begun_us == 0 && !once->touched)
             idempotency_forget(c->pg, q, &ignored);
         return r->answer.status >= 300 ? 0 : -1;
     }
     q->status = r->answer.status;
     q->answer = buf_bytes(&r->answer.body);
-    struct err late = {0};
-    idempotency_finish(c->pg, list, 1, &late); /* the changes are made; a repetition finds nothing to do */
+    idempotency_finish(c->pg, list, 1, &ignored); /* the changes are made; a repetition finds nothing to do */
     return 0;
 }
 
@@ -71,12 +63,11 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
                                     .key = r->idempotency_key};
     struct err ignored = {0};
     hash_body(r, once->number, q.body_hash);
-    int held = idempotency_hold(c->pg, &q, e);
-    if (held == 0)
-        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key is being done");
-    if (held <= 0)
-        return held;
-    int rc = run_held(c, r, once, &q, e);
+    if (idempotency_take(c->pg, &q, e) != 0)
+        return -1;
+    if (!q.taken)
+        return replay_answer(c, r, &q, e);
+    int rc = run_taken(c, r, once, &q, e);
     idempotency_release(c->pg, &q, &ignored);
     return rc;
 }

@@ -16,6 +16,7 @@ struct relay_proof {
     uint32_t open;    /* how many of its ids are not settled; with the last one it goes */
 };
 
+/* There are no gaps between them: the last one takes the place of one that goes. */
 struct relay_entry {
     struct message_id id;
     struct relay_proof *came; /* the proof that says that it was delivered, if this gateway took it */
@@ -23,18 +24,17 @@ struct relay_entry {
     int64_t again_ms;     /* monotonic: not asked before */
     int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
     uint32_t session;     /* of the tag */
-    uint32_t next;        /* in its bucket, or among the free ones */
+    uint32_t next;        /* in its bucket */
     uint8_t state;
     uint8_t proof; /* in the exit queue, that it was delivered */
     bool deferred;
     bool at_risk; /* counted as such */
     bool asked;
-    bool used;
 };
 
 void relay_book_init(struct relay_book *book, int64_t grace_ms)
 {
-    *book = (struct relay_book){.free = NOWHERE, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
+    *book = (struct relay_book){.session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
     pthread_mutex_init(&book->lock, NULL);
 }
 
@@ -56,7 +56,7 @@ static void put_into_bucket(struct relay_book *book, uint32_t i)
 /* Room for at least one more. */
 static bool grow_table(struct relay_book *book)
 {
-    if (book->free != NOWHERE)
+    if (book->count < book->capacity)
         return true;
     uint32_t capacity = book->capacity ? book->capacity * 2 : FIRST_CAPACITY;
     struct relay_entry *entries =
@@ -68,14 +68,10 @@ static bool grow_table(struct relay_book *book)
     if (!buckets)
         return false;
     book->buckets = buckets;
-    for (uint32_t i = book->capacity; i < capacity; i++)
-        book->entries[i] = (struct relay_entry){.next = i + 1 < capacity ? i + 1 : NOWHERE};
-    book->free = book->capacity;
     book->capacity = capacity;
     memset(book->buckets, 0xff, capacity * sizeof *buckets);
-    for (uint32_t i = 0; i < book->free; i++)
-        if (book->entries[i].used)
-            put_into_bucket(book, i);
+    for (uint32_t i = 0; i < book->count; i++)
+        put_into_bucket(book, i);
     return true;
 }
 
@@ -93,27 +89,22 @@ static struct relay_entry *add_entry(struct relay_book *book, struct message_id 
 {
     if (!grow_table(book))
         return NULL;
-    uint32_t i = book->free;
-    book->free = book->entries[i].next;
-    book->entries[i] = (struct relay_entry){.id = id, .used = true};
+    uint32_t i = book->count++;
+    book->entries[i] = (struct relay_entry){.id = id};
     put_into_bucket(book, i);
-    book->count++;
     return &book->entries[i];
 }
 
 static void set_state(struct relay_book *book, struct relay_entry *entry, enum state state)
 {
-    book->settling += state == SETTLING;
-    book->settling -= entry->state == SETTLING;
-    book->look_ups += state == LOOK_UP;
-    book->look_ups -= entry->state == LOOK_UP;
+    book->settling += (uint32_t)(state == SETTLING) - (entry->state == SETTLING);
+    book->look_ups += (uint32_t)(state == LOOK_UP) - (entry->state == LOOK_UP);
     entry->state = (uint8_t)state;
 }
 
 static void set_proof(struct relay_book *book, struct relay_entry *entry, enum proof proof)
 {
-    book->proven += proof == PROOF_THERE;
-    book->proven -= entry->proof == PROOF_THERE;
+    book->proven += (uint32_t)(proof == PROOF_THERE) - (entry->proof == PROOF_THERE);
     entry->proof = (uint8_t)proof;
 }
 
@@ -154,7 +145,7 @@ static void leave_proof(struct relay_book *book, struct relay_entry *entry)
 
 void relay_book_close(struct relay_book *book)
 {
-    for (uint32_t i = 0; i < book->capacity; i++)
+    for (uint32_t i = 0; i < book->count; i++)
         leave_proof(book, &book->entries[i]);
     free(book->entries);
     free(book->buckets);
@@ -162,20 +153,34 @@ void relay_book_close(struct relay_book *book)
     pthread_mutex_destroy(&book->lock);
 }
 
-static void drop_entry(struct relay_book *book, struct relay_entry *entry)
+static uint32_t *link_in_bucket(const struct relay_book *book, uint32_t i)
 {
-    uint32_t i = (uint32_t)(entry - book->entries);
-    uint32_t *at = bucket_of(book, entry->id);
+    uint32_t *at = bucket_of(book, book->entries[i].id);
     while (*at != i)
         at = &book->entries[*at].next;
-    *at = entry->next;
+    return at;
+}
+
+static void drop_entry(struct relay_book *book, struct relay_entry *entry)
+{
+    uint32_t i = (uint32_t)(entry - book->entries), last = book->count - 1;
     set_state(book, entry, WAITS);
     set_proof(book, entry, PROOF_NONE);
     leave_proof(book, entry);
     count_risk(book, entry);
-    *entry = (struct relay_entry){.next = book->free};
-    book->free = i;
+    *link_in_bucket(book, i) = entry->next;
+    if (i != last)
+        *link_in_bucket(book, last) = i;
+    *entry = book->entries[last];
     book->count--;
+}
+
+/* A look through all begins where the one before has ended. */
+static struct relay_entry *next_entry(struct relay_book *book, uint32_t *at)
+{
+    book->looked_at++;
+    *at = *at < book->count ? *at : 0;
+    return &book->entries[(*at)++];
 }
 
 void relay_book_disconnected(struct relay_book *book)
@@ -282,10 +287,10 @@ size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct me
 {
     size_t n = 0;
     pthread_mutex_lock(&book->lock);
-    for (uint32_t i = 0; book->settling > book->proven && i < book->capacity && n < max; i++) {
-        struct relay_entry *entry = &book->entries[i];
-        if (!entry->used || entry->state != SETTLING || entry->proof != PROOF_NONE ||
-            entry->delivered_ms == 0 || entry->delivered_ms > before_ms)
+    for (uint32_t i = 0; book->settling > book->proven && i < book->count && n < max; i++) {
+        struct relay_entry *entry = next_entry(book, &book->unproven_at);
+        if (entry->state != SETTLING || entry->proof != PROOF_NONE || entry->delivered_ms == 0 ||
+            entry->delivered_ms > before_ms)
             continue;
         entry->proof = PROOF_UNDER_WAY;
         out[n++] = entry->id;
@@ -386,11 +391,10 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
         book->look_ups > 0 || (book->count > book->settling && clock_ms - book->scanned_ms >= SCAN_MS);
     if (scan)
         book->scanned_ms = clock_ms;
-    for (uint32_t i = 0; scan && i < book->capacity && n < max; i++) {
-        struct relay_entry *entry = &book->entries[i];
-        if (!entry->used || entry->asked || entry->state == SETTLING || entry->again_ms > clock_ms)
-            continue;
-        if (entry->state != LOOK_UP && !is_late(book, entry, now_ms))
+    for (uint32_t i = 0; scan && i < book->count && n < max; i++) {
+        struct relay_entry *entry = next_entry(book, &book->questions_at);
+        if (entry->asked || entry->state == SETTLING || entry->again_ms > clock_ms ||
+            (entry->state != LOOK_UP && !is_late(book, entry, now_ms)))
             continue;
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);
@@ -416,11 +420,9 @@ int64_t relay_book_low_ms(struct relay_book *book)
 {
     int64_t low_ms = INT64_MAX;
     pthread_mutex_lock(&book->lock);
-    for (uint32_t i = 0; i < book->capacity && book->count > 0; i++) {
-        int64_t due_ms = message_id_due_ms(book->entries[i].id);
-        if (book->entries[i].used && due_ms < low_ms)
-            low_ms = due_ms;
-    }
+    for (uint32_t i = 0; i < book->count; i++)
+        if (message_id_due_ms(book->entries[i].id) < low_ms)
+            low_ms = message_id_due_ms(book->entries[i].id);
     pthread_mutex_unlock(&book->lock);
     return low_ms;
 }

@@ -29,11 +29,13 @@ struct relay_book {
     pthread_mutex_t lock; /* guards everything below */
     struct relay_entry *entries;
     uint32_t *buckets;
-    uint32_t capacity, free, count, settling, look_ups, proven;
-    uint32_t proofs;    /* that were taken and are not settled */
-    int64_t scanned_ms; /* monotonic: when it was looked at last what has become late */
-    uint32_t session;   /* counts connections: a delivery tag is of one of them */
-    uint64_t *done;     /* tags to acknowledge */
+    uint32_t capacity, count, settling, look_ups, proven;
+    uint32_t unproven_at, questions_at; /* where those who look through all of them go on */
+    uint32_t proofs;                    /* that were taken and are not settled */
+    uint64_t looked_at;                 /* entries, by what looks through all of them: for tests */
+    int64_t scanned_ms;                 /* monotonic: when it was looked at last what has become late */
+    uint32_t session;                   /* counts connections: a delivery tag is of one of them */
+    uint64_t *done;                     /* tags to acknowledge */
     size_t done_count, done_capacity;
     int64_t grace_ms;
     atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven nor deferred */

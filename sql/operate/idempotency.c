@@ -121,9 +121,19 @@ int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t co
     return pg_exec(c, "set local lock_timeout = '100ms'", e);
 }
 
-int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
+int idempotency_take(struct pg *c, struct idempotency_request *q, struct err *e)
 {
-    return take_keys(c, &r, 1, e);
+    struct pg_params p = {0};
+    pg_add_bytes(&p, q->principal);
+    pg_add_bytes(&p, q->key);
+    pg_add_bytes(&p, bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE));
+    PGresult *r = pg_query(c, sql_query_idempotency_take, &p, e);
+    if (!r)
+        return -1;
+    q->taken = PQntuples(r) == 1;
+    q->begun_us = q->taken && !PQgetisnull(r, 0, 0) ? pg_time_us(r, 0, 0) : 0;
+    PQclear(r);
+    return 0;
 }
 
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
@@ -163,7 +173,6 @@ static int read_found(const PGresult *r, struct idempotency_request *q, struct a
     if (!bytes_equal(pg_bytes(r, 0, 0), bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE)))
         return IDEMPOTENCY_OTHER;
     q->status = pg_int4(r, 0, 1);
-    q->begun_us = pg_time_us(r, 0, 3);
     if (q->status == 0)
         return IDEMPOTENCY_UNFINISHED;
     struct bytes answer = pg_bytes(r, 0, 2);
@@ -192,25 +201,12 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *q, struct
     return pg_run(c, sql_query_idempotency_forget, &p, e) < 0 ? -1 : 0;
 }
 
-static int session_lock(struct pg *c, const char *sql, const struct idempotency_request *q, struct err *e)
+int idempotency_release(struct pg *c, const struct idempotency_request *q, struct err *e)
 {
     struct pg_params p = {0};
     pg_add_bytes(&p, q->principal);
     pg_add_bytes(&p, q->key);
-    PGresult *r = pg_query(c, sql, &p, e);
-    int rc = r ? pg_bool(r, 0, 0) : -1;
-    PQclear(r);
-    return rc;
-}
-
-int idempotency_hold(struct pg *c, const struct idempotency_request *q, struct err *e)
-{
-    return session_lock(c, sql_query_idempotency_hold, q, e);
-}
-
-int idempotency_release(struct pg *c, const struct idempotency_request *q, struct err *e)
-{
-    return session_lock(c, sql_query_idempotency_release, q, e) < 0 ? -1 : 0;
+    return pg_run(c, sql_query_idempotency_release, &p, e) < 0 ? -1 : 0;
 }
 
 int idempotency_prune(struct pg *c, struct err *e)

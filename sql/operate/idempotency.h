@@ -15,18 +15,21 @@
 struct idempotency_request {
     struct bytes principal, key; /* text; whose key it is ("" without tokens), and the key */
     uint8_t body_hash[IDEMPOTENCY_HASH_SIZE];
-    bool taken; /* out of begin: it is new, and this transaction answers it */
+    bool taken; /* out of begin: it is new, and this transaction answers it; of take: this session does */
     bool held;  /* out of begin: somebody's open transaction has it */
     int status; /* into finish: what was answered, and the body */
     struct bytes answer;
-    int64_t begun_us; /* out of find for UNFINISHED: since 1970, by the database */
+    int64_t
+        begun_us; /* out of take: since 1970, by the database, when somebody began it who is gone; 0: new */
 };
 
 /* Inside the caller's transaction: takes the keys that are new. Nobody else's transaction is waited for
  * longer than some ms; what it has is held. No two requests may have the same principal and key. Sorts the
  * list. */
 int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e);
-/* The same of one key, in a transaction of its own, and waits as the session does; then ERR_BUSY. */
+/* For work of many transactions, in one of its own before them; waits as the session does, then ERR_BUSY.
+ * taken: until idempotency_release, or its end, this session is the only one that works on the request.
+ * Not taken: another one does, or find has the answer. */
 int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e);
 /* Inside the same transaction, or a later one: writes the answers of those taken. */
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e);
@@ -35,15 +38,12 @@ enum idempotency_found {
     IDEMPOTENCY_NEW,       /* never seen, or its transaction was rolled back meanwhile */
     IDEMPOTENCY_ANSWERED,  /* status and answer are filled */
     IDEMPOTENCY_OTHER,     /* the key was used for another body */
-    IDEMPOTENCY_UNFINISHED /* somebody works on it, or died over it */
+    IDEMPOTENCY_UNFINISHED /* somebody works on it */
 };
 /* answer is copied into the arena. -1: error. */
 int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *a, struct err *e);
 
-/* For work of many transactions: 1 when this session is the only one that works on the request, until
- * idempotency_release or its end; 0 when another one does. Ask before begin. UNFINISHED then means that who
- * began it is dead. */
-int idempotency_hold(struct pg *c, const struct idempotency_request *r, struct err *e);
+/* After take, however it ended: what has no answer may be taken by others. */
 int idempotency_release(struct pg *c, const struct idempotency_request *r, struct err *e);
 
 /* Gives a key free that begin took in an earlier transaction and that was not answered. */

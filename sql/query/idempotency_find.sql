@@ -1,1 +1,1 @@
-select body_hash, coalesce(status, 0), answer, created_at from postdate.idempotency where principal = $1::text and key = $2::text
+select body_hash, coalesce(status, 0), answer from postdate.idempotency where principal = $1::text and key = $2::text

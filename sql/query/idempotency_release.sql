@@ -1,1 +1,1 @@
-select pg_advisory_unlock(hashtextextended($2::text, hashtextextended($1::text, 1886352244)))
+update postdate.idempotency set holder = null where principal = $1::text and key = $2::text and status is null and holder = pg_backend_pid()

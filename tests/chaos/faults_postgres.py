@@ -3,6 +3,7 @@ import os
 import signal
 import time
 
+import libpq
 from faults import NotPossible, fault
 from servers import wait_until
 
@@ -18,6 +19,44 @@ def postgres_terminate(x):
             f"and application_name like 'postdate%' and random() < {share}")
     except RuntimeError:
         x.detail += ' (Postgres is away just now)'
+
+
+ADVISORY = 1886352244  # the class of the gateways' locks
+
+
+@fault('postgres.stranger', weight=2)
+def postgres_stranger(x):
+    """A login without any right takes what locks it can get, also that of a gateway which is killed meanwhile."""
+    number, g = x.pick()
+    stranger = wait_until(lambda: connect_stranger(x), 60, 'Postgres to let a stranger in', 0.5)
+    until = time.monotonic() + x.rng.uniform(4, 12)  # the lease of the dead one ends meanwhile, or does not
+    x.begin(f'advisory locks of a stranger, gateway {number} kill -9')
+    try:
+        had = take_locks(stranger)
+        g.crash()
+        while time.monotonic() < until:
+            had += take_locks(stranger)
+            time.sleep(0.2)
+        x.detail += f', {had} locks'
+    except libpq.Lost:
+        x.detail += ' (Postgres is away just now)'
+    finally:
+        stranger.close()
+
+
+def connect_stranger(x):
+    try:
+        return libpq.Connection(x.arena.postgres.url(x.cell.database).replace('user=postdate', 'user=stranger'))
+    except libpq.Lost:
+        return None  # Postgres is away just now
+
+
+def take_locks(stranger):
+    """Of the duties and of the gateways by their numbers, those it has not yet; how many."""
+    return int(stranger.ask(
+        'select count(*) filter (where pg_try_advisory_lock($1::int, i::int)) from generate_series(-10, 300) i where not exists '
+        "(select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and classid = $1::oid and objid = i::int4::oid)",
+        ADVISORY)[1][0][0])
 
 
 @fault('postgres.immediate', scope='server', weight=3)

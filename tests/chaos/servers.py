@@ -227,6 +227,7 @@ class Postgres:
         self.primary.init()
         self.primary.start()
         self.primary.psql('create role postdate login createdb createrole')
+        self.primary.psql('create role stranger login')  # has no right but to connect
 
     def url(self, database):
         """Straight to the servers, whoever is the primary."""

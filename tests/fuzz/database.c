@@ -211,14 +211,16 @@ int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *
         return -1;
     r->status = 200;
     r->answer = bytes_of_str("{\"matched\":1,\"changed\":1,\"dry_run\":false}\n");
-    r->begun_us = 1;
     return fuzz_take_u8(&script) % 4;
 }
 
-int idempotency_hold(struct pg *c, const struct idempotency_request *r, struct err *e)
+int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
 {
-    (void)c, (void)r;
-    return next_outcome(e) != 0 ? -1 : fuzz_take_u8(&script) % 2 == 0;
+    (void)c;
+    check_text(r->key);
+    r->taken = fuzz_take_u8(&script) % 2 == 0;
+    r->begun_us = fuzz_take_u8(&script) % 2;
+    return next_outcome(e);
 }
 
 int idempotency_release(struct pg *c, const struct idempotency_request *r, struct err *e)

@@ -3,6 +3,7 @@ import json
 import os
 
 from harness import ROOT, LiveTest, Session, run_psql, wait_until
+from web import Web
 
 COUNT = 300
 CLASS = 1886352244  # of the advisory locks that the gateway takes
@@ -91,6 +92,41 @@ class Strangers(Logins):
         wait_until(lambda: p.value("select to_regclass('postdate.message_20260101') is null") == 't', 20, 'a day to be dropped')
         wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
         self.assertEqual(g.term(), 0)
+
+    def test_doctor_names_who_takes_locks_of_the_gateways(self):
+        p = self.place()
+        p.session().run(f'select pg_advisory_lock({CLASS}, 1)')  # the owner may
+
+        def found():
+            return [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == 'database.locks']
+        self.assertEqual([x['status'] for x in found()], ['ok'])
+        stranger = self.stranger(p)
+        pid = stranger.run(f'select pg_backend_pid() from (select count(pg_advisory_lock({CLASS}, i)) from generate_series(2, 4) i) l')[0][0]
+        warned = [x for x in found() if x['status'] == 'warn'][0]
+        self.assertIn(f'1 sessions without a right here hold advisory locks of class {CLASS}, which is Postdate\'s: '
+                      f'pid {pid} of stranger_{p.database}.', warned['detail'])
+        self.assertIn('pg_terminate_backend', warned['remedy'])
+        self.assertEqual([x['status'] for x in found()][-1], 'ok', 'the others are told all the same')
+
+    def test_an_idempotency_key_is_nobody_elses_by_the_lock_of_a_stranger(self):
+        """Of what many transactions do, whose lock was a hash of the key."""
+        p = self.place()
+        web = Web(p.gateway().http())
+        stranger = self.stranger(p)
+        stranger.run(f"select pg_advisory_lock(hashtextextended('shift', hashtextextended('', {CLASS})))")
+        p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')
+        for _ in range(2):
+            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'shift_ms': 60_000}, Idempotency_Key='shift')
+            self.assertEqual((answer.status, answer.json), (200, {'matched': 1, 'changed': 1, 'dry_run': False}), answer.body)
+        self.assertEqual(p.value('select count(*) from postdate.message'), '2', 'moved once')
+        # Somebody took it and did not answer. He is at it if his session is one of the owner's that was there then.
+        member, took = p.session(), 'update postdate.idempotency set status = null, holder_since = clock_timestamp(), holder = '
+        for holder, since, status in ((member, '0', 409), (stranger, '0', 200), (member, '1 h', 200)):
+            pid = holder.run('select pg_backend_pid()')[0][0]
+            p.psql(f"{took}{pid}; update postdate.idempotency set holder_since = holder_since - interval '{since}'")
+            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'shift_ms': 60_000}, Idempotency_Key='shift')
+            self.assertEqual(answer.status, status, answer.body)
+        member.close()
 
 
 class Members(Logins):

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include <string.h>
+#include <time.h>
 
 #define GRACE 10000
 #define NOW INT64_C(1795334400000)
@@ -349,6 +350,61 @@ static void test_thousands(void **state)
     }
 }
 
+#define MANY 200000
+
+static double cpu_ms(void)
+{
+    static double last_ms;
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    double before_ms = last_ms;
+    last_ms = (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+    return last_ms - before_ms;
+}
+
+/* As after an outage: what each step of the threads that look through all has to do, while the publisher
+ * waits for the lock. Nothing of it grows with the square of how many there are, or lasts when they are gone.
+ */
+static void test_many_cost_each_look_once(void **state)
+{
+    (void)state;
+    static struct message_id out[500];
+    static struct relay_question q[500];
+    size_t n, all = 0, calls = 0;
+    for (int i = 0; i < MANY; i++) {
+        struct message_id id = id_of(i, NOW + i % 1000);
+        relay_book_take(&book, id, (uint64_t)i + 1, 0);
+        relay_book_settling(&book, id, 100);
+    }
+    cpu_ms();
+    for (; (n = relay_book_unproven(&book, 100, out, 500)) > 0; all += n, calls++)
+        relay_book_proven(&book, out, n, true);
+    print_message("proving %d, in %zu calls: %.1f ms\n", MANY, calls, cpu_ms());
+    assert_int_equal(all, MANY);
+    assert_in_range(book.looked_at, MANY, 2 * MANY);
+    assert_int_equal(relay_book_low_ms(&book), NOW);
+    print_message("the lowest of %d: %.1f ms\n", MANY, cpu_ms());
+    for (int i = 0; i < MANY; i++)
+        relay_book_done(&book, id_of(i, NOW + i % 1000));
+    for (int i = 0; i < MANY; i++)
+        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, 1);
+    cpu_ms();
+    book.looked_at = 0;
+    for (all = 0; (n = relay_book_questions(&book, NOW, 1, q, 500)) > 0; all += n)
+        for (size_t i = 0; i < n; i++)
+            relay_book_answer(&book, q[i].id);
+    print_message("looking up %d: %.1f ms\n", MANY, cpu_ms());
+    assert_int_equal(all, MANY);
+    assert_in_range(book.looked_at, MANY, 2 * MANY);
+    relay_book_take(&book, id_of(1, NOW), 1, 0);
+    book.looked_at = 0;
+    cpu_ms();
+    assert_int_equal(relay_book_low_ms(&book), NOW);
+    relay_book_questions(&book, NOW, 1000, q, 500);
+    print_message("one that is left: %.3f ms\n", cpu_ms());
+    assert_int_equal(book.looked_at, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +428,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_second_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_thousands, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_cost_each_look_once, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
