@@ -127,7 +127,7 @@ begin
         if (macro.plan).every_s is not null then return macro.plan; end if;
         fields := string_to_array(macro.fields, ' ');
     else
-        fields := string_to_array(lower(shown), ' ');
+        fields := string_to_array(lower(shown collate "C"), ' ');
     end if;
     if cardinality(fields) not in (5, 6) then
         perform postdate.refuse('cron: ' || cardinality(fields) || ' fields', 'It is ' || postdate.shown(cron) || '.',

@@ -11,7 +11,7 @@ begin
     end if;
     for k, v in select * from jsonb_each(headers) loop
         perform postdate.check_name('headers: the name of a header', k);
-        if lower(k) like 'x-postdate-%' or lower(k) like 'x-opt-delivery-%' or lower(k) = 'x-delay' then
+        if lower(k collate "C") similar to 'x-postdate-%|x-opt-delivery-%|x-delay' then
             perform postdate.refuse('headers: ' || left(k, 80) || ' is reserved', 'It would steer the gateway.',
                 'Use the parameters exchange, key, on_conflict, hold, deadline and delay or due_at.');
         end if;

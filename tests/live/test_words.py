@@ -101,3 +101,24 @@ class HeaderWords(LiveTest):
         self.assertEqual({k: v for k, v in m.headers.items() if k.lower() not in ('x-postdate-id', 'x-postdate-due')},
                          {'x-delay': -1500, 'X-Own': 'kept'})
         wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'it to be settled')
+
+
+class TurkishWords(LiveTest):
+    vhosts = 0
+
+    def test_great_letters_in_a_turkish_database(self):
+        """There lower('FRI') is no 'fri'."""
+        p = self.place(migrate=False)
+        if int(p.value('show server_version_num')) < 150000:
+            self.skipTest('ICU for a whole database came with PostgreSQL 15')
+        p.asker.close()
+        p.stack.psql(f'drop database {p.database}')
+        p.stack.psql(f"create database {p.database} owner postdate template template0 locale_provider icu icu_locale 'tr-TR'")
+        p.migrate()
+        self.assertNotEqual(p.value("select lower('FRI')"), 'fri')
+        for name in ('X-OPT-DELIVERY-TIME', 'X-POSTDATE-ID', 'X-DELAY'):
+            with self.assertRaisesRegex(AssertionError, f'{name} is reserved'):
+                p.psql(f"select postdate.schedule('k', 'x'::text, delay => '1 h', headers => '{{\"{name}\": 1}}')")
+        for great in ('0 9 * * FRI', '@DAILY', '@EVERY 1MIN'):
+            self.assertEqual(*(p.cli('recur', 'preview', '--cron', cron, '-n', '1')[:2] for cron in (great, great.lower())))
+        self.assertEqual(p.value("select postdate.zone_check('asia/istanbul')"), 'Asia/Istanbul')
