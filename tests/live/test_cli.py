@@ -336,7 +336,7 @@ class Trouble(CliTest):
         self.fails(p, 77, 'list', env=nobody)
         self.fails(p, 77, 'schedule', '-k', 'k', '--delay', '1s', '--body', 'b', env=nobody)
         self.fails(p, 77, 'migrate', env=nobody)
-        self.daemon_ends(p, 77, 'permission', **nobody)
+        self.daemon_ends(p, 77, 'may not act as that role', **nobody)
 
     def test_the_broker_refuses_the_login(self):
         p = self.place()

@@ -130,7 +130,7 @@ class Control(SharedTest):
         with open(os.path.join(harness.ROOT, 'docs', 'control-queue.md'), encoding='utf-8') as f:
             text = f.read()
         code = text.split('```python\n')[1].split('```\n')[0]
-        done = subprocess.run([sys.executable, '-c', code], env=self.p.env(), stdout=subprocess.PIPE, text=True,
+        done = subprocess.run([sys.executable, '-c', code], env=self.p.env(AMQP_URL=self.p.amqp), stdout=subprocess.PIPE, text=True,
                               timeout=60, check=True)
         self.assertRegex(done.stdout, r'^201 [0-9a-f-]{36}\n20[0-9T:.-]+Z\ncancelled\n$')
 

@@ -219,7 +219,7 @@ class Calls(HttpTest):
         wait_until(lambda: self.web.get('/v1/stats').json['messages']['scheduled'] >= 1, 10, 'it to be counted')
         text = self.web.get('/metrics').body.decode()
         for line in text.splitlines():
-            self.assertRegex(line, r'^(# (HELP|TYPE) postdate_[a-z_]+ .+|postdate_[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+Inf-]+)$')
+            self.assertRegex(line, r'^(# (HELP|TYPE) (postdate|process)_[a-z_]+ .+|(postdate|process)_[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+Inf-]+)$')
         names = [x.split()[2] for x in text.splitlines() if x.startswith('# TYPE')]
         self.assertEqual(len(names), len(set(names)), 'a metric twice')
         for wanted in ('postdate_lateness_seconds_bucket{le="+Inf"}', 'postdate_database_up 1', 'postdate_broker_up 1',

@@ -74,7 +74,7 @@ class LockedDays(Days):
         http = web.Web(g.http())
         self.assertEqual(http.get('/v1/stats').json['locked_days'], [day])
         ready = http.get('/readyz')
-        self.assertEqual((ready.status, ready.json), (200, {'status': 'ready', 'locked_days': [day]}))
+        self.assertEqual((ready.status, ready.json), (200, {'status': 'ready', 'locked_days': [day], 'broker_reopening': False}))
         self.assertIn('postdate_locked_partitions 1\n', http.get('/metrics').body.decode())
         self.assertEqual(http.post('/v1/messages', {'routing_key': 'k', 'delay': '1d', 'body': ''}).status, 201)
         today = p.value("select (now() at time zone 'utc')::date")

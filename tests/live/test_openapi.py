@@ -303,8 +303,17 @@ class EveryStatus(LiveTest):
         for path in BULK + DEAD_BULK:
             self.in_progress(p, s, path)
         self.expect(self.ask('PUT', '/v1/recurring/walk', SCHEDULE), 201)
-        self.in_progress(p, s, '/v1/recurring/{name}:run')
+        self.at_work(s, '/v1/recurring/{name}:run')
         s.close()
+
+    def at_work(self, session, path):
+        """As if the session were at the work of the first request: a worker keeps no key while it waits for a lock."""
+        body, key = CALLS['post', path], path.split('/')[-1]
+        path = path.replace('{name}', 'walk')
+        self.expect(self.ask('POST', path, body, Idempotency_Key=key), 200)
+        session.run("update postdate.idempotency set status = null, answer = null, holder = pg_backend_pid(), "
+                    f"holder_since = clock_timestamp() where key = '{key}'")
+        self.expect(self.ask('POST', path, body, Idempotency_Key=key), 409, 'in-progress')
 
     def in_progress(self, p, session, path):
         """The first request has taken its Idempotency-Key and waits for a lock; the second comes meanwhile."""
