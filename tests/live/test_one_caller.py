@@ -185,7 +185,7 @@ class Unread(LiveTest):
         statuses = [head.split()[1] for head in heads]
         self.assertEqual(set(statuses), {b'200', b'503'})
         self.assertTrue(all(b'Retry-After: 1' in head for head in heads if b' 503 ' in head[:20]))
-        self.assertLess(size.stop('unread answers').grown_mib(), 160)
+        self.assertLess(size.stop('unread answers').grown_mib(), 480 if harness.SAN else 160)  # a sanitizer keeps what was freed
         for s in sockets:
             s.close()
         wait_until(lambda: reader.get(targets[0]).status == 200, 20, 'room for the same caller again')
