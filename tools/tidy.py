@@ -34,7 +34,7 @@ ANALYZER = {
     'gateway/config/config.c': 'core.NonNullParamChecker',
     'sql/connection/pg_values.c': 'core.NonNullParamChecker',
     'sql/operate/token.c': 'core.NullDereference',
-    'sql/pipeline/settle.c': 'core.NullDereference core.NonNullParamChecker optin.portability.UnixAPI',
+    'sql/pipeline/settle.c': 'core.NullDereference core.NonNullParamChecker',
     'sql/pipeline/store_keys.c': 'core.NullDereference',
 }
 KNOWN = {(path, f'clang-analyzer-{check}') for path, checks in ANALYZER.items() for check in checks.split()} | {

@@ -155,7 +155,7 @@ static int begin_alone(struct pg *c, struct meta *m, struct err *e)
 /* All files of one version, in one transaction. */
 static int run_version(struct pg *c, int version, struct err *e)
 {
-    struct meta m;
+    struct meta m = {0};
     int rc = begin_alone(c, &m, e);
     if (rc == 0 && m.version < version) /* else another one has done it meanwhile */
         rc = run_steps(c, version, e);
@@ -177,7 +177,7 @@ static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
 
 static int record(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
-    struct meta m;
+    struct meta m = {0};
     if (begin_alone(c, &m, e) == 0 && (!m.copy || adopt(c, out, &m, e) == 0) &&
         bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 && settings_record(c, o->settings, e) == 0 &&
         ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)

@@ -190,14 +190,6 @@ int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t co
     return next_outcome(e);
 }
 
-int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
-{
-    (void)c;
-    check_text(r->key);
-    r->taken = fuzz_take_u8(&script) % 2 == 0;
-    return next_outcome(e);
-}
-
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
 {
     (void)c, (void)list, (void)count;

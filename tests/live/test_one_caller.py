@@ -5,6 +5,7 @@ import socket
 import threading
 
 from bounds_kit import Size
+import harness
 from harness import LiveTest, wait_until
 from test_tokens import HOUR, Caller, make_token
 
