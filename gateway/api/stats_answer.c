@@ -41,10 +41,7 @@ static void print_backlog(struct executor *d, struct buf *out)
     print_time(out, "next_due_at", s.next_due_ms);
     buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s.overdue);
     print_time(out, "oldest", s.oldest_overdue_ms);
-    int alive = 0;
-    for (int i = 0; i < s.instance_count; i++)
-        alive += s.instances[i].alive;
-    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s.retrying, alive);
+    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s.retrying, status_alive(&s));
 }
 
 static void print_lateness(struct runtime *rt, struct buf *out, bool shown)

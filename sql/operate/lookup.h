@@ -93,6 +93,8 @@ struct status_report {
     int instance_count;
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
+/* How many of those in it are alive. */
+int status_alive(const struct status_report *s);
 /* How many gateways are alive, without counting messages. -1: error. */
 int lookup_alive(struct pg *c, struct err *e);
 

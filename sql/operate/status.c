@@ -43,15 +43,18 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
+int status_alive(const struct status_report *s)
+{
+    int alive = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        alive += s->instances[i].alive;
+    return alive;
+}
+
 int lookup_alive(struct pg *c, struct err *e)
 {
     struct status_report s = {0};
-    int alive = 0;
-    if (read_instances(c, &s, e) != 0)
-        return -1;
-    for (int i = 0; i < s.instance_count; i++)
-        alive += s.instances[i].alive;
-    return alive;
+    return read_instances(c, &s, e) != 0 ? -1 : status_alive(&s);
 }
 
 static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, struct err *e)

@@ -92,6 +92,17 @@ class DoctorBroker(Users):
         c.publish('k', b'', {'x-delay': 1000})
         self.assert_finding(self.doctor(p), 'broker.intake', 'fail', 'no consumer reads', 'start a gateway')
 
+    def test_somebody_else_takes_messages(self):
+        p = self.place()
+        p.gateway()
+        found = self.doctor(p)
+        for name in ('intake', 'expired', 'control', 'exit', 'retry'):
+            self.assert_ok(found, f'broker.{name}')
+        p.consumer('postdate.exit')
+        found = self.doctor(p)
+        self.assert_finding(found, 'broker.exit', 'warn', '2 consumers, and 1 gateway is alive', 'shovel')
+        self.assert_ok(found, 'broker.intake')
+
     def test_another_broker(self):
         p = self.place()
         p.gateway().term()

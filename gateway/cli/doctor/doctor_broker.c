@@ -319,10 +319,29 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
     doctor_remedy(d, "postdate rejected list has the reasons; then requeue or drop");
 }
 
+/* Each gateway has one consumer of each queue. */
+static bool report_strangers(struct doctor *d, const char *check, const char *name,
+                             const struct inspect_queue *q)
+{
+    const int alive = status_alive(&d->status);
+    const int listed = sizeof d->status.instances / sizeof d->status.instances[0];
+    if (!d->has_status || d->status.instance_count == listed || q->consumers <= (uint32_t)alive)
+        return false;
+    doctor_report(d, FINDING_WARN, check, "%s has %" PRIu32 " consumers, and %d gateway%s alive", name,
+                  q->consumers, alive, alive == 1 ? " is" : "s are");
+    doctor_remedy(d,
+                  "somebody else takes messages: a shovel, a client, or a gateway that hangs; "
+                  "rabbitmqctl list_consumers -p '%s' has the connections",
+                  d->target.vhost);
+    return true;
+}
+
 static void report_backlog(struct doctor *d, const char *check, const char *name,
                            const struct inspect_queue *q)
 {
     bool unread = q->consumers == 0 && q->ready > 0;
+    if (report_strangers(d, check, name, q))
+        return;
     if (!unread && q->ready <= BACKLOG_MANY) {
         doctor_report(d, FINDING_OK, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers",
                       q->ready, name, q->consumers);

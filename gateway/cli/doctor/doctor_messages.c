@@ -17,10 +17,7 @@
 
 static void report_gateways(struct doctor *d)
 {
-    const struct status_report *s = &d->status;
-    int alive = 0;
-    for (int i = 0; i < s->instance_count; i++)
-        alive += s->instances[i].alive;
+    const int alive = status_alive(&d->status);
     if (alive > 0) {
         doctor_report(d, FINDING_OK, "gateways", "%d alive", alive);
         return;
