@@ -7,6 +7,7 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 #include <stdio.h>
+#include <string.h>
 
 void server_status_open(struct server_status *w, const char *name)
 {
@@ -22,11 +23,14 @@ void server_status_close(struct server_status *w)
 void server_status_failed(struct server_status *w, const struct err *e)
 {
     pthread_mutex_lock(&w->lock);
-    bool news = !w->away;
-    if (news) {
-        w->away = true;
+    /* What somebody has to put right is said as well when it was away before. */
+    bool wrong = e->kind == ERR_CONFIG && strcmp(e->text, w->wrong) != 0;
+    bool news = !w->away || wrong;
+    if (!w->away)
         w->since_ms = clock_monotonic_ms();
-    }
+    w->away = true;
+    if (wrong)
+        memcpy(w->wrong, e->text, sizeof w->wrong);
     pthread_mutex_unlock(&w->lock);
     if (news)
         log_warning("%s; trying again until it works", e->text);
@@ -37,6 +41,7 @@ void server_status_succeeded(struct server_status *w)
     pthread_mutex_lock(&w->lock);
     bool news = w->away;
     w->away = false;
+    w->wrong[0] = '\0';
     int64_t away_ms = clock_monotonic_ms() - w->since_ms;
     pthread_mutex_unlock(&w->lock);
     char text[32];

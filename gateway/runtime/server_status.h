@@ -12,12 +12,14 @@ struct server_status {
     const char *name; /* "Postgres", "RabbitMQ" */
     pthread_mutex_t lock;
     bool away;
-    int64_t since_ms; /* monotonic */
+    int64_t since_ms;                          /* monotonic */
+    char wrong[sizeof((struct err *)0)->text]; /* the last ERR_CONFIG that was said; "": none */
 };
 
 void server_status_open(struct server_status *w, const char *name);
 void server_status_close(struct server_status *w);
-/* A try to connect (or to set up what is needed) failed. Logs only the first time. */
+/* A try to connect (or to set up what is needed) failed. Logs only the first time, and what is wrong in the
+ * configuration. */
 void server_status_failed(struct server_status *w, const struct err *e);
 void server_status_succeeded(struct server_status *w);
 /* How long it has been away; 0: it is there, as far as anybody knows. */

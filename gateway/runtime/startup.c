@@ -117,6 +117,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
         rc = migrate_check_copy(pg, e);
+    if (rc == 0)
+        rc = pg_stay(pg, e);
     if (pg)
         *wire = pg_wire(pg);
     if (rc == 0)

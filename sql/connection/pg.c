@@ -1,5 +1,7 @@
 #include "sql/connection/pg_internal.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -37,6 +39,13 @@ static const char take_role[] =
     "owner"
     "          from pg_database d where d.datname = current_database()) o"
     " where pg_get_userbyid(o.owner) <> current_user and pg_has_role(session_user, o.owner, 'member')";
+
+static const char where_it_is[] =
+    "select format('database %s of server %s', d.oid, c.system_identifier)"
+    "  from pg_control_system() c, pg_database d where d.datname = current_database()";
+
+static char home[PG_HOME_SIZE];
+static atomic_bool has_home;
 
 int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 {
@@ -84,6 +93,42 @@ void pg_take_role(struct pg *c)
     pg_exec(c, take_role, NULL);
 }
 
+static int find_home(struct pg *c, char out[PG_HOME_SIZE], struct err *e)
+{
+    PGresult *r = pg_query(c, where_it_is, NULL, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, out, PG_HOME_SIZE);
+    PQclear(r);
+    return 0;
+}
+
+int pg_stay(struct pg *c, struct err *e)
+{
+    if (atomic_load(&has_home))
+        return 0;
+    if (find_home(c, home, e) != 0)
+        return -1;
+    atomic_store(&has_home, true);
+    return 0;
+}
+
+static int check_home(struct pg *c, struct err *e)
+{
+    char here[PG_HOME_SIZE];
+    if (!atomic_load(&has_home))
+        return 0;
+    if (find_home(c, here, e) != 0)
+        return -1;
+    if (strcmp(here, home) == 0)
+        return 0;
+    return err_set(
+        e, ERR_CONFIG,
+        "postgres.url leads to another database now (%s, before: %s): it may be a copy, and is not "
+        "used; if it is right, restart",
+        here, home);
+}
+
 struct pg *pg_open(const char *url, const char *name, struct err *e)
 {
     return pg_open_impatient(url, name, 0, e);
@@ -108,7 +153,7 @@ struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, s
                 encoding);
         goto fail;
     }
-    if (pg_exec(c, session_setup, e) != 0)
+    if (pg_exec(c, session_setup, e) != 0 || check_home(c, e) != 0)
         goto fail;
     pg_take_role(c);
     return c;

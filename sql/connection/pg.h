@@ -16,6 +16,10 @@ void pg_set_defaults(void);
  * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
  * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
 struct pg *pg_open(const char *url, const char *name, struct err *e);
+/* From now on this process opens no other database: a name that moves to a copy, or a database that another
+ * took the name of, is ERR_CONFIG. A standby that was promoted is the same. Once, by one thread. */
+int pg_stay(struct pg *c, struct err *e);
+#define PG_HOME_SIZE 80
 void pg_close(struct pg *c); /* NULL is fine */
 /* Checks a URL or conninfo string without connecting. ERR_CONFIG; the text never contains a password. */
 int pg_url_check(const char *url, struct err *e);

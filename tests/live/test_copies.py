@@ -43,6 +43,37 @@ class Copies(LiveTest):
         self.assertEqual([m.body for m in inbox.all()], [b'once'])
         self.assertEqual(first.term(), 0)
 
+    def test_a_running_gateway_does_not_follow_the_name_to_a_copy(self):
+        """As when the name of the server moves to one where a dump was restored. Here a copy takes the database's name."""
+        p = self.place(copied=False)
+        g = p.gateway()
+        inbox = p.consumer('q', bind='k')
+        cancelled = p.cli('schedule', '-k', 'k', '--delay', '6s', '--body', 'cancelled')[1].strip()
+        p.cli('schedule', '-k', 'k', '--delay', '6s', '--body', 'once')
+        original, name = p.database + '_original', p.database
+        self.addCleanup(p.stack.psql, f'drop database if exists {original} with (force)')
+
+        def rename(old, new):
+            p.asker.close()
+            p.stack.psql(f'alter database {old} allow_connections false')
+            p.stack.psql(f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{old}'")
+            p.stack.psql(f'alter database {old} rename to {new}')
+
+        rename(name, original)
+        p.stack.psql(f'create database {name} owner postdate template {original}')
+        g.wait_log('leads to another database now')
+        p.stack.psql(f'alter database {original} allow_connections true')
+        self.assertEqual(p.cli('cancel', cancelled, env={'POSTDATE_POSTGRES_URL': p.postgres.replace(name, original)})[0], 0)
+        wait_until(lambda: p.value("select bool_and(due < clock_timestamp() - interval '1 s') from postdate.message"), 15, 'both to be due')
+        self.assertEqual((p.counts(), inbox.all()), ({'scheduled': 2}, []))
+        rename(name, name + '_copy')
+        self.addCleanup(p.stack.psql, f'drop database if exists {name}_copy with (force)')
+        rename(original, name)
+        p.stack.psql(f'alter database {name} allow_connections true')
+        wait_until(lambda: p.counts() == {'cancelled': 1, 'delivered': 1}, 30, 'both to be settled')
+        self.assertEqual([m.body for m in inbox.all()], [b'once'])
+        self.assertEqual(g.term(), 0)
+
     def test_rebind_makes_a_database_of_its_own_and_says_what_it_fences(self):
         p = self.place(copied=False)
         first = p.gateway()
