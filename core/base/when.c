@@ -5,10 +5,24 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #define DAYS_A_WEEK 7
+
+/* Great letters count as small ones, in ASCII whatever the locale: in a Turkish one strcasecmp(3) knows no
+ * "FRIDAY". */
+static bool is_word(const char *text, size_t len, const char *word)
+{
+    for (size_t i = 0; i < len; i++)
+        if (word[i] == '\0' || (text[i] >= 'A' && text[i] <= 'Z' ? text[i] - 'A' + 'a' : text[i]) != word[i])
+            return false;
+    return true;
+}
+
+static bool is_whole_word(const char *text, const char *word)
+{
+    return strlen(text) == strlen(word) && is_word(text, strlen(text), word);
+}
 
 /* "09:00" or "09:00:30", whole. */
 static bool parse_clock(const char *text, struct tm *out)
@@ -32,13 +46,13 @@ static int parse_day(const char *word, int weekday_today)
 {
     static const char *const names[] = {"sunday",   "monday", "tuesday", "wednesday",
                                         "thursday", "friday", "saturday"};
-    if (strcasecmp(word, "today") == 0)
+    if (is_whole_word(word, "today"))
         return 0;
-    if (strcasecmp(word, "tomorrow") == 0)
+    if (is_whole_word(word, "tomorrow"))
         return 1;
     for (int i = 0; i < DAYS_A_WEEK; i++) {
         int days = (i - weekday_today + DAYS_A_WEEK) % DAYS_A_WEEK;
-        if (strcasecmp(word, names[i]) == 0 || (strlen(word) == 3 && strncasecmp(word, names[i], 3) == 0))
+        if (is_whole_word(word, names[i]) || (strlen(word) == 3 && is_word(word, 3, names[i])))
             return days == 0 ? DAYS_A_WEEK : days;
     }
     return -1;
@@ -95,7 +109,7 @@ static int parse_words(const char *text, int64_t now_ms, int64_t *out_ms, struct
 int when_parse(const char *text, int64_t now_ms, int64_t *out_ms, bool *in_words, struct err *e)
 {
     *in_words = true;
-    if (strcasecmp(text, "now") == 0) {
+    if (is_whole_word(text, "now")) {
         *out_ms = now_ms;
         return 0;
     }
