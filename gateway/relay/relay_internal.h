@@ -11,7 +11,8 @@
 #define RELAY_HEARTBEAT_S 5
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
-enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
+/* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
 enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
 
@@ -29,6 +30,10 @@ struct reader { /* the relay thread's own */
     bool draining;   /* at the stop: nothing new */
     int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
+    uint64_t session;         /* counts connections */
+    size_t foreign_bytes;     /* in relay->foreign */
+    size_t foreign_count;     /* TAG_FOREIGN of this session */
+    size_t foreign_placeless; /* … that are not in relay->foreign */
     enum receipts receipts;
     int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
     bool said_receipts;
@@ -50,6 +55,24 @@ int relay_acknowledge_singles(struct reader *r, struct err *e);
 /* relay_proof.c */
 /* of_header: the id in its headers. false: it is none. */
 bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header);
+
+/* relay_foreign.c */
+void relay_take_foreign(struct reader *r, const struct broker_event *ev);
+/* Those that are in postdate.rejected are TAG_DONE; some that have no place come again. -1: the connection is
+ * lost. */
+int relay_end_foreign(struct reader *r, struct err *e);
+/* The connection is gone: all come again. */
+void relay_forget_foreign(struct reader *r);
+
+/* The other thread's. */
+struct relay_mover {
+    size_t next; /* place */
+    unsigned failed;
+    int64_t pause_ms, again_ms; /* monotonic */
+    struct log_quota quota;
+};
+/* Moves what waits; may take ten seconds, and more and more seldom where it fails. */
+void relay_move_foreign(struct relay *relay, struct relay_mover *m);
 
 /* relay_receipts.c */
 /* Reads the receipts once it is known that there are any. */
