@@ -9,6 +9,7 @@
 #define POSTDATE_GATEWAY_INTAKE_INTAKE_H
 
 #include "amqp/connection/broker.h"
+#include "amqp/topology/topology.h"
 #include "core/base/arena.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
@@ -19,6 +20,7 @@
 
 #define PROBE_NAME_SIZE 64
 #define INTAKE_BATCH_MAX 1000
+#define INTAKE_QUEUES 3
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_DEFERRED_MAX 2000
 /* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
@@ -56,6 +58,9 @@ struct intake {
     struct accept_rules rules;
     struct pg *pg;
     struct broker *broker;
+    struct topology_found found;
+    struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found and the configuration */
+    size_t consumer_count;
     bool delays_said;
     struct store_session session;
     struct store_locks locks;

@@ -1,5 +1,5 @@
-/* Queues of Postdate that do not answer, as RabbitMQ's administration tells: whose majority is away, whose node
- * is down, whose process has ended. To clients a quorum queue without a majority looks well. */
+/* Queues of Postdate that do not answer, as RabbitMQ's administration tells: whose majority is away, whose
+ * node is down, whose process has ended. To clients a quorum queue without a majority looks well. */
 #include "core/base/buf.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
@@ -39,11 +39,12 @@ static bool is_alike(const json_t *a, const json_t *b)
 static void report_node_down(struct doctor *d, const char *queues, const char *node)
 {
     doctor_report(d, FINDING_FAIL, "broker.down", "%s on node %s, which does not run", queues, node);
-    doctor_remedy(d,
-                  "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
-                  "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
-                  "database what RabbitMQ held there",
-                  node, node);
+    doctor_remedy(
+        d,
+        "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
+        "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
+        "database what RabbitMQ held there",
+        node, node);
 }
 
 static void report_majority(struct doctor *d, const char *queues, const json_t *queue, const char *away)
@@ -51,8 +52,8 @@ static void report_majority(struct doctor *d, const char *queues, const json_t *
     size_t members = json_array_size(json_object_get(queue, "members")),
            online = json_array_size(json_object_get(queue, "online"));
     doctor_report(d, FINDING_FAIL, "broker.down",
-                  "%s: %zu of %zu members of the quorum queue run, and a majority is needed; none on %s", queues,
-                  online, members, away);
+                  "%s: %zu of %zu members of the quorum queue run, and a majority is needed; none on %s",
+                  queues, online, members, away);
     doctor_remedy(d,
                   "start RabbitMQ on %s; where it runs, the queue's process has ended: restart that node "
                   "(rabbitmqctl -n NODE stop_app, then start_app). Messages in the queue wait meanwhile",
@@ -61,8 +62,8 @@ static void report_majority(struct doctor *d, const char *queues, const json_t *
 
 static void report_process(struct doctor *d, const char *queues, const char *nodes)
 {
-    doctor_report(d, FINDING_FAIL, "broker.down", "%s on %s: its process has ended, or does not get on", queues,
-                  nodes);
+    doctor_report(d, FINDING_FAIL, "broker.down", "%s on %s: its process has ended, or does not get on",
+                  queues, nodes);
     doctor_remedy(d,
                   "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
                   "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out");
