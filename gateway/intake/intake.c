@@ -64,6 +64,7 @@ static int connect_broker(struct intake *in, struct err *e)
         store_session_begin(in->pg, &in->session, e) != 0 || consume(in, e) != 0)
         return -1;
     warn_of_delays(in);
+    intake_open_prober(in);
     server_status_succeeded(&in->runtime->rabbitmq);
     runtime_set_up(in->runtime, UP_INTAKE);
     return 0;
@@ -90,6 +91,7 @@ static void disconnect_broker(struct intake *in, bool politely)
     else
         broker_drop(in->broker);
     in->broker = NULL;
+    intake_close_prober(in);
     intake_deferred_clear(in);
 }
 
@@ -190,6 +192,7 @@ static void run_connected(struct intake *in, struct err *e)
             if (broker_check_consumers(in->broker, in->consumers, in->consumer_count,
                                        intake_prefetch(in->runtime->config), e) != 0)
                 return;
+            intake_open_prober(in);
         }
         if (process(in, e) != 0 || retry_deferred(in, e) != 0)
             return;

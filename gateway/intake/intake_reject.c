@@ -1,6 +1,5 @@
 /* What of a batch is refused goes to postdate.rejected. */
 #include "gateway/intake/intake.h"
-#include "gateway/runtime/rejected.h"
 
 #define WARN_EVERY_MS 60000
 
@@ -45,7 +44,7 @@ void intake_reject(struct intake *in)
     if (list) {
         list_refused(in, list);
         rejected_name(list[0].input.properties, name);
-        rc = rejected_publish(in->runtime, list, refused, &e);
+        rc = rejected_publish(in->runtime, &in->pace, list, refused, &e);
     } else
         err_set(&e, ERR_BUSY, "out of memory");
     keep_verdicts(in, list);

@@ -39,6 +39,9 @@ struct relay_foreign {
 
 #define RELAY_FOREIGN_MAX 64
 
+/* Are there receipts to read? The reader asks, the look-up's thread finds out. */
+enum relay_receipts { RECEIPTS_UNKNOWN, RECEIPTS_ASKED, RECEIPTS_NONE, RECEIPTS_THERE };
+
 /* What relay and look-up share. */
 struct relay {
     struct runtime *runtime;
@@ -47,6 +50,7 @@ struct relay {
     struct handover *handover;
     struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
     /* Atomic. */
+    atomic_int receipts;         /* enum relay_receipts */
     atomic_bool forgotten;       /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers;   /* of its lost connections: RabbitMQ goes on counting those of a dead node */
     atomic_int_fast64_t read_ms; /* database time: when all that had come was read */

@@ -14,8 +14,6 @@
 
 #define BYTES_MAX ((size_t)8 << 20)
 #define REASON "it is no message of the gateway's, and was published to a queue that only gateways use"
-#define AGAIN_MAX_MS 60000
-#define AGAIN_MS 1000
 
 static size_t copy_length(struct bytes v)
 {
@@ -175,25 +173,17 @@ void relay_move_foreign(struct relay *relay, struct relay_mover *m)
     struct rejected list[RELAY_FOREIGN_MAX];
     size_t places[RELAY_FOREIGN_MAX];
     struct err e = {0};
-    int64_t now_ms = clock_monotonic_ms();
-    size_t n = now_ms < m->again_ms ? 0 : take_places(relay, m, list, places);
+    size_t n = take_places(relay, m, list, places);
     if (n == 0)
         return;
-    int rc = rejected_publish(relay->runtime, list, n, &e);
+    int rc = rejected_publish(relay->runtime, &m->pace, list, n, &e);
     if (rc == 0) /* before the reader may free them */
         rejected_say_moved(&m->quota, list, n, "foreign message");
     for (size_t i = 0; i < n; i++)
         atomic_store(&relay->foreign[places[i]].state, list[i].done ? FOREIGN_MOVED : FOREIGN_WAITS);
     notifier_notify(&relay->pipeline->relay_notifier);
-    if (rc == 0) {
-        m->pause_ms = m->failed = 0;
-        return;
-    }
-    if (m->failed++ == 0)
+    if (rc != 0 && !m->failed)
         log_warning("cannot move what somebody else published to %s to %s, trying again: %s",
                     TOPOLOGY_EXIT_QUEUE, TOPOLOGY_REJECTED_QUEUE, e.text);
-    m->pause_ms = m->pause_ms == 0                 ? AGAIN_MS
-                  : m->pause_ms < AGAIN_MAX_MS / 2 ? 2 * m->pause_ms
-                                                   : AGAIN_MAX_MS;
-    m->again_ms = clock_monotonic_ms() + m->pause_ms;
+    m->failed = rc != 0;
 }

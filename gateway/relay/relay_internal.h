@@ -14,8 +14,6 @@
 /* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
-enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
-
 struct reader { /* the relay thread's own */
     struct runtime *runtime;
     struct pipeline *pipeline;
@@ -34,9 +32,8 @@ struct reader { /* the relay thread's own */
     size_t foreign_bytes;     /* in relay->foreign */
     size_t foreign_count;     /* TAG_FOREIGN of this session */
     size_t foreign_placeless; /* … that are not in relay->foreign */
-    enum receipts receipts;
+    bool reads_receipts;
     int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
-    bool said_receipts;
     struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
@@ -67,15 +64,15 @@ void relay_forget_foreign(struct reader *r);
 /* The other thread's. */
 struct relay_mover {
     size_t next; /* place */
-    unsigned failed;
-    int64_t pause_ms, again_ms; /* monotonic */
+    bool failed;
+    struct rejected_pace pace;
     struct log_quota quota;
 };
-/* Moves what waits; may take ten seconds, and more and more seldom where it fails. */
+/* Moves what waits; may take a few seconds. */
 void relay_move_foreign(struct relay *relay, struct relay_mover *m);
 
 /* relay_receipts.c */
-/* Reads the receipts once it is known that there are any. */
+/* Reads the receipts once the look-up's thread has found that there are any. */
 int relay_open_receipts(struct reader *r, struct err *e);
 bool relay_is_receipt(const struct broker_event *ev);
 /* It was delivered, by RabbitMQ or, with a proof, by a gateway. */

@@ -1,7 +1,6 @@
 #include "gateway/retry/retry.h"
 
 #include "amqp/topology/topology_retry.h"
-#include "gateway/runtime/rejected.h"
 #include "gateway/runtime/sessions.h"
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
@@ -66,7 +65,7 @@ static void reject_batch(struct retry *r)
             list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
     if (n == 0)
         return;
-    if (rejected_publish(r->runtime, list, n, &e) != 0)
+    if (rejected_publish(r->runtime, &r->pace, list, n, &e) != 0)
         log_debug("%zu dead letters that are refused wait, the first (%s): %s", n,
                   rejected_name(list[0].input.properties, name), e.text);
     else
