@@ -1,7 +1,8 @@
-/* What of a batch is refused goes to postdate.rejected. */
+/* What of a batch is refused goes to postdate.rejected. While that takes nothing, or does not answer, it is
+ * deferred, and all others go on. */
 #include "gateway/intake/intake.h"
 
-#define WARN_EVERY_MS 60000
+#define WARN_EVERY_MS 60000 /* that postdate.rejected takes nothing */
 
 /* Those confirmed are done, the others are offered again. */
 static void keep_verdicts(struct intake *in, const struct rejected *list)
