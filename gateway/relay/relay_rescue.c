@@ -5,6 +5,7 @@
 #include "core/message/wire.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+#include "gateway/runtime/startup.h"
 #include "sql/pipeline/relay.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@
 #define DEAD_MS 30000 /* so long the exit queue gives nothing: what is overdue comes from the database */
 #define DEAD_PING_MS 10000
 #define STUCK_MS 30000
+#define DECLARE_MS 20000
 #define FRESH_PING_MS 5000
 #define LOST_PING_MS 60000 /* then another one is sent: perhaps the queue was deleted with it */
 
@@ -263,6 +265,28 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
     atomic_compare_exchange_strong(&rescue->relay->receipts, &asked,
                                    rc == 0 ? RECEIPTS_THERE : RECEIPTS_NONE);
     notifier_notify(&rescue->pipeline->relay_notifier);
+}
+
+/* An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
+ * published first declares the exchange again. */
+void relay_rescue_declare(struct relay_rescue *rescue)
+{
+    struct topology_found found = {.older = ""};
+    struct err e = {0};
+    int64_t now_ms = clock_monotonic_ms();
+    if (rescue->declared_ms && now_ms - rescue->declared_ms < DECLARE_MS)
+        return;
+    bool first = rescue->declared_ms == 0; /* the start has just done it */
+    rescue->declared_ms = now_ms;
+    if (first || (open_broker(rescue, &e) == 0 &&
+                  startup_declare(rescue->broker, rescue->runtime->config, &found, &e) == 0)) {
+        rescue->said_undeclared = false;
+        return;
+    }
+    check_broker(rescue, &e);
+    if (!err_is_transient(&e) && !rescue->said_undeclared)
+        log_warning("what somebody deletes in RabbitMQ is not declared again: %s", e.text);
+    rescue->said_undeclared |= !err_is_transient(&e);
 }
 
 static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)

@@ -47,7 +47,8 @@ struct relay_rescue {
     bool said_dead;
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
-    bool said_stuck, said_receipts;
+    bool said_stuck, said_receipts, said_undeclared;
+    int64_t declared_ms; /* monotonic */
 };
 
 void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay);
@@ -58,6 +59,8 @@ void relay_rescue_connected(struct relay_rescue *rescue);
 int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e);
 /* Looks for the receipts where the relay has asked for them. */
 void relay_rescue_find_receipts(struct relay_rescue *rescue);
+/* Now and then: what the start declared is there, also when somebody has deleted it. */
+void relay_rescue_declare(struct relay_rescue *rescue);
 void relay_rescue_close(struct relay_rescue *rescue);
 
 #endif

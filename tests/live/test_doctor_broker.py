@@ -300,10 +300,11 @@ class DoctorAdmin(Users):
 
     def test_policies_and_bindings(self):
         p = self.place()
-        p.gateway(POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_WINDOW='1s')
+        gw = p.gateway(POSTDATE_HANDOVER_TRANSPORT='ttl', POSTDATE_HANDOVER_WINDOW='1s')
         found = self.admin(p)
         self.assert_ok(found, 'broker.policies')
         self.assert_finding(found, 'broker.bindings', 'warn', "nothing is bound to 'postdate.delivery'")
+        self.assertEqual(gw.term(), 0)  # it binds what it needs again
         c = p.client()
         c.channel.queue_unbind('postdate.intake', 'postdate', '')
         c.queue('q', 'k')

@@ -1,6 +1,8 @@
 """postdate rejected: what was refused on its way in is seen, published again, or dropped."""
 import json
 
+import pika
+
 from harness import LiveTest, wait_until
 
 
@@ -114,3 +116,27 @@ class DropTopology(LiveTest):
         self.assertEqual(c.depth('mine'), 0)
         self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 0 exchanges deleted\n')
         p.gateway(**settings).term()
+
+
+class Deleted(LiveTest):
+    def test_an_intake_exchange_that_leads_nowhere_is_bound_again(self):
+        """Its user deletes it by mistake, and the publishers' start-up code declares it again: nobody sees an error."""
+        p = self.place()
+        gw = p.gateway(POSTDATE_ROUTE='later=postdate.delivery')
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        for exchange in ('postdate', 'later'):
+            c.channel.exchange_delete(exchange)
+            c.channel.exchange_declare(exchange, 'fanout', durable=True)
+
+        def is_routed(exchange):
+            channel = c.connection.channel()
+            channel.confirm_delivery()
+            try:
+                channel.basic_publish(exchange, 'k', exchange.encode(), pika.BasicProperties(headers={'x-delay': 1}), mandatory=True)
+            except pika.exceptions.UnroutableError:
+                return False
+            return True
+        for exchange in ('postdate', 'later'):
+            wait_until(lambda x=exchange: is_routed(x), 60, f'{exchange} to lead to the intake')
+            inbox.wait_body(exchange.encode())
+        self.assertEqual(gw.term(), 0)
