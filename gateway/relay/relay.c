@@ -117,7 +117,7 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
         relay_take_receipt(r, ev, &m);
     else if (kind != ENVELOPE_PROOF)
         take_message(r, ev, &m, kind);
-    else if (!relay_take_proof(r, ev, m.id))
+    else if (!relay_take_proof(r, ev))
         take_foreign(r, ev);
 }
 

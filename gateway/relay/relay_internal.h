@@ -48,8 +48,8 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_proof.c */
-/* of_header: the id in its headers. false: it is none. */
-bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header);
+/* false: it is none. */
+bool relay_take_proof(struct reader *r, const struct broker_event *ev);
 
 /* relay_receipts.c */
 /* Reads the receipts once it is known that there are any. */

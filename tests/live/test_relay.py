@@ -351,18 +351,6 @@ class Upgrade(Relay, LiveTest):
         p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '{grace}' where id = '{message}'")
         return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
 
-    def test_proofs_of_a_gateway_of_schema_19_are_understood(self):
-        """Each was of one delivery, named in its headers. It was called foreign, and what it proved was delivered again."""
-        p = self.place()
-        g = p.gateway(**handover('ttl', grace='4s'))
-        inbox = p.consumer('q', bind='#')
-        proven = self.handed_row(p, 'proven', '3 s')
-        p.client().publish('postdate.exit', b'', {'x-postdate-id': proven['x-postdate-id'], 'x-postdate-delivered': ''}, exchange='')
-        self.wait_delivered(p, 1)
-        p.client().publish('postdate', b'', {'x-delay': 5000}, exchange='postdate')
-        inbox.wait(1, 15)  # when the other would have been rescued
-        self.assertEqual(([m.id for m in inbox.all() if m.id == proven['x-postdate-id']], g.lines_with('something else')), ([], []))
-
     def test_what_it_left_in_rabbitmq_is_taken_over_or_named(self):
         p = self.place()
         c = p.client()
