@@ -196,7 +196,7 @@ static int cancel_consumers(struct reader *r, struct err *e)
         if (broker_cancel_consume(r->broker, tag, e) != 0)
             return -1;
     }
-    if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
+    if (r->reads_receipts && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
         return -1;
     atomic_store(&r->handover->consumers, 0);
     return 0;
@@ -234,7 +234,7 @@ static int open_connection(struct reader *r, struct err *e)
     r->high = 0;
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
-    r->receipts = RECEIPTS_UNKNOWN;
+    r->reads_receipts = false;
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);

@@ -13,8 +13,6 @@
 
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
 
-enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
-
 struct reader { /* the relay thread's own */
     struct runtime *runtime;
     struct pipeline *pipeline;
@@ -29,8 +27,8 @@ struct reader { /* the relay thread's own */
     bool draining;   /* at the stop: nothing new */
     int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
-    enum receipts receipts;
-    int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
+    bool reads_receipts;
+    int64_t receipts_ms; /* monotonic: when they were looked for; 0: not yet */
     bool said_receipts;
     struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
