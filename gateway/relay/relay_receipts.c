@@ -84,38 +84,21 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     return true;
 }
 
-/* The hand-over publisher declares them, if there is one. On a connection of its own, for what is missing or
- * refused closes the channel. 1: they are there; 0: they are not, or not for this login; -1. */
-static int find_receipts(struct reader *r, struct err *e)
-{
-    uint32_t ready, consumers;
-    struct broker *b = sessions_open_broker(r->runtime, "postdate relay", e);
-    if (!b)
-        return -1;
-    int rc = broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
-    broker_close(b);
-    if (rc != 0 && e->kind == ERR_NOT_FOUND && !r->runtime->transport)
-        rc = handover_declare_last_hop(r->handover, e);
-    if (rc != 0 && e->kind != ERR_NOT_FOUND && err_is_transient(e))
-        return -1;
-    if (rc != 0 && !r->said_receipts)
-        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e->text);
-    r->said_receipts = rc != 0;
-    err_clear(e);
-    return rc == 0;
-}
-
 int relay_open_receipts(struct reader *r, struct err *e)
 {
+    atomic_int *receipts = &r->relay->receipts;
     int64_t now_ms = clock_monotonic_ms();
-    bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
-    if (r->reads_receipts || soon || atomic_load(&r->handover->last_hop_queue) <= 0 || r->draining)
+    int queue = atomic_load(&r->handover->last_hop_queue), found = atomic_load(receipts);
+    if (r->reads_receipts || r->draining || queue <= 0 || found == RECEIPTS_ASKED)
         return 0;
-    int found = find_receipts(r, e);
-    r->receipts_ms = now_ms;
-    if (found < 0 ||
-        (found && broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e) != 0))
-        return -1;
-    r->reads_receipts = found;
+    if (found == RECEIPTS_THERE) {
+        r->reads_receipts = true;
+        return broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e);
+    }
+    if (found == RECEIPTS_UNKNOWN || now_ms - r->receipts_ms >= RETRY_MS) {
+        r->receipts_ms = now_ms;
+        atomic_store(receipts, RECEIPTS_ASKED);
+        notifier_notify(&r->pipeline->lookup_notifier);
+    }
     return 0;
 }

@@ -628,3 +628,37 @@ class ForgedPings(LiveTest):
         self.assertEqual(gw.lines_with('look-up'), [])
         self.assertEqual(len(gw.lines_with('something else publishes')), 1)
         self.assertEqual(gw.term(), 0)
+
+
+class Foreign(LiveTest):
+    who_waits = 'ttl'
+
+    def test_what_is_not_the_gateways_waits_for_the_rejected_queue_and_stops_nothing(self):
+        """More of it than RabbitMQ sends ahead; and the gateway dies meanwhile."""
+        count = 700
+        p = self.place()
+        gw = p.gateway(**handover('ttl'))
+        c = p.client()
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^postdate.rejected$', '{"max-length":0}')
+        c.publish_burst('postdate.exit', [b'%d' % i for i in range(count)], exchange='')
+        gw.wait_log('cannot move what somebody else published')
+        moved = c.depth('postdate.rejected')  # a quorum queue that is full takes some more
+        self.assertLess(moved, 100)
+        wait_until(lambda: c.depth('postdate.exit') == 0, 20, 'them to be read')
+        inbox = p.consumer('q', bind='k')
+        for i in range(2):
+            c.publish('k', b'through the exit %d' % i, {'x-delay': 3000})
+            inbox.wait_body(b'through the exit %d' % i, 20)
+            if i == 0:
+                gw.kill9()
+                wait_until(lambda: c.depth('postdate.exit') >= count - moved, 20, 'them to be back')
+                gw = p.gateway(**handover('ttl'))
+        self.assertLess(c.depth('postdate.rejected'), count)
+        p.stack.rabbitmqctl('clear_policy', '-p', p.vhost, 'full')
+        wait_until(lambda: c.depth('postdate.rejected') >= count, 90, 'them to be moved')
+        gw.wait_log('moved .* foreign messages? to postdate.rejected')
+        self.assertEqual(gw.term(), 0)
+        self.assertEqual(c.depth('postdate.exit'), 0)
+        bodies = [c.get('postdate.rejected').body for _ in range(c.depth('postdate.rejected'))]
+        self.assertEqual(set(bodies), {b'%d' % i for i in range(count)})
+        self.assertLess(len(bodies), count + 100)
