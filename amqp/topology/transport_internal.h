@@ -16,5 +16,7 @@ int transport_delay(const struct transport *t, const struct transport_options *o
 /* Declares the exit queue and binds it to this exchange, and that of the broker's last hop if it is in use.
  */
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e);
+/* transport->queue of one that has none. */
+bool transport_no_queue(size_t i, char name[TRANSPORT_NAME_SIZE]);
 
 #endif
