@@ -112,7 +112,7 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
         relay_take_receipt(r, ev, &m);
     else if (kind != ENVELOPE_PROOF)
         take_message(r, ev, &m, kind);
-    else if (!relay_take_proof(r, ev, m.id))
+    else if (!relay_take_proof(r, ev))
         take_foreign(r, ev);
 }
 
@@ -232,6 +232,7 @@ static int open_connection(struct reader *r, struct err *e)
     r->full_ms = 0;
     r->reads_receipts = false;
     atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
+    r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
     if (!r->broker || topology_declare_exit(r->broker, e) != 0)

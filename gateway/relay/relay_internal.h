@@ -33,7 +33,7 @@ struct reader { /* the relay thread's own */
     size_t foreign_count;     /* TAG_FOREIGN of this session */
     size_t foreign_placeless; /* … that are not in relay->foreign */
     bool reads_receipts;
-    int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
+    int64_t receipts_ms; /* monotonic: when they were looked for */
     struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
@@ -50,8 +50,8 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_proof.c */
-/* of_header: the id in its headers. false: it is none. */
-bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header);
+/* false: it is none. */
+bool relay_take_proof(struct reader *r, const struct broker_event *ev);
 
 /* relay_foreign.c */
 void relay_take_foreign(struct reader *r, const struct broker_event *ev);

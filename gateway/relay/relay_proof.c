@@ -56,12 +56,11 @@ static size_t read_proof(struct bytes body, struct message_id *ids)
     return n;
 }
 
-bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header)
+bool relay_take_proof(struct reader *r, const struct broker_event *ev)
 {
-    struct message_id ids[PROOF_IDS_MAX] = {of_header};
+    struct message_id ids[PROOF_IDS_MAX];
     bool fresh[PROOF_IDS_MAX];
-    /* Up to schema 20 a proof was of one delivery, and had no body. */
-    size_t n = ev->body.len == 0 ? 1 : read_proof(ev->body, ids);
+    size_t n = read_proof(ev->body, ids);
     if (n == 0)
         return false;
     if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))

@@ -1,4 +1,4 @@
-/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker, or an earlier release).
+/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker).
  *
  * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
  * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
@@ -35,9 +35,7 @@ void relay_settle_delivered(struct reader *r, const struct message *m, bool proo
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
 {
     struct err e = {0};
-    bool is_old = atomic_load(&r->handover->last_hop_queue) == 0; /* an earlier release's */
-    int leads =
-        is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
+    int leads = last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     bool believed = leads != 0; /* also when RabbitMQ does not say */
     enum relay_taken taken =
         relay_book_take(&r->pipeline->book, m->id, ev->tag, believed ? 0 : clock_monotonic_ms());
@@ -91,14 +89,13 @@ int relay_open_receipts(struct reader *r, struct err *e)
     atomic_int *receipts = &r->relay->receipts;
     int64_t now_ms = clock_monotonic_ms();
     int queue = atomic_load(&r->handover->last_hop_queue), found = atomic_load(receipts);
-    if (r->reads_receipts || r->draining || queue < 0 || found == RECEIPTS_ASKED)
+    if (r->reads_receipts || r->draining || queue <= 0 || found == RECEIPTS_ASKED)
         return 0;
     if (found == RECEIPTS_THERE) {
         r->reads_receipts = true;
         return broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e);
     }
-    bool again = queue > 0 && now_ms - r->receipts_ms >= RETRY_MS;
-    if (found == RECEIPTS_UNKNOWN || again) {
+    if (found == RECEIPTS_UNKNOWN || now_ms - r->receipts_ms >= RETRY_MS) {
         r->receipts_ms = now_ms;
         atomic_store(receipts, RECEIPTS_ASKED);
         notifier_notify(&r->pipeline->lookup_notifier);

@@ -83,7 +83,7 @@ class Refused(LiveTest):
         url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe))?$')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
-        self.assertEqual(len(g.lines_with('handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
+        self.assertEqual(len(g.lines_with('error .*handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
 
 
 class Calls(Door):

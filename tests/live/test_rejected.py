@@ -4,6 +4,7 @@ import json
 import pika
 
 from harness import LiveTest, wait_until
+from test_auto import add_user, delete_user
 
 
 class Rejected(LiveTest):
@@ -109,13 +110,36 @@ class DropTopology(LiveTest):
         self.assertIn('keep   queue postdate.intake: it is not empty (1 message)', said)
         self.assertIn('would be deleted (--yes does it)', said)
         self.assertEqual(self.names(p), before)
-        self.run_it(p, '--yes', code=1, **settings)
-        self.assertLess({'postdate', 'postdate.intake', 'postdate.delivery', 'late'}, self.names(p))
+        self.assertIn('nothing is deleted', self.run_it(p, '--yes', code=1, **settings))
+        self.assertEqual(self.names(p), before)
         self.run_it(p, '--yes', '--purge', **settings)
         self.assertEqual(self.names(p), set())
         self.assertEqual(c.depth('mine'), 0)
         self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 0 exchanges deleted\n')
         p.gateway(**settings).term()
+
+    def test_what_a_consumer_has_is_not_deleted(self):
+        """RabbitMQ does not count it among the messages of the queue."""
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        c = p.client()
+        c.publish('postdate.rejected', b'x', exchange='')
+        reader = p.client()
+        reader.channel.basic_consume('postdate.rejected', lambda *message: None)
+        wait_until(lambda: c.depth('postdate.rejected') == 0, 10, 'it to be taken')
+        before = self.names(p)
+        self.assertIn('queue postdate.rejected has a consumer', self.run_it(p, '--yes', code=75))
+        self.assertEqual(self.names(p), before)
+
+    def test_the_intake_goes_first(self):
+        """As a login shows that may delete nothing else: what is published later is refused, and not lost with a queue."""
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        url = add_user(p, 'remover_' + p.database, 's3cret', '^postdate$', '.*', '.*')
+        self.addCleanup(delete_user, p.stack, 'remover_' + p.database)
+        self.assertIn('403', self.run_it(p, '--yes', code=77, POSTDATE_AMQP_URL=url))
+        self.assertNotIn('postdate', self.names(p))
+        self.assertIn('postdate.intake', self.names(p))
 
 
 class Deleted(LiveTest):
