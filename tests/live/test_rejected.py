@@ -63,6 +63,25 @@ class Rejected(LiveTest):
         self.run_it(p, 'list', code=66)  # no gateway has declared the queue
 
 
+class Unanswered(LiveTest):
+    def test_a_rejected_queue_that_does_not_answer_keeps_no_other_message(self):
+        """Its only member stands still: RabbitMQ neither takes nor refuses what is published to it."""
+        p = self.place()
+        p.gateway()
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        member = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.rejected">>)), '
+                  'sys:%s(amqqueue:get_pid(Q)).')
+        p.stack.rabbitmqctl('eval', member % 'suspend')
+        try:
+            c.publish('k', b'bad', {'x-delay': 'nonsense'})
+            for i in range(12):
+                c.publish('k', b'%d' % i, {'x-delay': 1})
+                inbox.wait_body(b'%d' % i, 5)
+        finally:
+            p.stack.rabbitmqctl('eval', member % 'resume')
+        self.assertEqual(c.wait_get('postdate.rejected', 90).body, b'bad')
+
+
 class DropTopology(LiveTest):
     def names(self, p):
         rows = [p.stack.rabbitmqctl('list_queues', '-q', '-p', p.vhost, 'name'), p.stack.rabbitmqctl('list_exchanges', '-q', '-p', p.vhost, 'name')]

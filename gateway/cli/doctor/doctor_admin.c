@@ -174,6 +174,8 @@ static void report_permissions(struct doctor *d, const json_t *permissions)
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)
 {
     const json_t *delayed = json_object_get(answer, "delayed"), *now = json_object_get(answer, "now");
+    if (json_object_get(answer, "down") != NULL)
+        doctor_down_report(d, answer);
     if (delayed != NULL)
         report_delayed(d, delayed);
     report_policies(d, json_object_get(answer, "policies"));

@@ -162,15 +162,14 @@ static void report_down(struct doctor *d, const json_t *queues)
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        if (is_down(text_of(q, "state")) && count++ == 0)
+        if (is_ours(d, text_of(q, "name")) && is_down(text_of(q, "state")) && count++ == 0)
             first = text_of(q, "name");
     }
     if (count == 0) {
-        doctor_report(d, FINDING_OK, "broker.down", "no queue of vhost '%s' is down", d->target.vhost);
+        doctor_report(d, FINDING_OK, "broker.down", "none of Postdate's queues is down");
         return;
     }
-    doctor_report(d, FINDING_WARN, "broker.down", "queue '%s' is down; %zu of vhost '%s' are", first, count,
-                  d->target.vhost);
+    doctor_report(d, FINDING_FAIL, "broker.down", "queue '%s' is down; %zu of Postdate's are", first, count);
     doctor_remedy(d, "start the nodes that have them: rabbitmq-diagnostics cluster_status names those");
 }
 
