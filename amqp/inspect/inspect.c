@@ -38,6 +38,18 @@ int inspect_target(const char *url, struct inspect_target *out, struct err *e)
     return rc;
 }
 
+int inspect_login(const char *url, char *out, size_t out_size, struct err *e)
+{
+    struct broker_url parsed;
+    int rc = broker_url_parse(url, &parsed, e);
+
+    if (rc == 0) {
+        snprintf(out, out_size, "%s:%s", parsed.user, parsed.password);
+    }
+    explicit_bzero(&parsed, sizeof(parsed));
+    return rc;
+}
+
 void inspect_product(const struct broker *b, char *out, size_t out_size)
 {
     snprintf(out, out_size, "%s", b->product);

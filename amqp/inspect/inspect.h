@@ -19,6 +19,8 @@ struct inspect_target {
     bool local; /* only loopback addresses: what goes there leaves no wire */
 };
 int inspect_target(const char *url, struct inspect_target *out, struct err *e);
+/* Its "user:password"; the caller clears it. ERR_CONFIG. */
+int inspect_login(const char *url, char *out, size_t out_size, struct err *e);
 
 /* What the server calls itself, "RabbitMQ"; "" where it does not say. */
 void inspect_product(const struct broker *b, char *out, size_t out_size);

@@ -94,8 +94,10 @@ static int run_all(struct doctor *d)
 
 static int run_doctor(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"rabbitmqctl", required_argument, NULL, 'r'}, CLI_LONG};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"rabbitmqctl", required_argument, NULL, 'r'},
+                                            {"management", required_argument, NULL, 'm'},
+                                            CLI_LONG};
     struct doctor d = {.cli = cli, .has_plugin = -1};
     bool json = false;
     int option, code;
@@ -104,6 +106,8 @@ static int run_doctor(struct cli *cli, int argc, char **argv)
             json = true;
         else if (option == 'r')
             d.rabbitmqctl = optarg;
+        else if (option == 'm')
+            d.management = optarg;
         else if ((code = cli_common_option(cli, option, argv)) >= 0)
             return code;
     }
@@ -117,10 +121,13 @@ static int run_doctor(struct cli *cli, int argc, char **argv)
 
 const struct command command_doctor = {
     .name = "doctor",
-    .synopsis = "[--rabbitmqctl PATH] [--json]",
+    .synopsis = "[--rabbitmqctl PATH | --management URL] [--json]",
     .summary = "Check configuration, database, broker, permissions, clocks; say what to do",
     .help = "      --rabbitmqctl PATH  also ask the broker's administration (default: $RABBITMQCTL, or\n"
             "                      rabbitmqctl in PATH, if this user may run it)\n"
+            "      --management URL  the management API, asked where rabbitmqctl cannot run (default: port "
+            "15672\n"
+            "                      of the host in amqp.url, whose user it is asked as)\n"
             "      --json          as an array of {check, status, detail, remedy}\n\n"
             "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something "
             "did.\n\nCommon "

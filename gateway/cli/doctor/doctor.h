@@ -40,6 +40,7 @@ struct doctor {
     bool broker_clock_known;
 
     const char *rabbitmqctl; /* --rabbitmqctl, or NULL */
+    const char *management;  /* --management, or NULL */
 
     json_t *array; /* --json, else NULL */
     int failed;

@@ -173,13 +173,17 @@ static void report_permissions(struct doctor *d, const json_t *permissions)
 
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)
 {
-    doctor_down_report(d, answer);
-    report_delayed(d, json_object_get(answer, "delayed"));
+    const json_t *delayed = json_object_get(answer, "delayed"), *now = json_object_get(answer, "now");
+    if (json_object_get(answer, "down") != NULL)
+        doctor_down_report(d, answer);
+    if (delayed != NULL)
+        report_delayed(d, delayed);
     report_policies(d, json_object_get(answer, "policies"));
-    if (d->declared)
+    if (d->declared && json_object_get(answer, "exchanges") != NULL)
         doctor_bindings_report(d, answer);
-    report_permissions(d, json_object_get(answer, "permissions"));
+    if (json_object_get(answer, "permissions") != NULL)
+        report_permissions(d, json_object_get(answer, "permissions"));
     doctor_retry_report(d, answer);
-    if (!d->broker_clock_known && d->has_clock)
-        doctor_report_broker_clock(d, json_integer_value(json_object_get(answer, "now")), from_ms, to_ms);
+    if (!d->broker_clock_known && d->has_clock && now != NULL)
+        doctor_report_broker_clock(d, json_integer_value(now), from_ms, to_ms);
 }

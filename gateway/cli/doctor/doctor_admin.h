@@ -4,8 +4,8 @@
 
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
-/* answer: the object that the expression in doctor_rabbitmqctl.c makes. It was asked between from_ms and
- * to_ms of this machine's clock. */
+/* answer: the object that the expression in doctor_rabbitmqctl.c makes, or some of it. It was asked between
+ * from_ms and to_ms of this machine's clock. */
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms);
 /* doctor_retry.c: of it the queues that hand over what their consumers refuse, or retry it by themselves. */
 void doctor_retry_report(struct doctor *d, const json_t *answer);

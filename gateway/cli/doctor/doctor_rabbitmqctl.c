@@ -1,6 +1,6 @@
 /* What AMQP cannot show, asked of the broker's administration, where this user may: what waits in the plugin,
  * bindings, policies, the broker's clock. */
-#include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/doctor/doctor_management.h"
 
 #include "core/base/base64.h"
 #include "core/base/buf.h"
@@ -178,11 +178,12 @@ static const char *choose_program(const struct doctor *d)
 
 static void skip_blanks(struct doctor *d, const char *why)
 {
+    bool told = d->rabbitmqctl == NULL && doctor_management_report(d);
     /* Asked for, it has to work. */
     doctor_report(
         d, d->rabbitmqctl != NULL ? FINDING_FAIL : FINDING_SKIP, "rabbitmqctl",
-        "%s; so not checked: messages in the delayed-message plugin, bindings, policies, the broker's clock",
-        why);
+        "%s; so not checked: messages in the delayed-message plugin, bindings, %sthe broker's clock", why,
+        told ? "rights, " : "policies, ");
     doctor_remedy(d,
                   "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
                   "rabbitmqctl is elsewhere, with --rabbitmqctl PATH");
