@@ -49,8 +49,8 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
     if (put_rows(found, &arena, &ids, &dues, &properties) != 0) {
         err_set(e, ERR_BUG, "out of memory for dead letters");
     } else {
-        pg_add_time(&p, d->from_ms);
-        pg_add_time(&p, d->to_ms);
+        pg_add_bound(&p, d->from_ms);
+        pg_add_bound(&p, d->to_ms);
         pg_add_bytes(&p, buf_bytes(&ids));
         pg_add_bytes(&p, buf_bytes(&dues));
         pg_add_bytes(&p, buf_bytes(&properties));
@@ -67,8 +67,8 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
 static int64_t bury_some(struct pg *c, const struct days *d, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, d->from_ms);
-    pg_add_time(&p, d->to_ms);
+    pg_add_bound(&p, d->from_ms);
+    pg_add_bound(&p, d->to_ms);
     pg_add_time(&p, d->ended_after_ms);
     if (pg_begin(c, e) != 0)
         return -1;

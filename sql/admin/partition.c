@@ -1,6 +1,7 @@
 #include "sql/admin/partition.h"
 
 #include "core/base/timestamp.h"
+#include "core/message/message_id.h"
 #include "sql/connection/pg_internal.h"
 #include "sql_embedded.h"
 
@@ -107,13 +108,14 @@ static int end_alone(struct pg *c, int rc, struct err *e)
 /* LIKE and then ATTACH: `create table … partition of` would lock the parent against claims. */
 static int make_partition(struct pg *c, int64_t day, struct err *e)
 {
-    char compact[16], from[40], to[40], unused[16], text[512];
-    day_texts(day, compact, from);
-    day_texts(day + 1, unused, to);
+    char compact[16], iso[40], from[MESSAGE_ID_TEXT_SIZE], to[MESSAGE_ID_TEXT_SIZE], text[512];
+    day_texts(day, compact, iso);
+    message_id_format(message_id_floor(day * DAY_MS), from);
+    message_id_format(message_id_floor((day + 1) * DAY_MS), to);
     snprintf(text, sizeof text,
              "create table postdate.message_%s (like postdate.message including all);"
              "alter table postdate.message attach partition postdate.message_%s"
-             " for values from ('%s 00:00+00') to ('%s 00:00+00')",
+             " for values from ('%s') to ('%s')",
              compact, compact, from, to);
     return pg_exec(c, text, e);
 }
@@ -231,12 +233,11 @@ static int detach_partition(struct pg *c, const struct partition *p, struct err 
 
 static int attach_again(struct pg *c, const struct partition *p, struct err *e)
 {
-    char compact[16], from[40], to[40], text[256];
-    day_texts(p->day + 1, compact, to);
-    day_texts(p->day, compact, from);
+    char from[MESSAGE_ID_TEXT_SIZE], to[MESSAGE_ID_TEXT_SIZE], text[256];
+    message_id_format(message_id_floor(p->day * DAY_MS), from);
+    message_id_format(message_id_floor((p->day + 1) * DAY_MS), to);
     snprintf(text, sizeof text,
-             "alter table postdate.message attach partition postdate.%s for values from ('%s 00:00+00') to "
-             "('%s 00:00+00')",
+             "alter table postdate.message attach partition postdate.%s for values from ('%s') to ('%s')",
              p->name, from, to);
     return pg_exec(c, text, e);
 }

@@ -19,6 +19,8 @@ static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_m
         pg_add_time(&p, to_ms);
         pg_add_int8(&p, key_memory_ms);
         pg_add_int8(&p, KEYS_A_ROUND);
+        pg_add_bound(&p, from_ms);
+        pg_add_bound(&p, to_ms);
         removed = pg_run(c, sql_query_prune_keys, &p, e);
     }
     return removed < 0 ? -1 : 0;

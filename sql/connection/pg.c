@@ -27,6 +27,8 @@ static const char session_setup[] =
     "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
     "set enable_seqscan = off; set enable_bitmapscan = off;"
     "set enable_hashjoin = off; set enable_mergejoin = off;"
+    /* So an order that a query names leads to the index that has it. */
+    "set enable_sort = off; set enable_incremental_sort = off;"
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 

@@ -81,8 +81,8 @@ static void add_text(struct pg_params *p, struct bytes v)
 static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
+    pg_add_bound(&p, from_ms);
+    pg_add_bound(&p, to_ms);
     pg_add_id(&p, &b->after);
     pg_add_bytes(&p, buf_bytes(&b->states));
     add_text(&p, b->filter.exchange);

@@ -60,8 +60,8 @@ int lookup_alive(struct pg *c, struct err *e)
 static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, day_ms);
-    pg_add_time(&p, day_ms + DAY_MS);
+    pg_add_bound(&p, day_ms);
+    pg_add_bound(&p, day_ms + DAY_MS);
     pg_add_int8(&p, STATUS_COUNT_MAX - s->overdue);
     pg_add_int8(&p, INSTANCE_LEASE_MS);
     PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
@@ -82,8 +82,8 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 {
     int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms > today_ms ? from_ms : today_ms);
-    pg_add_time(&p, s->now_ms);
+    pg_add_bound(&p, from_ms > today_ms ? from_ms : today_ms);
+    pg_add_bound(&p, s->now_ms);
     pg_add_int8(&p, STATUS_LATENESS_ROWS);
     PGresult *r = pg_query(c, sql_query_status_lateness, &p, e);
     if (!r)

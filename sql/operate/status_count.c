@@ -13,8 +13,8 @@ void status_count_begin(struct status_left *left)
 
 static void add_day(struct pg_params *p, int64_t day_ms)
 {
-    pg_add_time(p, day_ms);
-    pg_add_time(p, day_ms + DAY_MS);
+    pg_add_bound(p, day_ms);
+    pg_add_bound(p, day_ms + DAY_MS);
 }
 
 static void take(struct status_report *s, struct status_left *left, enum message_state state, int64_t n)

@@ -267,7 +267,6 @@ static int commit_again(struct pg *c, struct err *e)
 int store_was_committed(struct pg *c, struct message_id id, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, message_id_due_ms(id));
     pg_add_id(&p, &id);
     PGresult *r = pg_query(c, sql_query_store_message_exists, &p, e);
     int rc = r ? PQntuples(r) > 0 : -1;

@@ -29,8 +29,8 @@ create table postdate.message (
     error       text,
     properties  bytea not null,             -- AMQP basic properties as on the wire: flags, then values
     body        bytea not null,
-    primary key (id, due)
-) partition by range (due);
+    primary key (id)
+) partition by range (id);
 
 create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null;
 -- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.

@@ -13,6 +13,11 @@ create function postdate.id_due(id uuid) returns timestamptz language sql immuta
       from (select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint as ms from cast(id as text) t) i
 $$;
 
+-- The least id that is due then or later, as a bound of a range: messages are partitioned by id.
+create function postdate.id_floor(due timestamptz) returns uuid language sql immutable as $$
+    select (lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+
 -- Whole milliseconds, rounded up: never early. In the past is now.
 create function postdate.due_round(at timestamptz, now_at timestamptz) returns timestamptz language plpgsql stable as $$
 declare

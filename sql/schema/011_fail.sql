@@ -91,7 +91,7 @@ begin
     end if;
     if not 'postdate_reader' = any (missing) then
         grant select on postdate.messages to postdate_reader;
-        grant execute on function postdate.message(uuid), postdate.id_due(uuid) to postdate_reader;
+        grant execute on function postdate.message(uuid), postdate.id_due(uuid), postdate.id_floor(timestamptz) to postdate_reader;
         for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and starts_with(p.proname, 'wire_') loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;

@@ -75,6 +75,16 @@ class Place:
         self.children.append(done)
         return done
 
+    def day(self, day, create=None):
+        """The partition of that UTC day ('2026-11-21'), which is made where there is none; create: makes it and its rows first."""
+        name, parent = 'message_' + day.replace('-', ''), 'message_month_' + day.replace('-', '')[:6]
+        if self.value(f"select to_regclass('postdate.{name}') is null") == 't':
+            parent = parent if self.value(f"select to_regclass('postdate.{parent}') is not null") == 't' else 'message'
+            first, end = self.psql(f"select postdate.id_floor(d), postdate.id_floor(d + interval '24 h') from (select timestamptz '{day} 00:00+00' as d) x")[0]
+            self.psql((create or f'create table postdate.{name} (like postdate.message including all)')
+                      + f"; alter table postdate.{parent} attach partition postdate.{name} for values from ('{first}') to ('{end}')")
+        return name
+
     def psql(self, query):
         rows = self.asker.ask(self.postgres, query)
         return run_psql(self.postgres, query) if rows is None else rows
