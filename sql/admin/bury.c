@@ -111,11 +111,12 @@ int bury_recent(struct pg *c, int64_t *out_buried, struct err *e)
 
 int bury_old(struct pg *c, int64_t *out_buried, struct err *e)
 {
-    int64_t now_ms = 0, *days = NULL;
+    struct due_range *days = NULL;
+    int64_t now_ms = 0;
     *out_buried = 0;
     int n = read_clock(c, &now_ms, e) != 0 ? -1 : partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
-    for (int i = 0; i < n && rc == 0 && days[i] <= now_ms; i++) {
-        const struct days d = {days[i], days[i] + DAY_MS, TIMESTAMP_MIN_MS};
+    for (int i = 0; i < n && rc == 0 && days[i].from_ms <= now_ms; i++) {
+        const struct days d = {days[i].from_ms, days[i].to_ms, TIMESTAMP_MIN_MS};
         rc = bury(c, &d, out_buried, e);
         if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) { /* a day that is locked: the next time */
             err_clear(e);

@@ -110,6 +110,12 @@ bool pg_wait(struct pg *c);
 PGresult *pg_answer(struct pg *c, int sent);
 /* PQexec, in other words. */
 PGresult *pg_exec_result(struct pg *c, const char *text);
+/* COPY … FROM STDIN (FORMAT BINARY): begin, then rows into b, flushed now and then, then end, whatever
+ * happened: rc is what the rows came to, and the first error is kept. b is empty at first; the caller frees
+ * it. */
+int pg_copy_begin(struct pg *c, const char *statement, struct buf *b, struct err *e);
+int pg_copy_flush(struct pg *c, struct buf *b, struct err *e);
+int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
 
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
  * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with

@@ -205,12 +205,12 @@ static bool is_sparse(const struct lookup_filter *f)
  * were; -1: error. */
 static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
 {
-    int64_t *days = NULL;
+    struct due_range *days = NULL;
     const struct lookup_range left = {*from_ms, range->to_ms};
     int n = partitions_filled(w->c, left.from_ms, left.to_ms, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
-        int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
-        int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
+        int64_t from = days[i].from_ms > range->from_ms ? days[i].from_ms : range->from_ms;
+        int64_t end = days[i].to_ms, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
         skip_to(w, from);
         rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
