@@ -94,8 +94,7 @@ class Database:
         files = sorted(glob.glob(ROOT + '/sql/schema/*.sql'))
         if self.run("select to_regnamespace('postdate')").strip():
             return
-        self.run('create schema postdate; create table postdate.meta (one boolean primary key default true, '
-                 'version integer not null, broker text, vhost text, fed_until timestamptz)', *files)
+        self.run('create schema postdate', *files)
 
     def run(self, sql, *files):
         args = ['psql', '-X', '-q', '-At', '-v', 'ON_ERROR_STOP=1', self.url, '-c', sql]

@@ -2,7 +2,7 @@
 # embed_sql.sh OUTDIR FILE.sql ...: turns SQL files into sql_embedded.h and sql_embedded.c.
 #
 #   sql/query/claim_due.sql     ->  extern const char sql_query_claim_due[];
-#   sql/schema/001_core.sql     ->  one entry of sql_schema_steps[]: version 1, name "001_core", its text
+#   sql/schema/001_31_key.sql   ->  one entry of sql_schema_steps[]: version 1, name "001_31_key", its text
 #
 # Files are taken in the order given; schema files must come sorted by their leading number.
 set -eu

@@ -28,7 +28,7 @@ static struct timeval timeval_of_ms(int ms)
 
 static int fail_without_files(const struct broker *b, struct err *e)
 {
-    return err_set(e, ERR_AWAY,
+    return err_set(e, ERR_LIMIT,
                    "cannot connect to RabbitMQ at %s: %s: raise the limit (LimitNOFILE, ulimit -n)",
                    b->address, strerror(errno));
 }

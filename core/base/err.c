@@ -68,7 +68,7 @@ void err_clear(struct err *e)
 
 bool err_is_transient(const struct err *e)
 {
-    return e->kind == ERR_AWAY || e->kind == ERR_BUSY;
+    return e->kind == ERR_AWAY || e->kind == ERR_LIMIT || e->kind == ERR_BUSY;
 }
 
 int err_exit_code(const struct err *e)
@@ -84,6 +84,7 @@ int err_exit_code(const struct err *e)
         return 66;
     case ERR_AWAY:
         return 69;
+    case ERR_LIMIT:
     case ERR_BUSY:
         return 75;
     case ERR_PERMISSION:

@@ -10,9 +10,10 @@
 
 enum err_kind {
     ERR_NONE = 0,
-    ERR_AWAY,       /* a server can't be reached, or the connection died: reconnect with back-off */
-    ERR_BUSY,       /* connected, but a lock, limit or alarm is in the way: try again later */
-    ERR_REJECT,     /* this input can never be accepted */
+    ERR_AWAY,   /* a server can't be reached, or the connection died: reconnect with back-off */
+    ERR_LIMIT,  /* this process or machine has no more of something, which somebody can raise: as ERR_AWAY */
+    ERR_BUSY,   /* connected, but a lock, limit or alarm is in the way: try again later */
+    ERR_REJECT, /* this input can never be accepted */
     ERR_NOT_FOUND,  /* the named thing does not exist */
     ERR_PERMISSION, /* login or privilege refused */
     ERR_CONFIG,     /* configuration, or a database schema that does not fit */
@@ -35,11 +36,12 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 
 void err_clear(struct err *e);
 
-/* True when waiting and trying again may help (ERR_AWAY, ERR_BUSY). */
+/* True when waiting and trying again may help (ERR_AWAY, ERR_LIMIT, ERR_BUSY). */
 bool err_is_transient(const struct err *e);
 
 /* The documented exit code of both programs for this error (sysexits.h values: 64 usage, 65 bad data,
- * 66 not found, 69 cannot connect, 75 busy, 77 permission, 78 configuration or schema; 1 otherwise, 0 none).
+ * 66 not found, 69 cannot connect, 75 busy or at a limit, 77 permission, 78 configuration or schema; 1
+ * otherwise, 0 none).
  */
 int err_exit_code(const struct err *e);
 

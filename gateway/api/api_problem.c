@@ -125,6 +125,7 @@ void api_fail_err(struct api_answer *a, const struct err *e)
     enum api_problem p = API_INTERNAL;
     switch (e->kind) {
     case ERR_AWAY:
+    case ERR_LIMIT:
     case ERR_PERMISSION:
     case ERR_CONFIG:
         p = API_DATABASE_AWAY;

@@ -24,7 +24,7 @@ void server_status_failed(struct server_status *w, const struct err *e)
 {
     pthread_mutex_lock(&w->lock);
     /* What somebody has to put right is said as well when it was away before. */
-    bool wrong = e->kind == ERR_CONFIG && strcmp(e->text, w->wrong) != 0;
+    bool wrong = (e->kind == ERR_CONFIG || e->kind == ERR_LIMIT) && strcmp(e->text, w->wrong) != 0;
     bool news = !w->away || wrong;
     if (!w->away)
         w->since_ms = clock_monotonic_ms();

@@ -18,17 +18,33 @@ struct meta {
     char origin[80]; /* … but this one */
 };
 
-static int meta_read(struct pg *c, struct meta *m, struct err *e)
+/* What there is of the schema. ERR_CONFIG: no release made it. */
+static int meta_exists(struct pg *c, bool *schema, bool *table, struct err *e)
 {
-    memset(m, 0, sizeof *m);
     PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
     if (!r)
         return -1;
-    bool table = pg_bool(r, 0, 1);
+    *schema = pg_bool(r, 0, 0);
+    *table = pg_bool(r, 0, 1);
+    bool released = pg_bool(r, 0, 2);
     PQclear(r);
+    return !*table || released
+               ? 0
+               : err_set(e, ERR_CONFIG,
+                         "schema postdate was made by a development version before the first release and "
+                         "cannot be upgraded: drop it with all its messages (`drop schema postdate cascade` "
+                         "in psql), then run `postdate migrate`");
+}
+
+static int meta_read(struct pg *c, struct meta *m, struct err *e)
+{
+    memset(m, 0, sizeof *m);
+    bool schema, table;
+    if (meta_exists(c, &schema, &table, e) != 0)
+        return -1;
     if (!table)
         return 0;
-    r = pg_query(c, sql_query_migrate_meta_read, NULL, e);
+    PGresult *r = pg_query(c, sql_query_migrate_meta_read, NULL, e);
     if (!r)
         return -1;
     if (PQntuples(r) == 1) {
@@ -106,25 +122,15 @@ static int try_create_meta(struct pg *c, bool schema, struct err *e)
 {
     if (!schema && pg_exec(c, "create schema if not exists postdate", e) != 0)
         return -1;
-    return pg_exec(c,
-                   "create table if not exists postdate.meta ("
-                   " one boolean primary key default true check (one),"
-                   " version integer not null,"
-                   " broker text," /* cluster name and vhost that the messages belong to */
-                   " vhost text,"
-                   " fed_until timestamptz);" /* how far `postdate feed` let messages be handed over */
-                   "insert into postdate.meta (version) values (0) on conflict do nothing",
-                   e);
+    return pg_exec(c, sql_query_migrate_meta_create, e);
 }
 
 /* Two that begin at the same time may both find nothing, and one of them fails; then it is there. */
 static int create_meta(struct pg *c, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
-    if (!r)
+    bool schema, table;
+    if (meta_exists(c, &schema, &table, e) != 0)
         return -1;
-    bool schema = pg_bool(r, 0, 0), table = pg_bool(r, 0, 1);
-    PQclear(r);
     if (table || try_create_meta(c, schema, NULL) == 0)
         return 0;
     return try_create_meta(c, schema, e) == 0 ? 0 : err_wrap(e, "cannot create schema postdate");
@@ -269,8 +275,12 @@ int migrate_check_copy(struct pg *c, struct err *e)
     return meta_read(c, &m, e) != 0 ? -1 : refuse_copy(c, &m, e);
 }
 
-bool migrate_is_newer(struct pg *c)
+const char *migrate_remedy(struct pg *c)
 {
     struct meta m;
-    return meta_read(c, &m, &(struct err){0}) == 0 && m.version > SCHEMA_VERSION;
+    struct err e = {0};
+    if (meta_read(c, &m, &e) == 0 && m.version > SCHEMA_VERSION)
+        return "install the newer version of Postdate on this machine";
+    return e.kind == ERR_CONFIG ? "in psql: drop schema postdate cascade; then: postdate migrate"
+                                : "postdate migrate";
 }

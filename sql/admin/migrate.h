@@ -8,7 +8,7 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 22 /* what this program needs */
+#define SCHEMA_VERSION 1 /* what this program needs */
 
 #define MIGRATE_IDENTITY_SIZE 40
 
@@ -33,25 +33,24 @@ struct migrate_report {
 };
 
 /* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
- * turns. ERR_CONFIG: newer schema than the program, or it belongs to another broker or vhost;
- * ERR_PERMISSION. */
+ * turns. ERR_CONFIG: newer schema than the program, made before the first release, or it belongs to another
+ * broker or vhost; ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 
-/* The identity of this schema, a UUID's text; "" where the schema is missing or too old to have
- * one. */
+/* The identity of this schema, a UUID's text; "" where the schema is missing. */
 int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *e);
 
 /* The broker turned out to be ours: records what it is called now. */
 int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
 
-/* For programs that use the schema: ERR_CONFIG (text says to run `postdate migrate`) when it is missing,
- * older or newer; also when broker/vhost (where not "") differ from the recorded ones; records them where
- * none are yet and record is true. */
+/* For programs that use the schema: ERR_CONFIG (text says what to do) when it is missing, older, newer, or
+ * made before the first release; also when broker/vhost (where not "") differ from the recorded ones; records
+ * them where none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
 /* ERR_CONFIG: this database is a copy of the one in which its schema was made: a gateway must not start on it
  * before --rebind. A standby that was promoted is the same database. */
 int migrate_check_copy(struct pg *c, struct err *e);
-/* Why it refused: is the schema newer than this program? */
-bool migrate_is_newer(struct pg *c);
+/* What to do where migrate_check refuses, for people; a literal. */
+const char *migrate_remedy(struct pg *c);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/base/clock.h"
 #include "sql/connection/pg_internal.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -36,6 +37,9 @@ static int connect_fail(PGconn *conn, bool *answered, struct err *e)
                        "cannot connect to Postgres: %s: %s (renew it, or name its authority in sslrootcert)",
                        text, reason ? reason : "expired, or its authority is not trusted");
     }
+    if (strstr(text, strerror(EMFILE)) || strstr(text, strerror(ENFILE)))
+        return err_set(e, ERR_LIMIT,
+                       "cannot connect to Postgres: %s: raise the limit (LimitNOFILE, ulimit -n)", text);
     return err_set(e, kind, "cannot connect to Postgres: %s", text);
 }
 

@@ -1,5 +1,5 @@
 /* How much is due when. Counts by minute, hour and day are kept while messages are stored and cancelled
- * (sql/schema/018_3_forecast.sql); no message is read. */
+ * (sql/schema/001_83_forecast.sql); no message is read. */
 #ifndef POSTDATE_SQL_OPERATE_FORECAST_H
 #define POSTDATE_SQL_OPERATE_FORECAST_H
 

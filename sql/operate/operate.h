@@ -1,5 +1,5 @@
 /* The operations on scheduled messages, as every way in offers them: HTTP, the control queue, the command
- * line. What they do is written once, as SQL functions in sql/schema/002_*.sql, which SQL users call too.
+ * line. What they do is written once, as SQL functions in sql/schema, which SQL users call too.
  *
  * Each call is one transaction of its own, committed synchronously when 0 is returned. Blocks on Postgres;
  * use it from the thread that owns the connection. A lock or a deadlock in the way is waited for and tried

@@ -1,5 +1,5 @@
-/* Recurring schedules. What they are and do is SQL (sql/schema/016_2_recur.sql); here is how the programs ask
- * for it. */
+/* Recurring schedules. What they are and do is SQL (sql/schema/001_73_recur.sql); here is how the programs
+ * ask for it. */
 #ifndef POSTDATE_SQL_OPERATE_RECUR_H
 #define POSTDATE_SQL_OPERATE_RECUR_H
 

@@ -1,5 +1,5 @@
 /* The objective for lateness: how many deliveries were within it. Counts are kept by the minute, later by the
- * hour (sql/schema/018_2_slo.sql). */
+ * hour (sql/schema/001_84_slo.sql). */
 #ifndef POSTDATE_SQL_OPERATE_SLO_H
 #define POSTDATE_SQL_OPERATE_SLO_H
 

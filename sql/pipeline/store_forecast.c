@@ -1,5 +1,5 @@
 /* What a batch adds to the forecast: how many of it are due in which minute, by exchange. One row for a batch
- * (sql/schema/018_3_forecast.sql), in its transaction. */
+ * (sql/schema/001_83_forecast.sql), in its transaction. */
 #include "sql/pipeline/store_internal.h"
 #include "sql_embedded.h"
 

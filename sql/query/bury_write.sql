@@ -4,7 +4,7 @@ with gone as materialized (
            coalesce((postdate.retry_policy_of(l.queue)).keep_dead, interval '30 days') as keep,
            case when m.state = 'expired' or m.deadline < m.settled_at then 'deadline' else 'return_failed' end as reason
       from unnest($3::uuid[], $4::timestamptz[], $5::bytea[]) as u (id, due, properties)
-      join postdate.message m on m.id = u.id and m.due = u.due and m.id >= $1::uuid and m.id < $2::uuid
+      join postdate.message m on m.id = u.id and m.id >= $1::uuid and m.id < $2::uuid
       join postdate.lineage l on l.message = u.id
      where l.died_at is null),
 dead as (
@@ -18,4 +18,4 @@ dead as (
 update postdate.message m
    set state = 'superseded', body = '', properties = '', properties_json = null
   from gone g
- where m.id = g.id and m.due = g.due and m.id >= $1::uuid and m.id < $2::uuid
+ where m.id = g.id and m.id >= $1::uuid and m.id < $2::uuid

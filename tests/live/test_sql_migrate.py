@@ -1,26 +1,11 @@
-"""Databases of earlier versions are upgraded with the messages that are in them."""
-import os
+"""The schema is made in one piece, or not at all."""
+import json
 
 import harness
-from harness import LiveTest, now_ms, wait_until
+from harness import LiveTest, wait_until
 
 
 class SqlMigrate(LiveTest):
-    def place_of_version(self, version):
-        """A place whose schema was made by the steps up to that version; it has the partitions of today and tomorrow."""
-        p = self.place(migrate=False)
-        p.psql("create schema postdate; create table postdate.meta (one boolean primary key default true check (one), version integer "
-               f"not null, broker text, vhost text, fed_until timestamptz); insert into postdate.meta (version) values ({version})")
-        steps = os.path.join(harness.ROOT, 'sql', 'schema')
-        for name in sorted(os.listdir(steps)):
-            if int(name[:3]) <= version:
-                with open(os.path.join(steps, name), encoding='utf-8') as f:
-                    p.psql('set search_path = pg_catalog; ' + f.read())
-        for start, end, day in p.psql("select t, t + interval '24 hours', to_char(t at time zone 'utc', 'YYYYMMDD') from "
-                                      "generate_series(date_trunc('day', now(), 'UTC'), now() + interval '1 day', interval '24 hours') t"):
-            p.psql(f"create table postdate.message_{day} partition of postdate.message for values from ('{start}') to ('{end}')")
-        return p
-
     def test_whoever_is_in_the_way_is_named(self):
         """An open transaction; and another migration, which waits for it, too."""
         p = self.place()
@@ -36,48 +21,41 @@ class SqlMigrate(LiveTest):
         for process in (one, two):
             self.assertEqual(process.wait(60 * harness.SLOWNESS), 0)
 
-    @harness.not_san
-    def test_a_version_1_database_with_messages_is_upgraded(self):
-        p = self.place_of_version(1)
-        due = min(now_ms() + 4000 * harness.SLOWNESS, (now_ms() // 86_400_000 + 1) * 86_400_000 - 1)
-        p.psql(f"insert into postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body) "
-               f"select t, t, (lpad(to_hex({due}), 12, '0') || '8' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid, 'g', "
-               f"'postdate.delivery', 'old', 'k-' || i, '\\x100002', convert_to('old ' || i, 'UTF8') "
-               f"from generate_series(1, 3) i, (select timestamptz 'epoch' + {due} * interval '1 ms') x (t)")
-        p.psql('insert into postdate.key select exchange, key, due, id from postdate.message')
-        rc, out, err = p.cli('migrate')
-        self.assertEqual(rc, 0, err)
-        self.assertIn('upgraded from version 1', out)
-        self.assertEqual(p.cli('migrate')[0], 0, 'again')
-        self.assertEqual(p.value("select postdate.cancel_key('k-3')"), 'cancelled')
-        one = p.value("select id from postdate.key where key = 'k-2'")
-        self.assertEqual(p.value(f"select postdate.reschedule('{one}', '500 ms')"), 'rescheduled')
-        p.gateway()
-        inbox = p.consumer('q', bind='old')
-        p.psql("select postdate.schedule('old', 'new', '100 ms', headers => '{\"h\": 1}')")
-        wait_until(lambda: p.value("select count(*) from postdate.message where state in ('scheduled', 'claimed')") == '0', 20,
-                   'all to be settled')
-        self.assertIn(b'old 1', [m.body for m in inbox.wait(2)])
-        self.assertNotIn(b'old 3', [m.body for m in inbox.all()])
+    def test_a_schema_of_before_the_first_release_is_refused(self):
+        """It may be at any version, from 0 on."""
+        p = self.place(migrate=False)
+        p.psql('create schema postdate; create table postdate.meta (one boolean primary key default true check (one), version integer not null, '
+               'broker text, vhost text, fed_until timestamptz); insert into postdate.meta (version) values (1)')
+        says = ('made by a development version before the first release', 'drop schema postdate cascade')
+        for version in (0, 1, 22):
+            p.psql(f'update postdate.meta set version = {version}')
+            for args in (('migrate',), ('list',)):
+                rc, out, err = p.cli(*args)
+                self.assertEqual((rc, out, err.count('\n')), (78, '', 1), err)
+                for word in says:
+                    self.assertIn(word, err)
+        g = p.gateway(wait=False)
+        self.assertEqual(g.wait(), 78)
+        self.assertEqual(len(g.lines_with(says[0])), 1)
+        found = [f for f in json.loads(p.cli('doctor', '--json')[1]) if f['check'] == 'database.schema']
+        self.assertEqual([f['status'] for f in found], ['fail'])
+        self.assertIn(says[1], found[0]['remedy'])
+        p.psql('drop schema postdate cascade')
+        p.migrate()
+        self.assertEqual(p.value('select version from postdate.meta'), '1')
 
-    def test_a_version_13_database_with_a_message_that_was_tried_is_upgraded(self):
-        """Whether to publish it alone was read from the text of its error until then; now a column says it."""
-        p = self.place_of_version(13)
-        p.psql('create table postdate.message_20990101 (like postdate.message including all); '
-               'create view mine as select id, state from postdate.messages')
-        one = p.value("select postdate.schedule('k', 'tried', '4 s')")
-        p.psql(f"update postdate.message set attempts = 2, error = 'unroutable: NO_ROUTE (312)' where id = '{one}'")
-        rc, out, err = p.cli('migrate')
-        self.assertEqual(rc, 0, err)
-        self.assertIn('upgraded from version 13', out)
-        columns = "select count(*) from pg_attribute where attname in ('isolate', 'deadline') and attrelid in ('postdate.message_20990101'::regclass, 'postdate.message'::regclass)"
-        self.assertEqual(p.value(columns), '4', 'also of a day that is not attached')
-        self.assertEqual(p.psql('select state from mine'), [['scheduled']], 'views of users stay')
-        rights = "select count(*) from pg_proc where proname = 'schedule' and has_function_privilege('postdate_producer', oid, 'execute')"
-        self.assertEqual(p.value(rights), '4')
-        p.psql('drop table postdate.message_20990101')
-        p.gateway()
-        self.assertEqual([m.id for m in p.consumer('q', bind='k').wait(1)], [one])
+    def test_a_migration_that_fails_leaves_nothing_behind(self):
+        p = self.place(migrate=False)
+        p.migrate()
+        p.psql('drop schema postdate cascade; create schema postdate; create table postdate.slo_count ()')
+        rc, _, err = p.cli('migrate')
+        self.assertEqual(rc, 1, err)
+        self.assertIn('slo', err)
+        self.assertEqual(p.psql("select relname from pg_class where relnamespace = 'postdate'::regnamespace and relkind in ('r', 'p') order by 1"),
+                         [['meta'], ['slo_count']])
+        p.psql('drop table postdate.slo_count')
+        p.migrate()
+        p.psql("select postdate.schedule('k', 'x', '1 h')")
 
     @harness.not_san
     def test_what_was_refused_is_noted_to_be_published_alone_and_what_was_unroutable_is_not(self):

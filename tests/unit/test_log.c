@@ -2,6 +2,7 @@
 #include "core/message/wire.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/rejected.h"
+#include "gateway/runtime/server_status.h"
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,34 @@ static void test_a_flood_is_some_lines_and_a_number(void **state)
     for (int i = 0; i < 9; i++)
         assert_true(log_quota_take(&q, 1, "late", "moved"));
     assert_false(log_quota_take(&q, 1, "late", "moved"));
+}
+
+static size_t count_in_log(const char *text)
+{
+    size_t n = 0;
+    for (const char *at = read_log(); (at = strstr(at, text)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* The connection that was lost is told first, whatever the next ones fail of. */
+static void test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage(void **state)
+{
+    (void)state;
+    struct server_status w;
+    struct err away = {.kind = ERR_AWAY, .text = "the connection is gone"};
+    struct err files = {.kind = ERR_LIMIT, .text = "cannot connect: Too many open files"};
+    server_status_open(&w, "RabbitMQ");
+    for (int i = 0; i < 3; i++) {
+        server_status_failed(&w, &away);
+        server_status_failed(&w, &files);
+    }
+    assert_int_equal(count_in_log("the connection is gone; trying again"), 1);
+    assert_int_equal(count_in_log("Too many open files; trying again"), 1);
+    server_status_succeeded(&w);
+    server_status_failed(&w, &files);
+    assert_int_equal(count_in_log("Too many open files; trying again"), 2);
+    server_status_close(&w);
 }
 
 static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
@@ -112,6 +141,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_quiet_minute_leaves_nothing_to_say, setup, teardown),
         cmocka_unit_test(test_what_was_refused_has_the_name_that_can_be_searched),
     };

@@ -171,10 +171,8 @@ void doctor_check_schema(struct doctor *d)
         doctor_remedy(d,
                       "as the database's owner: grant create on database … to \"%s\"; then: postdate migrate",
                       s.user);
-    else if (migrate_is_newer(d->pg))
-        doctor_remedy(d, "install the newer version of Postdate on this machine");
     else
-        doctor_remedy(d, "postdate migrate");
+        doctor_remedy(d, "%s", migrate_remedy(d->pg));
 }
 
 void doctor_check_rights(struct doctor *d)

@@ -1,0 +1,141 @@
+-- Messages: their states, their ids, and the ids that they had.
+
+-- The order of the labels is the order of a message's life; sql/ relies on the names only.
+create type postdate.message_state as enum
+    ('scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired');
+
+-- One row per message. The id's first 48 bits are `due` in milliseconds, so ids sort like due times, and a range of ids is a
+-- range of due times: a day, or a month that is far ahead (core/message/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
+-- never before `due`.
+--
+-- A row is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every
+-- way of waiting (scheduled, handed to the broker and without a receipt, in doubt after a lost connection) is
+-- found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
+-- statistics say. Columns are ordered by alignment, to lose no padding.
+--
+-- Messages from SQL keep headers and properties as JSON, {"headers":…,"properties":…}, and are encoded when they are
+-- published; `properties` is empty then. The JSON is not compressed, so that claims see how large it is without unpacking it.
+create table postdate.message (
+    due             timestamptz not null,
+    next_at         timestamptz not null,
+    created_at      timestamptz not null default now(),
+    settled_at      timestamptz,
+    deadline        timestamptz,                -- it is not published after this, and ends as `expired`
+    late_at         timestamptz,                -- not claimed after this: it was missed (postdate.recur_look)
+    recur           bigint,                     -- the schedule that this row carries on; null from the claim on
+    id              uuid not null,
+    owner           integer,
+    attempts        integer not null default 0,
+    state           postdate.message_state not null default 'scheduled',
+    hold            "char" not null,            -- 'g' the gateway waits, 'b' the broker may
+    isolate         boolean,                    -- publish it alone next time: the broker refused it, or closed what it was in flight on
+    doubted         boolean,                    -- of a failed one: it was in doubt, and may have been delivered; null: it was not
+    exchange        text not null,
+    routing_key     text not null,
+    key             text,
+    error           text,
+    properties      bytea not null,             -- AMQP basic properties as on the wire: flags, then values
+    body            bytea not null,
+    properties_json jsonb,
+    primary key (id)
+) partition by range (id);
+alter table postdate.message alter column properties_json set storage external;
+
+create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null;
+-- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.
+create index message_handover on postdate.message (next_at)
+    where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
+create index message_handed on postdate.message (due) where state = 'handed' and settled_at is null;
+create index message_owned on postdate.message (owner) where owner is not null;
+-- What waits for another attempt. All others that wait are due at `next_at`, whose index thus tells where a list of what is scheduled
+-- begins; these few lie before that (sql/operate/list.c).
+create index message_postponed on postdate.message (id)
+    where state = 'scheduled' and owner is null and settled_at is null and next_at <> due;
+-- What keeps a settled day, beside what is delivered in time: by state, the last ones. What was delivered within an hour of its due time is in no
+-- index: such rows are all older than their retention when the day's end is, and an hour.
+create index message_kept on postdate.message (state, settled_at)
+    where settled_at is not null and (state <> 'delivered' or settled_at - due > interval '1 hour');
+
+-- As core/message/message_id.c makes them: UUID version 8, the first 48 bits are the due time in milliseconds. due has no finer fraction.
+create function postdate.id_make(due timestamptz) returns uuid language sql volatile as $$
+    -- one expression, so that it is inlined
+    select (overlay(lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
+            || '-8' || substr(gen_random_uuid()::text, 16))::uuid
+$$;
+
+-- The due time in an id. Seconds and milliseconds apart: a product with a double would lose digits.
+create function postdate.id_due(id uuid) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select timestamptz '1970-01-01 00:00:00+00' + (ms / 1000) * interval '1 second' + (ms % 1000) * interval '1 millisecond'
+      from (select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint as ms from cast(id as text) t) i
+$$;
+
+-- The least id that is due then or later, as a bound of a range: `id >= postdate.id_floor(…)` leads to partitions, due does not.
+create function postdate.id_floor(due timestamptz) returns uuid language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select (lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+
+-- Whole milliseconds, rounded up: never early. In the past is now.
+create function postdate.due_round(at timestamptz, now_at timestamptz) returns timestamptz language plpgsql stable as $$
+declare
+    t timestamptz := case when at > now_at then at else now_at end;
+    r timestamptz := date_trunc('milliseconds', t);
+begin
+    return case when r < t then r + interval '1 millisecond' else r end;
+end $$;
+
+-- Old ids of messages that were rescheduled or replaced. All ids of one message lead to its first one, whose row names the
+-- latest: a move writes two rows however many there were. Rows live as long as the latest message's row; the janitor removes them.
+create table postdate.moved (
+    id        uuid primary key,
+    first_id  uuid not null,
+    latest_id uuid                          -- in the row of the first id only
+);
+create index moved_first on postdate.moved (first_id);
+create index moved_latest on postdate.moved (latest_id) where latest_id is not null;
+
+create function postdate.moved_latest(id uuid) returns uuid language sql stable set search_path = pg_catalog, pg_temp as $$
+    select coalesce((select f.latest_id from postdate.moved m join postdate.moved f on f.id = m.first_id where m.id = moved_latest.id), moved_latest.id)
+$$;
+
+create function postdate.moved_note(old_id uuid, new_id uuid) returns void language plpgsql as $$
+declare
+    first uuid := (select m.first_id from postdate.moved m where m.id = old_id);
+begin
+    if first is null then
+        insert into postdate.moved (id, first_id, latest_id) values (old_id, old_id, new_id);
+    else
+        update postdate.moved m set latest_id = new_id where m.id = first;
+    end if;
+    insert into postdate.moved (id, first_id) values (new_id, coalesce(first, old_id));
+end $$;
+
+create function postdate.message_supersede(old_id uuid, new_id uuid) returns boolean language plpgsql as $$
+begin
+    update postdate.message m
+       set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+     where m.id = old_id and m.state in ('scheduled', 'failed') and m.owner is null;
+    if found then perform postdate.moved_note(old_id, new_id); end if;
+    return found;
+end $$;
+
+-- The current message under any id it ever had, locked, on demand together with its key. Null id: there is none (in the scope).
+create function postdate.message_lock(wanted uuid, scope text[], with_key boolean) returns postdate.message language plpgsql as $$
+declare
+    m postdate.message;
+    latest uuid;
+    named text;
+    place text;
+begin
+    for i in 1..100 loop
+        latest := postdate.moved_latest(wanted);
+        select x.key, x.exchange into named, place from postdate.message x
+         where x.id = latest and (scope is null or x.exchange = any (scope));
+        if not found then return null; end if;
+        if with_key and named is not null then
+            perform from postdate.key k where k.exchange = place and k.key = named and k.id = latest for update;
+        end if;
+        select * into m from postdate.message x where x.id = latest for update;
+        exit when m.state is distinct from 'superseded' or postdate.moved_latest(wanted) = latest;
+    end loop;
+    return m;
+end $$;

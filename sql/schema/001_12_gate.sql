@@ -1,0 +1,6 @@
+-- No promise hangs on an advisory lock, for every login of the database may take one. Whoever must be alone locks a row of this
+-- table; batches of the intake and those with redeliveries lock the table itself, in modes that exclude each other (sql/pipeline/store_dedupe.c).
+create table postdate.gate (
+    name text primary key
+);
+insert into postdate.gate values ('partitions'), ('forecast fold'), ('forecast count'), ('recurring schedules');

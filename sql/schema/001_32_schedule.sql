@@ -1,0 +1,84 @@
+-- Scheduling, one message at a time.
+
+-- Committed means flushed, whatever the caller's session has set: what was accepted or cancelled stays so if Postgres crashes.
+create function postdate.commit_durably() returns void language plpgsql as $$
+begin
+    if current_setting('synchronous_commit') = 'off' then
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+end $$;
+
+-- PostgreSQL prepares no transaction that has notified somebody. Who prepares one says `set local postdate.notify = off`: gateways then find
+-- what is due soon when they look.
+create function postdate.wake() returns void language plpgsql as $$
+begin
+    if current_setting('postdate.notify', true) is distinct from 'off' then perform pg_notify('postdate_wake', ''); end if;
+end $$;
+
+-- The gateways look in time for what is due later than wake_ms; a NOTIFY makes commits queue up, so only what is due sooner gets one.
+create function postdate.after_write(s postdate.settings, first_due timestamptz, now_at timestamptz) returns void language plpgsql as $$
+begin
+    perform postdate.commit_durably();
+    if first_due < now_at + s.wake_ms * interval '1 millisecond' then
+        perform postdate.wake();
+    end if;
+end $$;
+
+-- One message. Answers as the key rules say: the new id, or the id of the message that was kept.
+create function postdate.accept(routing_key text, body bytea, body_kind "char", delay interval, due_at timestamptz, exchange text, headers jsonb,
+                                properties jsonb, key text, on_conflict text, hold text, deadline timestamptz)
+returns uuid language plpgsql as $$
+declare
+    s postdate.settings;
+    d postdate.draft;
+    now_at timestamptz := clock_timestamp();
+    kept uuid;
+begin
+    if (delay is null) = (due_at is null) then
+        perform postdate.refuse(case when delay is null then 'the due time is missing' else 'the due time is given twice' end,
+            'delay is ' || postdate.shown(delay::text) || ', due_at is ' || postdate.shown(due_at::text) || '.', 'Give exactly one of delay and due_at.');
+    end if;
+    select * into strict s from postdate.settings;
+    d := postdate.draft_make(s, now_at, routing_key, body, body_kind, coalesce(due_at, now_at + delay), exchange, headers, properties, key, on_conflict, hold);
+    if deadline is not null then d := postdate.draft_deadline(d, deadline); end if;
+    if d.key is not null then
+        kept := postdate.key_take(d, s);
+        if kept is not null then return kept; end if;
+    end if;
+    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
+    values (d.due, d.due, now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
+    perform postdate.after_write(s, d.due, now_at);
+    return d.id;
+end $$;
+
+create function postdate.schedule(routing_key text, body text, delay interval default null, due_at timestamptz default null,
+                                  exchange text default null, headers jsonb default null, properties jsonb default null,
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return postdate.accept(routing_key, convert_to(body, 'UTF8'), 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+end $$;
+
+create function postdate.schedule(routing_key text, body bytea, delay interval default null, due_at timestamptz default null,
+                                  exchange text default null, headers jsonb default null, properties jsonb default null,
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return postdate.accept(routing_key, body, 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+end $$;
+
+create function postdate.schedule(routing_key text, body json, delay interval default null, due_at timestamptz default null,
+                                  exchange text default null, headers jsonb default null, properties jsonb default null,
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+end $$;
+
+create function postdate.schedule(routing_key text, body jsonb, delay interval default null, due_at timestamptz default null,
+                                  exchange text default null, headers jsonb default null, properties jsonb default null,
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+end $$;

@@ -1,0 +1,20 @@
+-- What readers see of messages.
+
+create view postdate.messages as
+select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as due_at, m.next_at, m.created_at, m.settled_at, m.attempts,
+       m.error, m.body,
+       case when m.properties_json is not null then coalesce(nullif(m.properties_json -> 'headers', 'null'), '{}')
+            else postdate.wire_properties(m.properties) -> 'headers' end as headers,
+       case when m.properties_json is not null then '{"delivery_mode": 2}' || coalesce(nullif(m.properties_json -> 'properties', 'null'), '{}')
+            else postdate.wire_properties(m.properties) -> 'properties' end as properties,
+       m.deadline
+  from postdate.message m;
+
+-- One message by any id that it ever had. The view knows the latest only.
+create function postdate.message(id uuid) returns setof postdate.messages
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    latest uuid := postdate.moved_latest(message.id);
+begin
+    return query select m.* from postdate.messages m where m.id = latest;
+end $$;

@@ -1,0 +1,190 @@
+-- Recurring schedules. The next occurrence of a schedule is an ordinary message; the row of postdate.message that
+-- names its schedule carries it on: who claims that row makes the next one in the same transaction (postdate.recur_claim). So there is
+-- no leader, none comes twice, and none is forgotten. Whoever changes a schedule locks its row here first, then the message's.
+-- What an occurrence was decided on is noted, so that nothing computes it again.
+create table postdate.recur (
+    id           bigint generated always as identity primary key,
+    name         text not null unique,
+    cron         text not null,
+    zone         text not null,
+    plan         postdate.cron_plan not null,  -- cron, parsed
+    anchor       timestamptz not null,         -- what @every counts from
+    exchange     text not null,
+    routing_key  text not null,
+    body         bytea not null,
+    content      jsonb not null,               -- {"headers":…,"properties":…}, as in postdate.message.properties_json
+    missed       text not null check (missed in ('one', 'all', 'none')),
+    grace        interval not null,
+    jitter       interval not null,
+    dst          text not null check (dst in ('run', 'skip')),
+    overlap      text not null check (overlap in ('allow', 'skip')),
+    from_at      timestamptz,
+    until_at     timestamptz,
+    paused       boolean not null default false,
+    nominal      timestamptz,                  -- of the next occurrence; null: there is none any more
+    passed       timestamptz,                  -- up to this nominal time all is decided: let go, missed, left out, cancelled, or before it was set
+    earliest     timestamptz,                  -- with jitter: when the one before is due. None comes sooner than that
+    skipped      integer not null default 0,   -- occurrences that were left out before it
+    message      uuid,                         -- the row that carries it; null: paused, ended, or too far ahead for a row
+    last_nominal timestamptz,                  -- of the last one that was let go …
+    last         uuid,                         -- … and its message
+    kept         uuid,                         -- the message whose day has been dropped …
+    kept_state   text,                         -- … how it ended …
+    kept_at      timestamptz,                  -- … and when
+    look_at      timestamptz,                  -- when somebody has to see to it (postdate.recur_look)
+    error        text,                         -- why the next one could not be made
+    created_at   timestamptz not null default clock_timestamp(),
+    changed_at   timestamptz not null default clock_timestamp(),
+    changed_by   text not null default session_user
+);
+create index recur_look on postdate.recur (look_at) where look_at is not null;
+
+-- Jitter is the same whoever computes it, whenever. It is asked for four times for each occurrence.
+create function postdate.recur_due(name text, jitter interval, nominal timestamptz) returns timestamptz language plpgsql immutable as $$
+begin
+    if jitter = '0' then return nominal; end if;
+    return nominal + ((hashtextextended(name || '@' || date_part('epoch', nominal), 0) & 2147483647)
+                      % greatest((date_part('epoch', jitter) * 1000)::bigint, 1)) * interval '1 millisecond';
+end $$;
+
+-- When an occurrence is due: jitter makes none overtake the one before it. So the next one, which is made when the one before is
+-- claimed, is never late already by then; it never moves by more than the jitter, for the one before did not either.
+create function postdate.recur_at(r postdate.recur, nominal timestamptz) returns timestamptz language plpgsql immutable as $$
+begin
+    if nominal is null or r.jitter = '0' then return nominal; end if;
+    return greatest(postdate.recur_due(r.name, r.jitter, nominal), r.earliest);
+end $$;
+
+create function postdate.recur_after(r postdate.recur, after timestamptz) returns timestamptz language plpgsql stable as $$
+declare
+    n timestamptz := postdate.cron_next(r.plan, r.zone, case when r.from_at > after then r.from_at - interval '1 microsecond' else after end, r.anchor, r.dst = 'run');
+begin
+    return case when n > r.until_at then null else n end;
+end $$;
+
+-- Not for claims: who inserts the same key waits for the other.
+create function postdate.recur_key(r postdate.recur) returns void language sql as $$
+    insert into postdate.key (exchange, key, due, id) values (r.exchange, 'recur/' || r.name, clock_timestamp(), gen_random_uuid()) on conflict do nothing
+$$;
+
+-- One occurrence as a message. The one that carries the schedule on takes the key, unless somebody has that locked just now: a
+-- caller's open transaction must not hold up a claim.
+create function postdate.recur_insert(r postdate.recur, nominal timestamptz, now_at timestamptz, skipped integer, carries boolean) returns uuid
+language plpgsql as $$
+declare
+    want timestamptz := postdate.recur_at(r, nominal);
+    at timestamptz := postdate.due_round(want, now_at);
+    row_id uuid := postdate.id_make(at);
+begin
+    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, recur, late_at)
+    values (at, at, now_at, row_id, 'g', r.exchange, r.routing_key, 'recur/' || r.name, '',
+            jsonb_set(r.content, '{headers}', r.content -> 'headers' || jsonb_build_object('x-postdate-recur', r.name,
+                'x-postdate-nominal', (date_part('epoch', nominal) * 1000)::bigint)
+                || case when skipped > 0 then jsonb_build_object('x-postdate-missed', skipped) else '{}' end),
+            r.body, case when carries then r.id end, case when carries then want + r.grace end);
+    if carries then
+        update postdate.key k set due = at, id = row_id
+          from (select x.exchange, x.key from postdate.key x where x.exchange = r.exchange and x.key = 'recur/' || r.name for update skip locked) f
+         where k.exchange = f.exchange and k.key = f.key;
+    end if;
+    return row_id;
+end $$;
+
+-- Which from `pending` on were missed: those that are later than grace after they could have come (recur_at), or, of one that was paused,
+-- due at all. The last hundred are named; how many is counted to a hundred, and then it says "at least".
+create function postdate.recur_pass(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, out next timestamptz, out missed timestamptz[], out count integer)
+language plpgsql stable as $$
+declare
+    span interval := '1 minute';
+    walked timestamptz[];
+    hundred timestamptz;
+begin
+    next := pending;
+    missed := '{}';
+    count := 0;
+    while next is not null and count < 100 and postdate.recur_at(r, next) + grace < now_at loop
+        missed := missed || next;
+        count := count + 1;
+        next := postdate.recur_after(r, next);
+    end loop;
+    hundred := next;
+    while next is not null and postdate.recur_at(r, next) + grace < now_at loop
+        -- more than a hundred: from near the end, further back until there are enough
+        count := 101;
+        next := greatest(hundred, postdate.recur_after(r, now_at - grace - r.jitter - span));
+        exit when next is null;
+        walked := '{}';
+        while next is not null and cardinality(walked) < 5000 and postdate.recur_at(r, next) + grace < now_at loop
+            walked := walked || next;
+            next := postdate.recur_after(r, next);
+        end loop;
+        exit when cardinality(walked) >= 100 or now_at - grace - r.jitter - span < hundred;
+        next := hundred;
+        span := span * 4;
+    end loop;
+    if cardinality(walked) > 0 then missed := (missed || walked)[cardinality(missed) + cardinality(walked) - 99:]; end if;
+end $$;
+
+-- Is the occurrence before still waiting here: not delivered, failed, or refused and to come back, or dead? It may have been moved.
+create function postdate.recur_waits(id uuid) returns boolean language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare
+    latest uuid := postdate.moved_latest(recur_waits.id);
+begin
+    return exists (select from postdate.message m where m.id = latest and (m.settled_at is null or m.state = 'failed'))
+        or exists (select from postdate.lineage l where l.id in (recur_waits.id, latest) and (l.died_at is not null or exists (
+                select from postdate.message m where m.id = l.message and (m.settled_at is null or m.state = 'failed'))));
+end $$;
+
+-- May rows be stored in the day of this time? Asked only after something was locked in this transaction (recur_claim, recur_look): most
+-- locks are short, and waiting for them is better than coming back.
+create function postdate.recur_day_open(at timestamptz) returns boolean language plpgsql as $$
+begin
+    if current_setting('postdate.locked_out', true) is distinct from 'yes' then return true; end if;
+    execute format('lock table only postdate.%I in row exclusive mode nowait', 'message_' || to_char(at at time zone 'UTC', 'YYYYMMDD'));
+    return true;
+exception
+    when lock_not_available then return false;
+    when undefined_table then return true; -- whoever stores the row says so better
+end $$;
+
+-- The schedule goes on with `pending`, or with what follows when that was missed. r.passed is before it. The caller has its row locked.
+create function postdate.recur_step(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, left_out integer) returns text
+language plpgsql as $$
+declare
+    s record;
+    p record;
+    made integer := 0;
+    first_ integer;
+    row_id uuid;
+    due_at timestamptz;
+    too_far boolean;
+    closed boolean;
+begin
+    p := postdate.recur_pass(r, pending, now_at, grace);
+    if p.count > 0 then r.passed := p.missed[cardinality(p.missed)]; end if;
+    if p.count > 0 and r.missed <> 'none' and not (r.overlap = 'skip' and r.last is not null and postdate.recur_waits(r.last)) then
+        first_ := case when r.missed = 'all' and r.overlap = 'allow' then 1 else cardinality(p.missed) end;
+        made := cardinality(p.missed) - first_ + 1;
+        for i in first_..cardinality(p.missed) loop
+            r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then least(case when p.count > 100 then 100 else left_out + p.count - made end, 100) else 0 end, false);
+        end loop;
+        r.last_nominal := p.missed[cardinality(p.missed)];
+        left_out := 0;
+    else
+        left_out := least(left_out + p.count, 100);
+    end if;
+    due_at := postdate.recur_at(r, p.next);
+    select x.max_delay_ms, x.wake_ms into s from postdate.settings x;
+    too_far := due_at > now_at + s.max_delay_ms * interval '1 millisecond';
+    closed := not too_far and not postdate.recur_day_open(postdate.due_round(due_at, now_at));
+    if p.next is not null and not too_far and not closed then row_id := postdate.recur_insert(r, p.next, now_at, left_out, true); end if;
+    update postdate.recur x
+       set nominal = p.next, skipped = left_out, message = row_id, last = r.last, last_nominal = r.last_nominal, passed = r.passed, earliest = r.earliest, error = null,
+           look_at = case when p.next is null then null when too_far then due_at - s.max_delay_ms * interval '0.5 millisecond'
+                          when closed then now_at + interval '5 s'
+                          else least(due_at + r.grace, greatest(due_at, now_at) + interval '30 s') end
+     where x.id = r.id;
+    if made > 0 or due_at < now_at + s.wake_ms * interval '1 millisecond' then perform postdate.wake(); end if;
+    return case when p.count > 0 then 'recur ' || r.name || ': ' || case when p.count > 100 then 'more than 100' else p.count::text end
+        || ' missed since ' || pending || ', ' || made || ' of them made up for' end;
+end $$;

@@ -1,0 +1,130 @@
+-- What the janitors see to, and what goes on when an occurrence was cancelled, moved or dropped.
+
+-- The row that carries a schedule stops doing so. Not `due` yet: it is never delivered. Due already: delivered, as it was. Is it delivered?
+create function postdate.recur_let_go(r postdate.recur, now_at timestamptz) returns boolean
+language plpgsql set plan_cache_mode = force_custom_plan as $$
+begin
+    if r.message is null then return false; end if;
+    if r.nominal <= now_at then
+        update postdate.message m set recur = null, late_at = null
+         where m.id = r.message and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at;
+        if found then return true; end if;
+    end if;
+    update postdate.message m
+       set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null, recur = null, late_at = null
+     where m.id = r.message and m.state = 'scheduled' and m.owner is null and m.recur = r.id;
+    if found then return false; end if;
+    -- somebody has taken it, and could not carry the schedule on
+    return exists (select from postdate.message m where m.id = r.message and m.state not in ('cancelled', 'superseded'));
+end $$;
+
+-- Does the row still carry the schedule on? 'waits', 'locked' (somebody is about to take it), 'gone'.
+create function postdate.recur_carrier(id uuid, schedule bigint, out standing text, out late_at timestamptz)
+language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare
+    m record;
+begin
+    standing := 'gone';
+    if id is null then return; end if;
+    select x.state, x.owner, x.recur, x.late_at into m from postdate.message x
+     where x.id = recur_carrier.id for update skip locked;
+    if found and m.recur = schedule and m.state = 'scheduled' and m.owner is null then
+        standing := 'waits';
+        late_at := m.late_at;
+    elsif not found and exists (select from postdate.message x where x.id = recur_carrier.id) then
+        standing := 'locked';
+    end if;
+end $$;
+
+-- The occurrence that was next is on its way, or somebody has decided that it is not.
+create function postdate.recur_pass_by(r postdate.recur, gone boolean) returns postdate.recur language plpgsql as $$
+begin
+    r.passed := r.nominal;
+    if gone then
+        r.last := r.message;
+        r.last_nominal := r.nominal;
+        r.earliest := case when r.jitter <> '0' then postdate.id_due(r.message) end;
+    end if;
+    return r;
+end $$;
+
+-- One schedule, which is locked. Returns what is worth a line in the log.
+create function postdate.recur_look_at(r postdate.recur, now_at timestamptz) returns text language plpgsql as $$
+declare
+    m record := postdate.recur_carrier(r.message, r.id);
+begin
+    if m.standing = 'locked' then
+        update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- somebody is about to take it
+        return null;
+    elsif m.standing = 'waits' and m.late_at >= now_at then
+        update postdate.recur x set look_at = greatest(m.late_at, now_at + interval '1 s') where x.id = r.id;
+        return null;
+    end if;
+    perform postdate.recur_key(r);
+    if m.standing = 'waits' then
+        perform postdate.recur_let_go(r, '-infinity');
+        return postdate.recur_step(r, r.nominal, now_at, r.grace, r.skipped);
+    elsif r.message is null then
+        return postdate.recur_step(r, r.nominal, now_at, r.grace, r.skipped);
+    end if;
+    r := postdate.recur_pass_by(r, true);
+    return coalesce(postdate.recur_step(r, postdate.recur_after(r, r.nominal), now_at, r.grace, 0),
+        'recur ' || r.name || ': nothing carried it on, made its next occurrence');
+end $$;
+
+-- The safety net, for the janitors: schedules whose occurrence was missed, or that nothing carries on. A row for each that it saw to, with
+-- something for the log, perhaps.
+create function postdate.recur_look(most integer) returns setof text
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
+declare
+    r postdate.recur;
+    now_at timestamptz := clock_timestamp();
+begin
+    for r in select x.* from postdate.recur x where x.look_at <= now_at order by x.look_at limit most for update skip locked loop
+        begin
+            return next postdate.recur_look_at(r, now_at);
+        exception when others then
+            if sqlstate in ('55P03', '40P01') then
+                perform set_config('postdate.locked_out', 'yes', true); -- the others wait for no locked day
+                update postdate.recur x set look_at = now_at + interval '5 s' where x.id = r.id;
+                return next null;
+                continue;
+            end if;
+            update postdate.recur x set error = left(sqlerrm, 500), look_at = now_at + interval '1 minute' where x.id = r.id and x.error is distinct from left(sqlerrm, 500);
+            if found then return next 'recur ' || r.name || ': cannot make its next occurrence: ' || sqlerrm;
+            else update postdate.recur x set look_at = now_at + interval '1 minute' where x.id = r.id; end if;
+        end;
+    end loop;
+end $$;
+
+-- Its occurrence was cancelled or moved by hand: the schedule goes on. What was moved is its last one then. If somebody has it locked, he
+-- sees to it. Nobody is refused because the next one cannot be made: the janitor is asked.
+create function postdate.recur_skip(schedule bigint, carrier uuid) returns void language plpgsql as $$
+declare
+    r postdate.recur;
+    latest uuid := postdate.moved_latest(carrier);
+begin
+    select x.* into r from postdate.recur x where x.id = schedule and x.message = carrier for update skip locked;
+    if not found then return; end if;
+    r.passed := r.nominal;
+    if latest <> carrier then
+        r.last := latest;
+        r.last_nominal := r.nominal;
+    end if;
+    perform postdate.recur_step(r, postdate.recur_after(r, r.nominal), clock_timestamp(), r.grace, 0);
+exception when others then
+    if sqlstate in ('55P03', '40P01') then raise; end if;
+    update postdate.recur x set look_at = clock_timestamp() where x.id = schedule;
+end $$;
+
+-- For who drops a day of messages, just before: how the last occurrences in it ended.
+create function postdate.recur_keep(partition text) returns void language plpgsql as $$
+declare
+    begins timestamp := to_date(substr(partition, 9), 'YYYYMMDD');
+    ends timestamp := begins + case when length(partition) = 14 then interval '1 month' else interval '1 day' end;
+begin
+    execute format('update postdate.recur r set kept = f.last, kept_state = m.state, kept_at = m.settled_at
+                      from (select x.id, x.last from postdate.recur x where x.last >= $1 and x.last < $2 for update skip locked) f
+                      join postdate.%I m on m.id = f.last
+                     where r.id = f.id and m.state <> ''superseded''', partition) using postdate.id_floor(begins at time zone 'UTC'), postdate.id_floor(ends at time zone 'UTC');
+end $$;

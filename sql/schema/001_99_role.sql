@@ -1,0 +1,47 @@
+-- Who may do what, and who did.
+
+-- The command line has no gateway to log what it changed: PostgreSQL's log tells who did it, and from where.
+create function postdate.audit(what text) returns void language plpgsql as $$
+begin
+    raise log 'postdate audit: by role % from %: %', session_user, coalesce(host(inet_client_addr()), 'this machine'), what;
+end $$;
+
+-- Grants what the two roles may, makes them where this login can, and returns those that are missing. `postdate migrate` calls it.
+create function postdate.roles_ensure() returns text[] language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    role text;
+    f regprocedure;
+    missing text[] := '{}';
+begin
+    foreach role in array '{postdate_producer,postdate_reader}'::text[] loop
+        if not exists (select from pg_roles where rolname = role) then
+            begin
+                execute format('create role %I nologin', role);
+            exception
+                when duplicate_object or unique_violation then null; -- made by another database's migration just now
+                when insufficient_privilege then
+                    missing := missing || role;
+                    continue;
+            end;
+        end if;
+        execute format('grant usage on schema postdate to %I', role);
+    end loop;
+    if not 'postdate_producer' = any (missing) then
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace
+                    and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry', 'fail', 'recur_set',
+                        'recur_apply', 'recur_remove', 'recur_pause', 'recur_resume', 'recur_run', 'recur_preview', 'recur_upcoming', 'recur_next') loop
+            execute format('grant execute on function %s to postdate_producer', f);
+        end loop;
+    end if;
+    if not 'postdate_reader' = any (missing) then
+        grant select on postdate.messages, postdate.recurring, postdate.recurring_changes to postdate_reader;
+        grant execute on function postdate.message(uuid), postdate.id_due(uuid), postdate.id_floor(timestamptz), postdate.recur_outcome(uuid) to postdate_reader;
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and (starts_with(p.proname, 'wire_') or p.proname in ('recur_preview', 'recur_upcoming', 'recur_next')) loop
+            execute format('grant execute on function %s to postdate_reader', f);
+        end loop;
+    end if;
+    return missing;
+end $$;
+
+-- Last of all: nobody but the owner calls what is not granted by name.
+revoke execute on all functions in schema postdate from public;
