@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BEGINS_MS (2 * DAY_MS)
+#define GROWN_BYTES (INT64_C(16) * 1024 * 1024)
+#define MOST_BYTES (INT64_C(128) * 1024 * 1024)
+
 /* Civil date to days since 1970, after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". */
 static int64_t day_number(int64_t y, int64_t m, int64_t d)
 {
@@ -74,4 +78,12 @@ struct due_range partition_span(const char *name)
         return month_span(number / 100, number % 100);
     int64_t from_ms = day_number(number / 10000, number / 100 % 100, number % 100) * DAY_MS;
     return (struct due_range){from_ms, from_ms + DAY_MS};
+}
+
+enum partition_division partition_division(const struct due_range *month, int64_t today_ms, int64_t bytes)
+{
+    bool near = month->from_ms <= today_ms + PARTITION_DAYS_AHEAD * DAY_MS;
+    if (month->from_ms < today_ms + BEGINS_MS || (!near && bytes < GROWN_BYTES))
+        return PARTITION_STAYS;
+    return bytes > MOST_BYTES ? PARTITION_TOO_LARGE : PARTITION_DIVIDE;
 }

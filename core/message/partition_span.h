@@ -1,5 +1,5 @@
-/* Which due times a partition of messages has, and what it is called. Near days have one each, later months too;
- * whatever there is for a month belongs to the table of that month:
+/* Which due times a partition of messages has, and what it is called. Near days have one each, later months
+ * too; whatever there is for a month belongs to the table of that month:
  *
  *   message ── message_month_202611 ── message_20261121, message_20261122, …
  *           └─ message_month_202703 ── message_202703
@@ -33,5 +33,11 @@ void partition_month_table(int64_t ms, char out[PARTITION_NAME_SIZE]);
 const char *partition_date(const struct due_range *span, char out[PARTITION_DATE_SIZE]);
 /* What one of these names stands for; the name must be one. */
 struct due_range partition_span(const char *name);
+
+enum partition_division { PARTITION_STAYS, PARTITION_DIVIDE, PARTITION_TOO_LARGE };
+/* What becomes of a month's partition of that size: it is divided into days before it begins, or once it has
+ * grown. When it begins in two days some of it may be claimed, and with 128 MB it would be locked for too
+ * long: it stays. */
+enum partition_division partition_division(const struct due_range *month, int64_t today_ms, int64_t bytes);
 
 #endif

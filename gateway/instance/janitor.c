@@ -39,7 +39,8 @@ static int divide_months(struct janitor *j, struct err *e)
     if (d.months > 0)
         log_info("divided %d months into days", d.months);
     if (d.large[0] != '\0')
-        log_info("postdate.%s is too large to be divided into days: it is kept until all of it may go", d.large);
+        log_info("postdate.%s is too large to be divided into days: it is kept until all of it may go",
+                 d.large);
     j->unfinished = d.locked;
     return rc;
 }

@@ -157,7 +157,8 @@ static bool is_missing(const struct partition_list *list, int64_t today_ms, int6
     return true;
 }
 
-/* How many partitions are missing from yesterday to last_ms; -1: error. The first ones are put into missing, max at most. */
+/* How many partitions are missing from yesterday to last_ms; -1: error. The first ones are put into missing,
+ * max at most. */
 static int find_missing(struct pg *c, int64_t today_ms, int64_t last_ms, struct due_range *missing, int max,
                         struct err *e)
 {
@@ -238,7 +239,8 @@ int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, str
     const struct due_range month = partition_month(from_ms > TIMESTAMP_MIN_MS ? from_ms : TIMESTAMP_MIN_MS);
     partition_name(&month, first);
     if (to_ms <= TIMESTAMP_MAX_MS - DAY_MS) {
-        const struct due_range after = partition_day(to_ms > TIMESTAMP_MIN_MS ? to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS);
+        const struct due_range after =
+            partition_day(to_ms > TIMESTAMP_MIN_MS ? to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS);
         partition_name(&after, end);
     }
     pg_add_str(&p, first);

@@ -1,6 +1,6 @@
 /* Partitions of postdate.message: which there are is in core/message/partition_span.h. Made by `postdate
- * migrate`, a gateway's start and the janitor, divided and dropped by the janitor; never on the intake path or
- * in a caller's transaction. */
+ * migrate`, a gateway's start and the janitor, divided and dropped by the janitor; never on the intake path
+ * or in a caller's transaction. */
 #ifndef POSTDATE_SQL_ADMIN_PARTITION_H
 #define POSTDATE_SQL_ADMIN_PARTITION_H
 
@@ -20,13 +20,13 @@ struct partitions_divided {
     bool locked;                     /* another one is due and somebody has it locked: to be tried again */
     char large[PARTITION_NAME_SIZE]; /* one that holds too much, and stays as it is; "": none */
 };
-/* Divides months into days that begin soon, or hold more than a little. A month that begins in two days stays as it is:
- * what it holds may be claimed. -1: error, e names the month. */
+/* Divides months into days that begin soon, or hold more than a little. A month that begins in two days stays
+ * as it is: what it holds may be claimed. -1: error, e names the month. */
 int partitions_divide(struct pg *c, struct partitions_divided *out, struct err *e);
 
-/* The partitions that hold rows, in order, of those with due times in [from_ms, to_ms) (the first and the last
- * may reach beyond it), at most max. A query over one partition at a time locks few relations, however many
- * there are. The caller frees *out. Returns their number or -1. */
+/* The partitions that hold rows, in order, of those with due times in [from_ms, to_ms) (the first and the
+ * last may reach beyond it), at most max. A query over one partition at a time locks few relations, however
+ * many there are. The caller frees *out. Returns their number or -1. */
 int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, struct due_range **out,
                       struct err *e);
 int partitions_all_filled(struct pg *c, struct due_range **out, struct err *e);

@@ -1,9 +1,9 @@
-/* A month becomes days in one transaction, which has the month alone: nobody sees it half divided, and who wants
- * one of its messages waits, or is told that it is busy. No other table is locked.
+/* A month becomes days in one transaction, which has the month alone: nobody sees it half divided, and who
+ * wants one of its messages waits, or is told that it is busy. No other table is locked.
  *
- * Rows are copied FROZEN, as only COPY can: a snapshot that is older than the days, of a function that is stable
- * or of a transaction that repeats its reads, sees them. An INSERT would hide them from it, and a cancel find
- * nothing. */
+ * Rows are copied FROZEN, as only COPY can: a snapshot that is older than the days, of a function that is
+ * stable or of a transaction that repeats its reads, sees them. An INSERT would hide them from it, and a
+ * cancel find nothing. */
 #include "sql/admin/partition_internal.h"
 
 #include "core/base/timestamp.h"
@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_BYTES (INT64_C(16) * 1024 * 1024)  /* less waits until the month is near */
-#define MOST_BYTES (INT64_C(128) * 1024 * 1024)  /* more would be locked for too long */
-#define BEGINS_MS (2 * DAY_MS) /* what is due sooner may be claimed */
 #define PAGE_ROWS 2000
 #define PAGE_BYTES (INT64_C(8) * 1024 * 1024)
 #define COPY_CHUNK ((size_t)256 * 1024)
@@ -94,22 +91,23 @@ static int64_t table_bytes(struct pg *c, const struct partition *p, struct err *
     char text[100];
     snprintf(text, sizeof text, "select pg_table_size('postdate.%s')", p->name);
     PGresult *r = pg_exec_result(c, text);
-    int64_t n = PQresultStatus(r) == PGRES_TUPLES_OK ? strtoll(PQgetvalue(r, 0, 0), NULL, 10)
-                                                     : pg_fail(c, r, e);
+    int64_t n =
+        PQresultStatus(r) == PGRES_TUPLES_OK ? strtoll(PQgetvalue(r, 0, 0), NULL, 10) : pg_fail(c, r, e);
     PQclear(r);
     return n;
 }
 
 /* Alone, and it was there a moment ago. 1: divided; 0: it need not, or cannot, be; -1: error. */
-static int divide_alone(struct pg *c, const struct partition *p, bool near, struct partitions_divided *out,
-                        struct err *e)
+static int divide_alone(struct pg *c, const struct partition *p, int64_t today_ms,
+                        struct partitions_divided *out, struct err *e)
 {
     char text[200];
-    int64_t size = table_bytes(c, p, e);
-    if (size > MOST_BYTES)
+    int64_t bytes = table_bytes(c, p, e);
+    enum partition_division division = partition_division(&p->span, today_ms, bytes);
+    if (bytes >= 0 && division == PARTITION_TOO_LARGE)
         snprintf(out->large, sizeof out->large, "%s", p->name);
-    if (size < 0 || size > MOST_BYTES || (!near && size < LEAST_BYTES))
-        return size < 0 ? -1 : 0;
+    if (bytes < 0 || division != PARTITION_DIVIDE)
+        return bytes < 0 ? -1 : 0;
     snprintf(text, sizeof text, "lock table postdate.%s in access exclusive mode", p->parent);
     int rc = pg_exec(c, text, e);
     for (int64_t ms = p->span.from_ms; ms < p->span.to_ms && rc == 0; ms += DAY_MS) {
@@ -124,7 +122,7 @@ static int divide_alone(struct pg *c, const struct partition *p, bool near, stru
     return rc == 0 ? 1 : -1;
 }
 
-static int divide(struct pg *c, const struct partition *p, bool near, struct partitions_divided *out,
+static int divide(struct pg *c, const struct partition *p, int64_t today_ms, struct partitions_divided *out,
                   struct err *e)
 {
     struct partition_list now = {0};
@@ -133,7 +131,7 @@ static int divide(struct pg *c, const struct partition *p, bool near, struct par
     int rc = partition_list_load(c, &now, e);
     const struct partition *found = rc == 0 ? partition_list_find(&now, p->name) : NULL;
     if (found && found->attachment == ATTACHED)
-        rc = divide_alone(c, found, near, out, e);
+        rc = divide_alone(c, found, today_ms, out, e);
     free(now.items);
     return partition_end_alone(c, rc < 0 ? -1 : 0, e) == 0 ? rc : -1;
 }
@@ -148,12 +146,10 @@ int partitions_divide(struct pg *c, struct partitions_divided *out, struct err *
     int rc = 0;
     for (int i = 0; i < list.count && rc == 0; i++) {
         const struct partition *p = &list.items[i];
-        bool begins = p->span.from_ms < today_ms + BEGINS_MS;
-        bool of_month_table = strcmp(p->parent, "message") != 0;
-        if (p->is_month_table || p->attachment != ATTACHED || !partition_is_month(&p->span) || begins ||
-            !of_month_table)
+        if (p->is_month_table || p->attachment != ATTACHED || !partition_is_month(&p->span) ||
+            strcmp(p->parent, "message") == 0)
             continue;
-        int done = divide(c, p, p->span.from_ms <= today_ms + PARTITION_DAYS_AHEAD * DAY_MS, out, e);
+        int done = divide(c, p, today_ms, out, e);
         out->months += done == 1;
         if (done < 0 && pg_is_locked_out(c)) {
             out->locked = true;

@@ -22,7 +22,8 @@ static int holds_needed_rows(struct pg *c, const struct partition *p, const stru
         "ms'"
         " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
         "hour')))"
-        " or (exists (select from postdate.%1$s) and timestamptz 'epoch' + %5$lld * interval '1 ms' + interval '1 hour'"
+        " or (exists (select from postdate.%1$s) and timestamptz 'epoch' + %5$lld * interval '1 ms' + "
+        "interval '1 hour'"
         " > now() - %2$lld * interval '1 ms')";
     char text[1400];
     /* cppcheck takes the numbered conversions in the order in which they stand */
@@ -145,4 +146,3 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
         *e = first;
     return rc == 0 && first.kind == ERR_NONE ? 0 : -1;
 }
-

@@ -22,11 +22,12 @@ struct partition_list {
 int partition_list_load(struct pg *c, struct partition_list *list, struct err *e);
 const struct partition *partition_list_find(const struct partition_list *list, const char *name);
 
-/* What a partition of that month belongs to: its table; where days are attached to `message` itself, that; NULL:
- * there is none of that month yet. */
+/* What a partition of that month belongs to: its table; where days are attached to `message` itself, that;
+ * NULL: there is none of that month yet. */
 const char *partition_parent(const struct partition_list *list, const struct due_range *month);
 
-/* Begins a transaction that alone makes, divides or drops partitions; it ends it, too, with rc (0: commit). */
+/* Begins a transaction that alone makes, divides or drops partitions; it ends it, too, with rc (0: commit).
+ */
 int partition_begin_alone(struct pg *c, const char *lock_timeout, struct err *e);
 int partition_end_alone(struct pg *c, int rc, struct err *e);
 

@@ -44,11 +44,12 @@ void pg_add_int8(struct pg_params *p, int64_t v);
 void pg_add_bool(struct pg_params *p, bool v);
 void pg_add_time(struct pg_params *p, int64_t ms);                /* ms since 1970 as timestamptz */
 void pg_add_id(struct pg_params *p, const struct message_id *id); /* the id must outlive the call */
-/* The least id that is due then (ms since 1970; before: the least of all), as a bound: partitions begin there.
+/* The least id that is due then (ms since 1970; before: the least of all), as a bound: partitions begin
+ * there.
  */
 void pg_add_bound(struct pg_params *p, int64_t ms);
-void pg_add_bytes(struct pg_params *p, struct bytes v);           /* text or bytea; must outlive the call */
-void pg_add_str(struct pg_params *p, const char *s);              /* NULL: SQL null */
+void pg_add_bytes(struct pg_params *p, struct bytes v); /* text or bytea; must outlive the call */
+void pg_add_str(struct pg_params *p, const char *s);    /* NULL: SQL null */
 void pg_add_null(struct pg_params *p);
 
 /* One-dimensional arrays in binary: begin, then the items, then add as bytes. */

@@ -23,8 +23,8 @@ static void take(struct status_report *s, struct status_left *left, enum message
     left->rows[state] -= n;
 }
 
-static int count_by_index(struct pg *c, const struct due_range *day, struct status_left *left, struct status_report *s,
-                          struct err *e)
+static int count_by_index(struct pg *c, const struct due_range *day, struct status_left *left,
+                          struct status_report *s, struct err *e)
 {
     static const enum message_state states[] = {MESSAGE_HANDED,     MESSAGE_CLAIMED, MESSAGE_CANCELLED,
                                                 MESSAGE_SUPERSEDED, MESSAGE_FAILED,  MESSAGE_EXPIRED};
@@ -44,8 +44,8 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
 }
 
 /* In doubt are those that came first, so they are found before the budget is spent. */
-static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left, struct status_report *s,
-                           struct err *e)
+static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left,
+                           struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
     add_day(&p, day);
@@ -61,8 +61,8 @@ static int count_scheduled(struct pg *c, const struct due_range *day, struct sta
 }
 
 /* No index has those, but until now there is little else; ids lead past what is due later. */
-static int count_delivered(struct pg *c, const struct due_range *day, struct status_left *left, struct status_report *s,
-                           struct err *e)
+static int count_delivered(struct pg *c, const struct due_range *day, struct status_left *left,
+                           struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
     const struct message_id end = message_id_least(day->to_ms < s->now_ms ? day->to_ms : s->now_ms);
@@ -82,13 +82,13 @@ static int scanning(struct pg *c, bool allowed, struct err *e)
     return pg_exec(c, allowed ? "set enable_seqscan = on" : "set enable_seqscan = off", e);
 }
 
-int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left, struct status_report *s,
-                     struct err *e)
+int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left,
+                     struct status_report *s, struct err *e)
 {
     const struct {
         bool needed, scans; /* nearly all of the day is what it counts */
-        int (*count)(struct pg *c, const struct due_range *day, struct status_left *left, struct status_report *s,
-                     struct err *e);
+        int (*count)(struct pg *c, const struct due_range *day, struct status_left *left,
+                     struct status_report *s, struct err *e);
     } steps[] = {
         {true, false, count_by_index},
         {left->rows[MESSAGE_SCHEDULED] > 0, day->from_ms > s->now_ms, count_scheduled},

@@ -1,5 +1,5 @@
-/* Days, or months, whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do the rest
- * without them.
+/* Days, or months, whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do
+ * the rest without them.
  *
  * Who works on many days asks for them in one statement, under a lock_timeout: that is quick, and mostly
  * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which

@@ -1,5 +1,4 @@
 """Partitions by due day: made ahead of need, dropped whole once everything in them is settled, never with anything live."""
-import harness
 from harness import LiveTest, wait_until
 
 ROW = """
@@ -58,14 +57,6 @@ class Partitions(LiveTest):
         self.assertEqual(bodies, [b'0', b'300', b'2500'])
         reader.run('commit')
         reader.close()
-
-    @harness.not_san
-    def test_partitions_reach_two_years_ahead(self):
-        p = self.place(max_delay='730d')
-        last = max(self.partitions(p))
-        ahead = int(p.value(f"select to_date('{last[-8:]}', 'YYYYMMDD') - now()::date"))
-        self.assertGreaterEqual(ahead, 731)
-        self.assertEqual(p.cli('migrate')[0], 0)
 
     def test_a_partition_left_detached_by_a_crash_is_brought_back_or_dropped(self):
         p = self.place()

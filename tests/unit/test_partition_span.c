@@ -43,7 +43,8 @@ static void test_month(void **state)
     check(&next, "message_202512", "2025-12");
     const struct due_range leap = partition_month(LEAP_MS);
     assert_int_equal(leap.to_ms - leap.from_ms, 29 * DAY_MS);
-    const struct due_range first = partition_month(TIMESTAMP_MIN_MS), last = partition_month(TIMESTAMP_MAX_MS);
+    const struct due_range first = partition_month(TIMESTAMP_MIN_MS),
+                           last = partition_month(TIMESTAMP_MAX_MS);
     assert_int_equal(first.from_ms, 0);
     assert_int_equal(last.to_ms, TIMESTAMP_MAX_MS + 1);
 }
@@ -59,12 +60,39 @@ static void test_month_table(void **state)
     assert_int_equal(span.to_ms, month.to_ms);
 }
 
+static void test_division(void **state)
+{
+    (void)state;
+    const int64_t mib = 1024 * 1024;
+    const struct {
+        int64_t days_until, bytes;
+        enum partition_division what;
+    } table[] = {
+        {15, 0, PARTITION_STAYS},
+        {14, 0, PARTITION_DIVIDE},
+        {2, 0, PARTITION_DIVIDE},
+        {1, 0, PARTITION_STAYS},
+        {0, 200 * mib, PARTITION_STAYS},
+        {-5, 20 * mib, PARTITION_STAYS},
+        {600, 15 * mib, PARTITION_STAYS},
+        {600, 16 * mib, PARTITION_DIVIDE},
+        {600, 128 * mib, PARTITION_DIVIDE},
+        {600, 129 * mib, PARTITION_TOO_LARGE},
+        {14, 129 * mib, PARTITION_TOO_LARGE},
+    };
+    const struct due_range month = partition_month(FIRST_MS);
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        assert_int_equal(partition_division(&month, FIRST_MS - table[i].days_until * DAY_MS, table[i].bytes),
+                         table[i].what);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_day),
         cmocka_unit_test(test_month),
         cmocka_unit_test(test_month_table),
+        cmocka_unit_test(test_division),
     };
     return cmocka_run_group_tests_name("partition_span", tests, NULL, NULL);
 }

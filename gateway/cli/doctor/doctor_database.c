@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define LONG_OPEN_MS INT64_C(600000)
-#define LOCK_READERS 4 /* queries of all messages; as many again fit beside each other, for they share locks */
+#define LOCK_READERS                                                                                         \
+    4 /* queries of all messages; as many again fit beside each other, for they share locks */
 
 static void report_wire(struct doctor *d)
 {
@@ -319,9 +320,7 @@ void doctor_check_locks(struct doctor *d)
     if (locked.all || locked.count > 0) {
         doctor_report(d, FINDING_WARN, "database.locks",
                       "%s locked by %s: messages due then wait, all others are delivered",
-                      locked.all ? "postdate.message is"
-                                 : partition_date(&locked.day[0], date),
-                      locked.who);
+                      locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
         doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
         return;
     }
@@ -332,8 +331,7 @@ void doctor_check_locks(struct doctor *d)
         return;
     }
     doctor_report(d, FINDING_WARN, "database.locks",
-                  "there are %" PRId64
-                  ", and a query of postdate.messages takes %" PRId64
+                  "there are %" PRId64 ", and a query of postdate.messages takes %" PRId64
                   " of them: few can run at the same time",
                   all, l.all_days);
     doctor_remedy(d,
