@@ -1,11 +1,11 @@
-/* Partitions of postdate.message: which there are is in core/message/partition_span.h. Made by `postdate
+/* Partitions of postdate.message: which there are is in core/base/partition_span.h. Made by `postdate
  * migrate`, a gateway's start and the janitor, divided and dropped by the janitor; never on the intake path
  * or in a caller's transaction. */
 #ifndef POSTDATE_SQL_ADMIN_PARTITION_H
 #define POSTDATE_SQL_ADMIN_PARTITION_H
 
 #include "core/base/err.h"
-#include "core/message/partition_span.h"
+#include "core/base/partition_span.h"
 #include "sql/connection/pg.h"
 #include <stdint.h>
 

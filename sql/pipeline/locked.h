@@ -8,7 +8,7 @@
 #define POSTDATE_SQL_PIPELINE_LOCKED_H
 
 #include "core/base/err.h"
-#include "core/message/partition_span.h"
+#include "core/base/partition_span.h"
 #include "sql/connection/pg.h"
 #include <stdbool.h>
 #include <stdint.h>

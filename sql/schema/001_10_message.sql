@@ -5,7 +5,7 @@ create type postdate.message_state as enum
     ('scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired');
 
 -- One row per message. The id's first 48 bits are `due` in milliseconds, so ids sort like due times, and a range of ids is a
--- range of due times: a day, or a month that is far ahead (core/message/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
+-- range of due times: a day, or a month that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
 -- never before `due`.
 --
 -- A row is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every

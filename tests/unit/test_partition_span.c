@@ -1,5 +1,5 @@
+#include "core/base/partition_span.h"
 #include "core/base/timestamp.h"
-#include "core/message/partition_span.h"
 #include "tests/unit/unit.h"
 
 #define NOON_MS INT64_C(1763726400000)  /* 2025-11-21 12:00 */

@@ -6,8 +6,8 @@
  *
  * So a month is divided into days without a lock on any table but its own. In the order of their names the
  * partitions stand in the order of their due times. */
-#ifndef POSTDATE_CORE_MESSAGE_PARTITION_SPAN_H
-#define POSTDATE_CORE_MESSAGE_PARTITION_SPAN_H
+#ifndef POSTDATE_CORE_BASE_PARTITION_SPAN_H
+#define POSTDATE_CORE_BASE_PARTITION_SPAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

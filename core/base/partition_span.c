@@ -1,4 +1,4 @@
-#include "core/message/partition_span.h"
+#include "core/base/partition_span.h"
 #include "core/base/timestamp.h"
 
 #include <stdio.h>
