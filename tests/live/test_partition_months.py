@@ -3,6 +3,7 @@ import os
 import threading
 
 import harness
+import web
 from doctor_kit import Doctor
 from harness import LiveTest, Place, Session, Stack, run_psql, wait_until
 
@@ -160,6 +161,28 @@ class Months(LiveTest):
         self.assertEqual(g.term(), 0)
         p.gateway()  # instead of a minute
         wait_until(lambda: self.is_days(p, name), 30, 'the month to be divided')
+
+    def test_a_lock_on_a_month_delays_only_its_messages(self):
+        p = self.place(max_delay='400d')
+        first, name = self.month(p)
+        ahead_ms = int(p.value(f"select (extract(epoch from timestamptz '{first} 12:00+00' - now()) * 1000)::bigint"))
+        g = p.gateway()
+        inbox, c, http = p.consumer('q', bind='k'), p.client(), web.Web(g.http())
+        held = p.session()
+        held.run('begin')
+        held.run(f'lock table postdate.{name} in access exclusive mode')
+        c.publish('far', b'', {'x-delay': ahead_ms})
+        c.publish('k', b'now', {'x-delay': 0})
+        self.assertEqual(inbox.wait(1)[0].body, b'now')
+        one = http.post('/v1/messages', {'routing_key': 'far', 'delay_ms': ahead_ms, 'body': ''})
+        self.assertEqual((one.status, one.problem), (503, 'day-locked'))
+        self.assertEqual(http.post('/v1/messages', {'routing_key': 'far', 'delay_ms': ahead_ms - 40 * 86_400_000, 'body': ''}).status, 201)
+        self.assertIn(f'locked       {first[:7]}: not counted', p.cli('status')[1])
+        held.run('rollback')
+        held.close()
+        wait_until(lambda: p.value(f'select count(*) from postdate.{name}') == '1', 10, 'that of the locked month to be stored')
+        http.close()
+        self.assertEqual(g.term(), 0)
 
     def test_days_that_belong_to_the_whole_table_stay_and_their_month_is_completed(self):
         """As a database has them whose days were made before there were months."""
