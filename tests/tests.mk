@@ -3,6 +3,7 @@
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 TOOL_SRC := $(filter-out tests/tools/load_%,$(wildcard tests/tools/*.c))
 LOAD_SRC := $(wildcard tests/tools/load_*.c)
+NEXT := $(BUILD)/tests/next
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 
@@ -10,7 +11,15 @@ NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
 .PHONY: units test-deps test-known test matrix chaos bench console-shots faults-full
-units: $(UNITS) $(TOOLS) $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
+units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
+
+# The command line of a release after this one, whose schema has a step more.
+$(NEXT)/sql_embedded.c: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files tests/schema/002_10_next.sql
+	$(Q)tools/embed_sql.sh $(@D) $(sort $(EMBEDDED)) tests/schema/002_10_next.sql
+$(NEXT)/sql_embedded.o: $(NEXT)/sql_embedded.c $(BUILD)/flags
+	$(compile)
+$(NEXT)/postdate: $(CLI) $(NEXT)/sql_embedded.o $(LIBRARIES)
+	$(call link,$^ $(LINK_ALL) $(LINK_CLI))
 
 # For LD_PRELOAD, with the plain programs only: the shim makes them die or fail where a test wants it, the clocks are wrong
 # on purpose, of Postgres, too. Never installed or linked.

@@ -234,7 +234,7 @@ def check_tests(d):
 
 def check_schema(d):
     """What `postdate status` is shown to print has the version that this program makes."""
-    current = re.search(r'#define SCHEMA_VERSION (\d+)', text_of('sql/admin/migrate.h'))[1]
+    current = str(int(os.path.basename(max(glob.glob('sql/schema/*.sql')))[:3]))
     for number, line in enumerate(d.lines, 1):
         shown = re.match(r'schema +version (\d+)', line)
         if shown and shown[1] != current:

@@ -17,8 +17,8 @@ for f in "$@"; do
     esac
     case $f in
     sql/query/*.sql) ;;
-    sql/schema/[0-9]*.sql) ;;
-    sql/schema/*) echo "$f: schema files are named NUMBER_NAME.sql" >&2; exit 1 ;;
+    */schema/[0-9]*.sql) ;;
+    */schema/*) echo "$f: schema files are named NUMBER_NAME.sql" >&2; exit 1 ;;
     *) echo "$f: expected a file in sql/query/ or sql/schema/" >&2; exit 1 ;;
     esac
 done
@@ -69,7 +69,7 @@ base() { b=${1##*/}; printf '%s' "${b%.sql}"; }
     echo
     echo "const struct sql_schema_step sql_schema_steps[] = {"
     for f in "$@"; do
-        case $f in sql/schema/*)
+        case $f in */schema/*)
             version=$(base "$f" | sed 's/^0*\([0-9][0-9]*\).*/\1/')
             echo "    {$version, \"$(base "$f")\","
             literal "$f"
@@ -77,7 +77,6 @@ base() { b=${1##*/}; printf '%s' "${b%.sql}"; }
             steps=$((steps + 1)) ;;
         esac
     done
-    [ "$steps" -gt 0 ] || echo '    {0, "", ""},'
     echo "};"
     echo "const size_t sql_schema_step_count = $steps;"
 } >"$out/sql_embedded.c.$$"

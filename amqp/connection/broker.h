@@ -136,6 +136,11 @@ int broker_consume_all(struct broker *b, const struct broker_consumer *consumers
 int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                         struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
+/* For one that waits in vain, whenever it likes: once nothing was delivered for half a minute (first: a
+ * second) it begins these consumers anew, for to a client a queue that has lost its majority, or has
+ * forgotten its consumers, looks like an empty one. -1: one does not answer, and the text names it. */
+int broker_check_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                           uint16_t prefetch, struct err *e);
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 

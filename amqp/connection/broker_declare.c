@@ -6,6 +6,7 @@
 
 #define ARGS_MAX 16
 #define WHAT_MAX 320
+#define FIRST_CHECK_MS 1000
 
 static struct broker_call call_of(amqp_method_number_t request, void *decoded, amqp_method_number_t reply,
                                   const char *what)
@@ -346,6 +347,34 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
     snprintf(what, sizeof(what), "stop consumer '%s'", consumer_tag);
     amqp_basic_cancel_t m = {.consumer_tag = amqp_cstring_bytes(consumer_tag)};
     return request_method(b, AMQP_BASIC_CANCEL_METHOD, &m, what, e);
+}
+
+static int renew_consumer(struct broker *b, const struct broker_consumer *c, uint16_t prefetch, struct err *e)
+{
+    if (broker_cancel_consume(b, c->tag, e) == 0 && broker_consume(b, c->queue, c->tag, prefetch, e) == 0) {
+        return 0;
+    }
+    return err_wrap(e, "queue '%s'", c->queue);
+}
+
+int broker_check_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
+                           uint16_t prefetch, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+
+    if (b->check_ms == 0) {
+        b->check_ms = now_ms + FIRST_CHECK_MS;
+    }
+    if (now_ms < b->check_ms) {
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (renew_consumer(b, &consumers[i], prefetch, e)) {
+            return -1;
+        }
+    }
+    b->check_ms = clock_monotonic_ms() + BROKER_QUIET_MS;
+    return 0;
 }
 
 int broker_confirm_select(struct broker *b, struct err *e)

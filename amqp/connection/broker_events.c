@@ -189,6 +189,7 @@ static int read_delivery(struct broker *b, struct arena *arena, size_t max_body,
                          const amqp_basic_deliver_t *m, struct broker_event *event, struct err *e)
 {
     event->kind = BROKER_EVENT_DELIVERY;
+    b->check_ms = clock_monotonic_ms() + BROKER_QUIET_MS;
     event->tag = m->delivery_tag;
     event->redelivered = m->redelivered;
     if (copy_field(b, arena, m->consumer_tag, &event->text, e) ||

@@ -54,6 +54,8 @@ struct broker_url {
     char vhost[BROKER_NAME_MAX + 1];
 };
 
+#define BROKER_QUIET_MS 30000
+
 struct broker {
     amqp_connection_state_t conn; /* connected by the library, then used by broker_stream.c alone */
     int fd; /* a duplicate of the library's descriptor: ours until the broker is freed */
@@ -78,6 +80,7 @@ struct broker {
     amqp_pool_t pool;           /* arguments of the method that was read last */
     int heartbeat_s;            /* agreed on; 0: none */
     int64_t heard_ns, spoke_ns; /* monotonic */
+    int64_t check_ms;           /* monotonic: when its consumers are to be checked; 0: nobody has asked yet */
     /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
     enum broker_event_kind deferred;
     char deferred_text[256];

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define ECHO_ARENA 65536
+#define WHAT_MAX 320
 #define TRY_RIGHT "try a permission"
 
 static bool is_local(const char *host)
@@ -82,13 +83,20 @@ static int ask_broker(struct broker *b, const struct broker_call *c, void **answ
     return inspect_reopen(b, e) ? -1 : 0;
 }
 
+bool inspect_is_missing(const struct err *e)
+{
+    return e->kind == ERR_NOT_FOUND && (strstr(e->text, "no queue") || strstr(e->text, "no exchange"));
+}
+
 int inspect_queue(struct broker *b, const char *name, struct inspect_queue *out, struct err *e)
 {
     struct err why;
+    char what[WHAT_MAX];
 
     *out = (struct inspect_queue){0};
+    snprintf(what, sizeof(what), "look up queue '%s'", name);
     amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name), .passive = 1};
-    const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, "look up a queue");
+    const struct broker_call c = call_of(AMQP_QUEUE_DECLARE_METHOD, &m, what);
     void *answer;
     int rc = ask_broker(b, &c, &answer, &why, e);
     if (rc == 1) {
@@ -96,7 +104,7 @@ int inspect_queue(struct broker *b, const char *name, struct inspect_queue *out,
         *out = (struct inspect_queue){
             .exists = true, .ready = ok->message_count, .consumers = ok->consumer_count};
     }
-    return rc == 0 && why.kind != ERR_NOT_FOUND ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
+    return rc == 0 && !inspect_is_missing(&why) ? err_set(e, why.kind, "%s", why.text) : rc < 0 ? -1 : 0;
 }
 
 int inspect_exchange(struct broker *b, const char *name, bool *exists, struct err *e)

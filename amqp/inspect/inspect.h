@@ -30,7 +30,12 @@ struct inspect_queue {
     bool exists;
     uint32_t ready, consumers;
 };
+/* One that is there and cannot be used now (its node is down, its process has ended) is an error whose text
+ * has RabbitMQ's words, ERR_NOT_FOUND. RabbitMQ may also not answer at all, ERR_AWAY, and a quorum queue
+ * without a majority may look well. */
 int inspect_queue(struct broker *b, const char *name, struct inspect_queue *out, struct err *e);
+/* Is it missing, not down? RabbitMQ has one code for both. */
+bool inspect_is_missing(const struct err *e);
 int inspect_exchange(struct broker *b, const char *name, bool *exists, struct err *e);
 
 enum inspect_right {

@@ -25,21 +25,6 @@ static int declare_exit_queue(struct broker *b, const char *name, struct err *e)
     return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
-/* One of that name that an earlier release declared is used as it is. */
-static int declare_receipts(struct broker *b, struct err *e)
-{
-    struct err why = {0};
-
-    if (topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) == 0) {
-        return 0;
-    }
-    if (e->kind != ERR_CONFIG || broker_reopen(b, &why)) {
-        return -1;
-    }
-    err_clear(e);
-    return 0;
-}
-
 int last_hop_declare(struct broker *b, struct err *e)
 {
     static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = LAST_HOP_UNROUTED}};
@@ -51,27 +36,13 @@ int last_hop_declare(struct broker *b, struct err *e)
     /* From the end on: nothing that comes out ever finds its next step missing. */
     if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
         broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
-        broker_declare_exchange_as(b, &receipts, e) || declare_receipts(b, e) ||
+        broker_declare_exchange_as(b, &receipts, e) || topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, by_broker, COUNT_OF(by_broker), e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
         return -1;
     }
     for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
         if (declare_exit_queue(b, last_hop_queue(i), e)) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-int last_hop_bind_exit(struct broker *b, const char *exit, int queue, struct err *e)
-{
-    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, by_broker, COUNT_OF(by_broker), e)) {
-        return -1;
-    }
-    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
-        if (i != queue &&
-            broker_unbind_queue_with(b, last_hop_queue(i), exit, by_broker, COUNT_OF(by_broker), e)) {
             return -1;
         }
     }

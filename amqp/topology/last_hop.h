@@ -20,9 +20,6 @@
 
 /* Exchanges, queues and bindings but those of delivery exchanges. Idempotent. Errors as broker_declare_*. */
 int last_hop_declare(struct broker *b, struct err *e);
-/* What comes out of the delay topology's end, this exchange, goes to that exit queue (1 or 2), and no longer
- * to the other one. In between it may go to both. */
-int last_hop_bind_exit(struct broker *b, const char *exit, int queue, struct err *e);
 /* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */
 int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
 

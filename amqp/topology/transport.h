@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #define TRANSPORT_HEADERS_MAX 512 /* bytes that address() appends, at most */
+#define TRANSPORT_NAME_SIZE 64
 
 struct transport_options {
     int64_t window_ms;  /* longest wait that will be asked for: 1..max_delay_ms */
@@ -45,6 +46,10 @@ struct transport {
     /* How many messages wait now; ERR_NOT_FOUND: not declared. NULL where AMQP offers no way to ask (the
      * plugin, a quorum queue). A request per queue: for status, not for a hot path. */
     int (*count)(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e);
+    /* What declare makes with the longest window, besides the exit queues: the exchange number i, from 0 (a
+     * constant; NULL: there are no more), and the name of queue number i (false: there are no more). */
+    const char *(*exchange)(size_t i);
+    bool (*queue)(size_t i, char name[TRANSPORT_NAME_SIZE]);
 };
 
 extern const struct transport transport_native;

@@ -2,20 +2,13 @@
  *
  *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
  *                                                            └─ as it is delivered ─▶ postdate.exit.broker
- * (last_hop.h)
- *
- * Earlier releases let RabbitMQ do the last hop: the exit was bound to exchanges that led to the delivery
- * exchanges, and to a queue of receipts. Those go, after the exit queue is bound: a message that comes out in
- * between may arrive twice, and none gets lost. */
+ *                                                                                    (last_hop.h) */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport_internal.h"
 #include "core/message/envelope.h"
 #include <inttypes.h>
 
-#define OLD_ROUTE "postdate.route"
-#define OLD_OPEN "postdate.open"
-#define OLD_UNROUTED "postdate.unrouted"
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e)
@@ -41,20 +34,40 @@ int transport_delay(const struct transport *t, const struct transport_options *o
     return 0;
 }
 
+/* To that exit queue of RabbitMQ's last hop (1 or 2), and no longer to the other one. In between it may go to
+ * both. */
+static int bind_last_hop(struct broker *b, const char *exit, int queue, struct err *e)
+{
+    static const struct broker_arg by_broker[] = {{.name = "x-match", .text = "all-with-x"},
+                                                  {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
+
+    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, by_broker, COUNT_OF(by_broker), e)) {
+        return -1;
+    }
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
+        if (i != queue &&
+            broker_unbind_queue_with(b, last_hop_queue(i), exit, by_broker, COUNT_OF(by_broker), e)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e)
 {
     static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
                                                   {.name = ENVELOPE_HEADER, .present = true}};
-    /* "all" of no headers. */
-    static const struct broker_arg everything[] = {{.name = "x-match", .text = "all"}};
 
     if (topology_declare_exit(b, e) ||
-        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e) ||
-        broker_unbind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, everything, COUNT_OF(everything), e) ||
-        broker_delete_exchange(b, OLD_ROUTE, e) || broker_delete_exchange(b, OLD_OPEN, e) ||
-        broker_delete_exchange(b, OLD_UNROUTED, e) ||
-        broker_unbind_queue_with(b, LAST_HOP_RECEIPTS, exit, everything, COUNT_OF(everything), e)) {
+        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e)) {
         return -1;
     }
-    return o->last_hop_queue ? last_hop_bind_exit(b, exit, o->last_hop_queue, e) : 0;
+    return o->last_hop_queue ? bind_last_hop(b, exit, o->last_hop_queue, e) : 0;
+}
+
+bool transport_no_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
+{
+    (void)i;
+    (void)name;
+    return false;
 }

@@ -13,8 +13,10 @@ int transport_check_window(const struct transport *t, const struct transport_opt
 /* How long the wait is. ERR_BUG unless 1 <= *delay_ms <= o->window_ms. */
 int transport_delay(const struct transport *t, const struct transport_options *o,
                     const struct transport_wait *w, int64_t *delay_ms, struct err *e);
-/* Declares the exit queue and binds it to this exchange, and that of the broker's last hop if it is in use;
- * takes down what an earlier release bound there. */
+/* Declares the exit queue and binds it to this exchange, and that of the broker's last hop if it is in use.
+ */
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e);
+/* transport->queue of one that has none. */
+bool transport_no_queue(size_t i, char name[TRANSPORT_NAME_SIZE]);
 
 #endif

@@ -130,6 +130,11 @@ static int native_address(const struct transport_options *o, const struct transp
     return put_until(headers, w->until_ms, e);
 }
 
+static const char *native_exchange(size_t i)
+{
+    return i == 0 ? EXCHANGE : NULL;
+}
+
 const struct transport transport_native = {
     .name = "native",
     .max_delay_ms = MAX_DELAY_MS,
@@ -137,4 +142,6 @@ const struct transport transport_native = {
     .declare = native_declare,
     .address = native_address,
     .count = NULL,
+    .exchange = native_exchange,
+    .queue = transport_no_queue,
 };

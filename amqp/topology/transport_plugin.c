@@ -81,10 +81,17 @@ static int plugin_address(const struct transport_options *o, const struct transp
     return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
 }
 
+static const char *plugin_exchange(size_t i)
+{
+    return i == 0 ? EXCHANGE : NULL;
+}
+
 const struct transport transport_plugin = {
     .name = "plugin",
     .max_delay_ms = MAX_DELAY_MS,
     .declare = plugin_declare,
     .address = plugin_address,
     .count = NULL,
+    .exchange = plugin_exchange,
+    .queue = transport_no_queue,
 };

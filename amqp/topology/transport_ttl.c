@@ -122,10 +122,30 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
     return 0;
 }
 
+static const char *ttl_exchange(size_t i)
+{
+    return i == 0 ? EXIT : i <= TTL_LADDER_LEVELS_MAX ? ttl_ladder_exchange((int)i - 1) : NULL;
+}
+
+static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
+{
+    const size_t rungs = TTL_LADDER_RADIX - 1;
+
+    if (i >= TTL_LADDER_LEVELS_MAX * rungs) {
+        return false;
+    }
+    ttl_ladder_queue((int)(i / rungs), (int)(i % rungs) + 1, name);
+    return true;
+}
+
+_Static_assert(TTL_LADDER_NAME_SIZE <= TRANSPORT_NAME_SIZE, "a name fits");
+
 const struct transport transport_ttl = {
     .name = "ttl",
     .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
     .declare = ttl_declare,
     .address = ttl_address,
     .count = ttl_count,
+    .exchange = ttl_exchange,
+    .queue = ttl_queue,
 };

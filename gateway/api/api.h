@@ -139,6 +139,7 @@ struct api_request {
     /* For the executor (gateway/api/executor.h). */
     void (*done)(struct api_request *r); /* the answer is there; called by a thread of the executor */
     struct api_request *next;
+    uint64_t turn;     /* of its caller, in a queue */
     uint64_t names[2]; /* hashes of what it must have for itself: a key, an Idempotency-Key; 0: none */
     bool alone;        /* a batch with keys: no other keys beside it */
 

@@ -13,10 +13,10 @@ struct executor *executor_open(struct runtime *rt, struct err *e)
     }
     d->runtime = rt;
     atomic_init(&d->why_not_ready, "the gateway is starting");
-    executor_queue_open(&d->store);
-    executor_queue_open(&d->work);
-    executor_queue_open(&d->bulk);
-    executor_queue_open(&d->count);
+    executor_queue_open(&d->store, 0);
+    executor_queue_open(&d->work, 0);
+    executor_queue_open(&d->bulk, EXECUTOR_BULK_EACH);
+    executor_queue_open(&d->count, 0);
     pthread_mutex_init(&d->counts_lock, NULL);
     for (int i = 0; i < EXECUTOR_GROUP_COMMITS; i++)
         d->group_commit_count +=

@@ -10,18 +10,24 @@
 
 #define EXECUTOR_GROUP_COMMITS 2
 #define EXECUTOR_WORKERS 2
-#define EXECUTOR_BULK_WORKERS                                                                                \
+#define EXECUTOR_BULK_WORKERS 3
+#define EXECUTOR_BULK_EACH                                                                                   \
     2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
-#define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
+#define EXECUTOR_QUEUE_WORKERS 3 /* the most that take from one queue */
+#define EXECUTOR_QUEUE_MAX 4096  /* requests that wait in one queue: twice the connections of HTTP */
 
-/* Requests in the order they came, but that no caller comes twice in a row while another one waits.
- * Thread-safe. */
+/* Requests of callers in turns: each caller's first before anybody's second. Thread-safe. */
 struct executor_queue {
     pthread_mutex_t lock;
     pthread_cond_t came;
-    struct api_request *first, **last;
+    struct api_request *first; /* by turn, those of one turn in the order they came */
     size_t count;
-    char served[32]; /* the principal of the one that was taken last */
+    uint64_t turn; /* of the one that was taken last */
+    int each;      /* so many workers one caller may have at a time; 0: all */
+    struct {
+        bool any;
+        char principal[32];
+    } served[EXECUTOR_QUEUE_WORKERS]; /* by each worker now */
     bool closed;
 };
 
@@ -41,6 +47,7 @@ struct executor {
     pthread_t group_commits[EXECUTOR_GROUP_COMMITS], workers[EXECUTOR_WORKERS],
         bulk_workers[EXECUTOR_BULK_WORKERS], stats;
     int group_commit_count, worker_count, bulk_worker_count;
+    atomic_int bulk_workers_run;
     bool stats_runs;
     atomic_bool ending;          /* what takes long is to end early */
     pthread_mutex_t counts_lock; /* guards the next six */
@@ -53,13 +60,15 @@ struct executor {
     _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
 };
 
-void executor_queue_open(struct executor_queue *q);
+void executor_queue_open(struct executor_queue *q, int each);
 void executor_queue_close(struct executor_queue *q); /* what is in it can still be taken */
 void executor_queue_destroy(struct executor_queue *q);
 /* Answers it at once when the queue is closed or full. */
 void executor_queue_put(struct executor_queue *q, struct api_request *r);
-/* The next request; NULL after wait_ms without one, or when the queue is closed and empty (*ended). */
-struct api_request *executor_queue_take(struct executor_queue *q, int64_t wait_ms, bool *ended);
+/* The next request, for a worker that is done with the one before (its number from 0 where the queue has a
+ * limit for each caller, else 0); NULL after wait_ms without one, or
+ * when the queue is closed and empty (*ended). */
+struct api_request *executor_queue_take(struct executor_queue *q, int worker, int64_t wait_ms, bool *ended);
 
 /* 0: session->pg is connected and the schema fits. -1: it is not, and was not lately. */
 int executor_session_connect(struct executor_session *session, struct err *e);

@@ -5,16 +5,15 @@
 #include <string.h>
 #include <time.h>
 
-void executor_queue_open(struct executor_queue *q)
+void executor_queue_open(struct executor_queue *q, int each)
 {
     pthread_condattr_t a;
+    *q = (struct executor_queue){.each = each};
     pthread_condattr_init(&a);
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_cond_init(&q->came, &a);
     pthread_condattr_destroy(&a);
     pthread_mutex_init(&q->lock, NULL);
-    q->first = NULL;
-    q->last = &q->first;
 }
 
 void executor_queue_destroy(struct executor_queue *q)
@@ -31,14 +30,32 @@ void executor_queue_close(struct executor_queue *q)
     pthread_cond_broadcast(&q->came);
 }
 
+static const char *principal_of(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
+}
+
+/* Behind those of its turn: the one after the last of its caller's, and the present one for a caller who has
+ * none here. */
+static void put_in_turn(struct executor_queue *q, struct api_request *r)
+{
+    struct api_request **at;
+    r->turn = q->turn;
+    for (const struct api_request *x = q->first; x != NULL; x = x->next)
+        if (strcmp(principal_of(x), principal_of(r)) == 0)
+            r->turn = x->turn + 1;
+    for (at = &q->first; *at != NULL && (*at)->turn <= r->turn;)
+        at = &(*at)->next;
+    r->next = *at;
+    *at = r;
+}
+
 void executor_queue_put(struct executor_queue *q, struct api_request *r)
 {
-    r->next = NULL;
     pthread_mutex_lock(&q->lock);
     bool closed = q->closed, full = q->count == EXECUTOR_QUEUE_MAX;
     if (!closed && !full) {
-        *q->last = r;
-        q->last = &r->next;
+        put_in_turn(q, r);
         q->count++;
         pthread_cond_signal(&q->came);
     }
@@ -52,40 +69,51 @@ void executor_queue_put(struct executor_queue *q, struct api_request *r)
     r->done(r);
 }
 
-static const char *principal_of(const struct api_request *r)
+/* The caller has as many of the workers as it may. */
+static bool has_enough(const struct executor_queue *q, const struct api_request *r)
 {
-    return r->scope != NULL ? r->scope->principal : "";
+    int served = 0;
+    for (int i = 0; i < EXECUTOR_QUEUE_WORKERS; i++)
+        served += q->served[i].any && strcmp(q->served[i].principal, principal_of(r)) == 0;
+    return q->each > 0 && served >= q->each;
 }
 
-/* Of another caller than the last one, if there is one. */
-static struct api_request *take_fairly(struct executor_queue *q)
+/* The place of the next request; NULL: there is none that may be taken. */
+static struct api_request **find_next(struct executor_queue *q)
 {
-    struct api_request **at = &q->first, *r;
-    while (*at != NULL && strcmp(principal_of(*at), q->served) == 0)
+    struct api_request **at = &q->first;
+    while (*at != NULL && has_enough(q, *at))
         at = &(*at)->next;
-    if (*at == NULL)
-        at = &q->first;
-    r = *at;
+    return *at != NULL ? at : NULL;
+}
+
+static struct api_request *take_next(struct executor_queue *q, int worker)
+{
+    struct api_request **at = find_next(q), *r = at != NULL ? *at : NULL;
     if (r == NULL)
         return NULL;
-    snprintf(q->served, sizeof q->served, "%s", principal_of(r));
     *at = r->next;
-    if (*at == NULL)
-        q->last = at;
     q->count--;
+    if (r->turn > q->turn)
+        q->turn = r->turn;
+    q->served[worker].any = true;
+    snprintf(q->served[worker].principal, sizeof q->served[worker].principal, "%s", principal_of(r));
     return r;
 }
 
-struct api_request *executor_queue_take(struct executor_queue *q, int64_t wait_ms, bool *ended)
+struct api_request *executor_queue_take(struct executor_queue *q, int worker, int64_t wait_ms, bool *ended)
 {
     int64_t until = clock_monotonic_ns() + wait_ms * 1000000;
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     pthread_mutex_lock(&q->lock);
-    while (q->first == NULL && !q->closed && wait_ms > 0 &&
+    if (q->served[worker].any && q->each > 0)
+        pthread_cond_broadcast(&q->came);
+    q->served[worker].any = false;
+    while (find_next(q) == NULL && (!q->closed || q->first != NULL) && wait_ms > 0 &&
            pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
-    struct api_request *r = take_fairly(q);
-    *ended = q->closed && r == NULL;
+    struct api_request *r = take_next(q, worker);
+    *ended = q->closed && q->first == NULL && r == NULL;
     pthread_mutex_unlock(&q->lock);
     return r;
 }

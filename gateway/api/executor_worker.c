@@ -118,37 +118,41 @@ static void take_fresh(struct worker *w, struct api_request *r)
     }
 }
 
-static void serve_queue(struct executor *d, struct executor_queue *queue, const char *name, bool hurried)
+static void serve_queue(struct worker *w, struct executor_queue *queue, int number)
 {
-    struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = name, .hurried = hurried}};
-    w.context.rules = config_accept_rules(d->runtime->config);
-    w.context.lead_ms = d->runtime->config->delivery.lead_ms;
-    w.context.objective = executor_objective(d->runtime->config);
-    w.context.ending = &d->ending;
+    struct executor *d = w->executor;
+    w->context.rules = config_accept_rules(d->runtime->config);
+    w->context.lead_ms = d->runtime->config->delivery.lead_ms;
+    w->context.objective = executor_objective(d->runtime->config);
+    w->context.ending = &d->ending;
     /* In turns: one that is fresh, and one that met a lock. */
-    for (bool ended = false; !ended || w.park.first != NULL;) {
-        struct api_request *r = executor_queue_take(queue, executor_park_pause_ms(&w.park, 500), &ended);
+    for (bool ended = false; !ended || w->park.first != NULL;) {
+        struct api_request *r =
+            executor_queue_take(queue, number, executor_park_pause_ms(&w->park, 500), &ended);
         if (r != NULL)
-            take_fresh(&w, r);
-        r = executor_park_take(&w.park);
+            take_fresh(w, r);
+        r = executor_park_take(&w->park);
         if (r != NULL)
-            try_request(&w, r);
+            try_request(w, r);
         else if (ended)
-            clock_nap_ms(executor_park_pause_ms(&w.park, 20));
+            clock_nap_ms(executor_park_pause_ms(&w->park, 20));
     }
-    executor_session_close(&w.session);
+    executor_session_close(&w->session);
 }
 
 void *executor_worker(void *arg)
 {
     struct executor *d = arg;
-    serve_queue(d, &d->work, "postdate http", true);
+    struct worker w = {.executor = d,
+                       .session = {.runtime = d->runtime, .name = "postdate http", .hurried = true}};
+    serve_queue(&w, &d->work, 0);
     return NULL;
 }
 
 void *executor_bulk_worker(void *arg)
 {
     struct executor *d = arg;
-    serve_queue(d, &d->bulk, "postdate http bulk", false);
+    struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = "postdate http bulk"}};
+    serve_queue(&w, &d->bulk, atomic_fetch_add(&d->bulk_workers_run, 1));
     return NULL;
 }

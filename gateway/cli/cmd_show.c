@@ -24,21 +24,6 @@ static void print_time(const char *name, int64_t at_ms, int64_t now_ms)
            cli_format_when(at_ms, now_ms, when));
 }
 
-static void print_body(const struct message_record *r)
-{
-    struct bytes body = r->message.body;
-    if (r->state == MESSAGE_CANCELLED && body.len == 0) {
-        puts("body         erased by cancelling");
-    } else if (body.len <= 4096 && bytes_is_text(body)) {
-        char shown[4096 * 4 + 8];
-        printf("body         %zu bytes\n", body.len);
-        if (body.len > 0)
-            printf("\n%s\n", text_show_lines(body, shown, sizeof shown));
-    } else {
-        printf("body         %zu bytes (--json shows it)\n", body.len);
-    }
-}
-
 /* Whoever held it before: once it was refused, the gateway does. */
 static bool is_retrying(const struct message_record *r)
 {
@@ -74,7 +59,10 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
         printf("%-12s %d\n", "attempts", r->attempts);
     if (r->error.len > 0)
         print_line("error", r->error);
-    print_body(r);
+    if (r->state == MESSAGE_CANCELLED && m->body.len == 0)
+        puts("body         erased by cancelling");
+    else
+        text_print_body(m->body);
 }
 
 static int print_json(const struct message_record *r)

@@ -6,6 +6,8 @@
 #include <wchar.h>
 #include <wctype.h>
 
+#define BODY_SHOWN 4096
+
 /* One character of v at *at, which moves on. Returns its columns; piece gets its bytes, *len of them (8 at
  * most). */
 static size_t next_piece(struct bytes v, size_t *at, bool lines, char piece[8], size_t *len)
@@ -101,4 +103,13 @@ const char *text_words(struct bytes v, char *out, size_t size)
     }
     out[used] = '\0';
     return out;
+}
+
+void text_print_body(struct bytes body)
+{
+    char shown[BODY_SHOWN * 4 + 3];
+    bool fits = body.len <= BODY_SHOWN && bytes_is_text(body);
+    printf("body         %zu bytes%s\n", body.len, fits ? "" : " (--json shows it)");
+    if (fits && body.len > 0)
+        printf("\n%s\n", text_show_lines(body, shown, sizeof shown));
 }

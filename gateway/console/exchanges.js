@@ -2,10 +2,11 @@
 import { get, offered } from './api.js';
 import { commandLine } from './act.js';
 import { h } from './dom.js';
-import { forecastOf } from './figures.js';
+import { dueWithin } from './figures.js';
 import { card, chip, empty, exchangeName, facts, filterForm, name, notOffered, route, table } from './parts.js';
 import { number } from './words.js';
 
+const WEEK = 7 * 86400e3;
 const setWords = p => ['postdate', 'retry-policy', 'set', p.pattern, '--attempts', p.attempts, '--first', p.first, '--factor', p.factor, '--max', p.max,
     '--jitter', `${p.jitter}%`, '--on', p.on.join(','), '--keep-dead', p.keep_dead];
 
@@ -14,12 +15,12 @@ export const exchanges = {
     every: 15_000,
     load: async (at, signal) => {
         const quiet = promise => promise.catch(e => { if (e.status === 403 || e.status === 404) return { refused: e.message }; throw e; });
-        const [forecast, groups, policies, match] = await Promise.all([forecastOf('7d', signal), get('v1/dead:groups', { signal }), quiet(get('v1/retry-policies', { signal })),
+        const [ahead, groups, policies, match] = await Promise.all([dueWithin(WEEK, signal), get('v1/dead:groups', { signal }), quiet(get('v1/retry-policies', { signal })),
             at.params.queue ? quiet(offered('v1/retry-policies:match?queue=' + encodeURIComponent(at.params.queue), { signal })) : null]);
-        return { forecast, groups, policies, match };
+        return { ahead, groups, policies, match };
     },
-    view: ({ forecast, groups, policies, match }, at) => {
-        const ahead = forecast?.totals, dead = new Map();
+    view: ({ ahead, groups, policies, match }, at) => {
+        const dead = new Map();
         for (const g of groups.groups)
             dead.set(g.exchange, (dead.get(g.exchange) || 0) + g.count);
         const names = [...new Set([...(ahead ? ahead.keys() : []), ...dead.keys()])].sort();

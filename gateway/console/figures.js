@@ -57,26 +57,40 @@ export const sloOf = signal => seen('v1/slo', signal);
 const EXCHANGES_SHOWN = 5;
 export const HORIZONS = { '1h': [3600e3, '1m'], '6h': [6 * 3600e3, '5m'], '24h': [24 * 3600e3, '15m'], '7d': [7 * 86400e3, '2h'] };
 
+const MINUTE = 60e3, HOUR = 3600e3;
+const forecastBetween = (from, until, step, signal) => seen('v1/forecast?' + new URLSearchParams({ from: new Date(from).toISOString(), until: new Date(until).toISOString(), step }), signal);
+
 export async function forecastOf(horizon, signal) {
-    const [length, step] = HORIZONS[horizon] || HORIZONS['6h'], from = new Date(Math.floor(Date.now() / 60e3) * 60e3);
-    const q = new URLSearchParams({ from: from.toISOString(), until: new Date(from.getTime() + length).toISOString(), step });
-    const answer = await seen('v1/forecast?' + q, signal);
+    const [length, step] = HORIZONS[horizon] || HORIZONS['6h'], from = Math.floor(Date.now() / MINUTE) * MINUTE;
+    const answer = await forecastBetween(from, from + length, step, signal);
     return answer && !answer.refused ? readForecast(answer) : answer;
+}
+
+// By exchange, what is due from the next minute on. The hour that began has what was delivered in it already, so its rest is asked for by minutes.
+export async function dueWithin(length, signal) {
+    const from = Math.ceil(Date.now() / MINUTE) * MINUTE, hour = Math.ceil(from / HOUR) * HOUR, totals = new Map();
+    const answers = await Promise.all([forecastBetween(hour, from + length, '1h', signal), from < hour && forecastBetween(from, hour, '1m', signal)].filter(Boolean));
+    for (const answer of answers) {
+        if (!answer || answer.refused)
+            return null;
+        for (const b of answer.buckets)
+            b.by_exchange.forEach((n, i) => totals.set(answer.exchanges[i], (totals.get(answer.exchanges[i]) || 0) + n));
+    }
+    return totals;
 }
 
 // Buckets with nothing in them are left out there; a chart wants them. Exchanges come with the most first.
 export function readForecast(answer) {
     const from = new Date(answer.from).getTime(), until = new Date(answer.until).getTime(), step = answer.step_ms;
-    const names = answer.exchanges, first = names.slice(0, EXCHANGES_SHOWN), totals = new Map(names.map(n => [n, 0]));
+    const names = answer.exchanges, first = names.slice(0, EXCHANGES_SHOWN);
     const found = new Map(answer.buckets.map(b => [new Date(b.at).getTime(), b]));
     const bursts = answer.bursts.map(b => ({ at: new Date(b.at).getTime(), count: b.count, drain: b.drain_ms }));
     const rows = [];
     for (let at = from; at < until && rows.length < 1500; at += step) {
         const b = found.get(at) || { count: 0, by_exchange: [] }, counts = names.map((n, i) => b.by_exchange[i] || 0);
-        names.forEach((n, i) => totals.set(n, totals.get(n) + counts[i]));
         const rest = b.count - counts.slice(0, first.length).reduce((sum, c) => sum + c, 0), burst = bursts.find(x => x.at === at);
         rows.push({ at, until: at + step, count: b.count, parts: [...first.map((n, i) => ({ name: n, count: counts[i] })), ...(rest > 0 ? [{ name: 'others', count: rest }] : [])],
             mark: burst ? `a burst: draining takes ${span(burst.drain)}` : null });
     }
-    return { rows, bursts, totals, answer };
+    return { rows, bursts, answer };
 }

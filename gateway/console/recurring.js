@@ -4,13 +4,11 @@ import { actButton, commandLine, post } from './act.js';
 import { contentView } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
-import { ago, span, stamp, zoneName } from './words.js';
+import { ago, span, stamp, stampIn, zoneName } from './words.js';
 
 const one = n => 'v1/recurring/' + encodeURIComponent(n);
 const stateOf = r => r.paused ? 'paused' : r.error ? 'error' : r.next_at ? 'active' : 'over';
 const tone = { paused: 'off', error: 'bad', active: 'good', over: 'off' };
-const last = r => !r.last_at ? 'never' : [time(r.last_at), ' ', r.last_state ? chip(r.last_state) : 'gone',
-    r.last_state === 'delivered' && r.last_lateness_ms !== null ? h('span', { class: 'faint' }, ` ${span(r.last_lateness_ms)} late`) : null];
 // A change says so in its body, so that no form of another page can make it.
 const change = (r, verb) => ask('POST', `${one(r.name)}:${verb}`, { body: {} });
 const still = r => async () => {
@@ -39,7 +37,15 @@ const remove = r => ({ title: 'Remove the schedule', confirm: 'Remove it', dange
     } } }; } });
 const actions = r => [r.paused ? actButton('Resume …', resume(r)) : actButton('Pause …', pause(r)), actButton('Run now …', runNow(r)), actButton('Remove …', remove(r), { class: 'danger' })];
 
-const times = list => list.length ? table('Next times', [['In its own zone', t => h('span', { class: 'mono' }, t.local)], ['Here', t => time(t.at)],
+const utc = at => h('time', { datetime: at, title: `${stamp(at, false)} here` }, stamp(at, true), ' ', h('span', { class: 'faint' }, ago(at)));
+// In the schedule's own zone, with UTC beside it.
+const zoned = (r, at) => {
+    const own = at && r.zone !== 'UTC' && stampIn(r.zone, at);
+    return !at ? '–' : own ? h('time', { datetime: at, title: `${stamp(at, false)} here` }, own, ' ', h('span', { class: 'faint' }, stamp(at, true)), ' ', h('span', { class: 'faint' }, ago(at))) : utc(at);
+};
+const last = r => !r.last_at ? 'never' : [zoned(r, r.last_at), ' ', r.last_state ? chip(r.last_state) : 'gone',
+    r.last_state === 'delivered' && r.last_lateness_ms !== null ? h('span', { class: 'faint' }, ` ${span(r.last_lateness_ms)} late`) : null];
+const times = list => list.length ? table('Next times', [['In its own zone', t => h('span', { class: 'mono' }, t.local)], ['UTC', t => utc(t.at)],
     ['Clock change', t => t.mark ? chip(t.mark, 'busy') : '–']], list) : empty('There is no next time.');
 
 const PREVIEW = [{ name: 'cron', label: 'Expression' }, { name: 'zone', label: 'Time zone' }, { name: 'n', label: 'How many' }];
@@ -59,7 +65,7 @@ export const recurring = {
         const rows = list.recurring || list.schedules || [], { page_token, ...shown } = at.params;
         return [h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Schedules' }, rows.length ? [table('Recurring schedules', [
             ['Name', r => h('a', { href: route(['recurring', r.name]) }, name(r.name))], ['State', r => chip(stateOf(r), tone[stateOf(r)])],
-            ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : time(r.next_at), 'nowrap'],
+            ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : zoned(r, r.next_at), 'nowrap'],
             ['Last', last], ['Actions', r => h('div', { class: 'buttons' }, actions(r))]], rows, r => r.name), pager(['recurring'], at.params, rows.length, list.next_page_token)]
             : empty('There are no recurring schedules.', ['Set one: ', h('code', null, 'postdate recur set report --cron \'0 9 * * mon-fri\' --zone Europe/Berlin -k report.daily --body x')])),
         card('Preview an expression', h('p', null, 'Five or six fields, @daily, @every 90s; days on which the clock changes are marked.'),
@@ -80,11 +86,11 @@ export const recurringOne = {
     },
     view: ({ r, next, history }, at) => r ? [h('p', null, h('a', { href: '#/recurring' }, 'All schedules')),
         h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([['State', chip(stateOf(r), tone[stateOf(r)])], ['Expression', h('span', { class: 'mono' }, name(r.cron))], ['Zone', r.zone],
-            ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', bothTimes(r.next_at)],
+            ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', zoned(r, r.next_at)],
             r.next_id && ['Next message', h('a', { href: route(['messages', r.next_id]) }, h('code', null, r.next_id))], ['Last', last(r)],
             r.last_id && ['Last message', h('a', { href: route(['messages', r.last_id]) }, h('code', null, r.last_id))], r.error && ['Error', h('span', { class: 'bad-text' }, name(r.error))],
             ['What is missed', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['When the clock leaves it out', r.dst], ['While one still waits', r.overlap],
-            r.from && ['From', bothTimes(r.from)], r.until && ['Until', bothTimes(r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
+            r.from && ['From', zoned(r, r.from)], r.until && ['Until', zoned(r, r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
         h('div', { class: 'buttons' }, actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
         next?.times && card('Next times', times(next.times)),
         history?.changes?.length > 0 && card('Changes', table('Changes', [['At', c => time(c.at), 'nowrap'], ['What', c => c.what], ['Who', c => name(c.who)]], history.changes.slice(0, 50))),

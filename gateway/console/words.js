@@ -31,6 +31,15 @@ export function stamp(at, utc = inUtc(), ms = false) {
     return `${y}-${two(mo + 1)}-${two(day)} ${two(hh)}:${two(mi)}:${two(s)}${fraction}${utc ? ' UTC' : ''}`;
 }
 
+// In a zone of PostgreSQL's; null where this browser does not know it.
+export function stampIn(zone, at) {
+    try {
+        return new Intl.DateTimeFormat('sv', { timeZone: zone, dateStyle: 'short', timeStyle: 'medium' }).format(new Date(at));
+    } catch {
+        return null;
+    }
+}
+
 export function clock(at, withDay, utc = inUtc()) {
     const text = stamp(at, utc);
     return withDay ? text.slice(5, 16) : text.slice(11, 16);

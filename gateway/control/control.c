@@ -31,6 +31,8 @@
 #define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
 #define TAG "postdate.control"
 
+static const struct broker_consumer consumer = {CONTROL_QUEUE, TAG};
+
 struct control {
     struct runtime *runtime;
     struct executor *executor;
@@ -45,6 +47,7 @@ struct control {
     struct buf properties, body;
     uint64_t session;
     bool said;
+    struct reopened reopened;
 };
 
 /* Called by a thread of the executor. */
@@ -193,11 +196,13 @@ static int connect_control(struct control *c, struct err *e)
         server_status_failed(&rt->rabbitmq, e);
         return -1;
     }
+    reopened_begin(&c->reopened);
     if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
-        broker_consume(c->broker, CONTROL_QUEUE, TAG, PREFETCH, e) != 0) {
-        if (err_is_transient(e))
+        broker_consume_all(c->broker, &consumer, 1, PREFETCH, e) != 0) {
+        if (err_is_transient(e)) {
             server_status_failed(&rt->rabbitmq, e);
-        else
+            reopened_end(&c->reopened, rt, e);
+        } else
             log_failure(c, e);
         runtime_set_up(rt, UP_CONTROL); /* everything else works */
         return -1;
@@ -219,7 +224,7 @@ static void run_connected(struct control *c, struct err *e)
             return;
         while ((more = take_delivery(c, e)) > 0)
             continue;
-        if (more < 0)
+        if (more < 0 || broker_check_consumers(c->broker, &consumer, 1, PREFETCH, e) != 0)
             return;
         if (!broker_has_pending(c->broker))
             notifier_wait(c->notifier, broker_fd(c->broker), TICK_MS * INT64_C(1000000));
@@ -245,15 +250,14 @@ static void *control_thread(void *arg)
     struct control *c = arg;
     struct runtime *rt = c->runtime;
     unsigned attempt = 0;
-    struct reopened reopened = {.name = "control queue"};
+    c->reopened.name = "control queue";
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct err e = {0};
         if (connect_control(c, &e) == 0) {
             attempt = 0;
-            reopened_begin(&reopened);
             run_connected(c, &e);
             if (e.kind != ERR_NONE)
-                reopened_end(&reopened, rt, &e);
+                reopened_end(&c->reopened, rt, &e);
             /* The broker refuses an answer: that is worth a word, and the request is done. */
             if (e.kind == ERR_PERMISSION || e.kind == ERR_REJECT || e.kind == ERR_NOT_FOUND)
                 log_warning("control queue: an answer could not be published: %s", e.text);

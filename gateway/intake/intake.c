@@ -1,11 +1,11 @@
 #include "gateway/intake/intake.h"
 
-#include "amqp/topology/topology.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define WARN_EVERY_MS 60000
@@ -23,43 +23,48 @@ int64_t intake_unacknowledged_max(const struct config *c)
     return 3 * intake_prefetch(c); /* three queues at most */
 }
 
-static int consume(struct intake *in, const struct topology_found *found, uint16_t prefetch, struct err *e)
+static int consume(struct intake *in, struct err *e)
 {
-    const struct broker_consumer queues[] = {{in->runtime->config->intake.queue, "postdate"},
-                                             {found->expired_queue, "postdate.expired"},
-                                             {found->timed_queue, "postdate.timed"}};
-    return broker_consume_all(in->broker, queues, found->timed_queue[0] != '\0' ? 3 : 2, prefetch, e);
+    const struct topology_found *found = &in->found;
+    const struct broker_consumer queues[INTAKE_QUEUES] = {{in->runtime->config->intake.queue, "postdate"},
+                                                          {found->expired_queue, "postdate.expired"},
+                                                          {found->timed_queue, "postdate.timed"}};
+    memcpy(in->consumers, queues, sizeof queues);
+    in->consumer_count = found->timed_queue[0] != '\0' ? 3 : 2;
+    return broker_consume_all(in->broker, in->consumers, in->consumer_count,
+                              intake_prefetch(in->runtime->config), e);
 }
 
 /* Said once: RabbitMQ may be upgraded while the gateway runs. */
-static void warn_of_delays(struct intake *in, const struct topology_found *found)
+static void warn_of_delays(struct intake *in)
 {
-    if (found->timed_queue[0] == '\0' || in->delays_said)
+    if (in->found.timed_queue[0] == '\0' || in->delays_said)
         return;
     in->delays_said = true;
     log_warning(
         "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues: messages "
         "with it come by the classic queue '%s', which has one copy on one node until they are stored "
         "(x-postdate-at says the same, and is replicated)",
-        broker_version(in->broker), found->timed_queue);
+        broker_version(in->broker), in->found.timed_queue);
 }
 
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->runtime->config;
-    struct topology_found found = {.older = ""};
+    in->found = (struct topology_found){.older = ""};
     in->broker = sessions_open_broker(in->runtime, "postdate intake", e);
     if (!in->broker)
         return -1;
-    uint16_t prefetch = intake_prefetch(c);
+    reopened_begin(&in->reopened);
     /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
-        startup_declare(in->broker, c, &found, e) != 0 || intake_find_stamps(in, e) != 0 ||
-        store_session_begin(in->pg, &in->session, e) != 0 || consume(in, &found, prefetch, e) != 0)
+        startup_declare(in->broker, c, &in->found, e) != 0 || intake_find_stamps(in, e) != 0 ||
+        store_session_begin(in->pg, &in->session, e) != 0 || consume(in, e) != 0)
         return -1;
-    warn_of_delays(in, &found);
+    warn_of_delays(in);
+    intake_open_prober(in);
     server_status_succeeded(&in->runtime->rabbitmq);
     runtime_set_up(in->runtime, UP_INTAKE);
     return 0;
@@ -72,6 +77,8 @@ static int connect_both(struct intake *in, struct err *e)
     if (connect_broker(in, e) == 0)
         return 0;
     server_status_failed(&in->runtime->rabbitmq, e);
+    if (in->broker)
+        reopened_end(&in->reopened, in->runtime, e);
     return -1;
 }
 
@@ -84,6 +91,7 @@ static void disconnect_broker(struct intake *in, bool politely)
     else
         broker_drop(in->broker);
     in->broker = NULL;
+    intake_close_prober(in);
     intake_deferred_clear(in);
 }
 
@@ -179,8 +187,13 @@ static void run_connected(struct intake *in, struct err *e)
     while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         if (collect(in, e) != 0)
             return;
-        if (in->count == 0 && in->deferred_count == 0)
+        if (in->count == 0 && in->deferred_count == 0) {
             atomic_fetch_add(&in->runtime->intake_rests, 1);
+            if (broker_check_consumers(in->broker, in->consumers, in->consumer_count,
+                                       intake_prefetch(in->runtime->config), e) != 0)
+                return;
+            intake_open_prober(in);
+        }
         if (process(in, e) != 0 || retry_deferred(in, e) != 0)
             return;
     }
@@ -192,10 +205,10 @@ static void say_end(struct intake *in, const struct err *e)
     int64_t now_ms = clock_monotonic_ms();
     if (e->kind == ERR_NONE)
         return;
-    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker)) {
+    if (e->kind == ERR_AWAY)
         reopened_end(&in->reopened, in->runtime, e);
+    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker))
         return;
-    }
     if (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
         in->failed_kind == e->kind) {
         log_debug("intake: %s", e->text);
@@ -219,7 +232,6 @@ void *intake_thread(void *arg)
         if (connect_both(in, &e) == 0) {
             in->progress = false;
             err_clear(&e);
-            reopened_begin(&in->reopened);
             run_connected(in, &e);
             say_end(in, &e);
             if (e.kind == ERR_AWAY ||

@@ -9,16 +9,19 @@
 #define POSTDATE_GATEWAY_INTAKE_INTAKE_H
 
 #include "amqp/connection/broker.h"
+#include "amqp/topology/topology.h"
 #include "core/base/arena.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/stamp.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/rejected.h"
 #include "gateway/runtime/runtime.h"
 #include "sql/pipeline/store.h"
 
 #define PROBE_NAME_SIZE 64
 #define INTAKE_BATCH_MAX 1000
+#define INTAKE_QUEUES 3
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_DEFERRED_MAX 2000
 /* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
@@ -56,6 +59,9 @@ struct intake {
     struct accept_rules rules;
     struct pg *pg;
     struct broker *broker;
+    struct topology_found found;
+    struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found and the configuration */
+    size_t consumer_count;
     bool delays_said;
     struct store_session session;
     struct store_locks locks;
@@ -70,6 +76,8 @@ struct intake {
     char probe_queue[PROBE_NAME_SIZE]; /* of this connection's probe; "": none was sent */
     enum stamp_verdict stamps;         /* what the last probe said */
     int64_t stamps_asked_ms;           /* monotonic, when that was; 0: it is not to be relied on */
+    struct broker *prober;             /* the second connection; NULL: there is none */
+    int64_t prober_ms;                 /* monotonic: not to be opened before */
     bool stamp_refused;                /* the broker does not allow the probe: not asked again */
     bool stamp_said;                   /* what was logged last about time stamps */
     bool retrying;                     /* the batch comes from those deferred */
@@ -77,6 +85,7 @@ struct intake {
     int64_t deferred_retry_ms;         /* monotonic */
     int64_t reject_warned_ms;          /* monotonic */
     struct log_quota rejected;
+    struct rejected_pace pace;
     struct reopened reopened;
     int64_t failed_warned_ms;  /* monotonic */
     enum err_kind failed_kind; /* what was warned of then */
@@ -97,6 +106,9 @@ void intake_reject(struct intake *in);
  * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
  * next connection is not asked again. */
 int intake_find_stamps(struct intake *in, struct err *e);
+/* While there is nothing to do: opens the connection by which it is asked again, which may take seconds. */
+void intake_open_prober(struct intake *in);
+void intake_close_prober(struct intake *in);
 /* Are the stamps of this batch to be believed? Sets in->rules accordingly. now_ms: a fresh answer of the
  * database's. */
 void intake_weigh_stamps(struct intake *in, int64_t now_ms);

@@ -1,8 +1,8 @@
-/* What of a batch is refused goes to postdate.rejected. */
+/* What of a batch is refused goes to postdate.rejected. While that takes nothing, or does not answer, it is
+ * deferred, and all others go on. */
 #include "gateway/intake/intake.h"
-#include "gateway/runtime/rejected.h"
 
-#define WARN_EVERY_MS 60000
+#define WARN_EVERY_MS 60000 /* that postdate.rejected takes nothing */
 
 /* Those confirmed are done, the others are offered again. */
 static void keep_verdicts(struct intake *in, const struct rejected *list)
@@ -45,7 +45,7 @@ void intake_reject(struct intake *in)
     if (list) {
         list_refused(in, list);
         rejected_name(list[0].input.properties, name);
-        rc = rejected_publish(in->runtime, list, refused, &e);
+        rc = rejected_publish(in->runtime, &in->pace, list, refused, &e);
     } else
         err_set(&e, ERR_BUSY, "out of memory");
     keep_verdicts(in, list);

@@ -4,8 +4,9 @@
  *
  * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as
  * if it had waited may as well be new, and a clock have been set, or a machine have stood still, since the
- * last probe. So before such a stamp is believed the broker is asked again, by a connection made for that:
- * after the message came, and not more than ten times a second. */
+ * last probe. So before such a stamp is believed the broker is asked again, after the message came, and not
+ * more than ten times a second. That goes by a second connection, which is opened while the intake has
+ * nothing to do: without it delays count from when the gateway reads. */
 #include "core/base/clock.h"
 #include "core/message/stamp.h"
 #include "core/message/wire.h"
@@ -20,6 +21,7 @@
 #define PROBE_ARENA (256u * 1024)
 #define READ_LATE_MS 100
 #define PROBE_VALID_MS 100
+#define PROBER_AGAIN_MS 30000
 
 /* The database's clock, rounded down, or up. */
 static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *e)
@@ -129,17 +131,36 @@ static bool reads_late(const struct intake *in, int64_t now_ms)
     return false;
 }
 
+void intake_open_prober(struct intake *in)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    struct err e = {0};
+    if (in->prober || in->stamps == STAMP_NONE || now_ms < in->prober_ms)
+        return;
+    in->prober = sessions_open_broker_with(in->runtime, "postdate probe", 0, &e);
+    in->prober_ms = now_ms + PROBER_AGAIN_MS;
+}
+
+void intake_close_prober(struct intake *in)
+{
+    broker_drop(in->prober);
+    in->prober = NULL;
+    in->prober_ms = 0;
+}
+
+/* Nobody reads from that connection between two questions, so it may have been lost unnoticed. */
 static void ask_again(struct intake *in)
 {
     struct stamp_finding f = {.verdict = STAMP_NONE};
     char queue[PROBE_NAME_SIZE];
     struct err e = {0};
-    struct broker *b = sessions_open_broker(in->runtime, "postdate probe", &e);
-    if (b && probe(in, b, queue, &f, &e) == 0)
+    if (in->prober && probe(in, in->prober, queue, &f, &e) == 0) {
         take_finding(in, &f);
-    else
-        in->stamps_asked_ms = 0; /* the next batch asks again */
-    broker_drop(b);
+        return;
+    }
+    in->stamps_asked_ms = 0; /* the next batch asks again */
+    broker_drop(in->prober);
+    in->prober = NULL;
 }
 
 void intake_weigh_stamps(struct intake *in, int64_t now_ms)

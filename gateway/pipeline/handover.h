@@ -35,9 +35,9 @@ bool handover_set_policy(struct handover *handover, enum policy_state state);
 void handover_set_handing(struct handover *handover, bool handing);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
-/* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own: where it meets a
- * queue of an earlier release, it goes on with a new channel. For the hand-over publisher, and where there is
- * none, for the relay, which has pings go that way as long as RabbitMQ may hold something. */
+/* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over
+ * publisher, and where there is none, for the relay, which has pings go that way as long as RabbitMQ may hold
+ * something. */
 int handover_declare_last_hop(struct handover *handover, struct err *e);
 /* What the broker holds and was due before this (database ms) is lost; 0: perhaps it is only late. */
 int64_t handover_rescue_before_ms(struct handover *handover);

@@ -303,7 +303,8 @@ static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end)
 {
-    bool blamed = publisher_blames_a_publish(end->e), suspect = blamed || end->code != 0;
+    bool blamed = publisher_blames_a_publish(end->e),
+         suspect = blamed || (end->code != 0 && end->code != BROKER_FORCED);
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);

@@ -12,7 +12,6 @@
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/rejected.h"
 #include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
@@ -96,14 +95,10 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
 
 static void take_foreign(struct reader *r, const struct broker_event *ev)
 {
-    char name[REJECTED_NAME_SIZE];
-    if (!relay_is_ping(r, ev->properties) && !r->said_foreign) {
-        r->said_foreign = true;
-        log_warning("something else publishes to %s: messages that are not the gateway's are removed "
-                    "there; the first: %s",
-                    TOPOLOGY_EXIT_QUEUE, rejected_name(ev->properties, name));
-    }
-    relay_note_tag(r, ev->tag, TAG_DONE);
+    if (relay_is_ping(r, ev->properties))
+        relay_note_tag(r, ev->tag, TAG_DONE);
+    else
+        relay_take_foreign(r, ev);
 }
 
 static void on_delivery(struct reader *r, const struct broker_event *ev)
@@ -117,7 +112,7 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
         relay_take_receipt(r, ev, &m);
     else if (kind != ENVELOPE_PROOF)
         take_message(r, ev, &m, kind);
-    else if (!relay_take_proof(r, ev, m.id))
+    else if (!relay_take_proof(r, ev))
         take_foreign(r, ev);
 }
 
@@ -196,7 +191,7 @@ static int cancel_consumers(struct reader *r, struct err *e)
         if (broker_cancel_consume(r->broker, tag, e) != 0)
             return -1;
     }
-    if (r->receipts == RECEIPTS_READ && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
+    if (r->reads_receipts && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
         return -1;
     atomic_store(&r->handover->consumers, 0);
     return 0;
@@ -223,6 +218,7 @@ static int adapt_consumers(struct reader *r, struct err *e)
     if (r->draining || r->consumers == CONSUMERS_MAX)
         return 0;
     bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
+    waiting += r->foreign_count;
     return small || waiting > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
 }
 
@@ -234,7 +230,8 @@ static int open_connection(struct reader *r, struct err *e)
     r->high = 0;
     r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
-    r->receipts = RECEIPTS_UNKNOWN;
+    r->reads_receipts = false;
+    atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
@@ -268,8 +265,8 @@ static int run_connected(struct reader *r, struct err *e)
         }
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
-        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
-            adapt_consumers(r, e) != 0)
+        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 ||
+            relay_acknowledge(r, e) != 0 || adapt_consumers(r, e) != 0)
             return -1;
         if (!r->draining && steps_aside(r))
             return err_set(e, ERR_AWAY, "other gateways have the database");
@@ -289,6 +286,7 @@ static void close_connection(struct reader *r, bool politely)
         broker_drop(r->broker);
     r->broker = NULL;
     relay_book_disconnected(&r->pipeline->book);
+    relay_forget_foreign(r);
     if (!politely)
         atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
     r->consumers = 0;
@@ -320,6 +318,7 @@ void *relay_thread(void *arg)
                        .handover = relay->handover,
                        .relay = relay,
                        .low = 1,
+                       .session = 1,
                        .routes = {.runtime = relay->runtime, .handover = relay->handover}};
     struct err e = {0};
     unsigned attempt = 0;

@@ -3,6 +3,7 @@
  *   postdate.exit ──▶ relay.c ──▶ fast queue ─▶ publisher ──▶ settler ──▶ relay.c: acknowledged
  *                        │                                       ▲
  *                        └── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
+ *                        ├── somebody else's ──▶ relay_foreign.c ──▶ postdate.rejected
  *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
@@ -16,12 +17,30 @@
 #include "gateway/pipeline/handover.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
+#include "gateway/runtime/rejected.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
 #define RELAY_PING_QUEUE_HEADER                                                                              \
     "x-postdate-ping-queue"  /* by which exit queue of RabbitMQ's last hop it goes */
 #define RELAY_ASIDE_MS 15000 /* so long a gateway without a database goes on where others have it */
+
+/* A place for one that somebody else published. FREE and MOVED: the reader's; MOVES: the other thread's;
+ * WAITS: whose takes it. */
+enum relay_foreign_state { FOREIGN_FREE, FOREIGN_WAITS, FOREIGN_MOVES, FOREIGN_MOVED };
+
+struct relay_foreign {
+    atomic_int state;
+    uint64_t session, tag; /* of its delivery; the reader's */
+    size_t size;
+    uint8_t *data;            /* what rejected points into */
+    struct rejected rejected; /* to be published */
+};
+
+#define RELAY_FOREIGN_MAX 64
+
+/* Are there receipts to read? The reader asks, the look-up's thread finds out. */
+enum relay_receipts { RECEIPTS_UNKNOWN, RECEIPTS_ASKED, RECEIPTS_NONE, RECEIPTS_THERE };
 
 /* What relay and look-up share. */
 struct relay {
@@ -31,9 +50,11 @@ struct relay {
     struct handover *handover;
     struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
     /* Atomic. */
+    atomic_int receipts;         /* enum relay_receipts */
     atomic_bool forgotten;       /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers;   /* of its lost connections: RabbitMQ goes on counting those of a dead node */
     atomic_int_fast64_t read_ms; /* database time: when all that had come was read */
+    struct relay_foreign foreign[RELAY_FOREIGN_MAX];
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
 };
 

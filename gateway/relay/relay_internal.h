@@ -11,9 +11,8 @@
 #define RELAY_HEARTBEAT_S 5
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
-enum tag_state { TAG_NONE, TAG_TAKEN, TAG_DONE, TAG_ACKED };
-
-enum receipts { RECEIPTS_UNKNOWN, RECEIPTS_NONE, RECEIPTS_READ };
+/* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
 struct reader { /* the relay thread's own */
     struct runtime *runtime;
@@ -29,9 +28,12 @@ struct reader { /* the relay thread's own */
     bool draining;   /* at the stop: nothing new */
     int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
-    enum receipts receipts;
-    int64_t receipts_ms; /* monotonic: when they were looked for; 0: nobody needs them */
-    bool said_receipts;
+    uint64_t session;         /* counts connections */
+    size_t foreign_bytes;     /* in relay->foreign */
+    size_t foreign_count;     /* TAG_FOREIGN of this session */
+    size_t foreign_placeless; /* … that are not in relay->foreign */
+    bool reads_receipts;
+    int64_t receipts_ms; /* monotonic: when they were looked for */
     struct last_hop_routes routes;
     bool aside;            /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
@@ -48,11 +50,29 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_proof.c */
-/* of_header: the id in its headers. false: it is none. */
-bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header);
+/* false: it is none. */
+bool relay_take_proof(struct reader *r, const struct broker_event *ev);
+
+/* relay_foreign.c */
+void relay_take_foreign(struct reader *r, const struct broker_event *ev);
+/* Those that are in postdate.rejected are TAG_DONE; some that have no place come again. -1: the connection is
+ * lost. */
+int relay_end_foreign(struct reader *r, struct err *e);
+/* The connection is gone: all come again. */
+void relay_forget_foreign(struct reader *r);
+
+/* The other thread's. */
+struct relay_mover {
+    size_t next; /* place */
+    bool failed;
+    struct rejected_pace pace;
+    struct log_quota quota;
+};
+/* Moves what waits; may take a few seconds. */
+void relay_move_foreign(struct relay *relay, struct relay_mover *m);
 
 /* relay_receipts.c */
-/* Reads the receipts once it is known that there are any. */
+/* Reads the receipts once the look-up's thread has found that there are any. */
 int relay_open_receipts(struct reader *r, struct err *e);
 bool relay_is_receipt(const struct broker_event *ev);
 /* It was delivered, by RabbitMQ or, with a proof, by a gateway. */

@@ -9,7 +9,8 @@
  * marks (relay_rescue.h) cover it. So a gateway that dies while the database is away doubles what it
  * delivered in the last moment, and not what it delivered all that time. What was claimed gets its proof
  * there, too, also what was settled in the second before: a database that crashes forgets the last of that.
- */
+ *
+ * The same thread moves what is not the gateway's (relay_foreign.c), for it may wait, too. */
 #include "amqp/topology/topology.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
@@ -37,7 +38,8 @@ struct prover {
     size_t claimed;                /* so many of them were claimed; the others are the book's */
     int made;                      /* since the database kept pace */
     int64_t used_ms, slow_look_ms; /* monotonic */
-    bool blocked;                  /* RabbitMQ takes no messages: it does not read them */
+    struct relay_mover mover;
+    bool blocked; /* RabbitMQ takes no messages: it does not read them */
 };
 
 /* The ids that the body is made of. 0: it is no proof. */
@@ -54,12 +56,11 @@ static size_t read_proof(struct bytes body, struct message_id *ids)
     return n;
 }
 
-bool relay_take_proof(struct reader *r, const struct broker_event *ev, struct message_id of_header)
+bool relay_take_proof(struct reader *r, const struct broker_event *ev)
 {
-    struct message_id ids[PROOF_IDS_MAX] = {of_header};
+    struct message_id ids[PROOF_IDS_MAX];
     bool fresh[PROOF_IDS_MAX];
-    /* Up to schema 20 a proof was of one delivery, and had no body. */
-    size_t n = ev->body.len == 0 ? 1 : read_proof(ev->body, ids);
+    size_t n = read_proof(ev->body, ids);
     if (n == 0)
         return false;
     if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))
@@ -199,6 +200,7 @@ void *relay_proof_thread(void *arg)
         int64_t nap_ms = wait_ms == 0 ? AWAY_LOOK_MS * (1 + p->made / MANY) : LOOK_MS;
         nap_ms = nap_ms > AWAY_LOOK_MS * SELDOM ? AWAY_LOOK_MS * SELDOM : nap_ms;
         int more = prove_some(p, wait_ms, &e);
+        relay_move_foreign(p->relay, &p->mover);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);
             err_clear(&e);

@@ -1,4 +1,4 @@
-/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker, or an earlier release).
+/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker).
  *
  * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
  * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
@@ -35,9 +35,7 @@ void relay_settle_delivered(struct reader *r, const struct message *m, bool proo
 void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
 {
     struct err e = {0};
-    bool is_old = atomic_load(&r->handover->last_hop_queue) == 0; /* an earlier release's */
-    int leads =
-        is_old ? 1 : last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
+    int leads = last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
     bool believed = leads != 0; /* also when RabbitMQ does not say */
     enum relay_taken taken =
         relay_book_take(&r->pipeline->book, m->id, ev->tag, believed ? 0 : clock_monotonic_ms());
@@ -86,40 +84,21 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     return true;
 }
 
-/* The hand-over publisher declares them, if there is one. On a connection of its own, for what is missing or
- * refused closes the channel. 1: they are there; 0: they are not, or not for this login; -1. */
-static int find_receipts(struct reader *r, bool in_use, struct err *e)
-{
-    uint32_t ready, consumers;
-    struct broker *b = sessions_open_broker(r->runtime, "postdate relay", e);
-    if (!b)
-        return -1;
-    int rc = broker_look_at_queue(b, LAST_HOP_RECEIPTS, &ready, &consumers, e);
-    broker_close(b);
-    if (rc != 0 && e->kind == ERR_NOT_FOUND && in_use && !r->runtime->transport)
-        rc = handover_declare_last_hop(r->handover, e);
-    if (rc != 0 && e->kind != ERR_NOT_FOUND && err_is_transient(e))
-        return -1;
-    if (rc != 0 && in_use && !r->said_receipts)
-        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e->text);
-    r->said_receipts = rc != 0 && in_use;
-    err_clear(e);
-    return rc == 0;
-}
-
 int relay_open_receipts(struct reader *r, struct err *e)
 {
+    atomic_int *receipts = &r->relay->receipts;
     int64_t now_ms = clock_monotonic_ms();
-    int queue = atomic_load(&r->handover->last_hop_queue);
-    bool known = r->receipts == RECEIPTS_READ || (r->receipts == RECEIPTS_NONE && queue == 0);
-    bool soon = r->receipts_ms && now_ms - r->receipts_ms < RETRY_MS;
-    if (known || soon || queue < 0 || r->draining)
+    int queue = atomic_load(&r->handover->last_hop_queue), found = atomic_load(receipts);
+    if (r->reads_receipts || r->draining || queue <= 0 || found == RECEIPTS_ASKED)
         return 0;
-    int found = find_receipts(r, queue > 0, e);
-    r->receipts_ms = queue > 0 ? now_ms : 0;
-    if (found < 0 ||
-        (found && broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e) != 0))
-        return -1;
-    r->receipts = found ? RECEIPTS_READ : RECEIPTS_NONE;
+    if (found == RECEIPTS_THERE) {
+        r->reads_receipts = true;
+        return broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e);
+    }
+    if (found == RECEIPTS_UNKNOWN || now_ms - r->receipts_ms >= RETRY_MS) {
+        r->receipts_ms = now_ms;
+        atomic_store(receipts, RECEIPTS_ASKED);
+        notifier_notify(&r->pipeline->lookup_notifier);
+    }
     return 0;
 }

@@ -238,6 +238,33 @@ static bool has_receipts(struct relay_rescue *rescue)
     return true;
 }
 
+/* The hand-over publisher declares them, if there is one. A connection that was lost says nothing: they are
+ * asked for again. */
+void relay_rescue_find_receipts(struct relay_rescue *rescue)
+{
+    uint32_t ready, consumers;
+    struct err e = {0};
+    int asked = RECEIPTS_ASKED;
+    if (atomic_load(&rescue->relay->receipts) != RECEIPTS_ASKED)
+        return;
+    bool in_use = atomic_load(&rescue->handover->last_hop_queue) > 0;
+    int rc = open_broker(rescue, &e);
+    if (rc == 0)
+        rc = broker_look_at_queue(rescue->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e);
+    if (rc != 0)
+        check_broker(rescue, &e);
+    if (rc != 0 && e.kind == ERR_NOT_FOUND && in_use && !rescue->runtime->transport)
+        rc = handover_declare_last_hop(rescue->handover, &e);
+    if (rc != 0 && e.kind != ERR_NOT_FOUND && err_is_transient(&e))
+        return;
+    if (rc != 0 && in_use && !rescue->said_receipts)
+        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e.text);
+    rescue->said_receipts = rc != 0 && in_use;
+    atomic_compare_exchange_strong(&rescue->relay->receipts, &asked,
+                                   rc == 0 ? RECEIPTS_THERE : RECEIPTS_NONE);
+    notifier_notify(&rescue->pipeline->relay_notifier);
+}
+
 static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
 {
     if (has_receipts(rescue))

@@ -47,7 +47,7 @@ struct relay_rescue {
     bool said_dead;
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
-    bool said_stuck;
+    bool said_stuck, said_receipts;
 };
 
 void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay);
@@ -56,6 +56,8 @@ void relay_rescue_connected(struct relay_rescue *rescue);
 /* Once a second, whenever it is called: notes what this gateway took, and learns from all notes what is lost
  * (handover.h: rescue_before_ms). -1: the database did not answer. */
 int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e);
+/* Looks for the receipts where the relay has asked for them. */
+void relay_rescue_find_receipts(struct relay_rescue *rescue);
 void relay_rescue_close(struct relay_rescue *rescue);
 
 #endif

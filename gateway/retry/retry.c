@@ -1,26 +1,30 @@
 #include "gateway/retry/retry.h"
 
 #include "amqp/topology/topology_retry.h"
-#include "gateway/runtime/rejected.h"
 #include "gateway/runtime/sessions.h"
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define AGAIN_MS 200
 #define PREFETCH 1500
 
-static int connect_broker(struct retry *r, struct err *e)
+static const struct broker_consumer consumer = {TOPOLOGY_RETRY_QUEUE, "postdate.retry"};
+
+static int connect_broker(struct retry *r, struct reopened *reopened, struct err *e)
 {
     int64_t us;
     if (store_clock(r->pg, &us, e) != 0)
         return -1;
     r->opened_ms = us / 1000;
     r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
+    reopened_begin(reopened);
     if (r->broker && topology_declare_retry(r->broker, e) == 0 &&
-        broker_consume(r->broker, TOPOLOGY_RETRY_QUEUE, "postdate.retry", PREFETCH, e) == 0) {
+        broker_consume_all(r->broker, &consumer, 1, PREFETCH, e) == 0) {
         server_status_succeeded(&r->runtime->rabbitmq);
         return 0;
     }
     server_status_failed(&r->runtime->rabbitmq, e);
+    if (r->broker)
+        reopened_end(reopened, r->runtime, e);
     return -1;
 }
 
@@ -61,7 +65,7 @@ static void reject_batch(struct retry *r)
             list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
     if (n == 0)
         return;
-    if (rejected_publish(r->runtime, list, n, &e) != 0)
+    if (rejected_publish(r->runtime, &r->pace, list, n, &e) != 0)
         log_debug("%zu dead letters that are refused wait, the first (%s): %s", n,
                   rejected_name(list[0].input.properties, name), e.text);
     else
@@ -148,6 +152,8 @@ static void run_connected(struct retry *r, struct err *e)
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
         if (collect_batch(r, e) != 0)
             return;
+        if (r->count == 0 && broker_check_consumers(r->broker, &consumer, 1, PREFETCH, e) != 0)
+            return;
         if (r->count == 0)
             continue;
         if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
@@ -170,9 +176,8 @@ void *retry_thread(void *arg)
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
         err_clear(&e);
         if (sessions_open_store(r->runtime, &r->pg, "postdate retry", &e) == 0 &&
-            connect_broker(r, &e) == 0) {
+            connect_broker(r, &reopened, &e) == 0) {
             attempt = 0;
-            reopened_begin(&reopened);
             run_connected(r, &e);
             if (e.kind != ERR_NONE && e.kind != ERR_AWAY && e.kind != ERR_BUSY)
                 log_warning("retry: %s", e.text);

@@ -14,6 +14,7 @@
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/rejected.h"
 #include "gateway/runtime/runtime.h"
 #include "sql/pipeline/lineage.h"
 #include "sql/pipeline/store.h"
@@ -70,6 +71,7 @@ struct retry {
     size_t count, lineage_count, failure_count, item_count, bytes;
     size_t write_from, write_until; /* of the failures: what the transaction counts */
     struct log_quota rejected, dead;
+    struct rejected_pace pace;
 };
 
 void *retry_thread(void *retry);

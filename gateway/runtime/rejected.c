@@ -6,11 +6,17 @@
 
 #include <stdio.h>
 
-#define CONFIRM_MS 10000
+#define ANSWER_MS 2000 /* who calls reads nothing meanwhile */
+#define SLOW_MS 1000
+#define AGAIN_MS 200
+#define PAUSE_MS 5000
+#define PAUSE_MAX_MS 60000
 
 static struct broker *open_connection(const struct runtime *rt, struct err *e)
 {
-    struct broker *b = sessions_open_broker(rt, "postdate rejected", e);
+    struct broker_options o = sessions_broker_options(rt, "postdate rejected");
+    o.connect_timeout_ms = ANSWER_MS;
+    struct broker *b = broker_open(&o, e);
     if (b && broker_confirm_select(b, e) != 0) {
         broker_drop(b);
         b = NULL;
@@ -65,7 +71,7 @@ static size_t note_ack(struct rejected *list, size_t sent, const struct broker_e
 
 static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, struct err *e)
 {
-    int64_t until_ms = clock_monotonic_ms() + CONFIRM_MS;
+    int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
     size_t confirmed = 0;
     struct arena arena;
     int rc = 0;
@@ -80,16 +86,19 @@ static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, s
         else if (ev.kind == BROKER_EVENT_NACK)
             rc = err_set(e, ERR_BUSY,
                          "the queue " TOPOLOGY_REJECTED_QUEUE " does not accept messages (is it full?)");
-        else if (ev.kind == BROKER_EVENT_ACK)
+        else if (ev.kind == BROKER_EVENT_ACK) {
             confirmed += note_ack(list, sent, &ev);
+            until_ms = clock_monotonic_ms() + ANSWER_MS;
+        }
         if (rc == 0 && confirmed < sent && clock_monotonic_ms() > until_ms)
-            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within 10 s");
+            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within %d s",
+                         ANSWER_MS / 1000);
     }
     arena_free(&arena);
     return rc;
 }
 
-int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e)
+static int publish_all(const struct runtime *rt, struct rejected *list, size_t count, struct err *e)
 {
     struct broker *b = open_connection(rt, e);
     int rc = b ? 0 : -1;
@@ -103,6 +112,25 @@ int rejected_publish(const struct runtime *rt, struct rejected *list, size_t cou
         broker_close(b);
     else
         broker_drop(b);
+    return rc;
+}
+
+int rejected_publish(const struct runtime *rt, struct rejected_pace *pace, struct rejected *list,
+                     size_t count, struct err *e)
+{
+    int64_t began_ms = clock_monotonic_ms();
+    if (began_ms < pace->again_ms)
+        return err_set(e, ERR_BUSY, "%s", pace->why);
+    int rc = publish_all(rt, list, count, e);
+    int64_t now_ms = clock_monotonic_ms();
+    bool slow = rc != 0 && now_ms - began_ms >= SLOW_MS;
+    if (!slow)
+        pace->pause_ms = 0;
+    else if (pace->pause_ms < PAUSE_MAX_MS)
+        pace->pause_ms = pace->pause_ms == 0 ? PAUSE_MS : 2 * pace->pause_ms;
+    pace->again_ms = rc == 0 ? 0 : now_ms + (slow ? pace->pause_ms : AGAIN_MS);
+    if (rc != 0)
+        snprintf(pace->why, sizeof pace->why, "%s", e->text);
     return rc;
 }
 

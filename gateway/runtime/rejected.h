@@ -13,10 +13,18 @@ struct rejected {
     bool done; /* out: it is in the queue */
 };
 
+/* A thread's own, zero at first: while postdate.rejected answers slowly or not at all it is tried more and
+ * more seldom, so that all others are not kept by it. */
+struct rejected_pace {
+    int64_t again_ms, pause_ms; /* monotonic; at most a minute */
+    char why[sizeof((struct err *)0)->text];
+};
+
 /* Publishes them over a connection of its own, opened for this call, so that confirms do not mix with
- * deliveries. -1: those that are not done are to be offered again. Blocks for ten seconds at most after the
- * last byte. */
-int rejected_publish(const struct runtime *rt, struct rejected *list, size_t count, struct err *e);
+ * deliveries. -1: those that are not done are to be offered again; between two tries that is at once. Blocks
+ * for two seconds without any answer at most, once for the connection and once for the confirms. */
+int rejected_publish(const struct runtime *rt, struct rejected_pace *pace, struct rejected *list,
+                     size_t count, struct err *e);
 
 /* By what a message that was refused can be found again, for the log: the x-postdate-id that it had already,
  * else what its publisher wrote: message-id, or traceparent. Never empty. */

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REFUSED_TRIES 3
+#define REFUSED_PAUSE_MS 4000
+
 int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e)
 {
     const char **routes = calloc(c->route_count + 1, sizeof(const char *));
@@ -149,9 +152,22 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     return rc;
 }
 
+/* Is it worth another try? Who refuses a login or a right may be about to be given it, by definitions that
+ * are imported, or by a script that runs beside: that is waited for, but not for long. */
+static bool tries_again(const struct err *e, unsigned *refused)
+{
+    if (err_is_transient(e))
+        return true;
+    if (e->kind != ERR_PERMISSION || ++*refused >= REFUSED_TRIES)
+        return false;
+    if (*refused == 1)
+        log_warning("%s; trying %d more times", e->text, REFUSED_TRIES - 1);
+    return true;
+}
+
 int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
 {
-    unsigned attempt = 0;
+    unsigned attempt = 0, refused = 0;
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct server_status *failed;
         enum pg_wire wire = PG_WIRE_LOCAL;
@@ -159,11 +175,13 @@ int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
             warn_of_open_wires(rt, wire);
             return 0;
         }
-        if (!err_is_transient(e))
+        if (!tries_again(e, &refused))
             return -1;
         service_alive(clock_monotonic_ms());
-        server_status_failed(failed, e);
-        notifier_wait(notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+        if (e->kind != ERR_PERMISSION)
+            server_status_failed(failed, e);
+        int64_t pause_ms = e->kind == ERR_PERMISSION ? REFUSED_PAUSE_MS : server_status_pause_ms(&attempt);
+        notifier_wait(notifier, -1, pause_ms * 1000000);
     }
     return err_set(e, ERR_STOPPING, "stopped before the servers were there");
 }

@@ -26,7 +26,8 @@ int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e);
 enum hold_policy startup_hold_policy(const struct runtime *rt);
 
 /* 0: all is there; -1 with ERR_STOPPING: a stop was asked for meanwhile, which rings the notifier; -1
- * otherwise: it can't work (exit code by err_exit_code). */
+ * otherwise: it can't work (exit code by err_exit_code). A login or right that is refused is tried three
+ * times within ten seconds, a server that is away or busy until it is there. */
 int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e);
 
 #endif

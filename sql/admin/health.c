@@ -156,17 +156,6 @@ int health_locks(struct pg *c, struct health_locks *out, struct err *e)
     return 0;
 }
 
-int health_foreign_locks(struct pg *c, struct health_foreign_locks *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_health_foreign_locks, NULL, e);
-    if (!r)
-        return -1;
-    out->count = pg_int8(r, 0, 0);
-    pg_text(r, 0, 1, out->who, sizeof out->who);
-    PQclear(r);
-    return 0;
-}
-
 int health_oldest_transaction(struct pg *c, struct health_open_transaction *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_health_open, NULL, e);

@@ -82,13 +82,6 @@ struct health_locks {
 };
 int health_locks(struct pg *c, struct health_locks *out, struct err *e);
 
-/* Sessions of roles without rights that have advisory locks which gateways of schema version 21 believed. */
-struct health_foreign_locks {
-    int64_t count;
-    char who[512]; /* the first five */
-};
-int health_foreign_locks(struct pg *c, struct health_foreign_locks *out, struct err *e);
-
 struct health_open_transaction {
     int64_t age_ms; /* -1: none */
     char who[256];

@@ -18,6 +18,11 @@ struct meta {
     char origin[80]; /* … but this one */
 };
 
+int migrate_version(void)
+{
+    return sql_schema_steps[sql_schema_step_count - 1].version;
+}
+
 /* What there is of the schema. ERR_CONFIG: no release made it. */
 static int meta_exists(struct pg *c, bool *schema, bool *table, struct err *e)
 {
@@ -61,11 +66,11 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
 
 static int refuse_newer(const struct meta *m, struct err *e)
 {
-    if (m->version <= SCHEMA_VERSION)
+    if (m->version <= migrate_version())
         return 0;
     return err_set(e, ERR_CONFIG,
                    "schema postdate is at version %d, this program knows %d: use the newer program",
-                   m->version, SCHEMA_VERSION);
+                   m->version, migrate_version());
 }
 
 static int refuse_foreign(const struct meta *m, const char *broker, const char *vhost, struct err *e)
@@ -203,13 +208,13 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
     out->from_version = m.version;
     if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
         return -1;
-    for (int version = m.version + 1; version <= SCHEMA_VERSION; version++)
+    out->to_version = migrate_version();
+    for (int version = m.version + 1; version <= out->to_version; version++)
         if (run_version(c, version, e) != 0)
             return out->strangers.count == 0
                        ? -1
                        : err_wrap(e, "%s must be given to the schema's owner first (%s)",
                                   out->strangers.first, out->strangers.remedy);
-    out->to_version = SCHEMA_VERSION;
     if (record(c, o, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
@@ -259,10 +264,10 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
                        PQdb(c->conn));
     if (refuse_newer(&m, e) != 0)
         return -1;
-    if (m.version < SCHEMA_VERSION)
+    if (m.version < migrate_version())
         return err_set(e, ERR_CONFIG,
                        "schema postdate is at version %d, this program needs %d: run `postdate migrate`",
-                       m.version, SCHEMA_VERSION);
+                       m.version, migrate_version());
     if (refuse_foreign(&m, broker, vhost, e) != 0)
         return -1;
     bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
@@ -279,7 +284,7 @@ const char *migrate_remedy(struct pg *c)
 {
     struct meta m;
     struct err e = {0};
-    if (meta_read(c, &m, &e) == 0 && m.version > SCHEMA_VERSION)
+    if (meta_read(c, &m, &e) == 0 && m.version > migrate_version())
         return "install the newer version of Postdate on this machine";
     return e.kind == ERR_CONFIG ? "in psql: drop schema postdate cascade; then: postdate migrate"
                                 : "postdate migrate";

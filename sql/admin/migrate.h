@@ -8,8 +8,6 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-#define SCHEMA_VERSION 1 /* what this program needs */
-
 #define MIGRATE_IDENTITY_SIZE 40
 
 struct migrate_options {
@@ -32,7 +30,10 @@ struct migrate_report {
     struct strangers strangers; /* left to others, for this login may not give them to the owner */
 };
 
-/* Brings the schema to SCHEMA_VERSION and partitions to what max_delay needs. Idempotent; two at once take
+/* The version of the schema that this program needs: that of its last step. */
+int migrate_version(void);
+
+/* Brings the schema to migrate_version() and partitions to what max_delay needs. Idempotent; two at once take
  * turns. ERR_CONFIG: newer schema than the program, made before the first release, or it belongs to another
  * broker or vhost; ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #define PROBE_MS 5000
+#define BESIDE_MS 200 /* while another thread asks */
 
 static void ignore_notice(void *arg, const PGresult *r)
 {
@@ -86,8 +87,9 @@ static bool server_lives(struct pg *c)
 }
 
 /* One thread asks at a time: a server in trouble does not get another connection for each that it has. What
- * one found dead is so for all others that have been waiting since before. */
-static bool is_found_dead(struct pg *c, int64_t since_ms)
+ * one found dead is so for all others that have been waiting since before. *busy: another one asks just now,
+ * perhaps another server, and its answer is not waited for: ours may come meanwhile. */
+static bool is_found_dead(struct pg *c, int64_t since_ms, bool *busy)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
@@ -95,7 +97,9 @@ static bool is_found_dead(struct pg *c, int64_t since_ms)
         int64_t asked_ms;
     } dead;
     const char *host = PQhost(c->conn), *port = PQport(c->conn);
-    pthread_mutex_lock(&lock);
+    *busy = pthread_mutex_trylock(&lock) != 0;
+    if (*busy)
+        return false;
     int64_t now_ms = clock_monotonic_ms();
     bool found = dead.asked_ms >= since_ms && strcmp(dead.host, host) == 0 && strcmp(dead.port, port) == 0;
     if (!found && !server_lives(c)) {
@@ -109,9 +113,9 @@ static bool is_found_dead(struct pg *c, int64_t since_ms)
 }
 
 /* Nothing came for long: is it to be waited for? */
-static bool is_hopeless(struct pg *c, int64_t since_ms, struct pollfd *p)
+static bool is_hopeless(struct pg *c, int64_t since_ms, struct pollfd *p, bool *busy)
 {
-    return c->answer_ms > 0 || (is_found_dead(c, since_ms) && poll(p, 1, 0) == 0);
+    return c->answer_ms > 0 || (is_found_dead(c, since_ms, busy) && poll(p, 1, 0) == 0);
 }
 
 bool pg_wait(struct pg *c)
@@ -125,8 +129,9 @@ bool pg_wait(struct pg *c)
         if (n > 0 && (p.revents & ~POLLOUT) && PQconsumeInput(c->conn) == 0)
             return true;
         if (n == 0 && left_ms <= 0) {
-            c->silent = is_hopeless(c, since_ms, &p);
-            end_ms = clock_monotonic_ms() + patience_ms;
+            bool busy = false;
+            c->silent = is_hopeless(c, since_ms, &p, &busy);
+            end_ms = clock_monotonic_ms() + (busy ? BESIDE_MS : patience_ms);
         }
         if (c->silent || (n < 0 && errno != EINTR)) {
             shutdown(p.fd, SHUT_RDWR); /* what follows ends at once */

@@ -1,14 +1,12 @@
 -- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
--- body is read: octet_length needs none of it, nor does JSON that is stored as it is (before schema version 5 it was compressed); the first
--- row is always taken. An instance that
+-- body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row is always taken. An instance that
 -- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column is true for a row whose earlier publish is in doubt.
 -- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
 -- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
 with candidate as materialized (
     select id, state, recur, next_at, octet_length(body) + octet_length(properties)
-           + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
-                  else octet_length(properties_json::text) end as size
+           + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz

@@ -2,8 +2,7 @@
 -- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
     select id, next_at, octet_length(body) + octet_length(properties)
-           + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
-                  else octet_length(properties_json::text) end as size
+           + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz

@@ -3,8 +3,7 @@
 -- If the gateway dies, they wait for their due time, and no longer for the rescue.
 with candidate as materialized (
     select id, due, octet_length(body) + octet_length(properties)
-           + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0)
-                  else octet_length(properties_json::text) end as size
+           + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid
        and state = 'handed' and owner is null and settled_at is null

@@ -153,7 +153,7 @@ begin
     if word = '@every' then
         plan.every_s := postdate.cron_every(rest);
         if plan.every_s is null or plan.every_s not between 1 and 63072000 then
-            perform postdate.cron_refuse(expression collate "C", '@every', 0, 0, postdate.shown(rest) || ' is no duration that it takes',
+            perform postdate.cron_refuse(expression, '@every', 0, 0, postdate.shown(rest) || ' is no duration that it takes',
                 'Allowed are 1s to 730d in whole seconds, such as 90s, 15m, 1h30m, 7d.', case when rest ~ '^[0-9]{1,7}$' and rest::integer > 0 then '"@every ' || rest || 's"'
                     when rest ~ '^[0-9.]+ms$' or rest ~ '^0+s?$' then '"@every 1s"' end);
         end if;
@@ -162,17 +162,16 @@ begin
     fields := case word when '@hourly' then '0 * * * *' when '@daily' then '0 0 * * *' when '@midnight' then '0 0 * * *' when '@weekly' then '0 0 * * 0'
                         when '@monthly' then '0 0 1 * *' when '@yearly' then '0 0 1 1 *' when '@annually' then '0 0 1 1 *' end;
     if fields is null or rest <> '' then
-        perform postdate.cron_refuse(expression collate "C", postdate.shown(word), 0, 0, 'is not known',
+        perform postdate.cron_refuse(expression, postdate.shown(word), 0, 0, 'is not known',
             'Allowed are @every with a duration, @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually.',
             case when fields is not null then '"' || word || '"' when word ~ '^@(hour|day|week|month|year)s?$' then
                 '"' || replace(rtrim(word, 's') || 'ly', 'dayly', 'daily') || '"' end);
     end if;
 end $$;
 
--- An expression whose length was looked at.
-create function postdate.cron_read(cron text) returns postdate.cron_plan language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+create function postdate.cron_parse(cron text) returns postdate.cron_plan language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
-    shown text := btrim(regexp_replace(cron, '\s+', ' ', 'g'));
+    shown text;
     names text[] := '{second,minute,hour,"day of month",month,"day of week"}';
     lows integer[] := '{0,0,0,1,1,0}';
     highs integer[] := '{59,59,23,31,12,7}';
@@ -185,10 +184,13 @@ declare
     last_ boolean;
     first_ integer;
     at integer := 1;
-    strange text := case when octet_length(cron) > length(cron) then substring(cron from '[^\x01-\x7f]') end;
+    strange text;
 begin
-    if cron is null or shown = '' or octet_length(cron) > 1000 then
-        perform postdate.refuse('cron: the expression is ' || case when shown = '' then 'empty' when cron is null then 'missing' else 'too long' end,
+    perform postdate.recur_short('cron', cron);
+    shown := btrim(regexp_replace(cron, '\s+', ' ', 'g'));
+    strange := case when octet_length(cron) > length(cron) then substring(cron from '[^\x01-\x7f]') end;
+    if cron is null or shown = '' then
+        perform postdate.refuse('cron: the expression is ' || case when cron is null then 'missing' else 'empty' end,
             'It is ' || postdate.shown(cron) || '.', 'Write five fields (minute, hour, day of month, month, day of week), or six with the second first, such as "0 9 * * mon-fri".');
     end if;
     if strange <> '' then
@@ -244,10 +246,4 @@ begin
             case when fields[cardinality(fields)] = '*' then '"L" for the last day' end);
     end if;
     return p;
-end $$;
-
-create function postdate.cron_parse(cron text) returns postdate.cron_plan language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-begin
-    perform postdate.recur_short('cron', cron);
-    return postdate.cron_read(cron);
 end $$;

@@ -1,11 +1,12 @@
 -- Time zones are PostgreSQL's (pg_timezone_names).
 
 -- The zone's name as PostgreSQL spells it. Abbreviations are refused: PostgreSQL takes CET for UTC+1 all year.
-create function postdate.zone_find(zone text) returns text language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+create function postdate.zone_check(zone text) returns text language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     exact text;
     near text;
 begin
+    perform postdate.recur_short('zone', zone);
     if zone = 'UTC' then return zone; end if;
     if zone ~ '^[A-Z][A-Za-z]+/[A-Za-z_/-]+$' then -- has a slash and no digit: never an abbreviation or a POSIX rule. Reading all names takes 50 ms.
         begin
@@ -28,12 +29,6 @@ begin
     perform postdate.refuse('the time zone is ' || case when exact is null then 'not known' else 'an abbreviation, or has no place' end,
         'It is ' || postdate.shown(zone) || '.', 'Write a name of pg_timezone_names with a slash, such as Europe/Berlin, or UTC.'
         || case when near is null then '' else ' The nearest right one: "' || near || '".' end);
-end $$;
-
-create function postdate.zone_check(zone text) returns text language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-    perform postdate.recur_short('zone', zone);
-    return postdate.zone_find(zone);
 end $$;
 
 -- The instant in (from_at, to_at] from which on the zone's offset is the one at to_at.

@@ -11,7 +11,7 @@ create function postdate.recur_again(r postdate.recur, now_at timestamptz) retur
     select postdate.recur_after(r, greatest(r.passed, r.last_nominal, case when (r.plan).wild then now_at else r.nominal - interval '3 hours' end))
 $$;
 
--- Computed anew by the rules as they are now. A fixed time is looked for from some hours before: it may have moved to earlier.
+-- A schedule, which is locked, gets that time. False: it has it already, or its occurrence is on its way.
 create function postdate.recur_anew(r postdate.recur, now_at timestamptz) returns boolean language plpgsql as $$
 declare
     upcoming timestamptz := postdate.recur_again(r, now_at);

@@ -122,10 +122,6 @@ begin
 end $$;
 
 -- Makes the schedule or changes it; returns its next nominal time. A change counts from now on.
-create function postdate.recur_put(r postdate.recur, body_kind "char", headers jsonb, properties jsonb) returns timestamptz language sql as $$
-    select postdate.recur_store(postdate.recur_draft(r, body_kind, headers, properties), false)
-$$;
-
 do $$
 declare
     kind text;
@@ -137,8 +133,8 @@ create function postdate.recur_set(name text, cron text, routing_key text, body 
     dst text default 'run', overlap text default 'allow', from_at timestamptz default null, until_at timestamptz default null)
 returns timestamptz language plpgsql security definer set search_path = pg_catalog, pg_temp as $b$
 begin
-    return postdate.recur_put(postdate.recur_row(name, cron, zone, exchange, routing_key, %2$s, missed, grace, jitter, dst, overlap, from_at, until_at),
-                              %3$L, headers, properties);
+    return postdate.recur_store(postdate.recur_draft(postdate.recur_row(name, cron, zone, exchange, routing_key, %2$s, missed, grace, jitter, dst, overlap, from_at, until_at),
+                              %3$L, headers, properties), false);
 end $b$ $f$, kind, case kind when 'bytea' then 'body' when 'text' then $e$convert_to(body, 'UTF8')$e$ else $e$convert_to(body::text, 'UTF8')$e$ end,
             case when kind in ('json', 'jsonb') then 'j' else 't' end);
     end loop;

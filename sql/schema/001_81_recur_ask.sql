@@ -42,11 +42,6 @@ begin
         kind, nullif((o -> 'headers')::jsonb, 'null'), nullif((o -> 'properties')::jsonb, 'null'));
 end $$;
 
-create function postdate.recur_set_object(name text, o json) returns void language plpgsql as $$
-begin
-    perform postdate.recur_store(postdate.recur_parse(name, o), false);
-end $$;
-
 -- All operations, with a JSON argument. outcome: 'done', 'made' (set: it is new), 'not_found', 'unmet' (the condition), 'exchange' (not for this
 -- caller). scope: the exchanges that the caller may use; null: all; what is beyond it is not locked. versions: of which the schedule must have one,
 -- '*' is any; fresh: there must be none of this name. tag: the version that it has now; list: the last name, if there are more.
@@ -121,7 +116,7 @@ begin
             return;
         end if;
         perform set_config('postdate.recur_made', '', true);
-        perform postdate.recur_set_object(name, arg);
+        perform postdate.recur_store(postdate.recur_parse(name, arg), false);
         if current_setting('postdate.recur_made') = name then
             outcome := 'made';
         elsif fresh then

@@ -32,9 +32,10 @@ GRACE = '2s'
 NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', 'newest_accept_us',
                          'newest_delivered_attempt_us'), 0)
 
-# name: (transport, gateways, types of the consumer's two queues); those of BROKER_DELIVERS: RabbitMQ does the last hop; those of
+# name: (transport, gateways, types of the consumer's two queues); harmed is as ttl; those of BROKER_DELIVERS: RabbitMQ does the last hop; those of
 # REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry
 BROKER_DELIVERS = ('ttl-broker',)
+HARMED = {'harmed': 0.001}  # so many of its messages are to harm the others: harm.py
 REJECTS = ('retry', 'cluster-retry')
 BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH, QUORUM_FIRST = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum'), ('quorum', 'classic')
 CELLS = {
@@ -44,6 +45,7 @@ CELLS = {
     'plugin-alone': ('plugin', 1, BOTH_CLASSIC),
     'ttl-broker': ('ttl', 2, BOTH_QUORUM),
     'native': ('native', 2, BOTH_QUORUM),
+    'harmed': ('ttl', 2, BOTH_CLASSIC),
     'retry': ('ttl', 2, ONE_OF_EACH),
     'cluster-timer': ('timer', 3, BOTH_QUORUM),
     'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
@@ -140,7 +142,8 @@ class Cell:
     def waiting(self, most):
         """How many wait to be delivered, counted up to `most`: counting a million would be a load of its own."""
         return int(self.arena.postgres.primary.psql(
-            f"select count(*) from (select from postdate.message where state in ('scheduled', 'claimed', 'handed') limit {most}) s",
+            f"select count(*) from (select from postdate.message where state in ('scheduled', 'claimed', 'handed') "
+            f"and routing_key like 'chaos.%' limit {most}) s",
             self.database)[0][0])
 
     def declare_target(self):
@@ -178,6 +181,7 @@ class Cell:
             json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
                        'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
+                       **({'harm': HARMED[self.name]} if self.name in HARMED else {}),
                        'exchanges': [DELIVERY, SECOND], 'routing_keys': [key for keys in TARGETS.values() for key in keys]}, f)
         self.workload = subprocess.Popen([*DIE, sys.executable, os.path.join(HERE, 'workload.py'), config], text=True, bufsize=1,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,

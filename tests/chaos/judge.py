@@ -71,6 +71,7 @@ class Judge:
         self.cells = {}
         self.ways = {}
         self.lateness = {'all': array('q'), 'calm': array('q')}
+        self.calm_of = {}
         self.shadows = {}
         self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
                         'recovery_us': None} for f in book.faults]
@@ -153,6 +154,7 @@ class Judge:
         self.lateness['all'].append(late_us)
         if not self.in_shadow(table.cell, table.sent_us[n], seen_us):
             self.lateness['calm'].append(late_us)
+            self.calm_of.setdefault(table.cell, array('q')).append(late_us)
 
     def judge_early(self, verdict, table, n, seen_us):
         early_us = table.lo_ms[n] * 1000 - seen_us
@@ -361,6 +363,7 @@ def judge(directory, broker_delivers=()):
     total = add_up(cells.values()) or dict.fromkeys(COUNTS + FINDINGS, 0)
     return {'total': total, 'cells': cells, 'named': named, 'ways': dict(sorted(j.ways.items())),
             'lateness_ms': {k: percentiles_ms(v) for k, v in j.lateness.items()},
+            'calm_ms': {cell: percentiles_ms(v) for cell, v in sorted(j.calm_of.items())},
             'faults': len(j.faults), 'kinds': j.kinds(), 'duplicate_farthest_after_fault_ms': j.farthest_us / 1000,
             'moments': largest_moments(j.doubled, j.faults),
             'torn_lines': torn, 'unreadable_lines': [f'{where}: {line}' for where, line in book.unreadable[:SHOWN]],

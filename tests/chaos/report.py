@@ -31,8 +31,9 @@ def number(value, digits=1):
 
 def rows_of_lateness(verdict):
     yield f'{"lateness, ms":<22}{"messages":>10}{"p50":>9}{"p95":>9}{"p99":>9}{"p99.9":>9}{"max":>11}'
-    for name, text in (('all', 'all'), ('calm', 'wait without a fault')):
-        v = verdict['lateness_ms'][name]
+    rows = [('all', verdict['lateness_ms']['all']), ('wait without a fault', verdict['lateness_ms']['calm'])]
+    cells = verdict['calm_ms'].items()
+    for text, v in rows + [('  ' + name, v) for name, v in cells if len(cells) > 1]:
         yield (f'{text:<22}{v["count"]:>10,}' + ''.join(f'{number(v[p]):>9}' for p in ('p50', 'p95', 'p99', 'p999'))
                + f'{number(v["max"]):>11}')
 

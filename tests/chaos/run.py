@@ -4,7 +4,7 @@
   FAULTS=n     how many (default 1000; at least one of each kind that strikes servers); with fewer than 200 what would last for a minute
                lasts for some seconds
   ONLY=word    only kinds with this word in their name; several: ONLY=exit,leaderless
-  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker, retry; cluster-timer, cluster-ttl, cluster-plugin, cluster-retry
+  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker, harmed, retry; cluster-timer, cluster-ttl, cluster-plugin, cluster-retry
                on three nodes of RabbitMQ); native and cluster-native, for RabbitMQ 4.4 and later, only where they are named
   RATE=n       messages a second for each cell (default 60)
   MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)

@@ -6,7 +6,7 @@ and each answer after it came.
 
 name: of the cell, in refs and file names; dir: of the ledger; http: one address per gateway; rate: messages a second, all ways
 together. Optional: "exchanges" and "routing_keys", lists to pick from (default: postdate.delivery; chaos.a to chaos.c);
-"shares", {way: part of the rate}.
+"shares", {way: part of the rate}; "harm", a part of the rate: messages beside the others that are in no ledger (harm.py).
 
 Commands are JSON lines on stdin:
     {"rate": n}  {"pause": true|false}  {"amqp": true|false} (that way only)
@@ -22,6 +22,7 @@ import sys
 import threading
 
 import record
+from harm import Harm
 from later import Asker
 from shared import OUTCOMES, Job, Shared
 from way_amqp import AmqpWay
@@ -127,6 +128,8 @@ def main(arguments):
     threads = [AmqpWay(shared, shares['amqp']), HttpWay(shared, 'http', shares['http']),
                HttpWay(shared, 'batch', shares['batch']), SqlWay(shared, shares['sql']), Asker(shared, 'http'),
                Asker(shared, 'sql')]
+    if 'harm' in shared.config:
+        threads.append(Harm(shared, shared.config['harm']))
     ended = threading.Event()
     reporter = threading.Thread(target=report, args=(shared, ended), daemon=True)
     for t in (*threads, reporter):

@@ -50,6 +50,14 @@ await run({
         for (const [title, text] of [['Body', '"kind": "daily"'], ['Headers', 'team'], ['Headers', 'sales'], ['Properties', 'daily-report']])
             check((await page.locator('section', { has: page.getByRole('heading', { name: title, exact: true }) }).innerText()).includes(text), `${text} is not under ${title}`);
     },
+    'a schedule has its times in its own zone, and in UTC beside': async () => {
+        const schedule = await api('GET', '/v1/recurring/billing'), own = new Date(schedule.next_at).toLocaleString('sv', { timeZone: schedule.zone });
+        const utc = `${schedule.next_at.slice(0, 10)} ${schedule.next_at.slice(11, 19)} UTC`;
+        for (const place of ['recurring', 'recurring/billing']) {
+            await visit(page, place);
+            check(await page.locator('time', { hasText: own }).filter({ hasText: utc }).count() > 0, `${own} and ${utc} on the page ${place}`);
+        }
+    },
     'what is not there is said, whatever it was': async () => {
         for (const hash of ['recurring/none', 'messages/0190163d-8694-739b-aea5-966c26f8ad90', 'dead/0190163d-8694-739b-aea5-966c26f8ad90?queue=none']) {
             await page.goto(settings.url + '/#/' + hash);
@@ -122,8 +130,21 @@ await run({
             await until('the burst', async () => /1 burst: 120,\d{3} at .*, drained in \d+ min/.test(await page.locator('main').innerText()), 60_000);
             same(await page.locator('#due-curve g.marked path.flag').count(), 1, 'bursts marked in the chart');
             check(/a burst: draining takes \d+ min/.test(await page.locator('#due-table').innerText()), 'the burst in the table');
-            await visit(page, 'exchanges');
-            await page.getByRole('link', { name: 'mail' }).waitFor();
+            await until('what waits of each exchange, without what is delivered', async () => {
+                await visit(page, 'exchanges');
+                const from = Math.ceil(Date.now() / 60e3) * 60e3, shown = [], waiting = [];
+                for (const exchange of ['orders', 'invoices']) {
+                    const found = [];
+                    for (let token = ''; token !== null;) {
+                        const part = await api('GET', `/v1/messages?exchange=${exchange}${token}`);
+                        found.push(...part.messages);
+                        token = part.next_page_token ? `&page_token=${part.next_page_token}` : null;
+                    }
+                    waiting.push(found.filter(m => ['scheduled', 'claimed', 'handed'].includes(m.state) && Date.parse(m.due_at) >= from && Date.parse(m.due_at) < from + 7 * 86400e3).length);
+                    shown.push((await page.locator('tr', { has: page.getByRole('link', { name: exchange, exact: true }) }).locator('td').nth(1).innerText()).trim());
+                }
+                return Number(shown[0]) > 0 && shown.join() === waiting.join();
+            }, 60_000);
         }
         if (settings.offers.includes('/v1/slo')) {
             await visit(page, '');

@@ -27,6 +27,7 @@ class Door:
         self.listener, self.pairs = None, []
         self.still, self.goes = set(), threading.Event()
         self.holding, self.held = False, []
+        self.mute, self.unanswered = False, []
 
     def open(self, buffered=None):
         """buffered: so many bytes that nobody has read are taken from a sender, about."""
@@ -45,6 +46,9 @@ class Door:
                 near, _ = listener.accept()
             except OSError:
                 return
+            if self.mute:
+                self.unanswered.append(near)
+                continue
             far = socket.create_connection(('127.0.0.1', self.target))
             self.pairs.append((near, far))
             threading.Thread(target=self.pump, args=(near, far), daemon=True).start()
@@ -87,6 +91,10 @@ class Door:
         while self.held:
             self.held.pop().set()
             time.sleep(pause_s)
+
+    def say_nothing(self):
+        """To who connects from now on; what is connected goes on."""
+        self.mute = True
 
     def stand_still(self):
         """What is connected now: nothing goes through, and nobody is told, until go_on()."""

@@ -83,7 +83,7 @@ class Refused(LiveTest):
         url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe))?$')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
-        self.assertEqual(len(g.lines_with('handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
+        self.assertEqual(len(g.lines_with('error .*handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
 
 
 class Calls(Door):
@@ -271,6 +271,22 @@ class StampingBroker(LiveTest):
                 c.publish('k', f'{ahead_ms} {i}'.encode(), {'x-delay': 1000})
         early = {m.body: m.at_ms - published[m.body] - 1000 for m in inbox.wait(len(published))}
         self.assertEqual({k: v for k, v in early.items() if v < 0}, {})
+
+    def test_a_broker_that_is_silent_to_new_connections_keeps_nothing_back(self):
+        """Each of these seems to have waited, so the broker is asked whether its stamps are to be believed."""
+        p = self.stamping('true')
+        door = Door(free_ports(1)[0], port_of(p.amqp)).open()
+        self.addCleanup(door.close)
+        p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address))
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        p.stack.rabbitmqctl('eval', self.setting(p, 'true', -800))
+        door.say_nothing()
+        began = now_ms()
+        for i in range(6):
+            c.publish('k', b'%d' % i, {'x-delay': 1})
+            inbox.wait_body(b'%d' % i, 10)
+        print(f'note six, one after the other, took {now_ms() - began} ms', flush=True)
+        self.assertEqual(len(door.unanswered), 0)
 
     def test_a_clock_that_is_far_off_is_not_believed(self):
         p = self.stamping('true', -90_000)

@@ -342,8 +342,22 @@ class Trouble(CliTest):
         p = self.place()
         wrong = p.amqp.replace('guest:guest@', 'guest:sesame@')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=wrong)
-        self.assertEqual(g.wait(15), 77, g.log())
+        self.assertEqual(g.wait(), 77, g.log())
+        self.assertEqual((len(g.lines_with('warn .*403 .*; trying 2 more times')), len(g.lines_with('403'))), (1, 2), g.log())
         self.assertNotIn('sesame', g.log())
+
+    @harness.needs_vhosts(0)
+    def test_a_login_that_comes_a_moment_later_is_waited_for(self):
+        """As while a script beside makes the roles."""
+        p = self.place(migrate=False)
+        role = 'late_' + p.database
+        p.psql(f'create role {role} nologin')
+        self.addCleanup(p.stack.psql, f'drop role {role}')
+        g = p.gateway(wait=False, POSTDATE_POSTGRES_URL=self.url(p, user=role))
+        wait_until(lambda: g.lines_with('warn .*not permitted to log in; trying 2 more times'), 15, 'the refusal')
+        p.psql(f'alter role {role} login')
+        self.assertEqual(g.wait(), 78, g.log())
+        self.assertTrue(g.lines_with('error .*postdate migrate'), g.log())
 
     def test_a_vhost_that_is_not_there_yet_is_waited_for(self):
         """RabbitMQ's 530 also stands for one that the user may not enter yet, and for a limit."""

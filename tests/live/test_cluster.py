@@ -2,6 +2,7 @@
 
 The promises are made for every transport, by a class for each; the short form has all of them with the timer."""
 import itertools
+import json
 import os
 import re
 import signal
@@ -218,9 +219,18 @@ class ClusterTtl(Promises, LiveTest):
             traffic = self.traffic(nodes=[0, 2])
             traffic.schedule(50, 1, 4)
             wait_until(lambda: len(traffic.seen) > 50, 30, 'deliveries')
+            self.doctor_names_the_node(victim)
         finally:
             self.cluster.start(victim)
         self.finish(traffic)
+
+    def doctor_names_the_node(self, victim):
+        _, out, _ = self.p.cli('doctor', '--json', '--rabbitmqctl', os.path.join(servers.directory, 'rabbitmqctl'),
+                               env={**handover('ttl'), 'POSTDATE_AMQP_URL': servers.url_of(self.p.vhost)})
+        found = {f['check']: f for f in json.loads(out) if f['status'] == 'fail'}
+        self.assertIn('is down or inaccessible', found['handover.messages']['detail'], out)
+        self.assertIn('queues do not answer, among them \'postdate.ttl', found['broker.down']['detail'], out)
+        self.assertIn(self.cluster.nodes[victim] + ', which does not run', found['broker.down']['detail'], out)
 
     def test_what_is_lost_with_a_node_that_stays_away_is_rescued(self):
         """RabbitMQ goes on counting the consumers that came by that node, until it is back."""

@@ -57,11 +57,27 @@ class Culprits(LiveTest):
         self.assert_harmless('5 routing keys among 5,000', 5000, 5, exchange='', routing_key=REPLY_TO + '.g2gCZAAQ.x')
 
     def test_over_what_a_channel_was_closed_goes_alone_from_then_on(self):
-        """With each error code of AMQP 0-9-1; but 404 speaks of the exchange."""
-        self.be_picky([(code, False, True) for code in CODES if code != 404] + [(406, False, False), (541, False, False)])
+        """With each error code of AMQP 0-9-1; but 404 speaks of the exchange, and 320 of no message."""
+        self.be_picky([(code, False, True) for code in CODES if code not in (320, 404)] + [(406, False, False), (541, False, False)])
 
     def test_over_what_a_connection_was_closed_goes_alone_from_then_on(self):
-        self.be_picky([(code, True, False) for code in CODES] + [(501, True, True), (530, True, True), (540, True, True)])
+        self.be_picky([(code, True, False) for code in CODES if code != 320] + [(501, True, True), (530, True, True), (540, True, True)])
+
+    def test_a_connection_that_somebody_ends_makes_nobody_go_alone(self):
+        """320: an operator did, or RabbitMQ stops."""
+        p = self.place()
+        broker = PickyBroker(p.amqp)
+        self.addCleanup(broker.close)
+        gw = p.gateway(POSTDATE_AMQP_URL=broker.url)
+        p.consumer('q', bind='k')
+        broker.be_picky(320, True, False)
+        p.psql("select postdate.schedule('k', case i when 30 then 'bad' else 'good ' || i end, '300 ms') from generate_series(1, 40) i")
+        wait_until(lambda: len(broker.refused.get(b'bad', [])) >= 3, 15, 'it to be tried again')
+        self.assertNotIn([], broker.refused[b'bad'][:3])
+        broker.be_real()
+        wait_until(lambda: p.counts() == {'delivered': 40}, 15, 'all to be delivered')
+        self.assertEqual(gw.term(), 0)
+        self.assertFalse(gw.lines_with('published alone'), gw.log())
 
     def test_a_right_that_is_taken_away_leaves_in_doubt_what_was_taken_before(self):
         """RabbitMQ refuses a routing key now; what was in flight a moment ago, it may have taken."""

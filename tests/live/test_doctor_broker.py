@@ -8,6 +8,7 @@ import pika
 
 import harness
 from doctor_kit import Doctor
+from handover_kit import RUNGS, handover
 from harness import free_port, wait_until, with_path
 
 OWN_PATTERNS = ('^postdate', r'^(postdate.*|amq\.default)$', '^postdate')  # as in plugins-config
@@ -206,6 +207,23 @@ class DoctorAdmin(Users):
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '^postdate', '^(postdate.*|amq[.]default|un.*|by-.*)$', '^postdate')
         found = self.admin(p)
         self.assert_finding(found, 'retries.rights', 'fail', "may not write to queue 'sure'", 'set_permissions')
+
+    def test_queues_that_do_not_answer(self):
+        """To clients one without a majority looks well, and rabbitmqctl list_queues leaves out one whose process has ended."""
+        p = self.place()
+        p.gateway(**handover('ttl'))
+        self.assert_finding(self.admin(p), 'broker.down', 'ok', 'queues of Postdate answer')
+        find = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"%s">>)), '
+        member = find % 'postdate.intake' + 'ra:%s_server(quorum_queues, amqqueue:get_pid(Q)).'
+        p.stack.rabbitmqctl('eval', member % 'stop')
+        self.addCleanup(p.stack.rabbitmqctl, 'eval', member % 'restart')
+        # killed oftener than RabbitMQ starts it again
+        p.stack.rabbitmqctl('eval', 'K = fun K(0) -> ok; K(N) -> ' + find % RUNGS[-1] + 'P = amqqueue:get_pid(Q), exit(P, kill), '
+                            'timer:sleep(200), K(N - 1) end, K(10).')
+        found = self.admin(p)
+        self.assert_finding(found, 'broker.down', 'fail', "queue 'postdate.intake' does not answer: 0 of 1", 'start RabbitMQ on')
+        self.assert_finding(found, 'broker.down', 'fail', f"queue '{RUNGS[-1]}' does not answer", 'stop_app')
+        self.assert_finding(found, 'handover.messages', 'fail', f"'{RUNGS[-1]}'")
 
     def test_rabbitmqctl_that_cannot(self):
         p = self.place()

@@ -104,7 +104,7 @@ class Handover(LiveTest):
         sent = self.arrives_through_the_exit(c, g)
         self.assert_each_once(p, inbox, [b'a', *sent])
 
-    def test_what_others_put_into_the_exit_queue_is_removed_and_nothing_comes_twice(self):
+    def test_what_others_put_into_the_exit_queue_is_moved_and_nothing_comes_twice(self):
         """A copy of an envelope, at once and when its message was delivered long ago; and something else."""
         p = self.place()
         g = p.gateway(**ttl())
@@ -121,6 +121,9 @@ class Handover(LiveTest):
         c.publish(EXIT, b'foreign', exchange='', message_id='stray')
         wait_until(lambda: g.lines_with('something else publishes.*; the first: message-id stray'), 10, 'the foreign one to be noticed')
         self.arrives_through_the_exit(c, g)
+        moved = c.wait_get('postdate.rejected')
+        self.assertEqual((moved.body, moved.properties.message_id), (b'foreign', 'stray'))
+        self.assertIn("no message of the gateway's", moved.properties.headers['x-postdate-error'])
         self.assertEqual([m for m in inbox.all() if m.body in (b'a', b'b', b'foreign')][2:], [])
 
     def publish_again(self, c, messages):

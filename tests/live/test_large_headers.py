@@ -2,7 +2,9 @@
 import re
 import statistics
 import struct
+import time
 
+import harness
 from harness import LiveTest, wait_until
 from hostile_broker import BODY, deliver, frame, header, short, table
 from picky_broker import PickyBroker
@@ -83,6 +85,32 @@ class LargeRefusals(RetryKit):
 
 
 class Reopened(LiveTest):
+    time_limit_s = 200
+
+    @harness.not_san  # it waits a minute
+    def test_a_queue_of_the_gateway_that_does_not_answer_is_told(self):
+        """To who consumes it, it looks empty."""
+        p = self.place()
+        gw = p.gateway()
+        c = p.client()
+        c.queue('q', 'k')
+        web = Web(gw.http())
+        self.addCleanup(web.close)
+        member = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.intake">>)), '
+                  'ra:%s_server(quorum_queues, amqqueue:get_pid(Q)).')
+        p.stack.rabbitmqctl('eval', member % 'stop')
+        began = time.monotonic()
+        try:
+            gw.wait_log("intake: queue 'postdate.intake': cannot stop consumer", 60)
+            gw.wait_log('intake: its connection to RabbitMQ was lost 3 times in a row', 120)
+            print(f'note it was told after {time.monotonic() - began:.0f} s', flush=True)
+            self.assertIs(web.get('/readyz').json['broker_reopening'], True)
+        finally:
+            p.stack.rabbitmqctl('eval', member % 'restart')
+        c.publish('k', b'afterwards', {'x-delay': 10})
+        self.assertEqual(c.wait_get('q', 30).body, b'afterwards')
+        self.assertEqual(gw.term(), 0)
+
     def test_a_connection_that_is_lost_again_and_again_is_told(self):
         p = self.place()
         broker = PickyBroker(p.amqp)

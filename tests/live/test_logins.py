@@ -6,7 +6,7 @@ from harness import ROOT, LiveTest, Session, run_psql, wait_until
 from web import Web
 
 COUNT = 300
-CLASS = 1886352244  # of the advisory locks that the gateway takes
+CLASS = 1886352244  # of advisory locks: "post"
 
 
 class Logins(LiveTest):
@@ -54,27 +54,6 @@ class Strangers(Logins):
         inbox.wait(10, 15)
         self.assertEqual(g.term(), 0)
 
-    def test_a_dead_gateway_does_not_live_by_the_lock_of_a_stranger(self):
-        p = self.place()
-        first, old = self.claim(p)
-        second = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
-        stranger = self.stranger(p)
-        stranger.process.stdin.write(f'select pg_advisory_lock({CLASS}, {old});\n')  # is had when the gateway is gone
-        stranger.process.stdin.flush()
-        wait_until(lambda: p.value(f"select count(*) from pg_locks where locktype = 'advisory' and objid = {old} and not granted "
-                                   'and pid in (select pid from pg_stat_activity where datname = current_database())') == '1', 10,
-                   'the stranger to wait')
-        first.kill9()
-        wait_until(lambda: self.owned(p, old) == 0, 20, 'the claims of the dead one to be let go')
-        self.assertEqual(second.term(), 0)
-
-    def test_a_gateway_starts_though_a_stranger_has_its_lock(self):
-        p = self.place()
-        self.stranger(p).run(f'select count(pg_advisory_lock({CLASS}, i)) from generate_series(1, 2000) i')
-        g = p.gateway()
-        self.assertEqual(p.value('select count(*) from postdate.instance'), '1')
-        self.assertEqual(g.term(), 0)
-
     def test_the_days_are_made_and_dropped_and_counts_go_on(self):
         """Also `postdate migrate`, and the duties of the janitor."""
         p = self.place()
@@ -92,21 +71,6 @@ class Strangers(Logins):
         wait_until(lambda: p.value("select to_regclass('postdate.message_20260101') is null") == 't', 20, 'a day to be dropped')
         wait_until(lambda: p.value('select count(*) from postdate.forecast') != '0', 25, 'the forecast to be added up')
         self.assertEqual(g.term(), 0)
-
-    def test_doctor_names_who_takes_locks_of_the_gateways(self):
-        p = self.place()
-        p.session().run(f'select pg_advisory_lock({CLASS}, 1)')  # the owner may
-
-        def found():
-            return [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == 'database.locks']
-        self.assertEqual([x['status'] for x in found()], ['ok'])
-        stranger = self.stranger(p)
-        pid = stranger.run(f'select pg_backend_pid() from (select count(pg_advisory_lock({CLASS}, i)) from generate_series(2, 4) i) l')[0][0]
-        warned = [x for x in found() if x['status'] == 'warn'][0]
-        self.assertIn(f'1 sessions without a right here hold advisory locks of class {CLASS}, which is Postdate\'s: '
-                      f'pid {pid} of stranger_{p.database}.', warned['detail'])
-        self.assertIn('pg_terminate_backend', warned['remedy'])
-        self.assertEqual([x['status'] for x in found()][-1], 'ok', 'the others are told all the same')
 
     def test_an_idempotency_key_is_nobody_elses_by_the_lock_of_a_stranger(self):
         """Of what many transactions do, whose lock was a hash of the key."""

@@ -174,6 +174,7 @@ class Recur(LiveTest):
         shown = json.loads(cli('show', 'r', '--json'))
         self.assertEqual([shown[k] for k in ('cron', 'zone', 'jitter', 'grace', 'missed', 'headers', 'body')],
                          ['0 9 * * mon-fri', 'Europe/Berlin', '30s', '1m', 'one', {'n': 1}, 'x'])
+        self.assertRegex(cli('show', 'r'), r'(?m)^next +(....-..-..)T09:00:00[+]0[12]:00  \1T0[78]:00:00.000Z \(in ')
         self.assertEqual(json.loads(cli('show', 'bytes', '--json'))['body_base64'], '/wA=')
         self.assertEqual(len(cli('preview', 'r', '-n', '3').splitlines()), 3)
         self.assertIn('clock goes back', cli('preview', '--cron', '30 2 * * *', '--zone', 'Europe/Berlin', '--from', '2026-10-25T00:00:00Z', '-n', '1'))

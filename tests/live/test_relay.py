@@ -342,61 +342,6 @@ class Targets(Relay):
     test_a_target_that_refuses_gets_all_in_the_end_and_delays_no_other.vhosts = 2
 
 
-class Upgrade(Relay, LiveTest):
-    """From a release in which RabbitMQ did the last hop."""
-    transport = 'ttl'
-
-    def handed_row(self, p, key, grace):
-        message = p.value(f"select postdate.schedule('{key}', '{key}', '{grace}')")
-        p.psql(f"update postdate.message set state = 'handed', hold = 'b', next_at = due + interval '{grace}' where id = '{message}'")
-        return {'x-postdate-id': message, 'x-postdate-exchange': 'postdate.delivery'}
-
-    def test_proofs_of_a_gateway_of_schema_19_are_understood(self):
-        """Each was of one delivery, named in its headers. It was called foreign, and what it proved was delivered again."""
-        p = self.place()
-        g = p.gateway(**handover('ttl', grace='4s'))
-        inbox = p.consumer('q', bind='#')
-        proven = self.handed_row(p, 'proven', '3 s')
-        p.client().publish('postdate.exit', b'', {'x-postdate-id': proven['x-postdate-id'], 'x-postdate-delivered': ''}, exchange='')
-        self.wait_delivered(p, 1)
-        p.client().publish('postdate', b'', {'x-delay': 5000}, exchange='postdate')
-        inbox.wait(1, 15)  # when the other would have been rescued
-        self.assertEqual(([m.id for m in inbox.all() if m.id == proven['x-postdate-id']], g.lines_with('something else')), ([], []))
-
-    def test_what_it_left_in_rabbitmq_is_taken_over_or_named(self):
-        p = self.place()
-        c = p.client()
-        ch = c.channel
-        ch.queue_declare('postdate.receipts', durable=True, arguments={'x-single-active-consumer': True})
-        ch.queue_declare('postdate.unrouted', durable=True, arguments={'x-queue-type': 'quorum', 'x-delivery-limit': 1000000000})
-        ch.queue_declare('postdate.unrouted.early', durable=True, arguments={'x-queue-type': 'classic'})
-        ch.exchange_declare('postdate.unrouted', 'fanout', durable=True)
-        ch.exchange_declare('postdate.route', 'headers', durable=True)
-        ch.exchange_declare('postdate.open', 'headers')
-        ch.exchange_declare('postdate.delivery', 'topic', durable=True)
-        ch.exchange_declare('postdate.ttl.exit', 'headers', durable=True)
-        ch.exchange_bind('postdate.route', 'postdate.ttl.exit', arguments={'x-match': 'all'})
-        ch.queue_bind('postdate.receipts', 'postdate.ttl.exit', '', {'x-match': 'all'})
-        ch.queue_bind('postdate.unrouted', 'postdate.unrouted')
-        inbox = p.consumer('q', bind='#')
-        unrouted = self.handed_row(p, 'unrouted', '4 s')
-        c.publish('postdate.receipts', b'receipt', self.handed_row(p, 'receipt', '1 h'), exchange='')
-        c.publish('unrouted', b'unrouted', unrouted, exchange='postdate.unrouted')
-        p.gateway(**handover('ttl', grace='2s'))
-        wait_until(lambda: p.value("select state from postdate.message where routing_key = 'receipt' and state = 'delivered'") == 'delivered', 10,
-                   'the receipt to be believed')
-        self.assertEqual([m.id for m in inbox.wait(1, 20)], [unrouted['x-postdate-id']])  # from its row
-        self.wait_delivered(p, 2)
-        self.assertEqual(p.client().depth('postdate.receipts'), 0)
-        listed = p.stack.rabbitmqctl('list_exchanges', '-p', p.vhost, 'name', '--silent').split()
-        self.assertEqual([x for x in listed if x in ('postdate.route', 'postdate.open', 'postdate.unrouted')], [])
-        self.assertEqual(p.client().depth('postdate.unrouted'), 1)
-        _, out, _ = p.cli('doctor')
-        for queue in ('postdate.unrouted', 'postdate.unrouted.early', 'postdate.receipts'):
-            self.assertIn(f"the queue '{queue}' is an earlier release's and not needed any more", out)
-            self.assertIn(f"rabbitmqctl delete_queue -p '{p.vhost}' {queue}", out)
-
-
 class Away(Relay, OwnServers):
     weight = 60
     time_limit_s = 300
@@ -683,3 +628,37 @@ class ForgedPings(LiveTest):
         self.assertEqual(gw.lines_with('look-up'), [])
         self.assertEqual(len(gw.lines_with('something else publishes')), 1)
         self.assertEqual(gw.term(), 0)
+
+
+class Foreign(LiveTest):
+    who_waits = 'ttl'
+
+    def test_what_is_not_the_gateways_waits_for_the_rejected_queue_and_stops_nothing(self):
+        """More of it than RabbitMQ sends ahead; and the gateway dies meanwhile."""
+        count = 700
+        p = self.place()
+        gw = p.gateway(**handover('ttl'))
+        c = p.client()
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^postdate.rejected$', '{"max-length":0}')
+        c.publish_burst('postdate.exit', [b'%d' % i for i in range(count)], exchange='')
+        gw.wait_log('cannot move what somebody else published')
+        moved = c.depth('postdate.rejected')  # a quorum queue that is full takes some more
+        self.assertLess(moved, 100)
+        wait_until(lambda: c.depth('postdate.exit') == 0, 20, 'them to be read')
+        inbox = p.consumer('q', bind='k')
+        for i in range(2):
+            c.publish('k', b'through the exit %d' % i, {'x-delay': 3000})
+            inbox.wait_body(b'through the exit %d' % i, 20)
+            if i == 0:
+                gw.kill9()
+                wait_until(lambda: c.depth('postdate.exit') >= count - moved, 20, 'them to be back')
+                gw = p.gateway(**handover('ttl'))
+        self.assertLess(c.depth('postdate.rejected'), count)
+        p.stack.rabbitmqctl('clear_policy', '-p', p.vhost, 'full')
+        wait_until(lambda: c.depth('postdate.rejected') >= count, 90, 'them to be moved')
+        gw.wait_log('moved .* foreign messages? to postdate.rejected')
+        self.assertEqual(gw.term(), 0)
+        self.assertEqual(c.depth('postdate.exit'), 0)
+        bodies = [c.get('postdate.rejected').body for _ in range(c.depth('postdate.rejected'))]
+        self.assertEqual(set(bodies), {b'%d' % i for i in range(count)})
+        self.assertLess(len(bodies), count + 100)

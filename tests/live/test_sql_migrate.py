@@ -1,5 +1,7 @@
 """The schema is made in one piece, or not at all."""
 import json
+import os
+import subprocess
 
 import harness
 from harness import LiveTest, wait_until
@@ -43,6 +45,16 @@ class SqlMigrate(LiveTest):
         p.psql('drop schema postdate cascade')
         p.migrate()
         self.assertEqual(p.value('select version from postdate.meta'), '1')
+
+    def test_the_next_release_makes_its_step_and_no_other(self):
+        p = self.place()
+        one = p.value("select postdate.schedule('k', 'x', '1 h')")
+        for said in ('upgraded from version 1', 'unchanged'):
+            done = subprocess.run([os.path.join(harness.BIN_DIR, 'tests', 'next', 'postdate'), 'migrate'], env=p.env(), capture_output=True, text=True, check=True)
+            self.assertIn(f'schema postdate is at version 2 ({said}', done.stdout)
+        self.assertEqual(p.psql('select id, next_step is null from postdate.message'), [[one, 't']])
+        rc, _, err = p.cli('migrate')
+        self.assertEqual((rc, 'schema postdate is at version 2, this program knows 1' in err), (78, True), err)
 
     def test_a_migration_that_fails_leaves_nothing_behind(self):
         p = self.place(migrate=False)

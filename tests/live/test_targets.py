@@ -1,16 +1,13 @@
 """RabbitMQ waits with messages, and when they fall due their delivery exchange is gone, or the binding to it. That is noticed as it
 is with what the gateway held: they are tried again, fail visibly, and arrive when the target is back. Rescue is out of the
 question here (its grace is an hour): what is not noticed is lost."""
-import pika
 
 import harness
-from handover_kit import EXIT, TTL_EXIT, Checks, handover
+from handover_kit import EXIT, Checks, handover
 from harness import LiveTest, wait_until
 
 COUNT = 500 if harness.SAN else 2000
 TARGET = 'orders'
-TO_TARGET = {'x-match': 'all-with-x', 'x-postdate-exchange': TARGET}
-EVERYTHING = {'x-match': 'all'}
 QUICK = {'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '500ms'}
 
 
@@ -86,33 +83,6 @@ class Targets(Checks):
 
 class TtlTargets(Targets, LiveTest):
     transport = 'ttl'
-
-    def test_a_ladder_that_an_older_release_declared(self):
-        """It had RabbitMQ do the last hop: by exchanges that lead to the target, and with a queue of receipts. What goes through
-        such a ladder now comes once."""
-        self.p = self.place()
-        self.c = c = self.p.client()
-        self.make_target()
-        for name in (TTL_EXIT, 'postdate.route', 'postdate.open'):
-            c.channel.exchange_declare(name, 'headers', durable=True)
-        c.channel.queue_declare('postdate.receipts', durable=True, arguments={'x-single-active-consumer': True})
-        c.channel.exchange_bind('postdate.route', TTL_EXIT, '', EVERYTHING)
-        c.channel.exchange_bind('postdate.open', 'postdate.route', '', EVERYTHING)
-        c.channel.exchange_bind(TARGET, 'postdate.open', '', TO_TARGET)
-        c.channel.queue_bind('postdate.receipts', TTL_EXIT, '', EVERYTHING)
-        self.p.gateway(**handover('ttl'), **QUICK)
-        self.assert_all_arrive(self.hand_over(100, '2000,2500'), 100)
-        for name in ('postdate.route', 'postdate.open'):
-            self.assertFalse(self.exists(name))
-
-    def exists(self, exchange):
-        channel = self.c.connection.channel()
-        try:
-            channel.exchange_declare(exchange, passive=True)
-            channel.close()
-            return True
-        except pika.exceptions.ChannelClosedByBroker:
-            return False
 
 
 @harness.not_san  # as ttl, but for the broker

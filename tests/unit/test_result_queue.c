@@ -119,9 +119,15 @@ static void test_there_is_more_room_while_the_settler_keeps_pace(void **state)
         assert_true(n <= FULL_MOST);
     }
     assert_int_equal(most, FULL_MOST);
-    for (int i = 0; i < 8; i++)
-        fill_and_settle(100);
-    assert_true(fill_and_settle(0) < FULL_MOST);
+    /* Not after some of these: every five seconds it learns anew how quick the settler is, and slow is quick
+     * then.
+     */
+    int least = FULL_MOST;
+    for (int i = 0; i < 8; i++) {
+        int n = fill_and_settle(100);
+        least = n < least ? n : least;
+    }
+    assert_true(least < FULL_MOST);
     clock_nap_ms(300);
     put(0, SETTLE_DELIVERED, false);
     assert_int_equal(fill_and_settle(0), FULL_AT - 1);

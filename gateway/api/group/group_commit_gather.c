@@ -186,7 +186,7 @@ bool group_commit_gather(struct group_commit *s)
         if (s->next == NULL)
             s->next_end = &s->next;
     } else {
-        r = executor_queue_take(&s->executor->store, wait_ms, &ended);
+        r = executor_queue_take(&s->executor->store, 0, wait_ms, &ended);
     }
     if (r == NULL && ended)
         clock_nap_ms(executor_park_pause_ms(&s->park, 20));
@@ -200,7 +200,7 @@ bool group_commit_gather(struct group_commit *s)
     if (r->next == NULL)
         s->next_end = &r->next;
     add_next(s);
-    while (!is_full(s) && (r = executor_queue_take(&s->executor->store, 0, &ended)) != NULL)
+    while (!is_full(s) && (r = executor_queue_take(&s->executor->store, 0, 0, &ended)) != NULL)
         if (!group_commit_add(s, r))
             put_next(s, r);
     s->after_alone = s->count > 0 && s->group[0].schedule.request->alone;

@@ -5,8 +5,8 @@
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
 #include "amqp/topology/topology_retry.h"
+#include "amqp/topology/transport.h"
 #include "core/message/dead_letter.h"
-#include "core/message/ttl_ladder.h"
 #include "gateway/cli/cli.h"
 
 #include <inttypes.h>
@@ -15,31 +15,117 @@
 
 #define WAIT_MS 10000
 
+static const struct transport *const transports[] = {&transport_native, &transport_plugin, &transport_ttl};
+#define TRANSPORTS (sizeof transports / sizeof transports[0])
+
 struct removal {
+    const struct config *config;
     struct broker *broker;
     bool really, purge;
-    int queues, exchanges, kept;
+    int queues, exchanges, full;
     uint32_t messages;
 };
 
-static int remove_queue(struct removal *r, const char *name, struct err *e)
+typedef int visit_fn(struct removal *r, const char *name, struct err *e);
+
+/* --- what there may be */
+
+static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
+{
+    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE];
+    const char *intake = r->config->intake.queue;
+    snprintf(expired, sizeof expired, "%s.expired", intake);
+    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
+    const char *const names[] = {intake,
+                                 timed,
+                                 expired,
+                                 TOPOLOGY_CONTROL_QUEUE,
+                                 TOPOLOGY_EXIT_QUEUE,
+                                 last_hop_queue(1),
+                                 last_hop_queue(2),
+                                 LAST_HOP_RECEIPTS,
+                                 LAST_HOP_UNROUTED,
+                                 TOPOLOGY_RETRY_QUEUE,
+                                 TOPOLOGY_REJECTED_QUEUE};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (visit(r, names[i], e) != 0)
+            return -1;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; transports[t]->queue(i, name); i++)
+            if (visit(r, name, e) != 0)
+                return -1;
+    return 0;
+}
+
+static int each_intake_exchange(struct removal *r, visit_fn *visit, struct err *e)
+{
+    const struct config *c = r->config;
+    for (size_t i = 0; i < c->route_count; i++)
+        if (visit(r, c->routes[i].intake_exchange, e) != 0)
+            return -1;
+    return visit(r, c->intake.exchange, e);
+}
+
+/* A delivery exchange of the user's own has bindings of the user's. */
+static bool is_ours(const char *exchange)
+{
+    return strncmp(exchange, "postdate.", 9) == 0;
+}
+
+static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
+{
+    static const char *const names[] = {LAST_HOP_EXCHANGE, LAST_HOP_UNROUTED, DEAD_LETTER_EXCHANGE,
+                                        RETURN_EXCHANGE,   OWNER_EXCHANGE,    TOPOLOGY_SORT,
+                                        TOPOLOGY_PLAIN};
+    const char *delivery = r->config->delivery.exchange, *name;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (visit(r, names[i], e) != 0)
+            return -1;
+    for (size_t t = 0; t < TRANSPORTS; t++)
+        for (size_t i = 0; (name = transports[t]->exchange(i)) != NULL; i++)
+            if (visit(r, name, e) != 0)
+                return -1;
+    return is_ours(delivery) ? visit(r, delivery, e) : 0;
+}
+
+/* --- what is done with each */
+
+/* RabbitMQ does not tell how many messages a consumer has and did not acknowledge. */
+static int look_at_queue(struct removal *r, const char *name, struct err *e)
 {
     struct inspect_queue q;
     if (inspect_queue(r->broker, name, &q, e) != 0)
         return -1;
     if (!q.exists)
         return 0;
-    bool keep = q.ready > 0 && !r->purge;
-    if (q.ready > 0 || !r->really)
-        printf("%s queue %s%s (%" PRIu32 " message%s)\n", keep ? "keep  " : "delete", name,
-               keep ? ": it is not empty" : "", q.ready, q.ready == 1 ? "" : "s");
+    if (q.consumers > 0)
+        return err_set(e, ERR_BUSY, "queue %s has a consumer: stop all gateways, and what else reads there",
+                       name);
+    bool full = q.ready > 0 && !r->purge;
+    if (full || q.ready > 0 || !r->really)
+        printf("%s queue %s%s (%" PRIu32 " message%s)\n", full ? "keep  " : "delete", name,
+               full ? ": it is not empty" : "", q.ready, q.ready == 1 ? "" : "s");
     r->messages += q.ready;
-    r->kept += keep;
-    r->queues += !keep;
-    return keep || !r->really ? 0 : broker_delete_queue(r->broker, name, e);
+    r->full += full;
+    r->queues += !full && !r->really;
+    return 0;
 }
 
-static int remove_exchange(struct removal *r, const char *name, struct err *e)
+/* Somebody may have published there since it was looked at. */
+static int delete_queue(struct removal *r, const char *name, struct err *e)
+{
+    struct inspect_queue q;
+    if (inspect_queue(r->broker, name, &q, e) != 0)
+        return -1;
+    if (!q.exists)
+        return 0;
+    if (q.consumers > 0 || (q.ready > 0 && !r->purge))
+        return err_set(e, ERR_BUSY, "queue %s is in use meanwhile: look at it, and try again", name);
+    r->queues++;
+    return broker_delete_queue(r->broker, name, e);
+}
+
+static int delete_exchange(struct removal *r, const char *name, struct err *e)
 {
     bool exists;
     if (inspect_exchange(r->broker, name, &exists, e) != 0)
@@ -52,83 +138,30 @@ static int remove_exchange(struct removal *r, const char *name, struct err *e)
     return r->really ? broker_delete_exchange(r->broker, name, e) : 0;
 }
 
-static int remove_queues(struct removal *r, const struct config *c, struct err *e)
+/* The intake's exchanges first: who still publishes is refused, and nothing more comes into a queue that
+ * goes.
+ */
+static int remove_all(struct removal *r, struct err *e)
 {
-    char expired[300], timed[300], rung[TTL_LADDER_NAME_SIZE];
-    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, c->intake.queue);
-    const char *const names[] = {c->intake.queue,
-                                 timed,
-                                 expired,
-                                 TOPOLOGY_CONTROL_QUEUE,
-                                 TOPOLOGY_EXIT_QUEUE,
-                                 last_hop_queue(1),
-                                 last_hop_queue(2),
-                                 LAST_HOP_RECEIPTS,
-                                 LAST_HOP_UNROUTED,
-                                 TOPOLOGY_RETRY_QUEUE,
-                                 TOPOLOGY_REJECTED_QUEUE};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (remove_queue(r, names[i], e) != 0)
-            return -1;
-    for (int level = 0; level < TTL_LADDER_LEVELS_MAX; level++)
-        for (int digit = 1; digit < TTL_LADDER_RADIX; digit++)
-            if (remove_queue(r, ttl_ladder_queue(level, digit, rung), e) != 0)
-                return -1;
-    return 0;
-}
-
-/* A delivery exchange of the user's own has bindings of the user's. */
-static bool is_ours(const char *exchange)
-{
-    return strncmp(exchange, "postdate.", 9) == 0;
-}
-
-static int remove_exchanges(struct removal *r, const struct config *c, struct err *e)
-{
-    const char *const names[] = {c->intake.exchange, "postdate.delayed", "postdate.ttl.exit",
-                                 LAST_HOP_EXCHANGE,  LAST_HOP_UNROUTED,  DEAD_LETTER_EXCHANGE,
-                                 RETURN_EXCHANGE,    OWNER_EXCHANGE,     "postdate.native",
-                                 TOPOLOGY_SORT,      TOPOLOGY_PLAIN};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (remove_exchange(r, names[i], e) != 0)
-            return -1;
-    for (int level = 0; level < TTL_LADDER_LEVELS_MAX; level++)
-        if (remove_exchange(r, ttl_ladder_exchange(level), e) != 0)
-            return -1;
-    for (size_t i = 0; i < c->route_count; i++)
-        if (remove_exchange(r, c->routes[i].intake_exchange, e) != 0)
-            return -1;
-    return is_ours(c->delivery.exchange) ? remove_exchange(r, c->delivery.exchange, e) : 0;
-}
-
-static int refuse_while_used(struct removal *r, const struct config *c, struct err *e)
-{
-    struct inspect_queue q;
-    if (inspect_queue(r->broker, c->intake.queue, &q, e) != 0)
+    if (each_queue(r, look_at_queue, e) != 0)
         return -1;
-    return q.exists && q.consumers > 0
-               ? err_set(e, ERR_BUSY, "a gateway consumes %s: stop all gateways first", c->intake.queue)
-               : 0;
-}
-
-/* Exchanges last: nothing that is still published may lose its way while a queue is there. */
-static int remove_all(struct removal *r, const struct config *c, struct err *e)
-{
-    if (refuse_while_used(r, c, e) != 0 || remove_queues(r, c, e) != 0)
+    if (r->really && r->full > 0)
+        return 0;
+    if (each_intake_exchange(r, delete_exchange, e) != 0 ||
+        (r->really && each_queue(r, delete_queue, e) != 0))
         return -1;
-    return r->kept > 0 && r->really ? 0 : remove_exchanges(r, c, e);
+    return each_other_exchange(r, delete_exchange, e);
 }
 
 static int report(const struct removal *r)
 {
     printf("%d queue%s and %d exchange%s %s\n", r->queues, r->queues == 1 ? "" : "s", r->exchanges,
            r->exchanges == 1 ? "" : "s", r->really ? "deleted" : "would be deleted (--yes does it)");
-    if (r->kept == 0)
+    if (r->full == 0)
         return 0;
-    cli_say("%d queue%s kept, with %" PRIu32 " messages, and the exchanges with %s: consume or publish them, "
-            "or give --purge to lose them",
-            r->kept, r->kept == 1 ? " is" : "s are", r->messages, r->kept == 1 ? "it" : "them");
+    cli_say("%d queue%s not empty, with %" PRIu32 " message%s: nothing is deleted before. Consume or publish "
+            "them, or give --purge to lose them",
+            r->full, r->full == 1 ? " is" : "s are", r->messages, r->messages == 1 ? "" : "s");
     return 1;
 }
 
@@ -151,8 +184,9 @@ static int run_drop_topology(struct cli *cli, int argc, char **argv)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
     if ((code = cli_load_config(cli)) != 0)
         return code;
+    r.config = &cli->config;
     r.broker = cli_broker_open(&cli->config, "postdate drop-topology", WAIT_MS, &e);
-    int rc = r.broker != NULL ? remove_all(&r, &cli->config, &e) : -1;
+    int rc = r.broker != NULL ? remove_all(&r, &e) : -1;
     broker_close(r.broker);
     return rc != 0 ? cli_fail(&e) : report(&r);
 }
@@ -161,10 +195,10 @@ const struct command command_drop_topology = {
     .name = "drop-topology",
     .synopsis = "[--yes] [--purge]",
     .summary = "Delete what gateways declared in RabbitMQ, to remove Postdate",
-    .help =
-        "      --yes           do it; without, only say what would be deleted\n"
-        "      --purge         also queues that hold messages, which are lost then\n\n"
-        "In the vhost of amqp.url. The database is left as it is. Refuses while a gateway runs. Consumers'\n"
-        "queues stay; their bindings to postdate.delivery go with that exchange.\n",
+    .help = "      --yes           do it; without, only say what would be deleted\n"
+            "      --purge         also queues that hold messages, which are lost then\n\n"
+            "In the vhost of amqp.url. The database is left as it is. Refuses while its queues have\n"
+            "consumers, or messages without --purge. Consumers' queues stay; their bindings to "
+            "postdate.delivery go with that exchange.\n",
     .run = run_drop_topology,
 };

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define SHOWN_MAX 1100
-#define BODY_SHOWN 4096
 #define NUMBERS_MAX 1000
 #define LIMIT_MAX 1000000
 
@@ -67,15 +66,6 @@ static void print_json(const struct rejected_message *m, size_t flags)
     json_decref(o);
 }
 
-static void print_body(struct bytes body, bool no_body)
-{
-    char shown[BODY_SHOWN * 4 + 8];
-    if (no_body || body.len > BODY_SHOWN || !bytes_is_text(body))
-        printf("body         %zu bytes%s\n", body.len, no_body ? "" : " (--json shows it)");
-    else
-        printf("body         %zu bytes\n\n%s\n", body.len, text_show_lines(body, shown, sizeof shown));
-}
-
 static void print_whole(const struct rejected_message *m)
 {
     const struct {
@@ -93,7 +83,10 @@ static void print_whole(const struct rejected_message *m)
     printf("%-12s %s\n", "headers", text != NULL ? text : "(out of memory)");
     free(text);
     json_decref(headers);
-    print_body(m->body, m->no_body);
+    if (m->no_body)
+        printf("body         %zu bytes\n", m->body.len);
+    else
+        text_print_body(m->body);
 }
 
 /* --- what is decided */
@@ -148,10 +141,11 @@ static int run_order(struct cli *cli, struct order *o)
     int code = cli_load_config(cli);
     if (code != 0)
         return code;
-    int rc = rejected_queue_walk(&cli->config, decide, o, &e);
+    int64_t gone = 0;
+    int rc = rejected_queue_walk(&cli->config, decide, o, &gone, &e);
     if (o->verb >= VERB_REQUEUE)
-        printf("%lld%s %s\n", (long long)(o->matched - (rc != 0 && o->matched > 0)),
-               o->dry_run ? " would be" : "", done[o->verb]);
+        printf("%lld%s %s\n", (long long)(o->dry_run ? o->matched : gone), o->dry_run ? " would be" : "",
+               done[o->verb]);
     if (rc != 0)
         return cli_fail(&e);
     if (o->verb == VERB_LIST && o->matched == o->limit)

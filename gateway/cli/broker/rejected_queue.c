@@ -18,6 +18,7 @@ struct walk {
     struct buf properties;
     rejected_decide *decide;
     void *ctx;
+    int64_t gone;
 };
 
 static void read_message(const struct broker_event *ev, int64_t number, struct rejected_message *m)
@@ -79,9 +80,12 @@ static int handle(struct walk *w, const struct broker_event *ev, int64_t number,
     struct rejected_message m;
     read_message(ev, number, &m);
     enum rejected_action action = w->decide(w->ctx, &m, stop);
+    if (action == REJECTED_KEEP)
+        return 0;
     if (action == REJECTED_REQUEUE && publish_again(w, &m, e) != 0)
         return -1;
-    return action == REJECTED_KEEP ? 0 : broker_ack(w->from, ev->tag, false, e);
+    w->gone++;
+    return broker_ack(w->from, ev->tag, false, e);
 }
 
 /* What is not acknowledged goes back when the connection ends. */
@@ -112,13 +116,15 @@ static int walk_queue(struct walk *w, struct err *e)
     return broker_flush(w->from, e);
 }
 
-int rejected_queue_walk(const struct config *c, rejected_decide *decide, void *ctx, struct err *e)
+int rejected_queue_walk(const struct config *c, rejected_decide *decide, void *ctx, int64_t *gone,
+                        struct err *e)
 {
     struct walk w = {.config = c, .decide = decide, .ctx = ctx};
     arena_init(&w.arena, MESSAGE_MAX + ((size_t)1 << 20));
     buf_init(&w.properties, (size_t)1 << 20);
     w.from = cli_broker_open(c, "postdate rejected", ANSWER_MS, e);
     int rc = w.from ? walk_queue(&w, e) : -1;
+    *gone = w.gone;
     broker_close(w.from);
     broker_close(w.to);
     arena_free(&w.arena);

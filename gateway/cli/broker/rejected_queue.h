@@ -23,7 +23,9 @@ typedef enum rejected_action rejected_decide(void *ctx, const struct rejected_me
  * RabbitMQ before it leaves the queue: it may be there twice after a crash, never lost. It goes to where it
  * was published (the intake exchange and routing key of its headers), as it came. ERR_NOT_FOUND: no such
  * queue; ERR_REJECT: one that has no origin any more is to be published again; ERR_PERMISSION, ERR_AWAY,
- * ERR_BUSY: what was decided before is done. */
-int rejected_queue_walk(const struct config *c, rejected_decide *decide, void *ctx, struct err *e);
+ * ERR_BUSY: what was decided before is done. *gone: so many were published again, or dropped; also after an
+ * error. */
+int rejected_queue_walk(const struct config *c, rejected_decide *decide, void *ctx, int64_t *gone,
+                        struct err *e);
 
 #endif

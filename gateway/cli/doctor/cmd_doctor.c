@@ -1,5 +1,5 @@
 /* Looks at everything that a gateway depends on, and says for each thing that is wrong what to do. */
-#include "gateway/cli/doctor/doctor.h"
+#include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,10 @@ static void look_after(struct doctor *d)
         snprintf(d->pg_why, sizeof d->pg_why, "the connection to Postgres was lost");
     }
     if (d->broker != NULL && inspect_reopen(d->broker, &e) != 0) {
+        /* Nor is one that does not answer for one thing silent about all others. */
+        const struct broker_options o = doctor_broker_options(d);
         broker_drop(d->broker);
-        d->broker = NULL;
+        d->broker = broker_open(&o, &e);
         snprintf(d->broker_why, sizeof d->broker_why, "the connection to RabbitMQ was lost");
     }
 }

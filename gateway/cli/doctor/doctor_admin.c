@@ -173,6 +173,7 @@ static void report_permissions(struct doctor *d, const json_t *permissions)
 
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)
 {
+    doctor_down_report(d, answer);
     report_delayed(d, json_object_get(answer, "delayed"));
     report_policies(d, json_object_get(answer, "policies"));
     if (d->declared)

@@ -10,6 +10,9 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
 /* doctor_retry.c: of it the queues that hand over what their consumers refuse, or retry it by themselves. */
 void doctor_retry_report(struct doctor *d, const json_t *answer);
 
+/* doctor_down.c: of it the queues of Postdate that do not answer. */
+void doctor_down_report(struct doctor *d, const json_t *answer);
+
 /* doctor_bindings.c: of it what is bound to the intake and the delivery exchanges, and leads there. */
 void doctor_bindings_report(struct doctor *d, const json_t *answer);
 

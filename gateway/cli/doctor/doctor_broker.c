@@ -369,7 +369,9 @@ void doctor_check_queues(struct doctor *d)
         struct err e;
         if (inspect_queue(d->broker, names[i], &q, &e) != 0) {
             doctor_error(d, names_of_checks[i], &e);
-            return;
+            if (broker_is_dead(d->broker))
+                return;
+            continue;
         }
         if (!q.exists)
             continue; /* broker.topology has told */

@@ -158,7 +158,7 @@ void doctor_check_schema(struct doctor *d)
             doctor_remedy(d, "if the original is gone or stopped for good: postdate migrate --rebind");
             return;
         }
-        doctor_report(d, FINDING_OK, "database.schema", "version %d", SCHEMA_VERSION);
+        doctor_report(d, FINDING_OK, "database.schema", "version %d", migrate_version());
         return;
     }
     if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION) {
@@ -288,23 +288,6 @@ void doctor_check_partitions(struct doctor *d)
     doctor_remedy(d, "postdate migrate (a running gateway makes them, too: if one runs, see its log)");
 }
 
-static void check_foreign_locks(struct doctor *d)
-{
-    struct health_foreign_locks f;
-    struct err e;
-    if (health_foreign_locks(d->pg, &f, &e) != 0) {
-        doctor_error(d, "database.locks", &e);
-    } else if (f.count > 0) {
-        doctor_report(d, FINDING_WARN, "database.locks",
-                      "%" PRId64
-                      " sessions without a right here hold advisory locks of class 1886352244, which "
-                      "is Postdate's: %s. This version waits for none, gateways of older ones may",
-                      f.count, f.who);
-        doctor_remedy(d, "ask whose they are; as a superuser: select pg_terminate_backend(PID), and revoke "
-                         "connect on the database from logins that have no business there");
-    }
-}
-
 /* The locks of the moment, and whether there are enough of them. */
 void doctor_check_locks(struct doctor *d)
 {
@@ -312,7 +295,6 @@ void doctor_check_locks(struct doctor *d)
     struct locked_days locked;
     struct err e;
     char date[PARTITION_DATE_SIZE];
-    check_foreign_locks(d);
     if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0) {
         doctor_error(d, "database.locks", &e);
         return;

@@ -15,42 +15,6 @@ static bool is_watched(const struct relay_marks *m)
     return m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS;
 }
 
-/* What they hold is in the database, too, and is delivered. */
-static void check_left_behind(struct doctor *d, const char *name)
-{
-    struct inspect_queue q;
-    struct err e;
-    if (inspect_queue(d->broker, name, &q, &e) != 0) {
-        doctor_error(d, "handover.last_hop", &e);
-    } else if (q.exists) {
-        doctor_report(d, FINDING_WARN, "handover.last_hop",
-                      "the queue '%s' is an earlier release's and not needed any more", name);
-        doctor_remedy(d, "rabbitmqctl delete_queue -p '%s' %s", d->target.vhost, name);
-    }
-}
-
-/* An earlier release's, which nobody needs; or the mode was changed while messages waited. */
-static void check_unused(struct doctor *d, const struct relay_marks *m)
-{
-    struct inspect_queue q;
-    struct err e;
-    check_left_behind(d, "postdate.unrouted");
-    check_left_behind(d, "postdate.unrouted.early");
-    if (inspect_queue(d->broker, LAST_HOP_RECEIPTS, &q, &e) != 0) {
-        doctor_error(d, "handover.last_hop", &e);
-    } else if (q.exists && m->last_hop_queue == 0) {
-        doctor_report(d, FINDING_WARN, "handover.last_hop",
-                      "gateway; the queue '%s' is an earlier release's and not needed any more",
-                      LAST_HOP_RECEIPTS);
-        doctor_remedy(d, "rabbitmqctl delete_queue -p '%s' %s, once it is empty", d->target.vhost,
-                      LAST_HOP_RECEIPTS);
-    } else {
-        doctor_report(d, FINDING_OK, "handover.last_hop",
-                      "a gateway delivers the messages that RabbitMQ held%s",
-                      q.exists ? "; RabbitMQ delivers those handed over while it was broker" : "");
-    }
-}
-
 static void report_silent(struct doctor *d, int number, const struct relay_marks *m)
 {
     char span[40];
@@ -128,5 +92,6 @@ void doctor_check_last_hop(struct doctor *d)
     if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
         check_pings(d, &m);
     else
-        check_unused(d, &m);
+        doctor_report(d, FINDING_OK, "handover.last_hop",
+                      "a gateway delivers the messages that RabbitMQ held");
 }

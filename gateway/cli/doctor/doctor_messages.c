@@ -233,7 +233,7 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
     int64_t waiting;
     struct err e;
     if (transport_ttl.count(d->broker, &o, &waiting, &e) != 0) {
-        if (e.kind != ERR_NOT_FOUND)
+        if (!inspect_is_missing(&e))
             doctor_error(d, "handover.messages", &e);
         else if (h->waiting == 0)
             doctor_report(d, FINDING_OK, "handover.messages",

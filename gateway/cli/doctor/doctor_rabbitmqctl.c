@@ -19,7 +19,9 @@
  * into lines. The calls are the broker's own, the same in the sources of 3.10 to 4.2; info/1 of an exchange
  * also asks its type, and the plugin answers with messages_delayed. RabbitMQ 4.3's delayed retry is for
  * quorum queues; of its type a policy counts before an argument, and without a minimum it is off. Of their
- * overflow a policy counts first, too. At most 1,000 queues are told, and how many there are. */
+ * overflow a policy counts first, too. At most 1,000 queues are told, and how many there are. Nodes of one
+ * cluster may give themselves different names. Whether a quorum queue has a majority shows only when it is
+ * asked for something that takes one. */
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
@@ -77,8 +79,24 @@ static const char program[] =
     " E <- [Key(Q, <<\"dead-letter-exchange\">>)], lists:member(E, XS)],"
     " Intake = [element(4, element(2, B)) || B <- rabbit_binding:list_for_destination({resource, V, queue, "
     "I})],"
-    " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{cluster => "
-    "T(rabbit_nodes:cluster_name()),"
+    " Ours = [Q || Q <- rabbit_amqqueue:list(V) ++ case catch rabbit_amqqueue:list_down(V) of"
+    " L when is_list(L) -> L; _ -> [] end, amqqueue:get_exclusive_owner(Q) =:= none,"
+    " N <- [element(4, amqqueue:get_name(Q))], binary:match(N, <<\"postdate.\">>) =:= {0, 9} orelse"
+    " lists:member(N, [I, <<I/binary, \".expired\">>, <<I/binary, \".timed\">>])],"
+    " Members = fun(Q, K) -> case Quorum(Q) of true -> proplists:get_value(K, rabbit_quorum_queue:info(Q, "
+    "[K]));"
+    " false -> [N || N <- [node(amqqueue:get_pid(Q))], K =:= members orelse lists:member(N, Nodes)] end end,"
+    " Asked = [{Q, case Quorum(Q) of true -> rpc:async_call(node(), ra, consistent_query, [[{element(1,"
+    " amqqueue:get_pid(Q)), N} || N <- Members(Q, members)], fun erlang:is_atom/1, 2000]);"
+    " false -> rpc:async_call(node(), rabbit_amqqueue, stat, [Q]) end} || Q <- Ours],"
+    " Until = erlang:monotonic_time(millisecond) + 5000,"
+    " Down = [#{queue => element(4, amqqueue:get_name(Q)), quorum => Quorum(Q), members => [T(N) || N <-"
+    " Members(Q, members)], online => [T(N) || N <- Members(Q, online)]} || {Q, K} <- Asked,"
+    " case rpc:nb_yield(K, max(0, Until - erlang:monotonic_time(millisecond))) of"
+    " {value, {ok, _, _}} -> false; _ -> true end],"
+    " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{clusters => "
+    "[T(C) || N <- Nodes, C <- [rpc:call(N, rabbit_nodes, cluster_name, [], 5000)], is_binary(C)],"
+    " ours => length(Ours), down => lists:sublist(Down, 1000),"
     " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
     "Permissions,"
     " exchanges => Exchanges, deaths => lists:sublist(Deaths, 1000), intake => Intake, retries => "
@@ -194,6 +212,14 @@ static const char *find_reason(struct buf *out, struct buf *words)
     return found;
 }
 
+static bool is_one_of(const json_t *names, const char *name)
+{
+    bool is = false;
+    for (size_t i = 0; i < json_array_size(names); i++)
+        is |= strcmp(json_string_value(json_array_get(names, i)), name) == 0;
+    return is;
+}
+
 static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out, struct buf *words)
 {
     struct err e;
@@ -211,12 +237,13 @@ static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out,
         return;
     }
     json_t *answer = decode_answer(out);
-    const char *cluster = json_string_value(json_object_get(answer, "cluster"));
-    if (cluster == NULL) {
+    const json_t *clusters = json_object_get(answer, "clusters");
+    const char *first = json_string_value(json_array_get(clusters, 0));
+    if (first == NULL) {
         snprintf(why, sizeof why, "%.100s gave an answer that is not understood", path);
         skip_blanks(d, why);
-    } else if (strcmp(cluster, broker_cluster_name(d->broker)) != 0) {
-        snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, cluster);
+    } else if (!is_one_of(clusters, broker_cluster_name(d->broker))) {
+        snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, first);
         skip_blanks(d, why);
     } else {
         doctor_report(d, FINDING_OK, "rabbitmqctl", "%s answers", path);

@@ -69,7 +69,10 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
         return;
     }
     doctor_report(d, FINDING_FAIL, check, "%s", e->text);
-    doctor_remedy(d, e->kind == ERR_AWAY         ? "see whether the server runs, and its log"
+    doctor_remedy(d, e->kind == ERR_AWAY ? "see whether the server runs, and its log"
+                     : e->kind == ERR_NOT_FOUND
+                         ? "start the node that the text names; if it runs, restart it: the process of the "
+                           "queue has ended there"
                      : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
                                                  : "see the text, and the server's log");
 }

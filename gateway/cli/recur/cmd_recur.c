@@ -199,6 +199,20 @@ static int list(struct cli *cli, const struct order *w, int64_t now_ms)
     return code;
 }
 
+/* Notes in `schedule` the next time in its own zone, as PostgreSQL has it. 0 or the exit code. */
+static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule, struct arena *a)
+{
+    struct recur_request q = {
+        .operation = RECUR_PREVIEW, .name = name, .argument = bytes_of_str("{\"n\":1}")};
+    json_t *times = NULL;
+    int code = ask(cli, &q, a, &times, NULL);
+    const json_t *next = json_array_get(times, 0), *at = json_object_get(schedule, "next_at");
+    if (code == 0 && at != NULL && json_equal(json_object_get(next, "at"), at))
+        json_object_set(schedule, "next_local", json_object_get(next, "local"));
+    json_decref(times);
+    return code;
+}
+
 static int print_answer(const struct order *w, const struct recur_request *q, const json_t *answer,
                         int64_t now_ms)
 {
@@ -257,6 +271,8 @@ static int perform(struct cli *cli, const struct verb *v, const char *name, stru
     code = ask(cli, &q, a, &answer, NULL);
     if (v->operation != RECUR_SHOW && v->operation != RECUR_PREVIEW)
         cli_changed(cli, code == 0);
+    if (code == 0 && q.operation == RECUR_SHOW && !w->json)
+        code = add_local_time(cli, q.name, answer, a);
     if (code == 0)
         code = print_answer(w, &q, answer, now_ms);
     json_decref(answer);

@@ -83,8 +83,9 @@ void recur_print_all(const json_t *o, int64_t now_ms)
         print_line(fields[i], text_of(o, fields[i]));
     print_line("exchange", *text_of(o, "exchange") != '\0' ? text_of(o, "exchange") : "\"\"");
     const char *next = next_of(o, now_ms, when);
-    printf("%-12s %s%s%s%s\n", "next", text_of(o, "next_at"), *text_of(o, "next_at") != '\0' ? " (" : "",
-           next, *text_of(o, "next_at") != '\0' ? ")" : "");
+    bool has_next = *text_of(o, "next_at") != '\0', has_local = *text_of(o, "next_local") != '\0';
+    printf("%-12s %s%s%s%s%s%s\n", "next", text_of(o, "next_local"), has_local ? "  " : "",
+           text_of(o, "next_at"), has_next ? " (" : "", next, has_next ? ")" : "");
     print_line("next id", text_of(o, "next_id"));
     printf("%-12s %s\n", "last", last_of(o, now_ms, last, sizeof last));
     print_line("last id", text_of(o, "last_id"));

@@ -8,7 +8,7 @@
 void recur_print_heading(void);
 /* One line of the list. */
 void recur_print_row(const json_t *schedule, int64_t now_ms);
-/* All of one schedule. */
+/* All of one schedule; "next_local": its next time in its own zone. */
 void recur_print_all(const json_t *schedule, int64_t now_ms);
 /* A line for each field in which two definitions differ. */
 void recur_print_difference(const json_t *old, const json_t *new);

@@ -11,7 +11,6 @@
 #define WHEN_WIDTH 15 /* "23 h 59 min ago" */
 #define REASON_WIDTH 14
 #define SHOWN_MAX 1100 /* a name of 255 bytes, all of them escaped */
-#define BODY_SHOWN 4096
 
 void dead_print_row(const struct dead_letter_record *r, int64_t now_ms, bool first)
 {
@@ -93,18 +92,6 @@ static int print_headers(const struct dead_letter_record *r, struct err *e)
     return 0;
 }
 
-static void print_body(struct bytes body)
-{
-    char shown[BODY_SHOWN * 4 + 8];
-    if (body.len > BODY_SHOWN || !bytes_is_text(body)) {
-        printf("body         %zu bytes (--json shows it)\n", body.len);
-        return;
-    }
-    printf("body         %zu bytes\n", body.len);
-    if (body.len > 0)
-        printf("\n%s\n", text_show_lines(body, shown, sizeof shown));
-}
-
 int dead_print_whole(const struct dead_letter_record *r, int64_t now_ms, struct err *e)
 {
     char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], text[40];
@@ -123,6 +110,6 @@ int dead_print_whole(const struct dead_letter_record *r, int64_t now_ms, struct 
     if (r->state != DEAD_DEAD)
         return 0;
     int rc = print_headers(r, e);
-    print_body(r->body);
+    text_print_body(r->body);
     return rc;
 }
