@@ -29,6 +29,14 @@ struct message_id message_id_least(int64_t due_ms)
     return message_id_make(due_ms, bits);
 }
 
+struct message_id message_id_floor(int64_t due_ms)
+{
+    static const int64_t end_ms = INT64_C(1) << 48; /* no id is due later */
+    struct message_id id = message_id_least(due_ms < 0 ? 0 : due_ms < end_ms ? due_ms : end_ms - 1);
+    memset(id.b + 6, 0, sizeof id.b - 6);
+    return id;
+}
+
 int64_t message_id_due_ms(struct message_id id)
 {
     uint64_t ms = 0;

@@ -19,6 +19,8 @@ struct message_id message_id_make(int64_t due_ms, const uint8_t random[10]);
 struct message_id message_id_move(struct message_id id, int64_t due_ms);
 /* The first id of a due time, as a bound. */
 struct message_id message_id_least(int64_t due_ms);
+/* What ids of a due time and later ones are not less than; any ms. Partitions begin and end there. */
+struct message_id message_id_floor(int64_t due_ms);
 int64_t message_id_due_ms(struct message_id id);
 bool message_id_equal(struct message_id a, struct message_id b);
 

@@ -140,12 +140,12 @@ static int find_problems(const struct status_report *s, const char *out[STATUS_P
 /* Their messages are not counted above, and wait. */
 static void print_locked(const struct locked_days *l)
 {
-    char time[40];
+    char date[PARTITION_DATE_SIZE];
     if (l->count == 0 && !l->all)
         return;
     printf("locked       ");
     for (int i = 0; i < l->count && i < 3; i++)
-        printf("%s%.10s", i > 0 ? ", " : "", timestamp_format(l->day_ms[i], time, sizeof time));
+        printf("%s%s", i > 0 ? ", " : "", partition_date(&l->day[i], date));
     printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "",
            l->who);
 }
@@ -239,10 +239,10 @@ static json_t *lateness_value(const struct status_lateness *l)
 
 static json_t *locked_value(const struct locked_days *l)
 {
-    char text[40];
+    char date[PARTITION_DATE_SIZE];
     json_t *out = json_array();
     for (int i = 0; i < l->count; i++)
-        json_array_append_new(out, json_stringn(timestamp_format(l->day_ms[i], text, sizeof text), 10));
+        json_array_append_new(out, json_string(partition_date(&l->day[i], date)));
     return out;
 }
 

@@ -32,6 +32,19 @@ static int make_partitions(struct janitor *j, struct err *e)
     return made < 0 ? -1 : 0;
 }
 
+static int divide_months(struct janitor *j, struct err *e)
+{
+    struct partitions_divided d;
+    int rc = partitions_divide(j->pg, &d, e);
+    if (d.months > 0)
+        log_info("divided %d months into days", d.months);
+    if (d.large[0] != '\0')
+        log_info("postdate.%s is too large to be divided into days: it is kept until all of it may go",
+                 d.large);
+    j->unfinished = d.locked;
+    return rc;
+}
+
 static int drop_partitions(struct janitor *j, struct err *e)
 {
     const struct config *c = j->runtime->config;
@@ -162,6 +175,7 @@ void *janitor_thread(void *arg)
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
         {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
+        {.name = "dividing months", .run = divide_months, .every_ms = HOUR_MS},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
         {.name = "forgetting what happened to schedules", .run = forget_schedules, .every_ms = HOUR_MS},

@@ -17,7 +17,7 @@ static void describe(const struct locked_days *d, char *out, size_t size)
         snprintf(out, size, "postdate.message is");
         return;
     }
-    partition_name(d->day_ms[0], name);
+    partition_name(&d->day[0], name);
     if (d->count == 1)
         snprintf(out, size, "postdate.%s is", name);
     else
@@ -77,7 +77,7 @@ int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err
         return -1;
     }
     for (int i = 0; i < l->days.count; i++)
-        if (l->days.day_ms[i] < due.to_ms && l->days.day_ms[i] + DAY_MS > due.from_ms)
+        if (l->days.day[i].from_ms < due.to_ms && l->days.day[i].to_ms > due.from_ms)
             return 1;
     return l->days.all;
 }
@@ -92,11 +92,10 @@ void locks_shown(struct runtime *rt, struct locked_days *out)
 void locks_print(struct runtime *rt, struct buf *out)
 {
     struct locked_days locked;
-    char text[40];
+    char text[PARTITION_DATE_SIZE];
     locks_shown(rt, &locked);
     buf_put_str(out, locked.all ? "\"locked_days\":[\"message\"" : "\"locked_days\":[");
     for (int i = 0; i < locked.count; i++)
-        buf_printf(out, "%s\"%.10s\"", i > 0 || locked.all ? "," : "",
-                   timestamp_format(locked.day_ms[i], text, sizeof text));
+        buf_printf(out, "%s\"%s\"", i > 0 || locked.all ? "," : "", partition_date(&locked.day[i], text));
     buf_put_str(out, "]");
 }

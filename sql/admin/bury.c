@@ -49,8 +49,8 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
     if (put_rows(found, &arena, &ids, &dues, &properties) != 0) {
         err_set(e, ERR_BUG, "out of memory for dead letters");
     } else {
-        pg_add_time(&p, d->from_ms);
-        pg_add_time(&p, d->to_ms);
+        pg_add_bound(&p, d->from_ms);
+        pg_add_bound(&p, d->to_ms);
         pg_add_bytes(&p, buf_bytes(&ids));
         pg_add_bytes(&p, buf_bytes(&dues));
         pg_add_bytes(&p, buf_bytes(&properties));
@@ -67,8 +67,8 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
 static int64_t bury_some(struct pg *c, const struct days *d, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, d->from_ms);
-    pg_add_time(&p, d->to_ms);
+    pg_add_bound(&p, d->from_ms);
+    pg_add_bound(&p, d->to_ms);
     pg_add_time(&p, d->ended_after_ms);
     if (pg_begin(c, e) != 0)
         return -1;
@@ -111,11 +111,12 @@ int bury_recent(struct pg *c, int64_t *out_buried, struct err *e)
 
 int bury_old(struct pg *c, int64_t *out_buried, struct err *e)
 {
-    int64_t now_ms = 0, *days = NULL;
+    struct due_range *days = NULL;
+    int64_t now_ms = 0;
     *out_buried = 0;
     int n = read_clock(c, &now_ms, e) != 0 ? -1 : partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
-    for (int i = 0; i < n && rc == 0 && days[i] <= now_ms; i++) {
-        const struct days d = {days[i], days[i] + DAY_MS, TIMESTAMP_MIN_MS};
+    for (int i = 0; i < n && rc == 0 && days[i].from_ms <= now_ms; i++) {
+        const struct days d = {days[i].from_ms, days[i].to_ms, TIMESTAMP_MIN_MS};
         rc = bury(c, &d, out_buried, e);
         if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) { /* a day that is locked: the next time */
             err_clear(e);

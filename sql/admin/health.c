@@ -175,8 +175,8 @@ static int count_handed(struct pg *c, const struct locked_days *locked, struct d
     *out = 0;
     while (*out < most && locked_days_piece(locked, &left, &piece)) {
         struct pg_params p = {0};
-        pg_add_time(&p, piece.from_ms);
-        pg_add_time(&p, piece.to_ms - 1);
+        pg_add_bound(&p, piece.from_ms);
+        pg_add_bound(&p, piece.to_ms);
         pg_add_int8(&p, most - *out);
         PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
         if (!r)

@@ -19,6 +19,8 @@ static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_m
         pg_add_time(&p, to_ms);
         pg_add_int8(&p, key_memory_ms);
         pg_add_int8(&p, KEYS_A_ROUND);
+        pg_add_bound(&p, from_ms);
+        pg_add_bound(&p, to_ms);
         removed = pg_run(c, sql_query_prune_keys, &p, e);
     }
     return removed < 0 ? -1 : 0;
@@ -36,16 +38,16 @@ static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t 
 
 int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
 {
-    int64_t *days = NULL;
+    struct due_range *days = NULL;
     int n = partitions_all_filled(c, &days, e);
     int rc = n < 0 ? -1 : pg_exec(c, "set lock_timeout = '500ms'", e);
     int64_t from = TIMESTAMP_MIN_MS;
     for (int i = 0; i < n && rc == 0; i++) {
-        if (from < days[i]) /* days whose partition is gone or empty */
-            rc = prune_free_day(c, from, days[i], key_memory_ms, e);
+        if (from < days[i].from_ms) /* days whose partition is gone or empty */
+            rc = prune_free_day(c, from, days[i].from_ms, key_memory_ms, e);
         if (rc == 0)
-            rc = prune_free_day(c, days[i], days[i] + DAY_MS, key_memory_ms, e);
-        from = days[i] + DAY_MS;
+            rc = prune_free_day(c, days[i].from_ms, days[i].to_ms, key_memory_ms, e);
+        from = days[i].to_ms;
     }
     free(days);
     if (rc == 0)
@@ -55,14 +57,15 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
 
 int prune_moved(struct pg *c, struct err *e)
 {
-    int64_t *days = NULL, removed = 1;
+    struct due_range *days = NULL;
+    int64_t removed = 1;
     int n = partitions_all_filled(c, &days, e);
     if (n <= 0) {
         free(days);
         return n;
     }
     /* Ids sort like due times: all that are less belong to days before the first one that is kept. */
-    struct message_id bound = message_id_least(days[0]);
+    struct message_id bound = message_id_floor(days[0].from_ms);
     free(days);
     for (int i = 0; i < ROUNDS_MAX && removed > 0; i++) {
         struct pg_params p = {0};

@@ -27,6 +27,8 @@ static const char session_setup[] =
     "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
     "set enable_seqscan = off; set enable_bitmapscan = off;"
     "set enable_hashjoin = off; set enable_mergejoin = off;"
+    /* So an order that a query names leads to the index that has it. */
+    "set enable_sort = off; set enable_incremental_sort = off;"
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
@@ -310,4 +312,37 @@ int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, 
     int64_t n = strtoll(PQcmdTuples(r), NULL, 10);
     PQclear(r);
     return n;
+}
+
+/* Source: PostgreSQL documentation, COPY, "Binary Format". */
+int pg_copy_begin(struct pg *c, const char *statement, struct buf *b, struct err *e)
+{
+    static const char header[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* signature, flags, no extension */
+    PGresult *r = pg_exec_result(c, statement);
+    int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
+    PQclear(r);
+    buf_put(b, header, 19);
+    return rc;
+}
+
+int pg_copy_flush(struct pg *c, struct buf *b, struct err *e)
+{
+    if (b->failed)
+        return err_set(e, ERR_BUG, "out of memory while storing a batch");
+    if (b->len && (PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1 || !pg_wait(c)))
+        return pg_fail(c, NULL, e);
+    buf_reset(b);
+    return 0;
+}
+
+int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e)
+{
+    buf_put_u16(b, UINT16_MAX);
+    if (rc == 0)
+        rc = pg_copy_flush(c, b, e);
+    PGresult *r = pg_answer(c, PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") == 1);
+    if (rc == 0 && PQresultStatus(r) != PGRES_COMMAND_OK)
+        rc = pg_fail(c, r, e);
+    PQclear(r);
+    return rc;
 }

@@ -36,7 +36,7 @@ struct pg_params {
     int count;
     const char *values[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX];
-    uint8_t scratch[PG_PARAMS_MAX][8];
+    uint8_t scratch[PG_PARAMS_MAX][16];
 };
 
 void pg_add_int4(struct pg_params *p, int32_t v);
@@ -44,8 +44,12 @@ void pg_add_int8(struct pg_params *p, int64_t v);
 void pg_add_bool(struct pg_params *p, bool v);
 void pg_add_time(struct pg_params *p, int64_t ms);                /* ms since 1970 as timestamptz */
 void pg_add_id(struct pg_params *p, const struct message_id *id); /* the id must outlive the call */
-void pg_add_bytes(struct pg_params *p, struct bytes v);           /* text or bytea; must outlive the call */
-void pg_add_str(struct pg_params *p, const char *s);              /* NULL: SQL null */
+/* The least id that is due then (ms since 1970; before: the least of all), as a bound: partitions begin
+ * there.
+ */
+void pg_add_bound(struct pg_params *p, int64_t ms);
+void pg_add_bytes(struct pg_params *p, struct bytes v); /* text or bytea; must outlive the call */
+void pg_add_str(struct pg_params *p, const char *s);    /* NULL: SQL null */
 void pg_add_null(struct pg_params *p);
 
 /* One-dimensional arrays in binary: begin, then the items, then add as bytes. */
@@ -107,6 +111,12 @@ bool pg_wait(struct pg *c);
 PGresult *pg_answer(struct pg *c, int sent);
 /* PQexec, in other words. */
 PGresult *pg_exec_result(struct pg *c, const char *text);
+/* COPY … FROM STDIN (FORMAT BINARY): begin, then rows into b, flushed now and then, then end, whatever
+ * happened: rc is what the rows came to, and the first error is kept. b is empty at first; the caller frees
+ * it. */
+int pg_copy_begin(struct pg *c, const char *statement, struct buf *b, struct err *e);
+int pg_copy_flush(struct pg *c, struct buf *b, struct err *e);
+int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
 
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
  * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with

@@ -62,6 +62,13 @@ void pg_add_id(struct pg_params *p, const struct message_id *id)
     pg_add_bytes(p, bytes_of(id->b, sizeof id->b));
 }
 
+void pg_add_bound(struct pg_params *p, int64_t ms)
+{
+    const struct message_id id = message_id_floor(ms);
+    memcpy(p->scratch[p->count], id.b, sizeof id.b);
+    pg_add_bytes(p, bytes_of(p->scratch[p->count], sizeof id.b));
+}
+
 void pg_add_bytes(struct pg_params *p, struct bytes v)
 {
     p->values[p->count] = v.data ? (const char *)v.data : "";

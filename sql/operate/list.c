@@ -47,14 +47,12 @@ static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct mes
                       const struct message_id **last, struct err *e)
 {
     struct pg_params p = {0};
-    const struct message_id end = message_id_least(to_ms);
     if (w->chunk == 0)
         return 0;
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
+    pg_add_bound(&p, from_ms);
+    pg_add_bound(&p, to_ms);
     pg_add_id(&p, &w->at.after_id);
     pg_add_int4(&p, w->chunk - 1);
-    pg_add_id(&p, &end);
     PGresult *r = pg_query(w->c, sql_query_list_bound, &p, e);
     if (!r)
         return -1;
@@ -83,8 +81,8 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
                             struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
+    pg_add_bound(&p, from_ms);
+    pg_add_bound(&p, to_ms);
     pg_add_id(&p, &w->at.after_id); /* all zero before the first */
     pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
     add_filter(&p, w->filter->exchange);
@@ -110,8 +108,8 @@ static void skip_to(struct walk *w, int64_t due_ms)
 static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
+    pg_add_bound(&p, from_ms);
+    pg_add_bound(&p, to_ms);
     PGresult *r = pg_query(w->c, sql_query_list_waiting_first, &p, e);
     if (!r)
         return -1;
@@ -207,12 +205,12 @@ static bool is_sparse(const struct lookup_filter *f)
  * were; -1: error. */
 static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *from_ms, struct err *e)
 {
-    int64_t *days = NULL;
+    struct due_range *days = NULL;
     const struct lookup_range left = {*from_ms, range->to_ms};
     int n = partitions_filled(w->c, left.from_ms, left.to_ms, DAYS_AT_ONCE, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !w->stopped; i++) {
-        int64_t from = days[i] > range->from_ms ? days[i] : range->from_ms;
-        int64_t end = days[i] + DAY_MS, to = end < range->to_ms ? end : range->to_ms;
+        int64_t from = days[i].from_ms > range->from_ms ? days[i].from_ms : range->from_ms;
+        int64_t end = days[i].to_ms, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
         skip_to(w, from);
         rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;

@@ -64,7 +64,6 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
     int rc = -1;
     if (message_id_is_ours(id)) {
         struct pg_params p = {0};
-        pg_add_time(&p, message_id_due_ms(id));
         pg_add_id(&p, &id);
         r = pg_query(c, sql_query_lookup_by_id, &p, e);
         if (!r)

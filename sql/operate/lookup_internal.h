@@ -31,8 +31,8 @@ struct status_left {
     int64_t rows[MESSAGE_STATE_COUNT];
 };
 void status_count_begin(struct status_left *left);
-int status_count_day(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                     struct err *e);
+int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left,
+                     struct status_report *s, struct err *e);
 void status_count_end(const struct status_left *left, struct status_report *s);
 
 #endif

@@ -224,7 +224,6 @@ static int find_in_scope(struct pg *c, const struct buf *scope, struct message_i
                          struct message_record *out, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, message_id_due_ms(id));
     pg_add_id(&p, &id);
     operate_add_array(&p, scope);
     PGresult *r = pg_query(c, sql_query_operate_show, &p, e);

@@ -81,8 +81,8 @@ static void add_text(struct pg_params *p, struct bytes v)
 static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
+    pg_add_bound(&p, from_ms);
+    pg_add_bound(&p, to_ms);
     pg_add_id(&p, &b->after);
     pg_add_bytes(&p, buf_bytes(&b->states));
     add_text(&p, b->filter.exchange);
@@ -155,11 +155,11 @@ static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err 
 
 static int bulk_walk(struct bulk *b, struct err *e)
 {
-    int64_t *days = NULL;
+    struct due_range *days = NULL;
     int n = partitions_all_filled(b->c, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0 && !b->stopped; i++) {
-        int64_t from = days[i] > b->range.from_ms ? days[i] : b->range.from_ms;
-        int64_t end = days[i] + DAY_MS, to = end < b->range.to_ms ? end : b->range.to_ms;
+        int64_t from = days[i].from_ms > b->range.from_ms ? days[i].from_ms : b->range.from_ms;
+        int64_t to = days[i].to_ms < b->range.to_ms ? days[i].to_ms : b->range.to_ms;
         if (from >= to)
             continue;
         do

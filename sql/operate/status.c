@@ -57,11 +57,11 @@ int lookup_alive(struct pg *c, struct err *e)
     return read_instances(c, &s, e) != 0 ? -1 : status_alive(&s);
 }
 
-static int waiting_day(struct pg *c, int64_t day_ms, struct status_report *s, struct err *e)
+static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, day_ms);
-    pg_add_time(&p, day_ms + DAY_MS);
+    pg_add_bound(&p, day->from_ms);
+    pg_add_bound(&p, day->to_ms);
     pg_add_int8(&p, STATUS_COUNT_MAX - s->overdue);
     pg_add_int8(&p, INSTANCE_LEASE_MS);
     PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
@@ -82,8 +82,8 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 {
     int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
     struct pg_params p = {0};
-    pg_add_time(&p, from_ms > today_ms ? from_ms : today_ms);
-    pg_add_time(&p, s->now_ms);
+    pg_add_bound(&p, from_ms > today_ms ? from_ms : today_ms);
+    pg_add_bound(&p, s->now_ms);
     pg_add_int8(&p, STATUS_LATENESS_ROWS);
     PGresult *r = pg_query(c, sql_query_status_lateness, &p, e);
     if (!r)
@@ -100,12 +100,12 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 }
 
 /* One look at one day, or none where it is locked, also by now. left is NULL: only at what waits longest. */
-static int look_at_day(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                       struct err *e)
+static int look_at_day(struct pg *c, const struct due_range *day, struct status_left *left,
+                       struct status_report *s, struct err *e)
 {
-    if (locked_days_has(&s->locked, day_ms))
+    if (locked_days_has(&s->locked, day->from_ms))
         return 0;
-    int rc = left ? status_count_day(c, day_ms, left, s, e) : waiting_day(c, day_ms, s, e);
+    int rc = left ? status_count_day(c, day, left, s, e) : waiting_day(c, day, s, e);
     if (rc == 0 || !pg_is_locked_out(c) || locked_days_read(c, &s->locked, e) != 0)
         return rc;
     err_clear(e);
@@ -116,20 +116,20 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
 {
     memset(s, 0, sizeof *s);
     s->next_due_ms = s->oldest_overdue_ms = -1;
-    int64_t *days = NULL;
+    struct due_range *days = NULL;
     struct status_left left;
     status_count_begin(&left);
     if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
         return -1;
     int n = partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0; i++)
-        rc = look_at_day(c, days[i], &left, s, e);
+        rc = look_at_day(c, &days[i], &left, s, e);
     status_count_end(&left, s);
     /* next_at is never before due: once something waits before a day begins, no later day has anything
      * sooner. */
     for (int i = 0; i < n && rc == 0; i++)
-        if (s->next_due_ms < 0 || s->next_due_ms >= days[i])
-            rc = look_at_day(c, days[i], NULL, s, e);
+        if (s->next_due_ms < 0 || s->next_due_ms >= days[i].from_ms)
+            rc = look_at_day(c, &days[i], NULL, s, e);
     free(days);
     return rc != 0 || locked_days_has(&s->locked, s->now_ms) ? rc : read_lateness(c, s, e);
 }

@@ -11,10 +11,10 @@ void status_count_begin(struct status_left *left)
         left->rows[i] = STATUS_COUNT_MAX;
 }
 
-static void add_day(struct pg_params *p, int64_t day_ms)
+static void add_day(struct pg_params *p, const struct due_range *day)
 {
-    pg_add_time(p, day_ms);
-    pg_add_time(p, day_ms + DAY_MS);
+    pg_add_bound(p, day->from_ms);
+    pg_add_bound(p, day->to_ms);
 }
 
 static void take(struct status_report *s, struct status_left *left, enum message_state state, int64_t n)
@@ -23,14 +23,14 @@ static void take(struct status_report *s, struct status_left *left, enum message
     left->rows[state] -= n;
 }
 
-static int count_by_index(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                          struct err *e)
+static int count_by_index(struct pg *c, const struct due_range *day, struct status_left *left,
+                          struct status_report *s, struct err *e)
 {
     static const enum message_state states[] = {MESSAGE_HANDED,     MESSAGE_CLAIMED, MESSAGE_CANCELLED,
                                                 MESSAGE_SUPERSEDED, MESSAGE_FAILED,  MESSAGE_EXPIRED};
     enum { STATES = sizeof states / sizeof states[0] };
     struct pg_params p = {0};
-    add_day(&p, day_ms);
+    add_day(&p, day);
     for (int i = 0; i < STATES; i++)
         pg_add_int8(&p, left->rows[states[i]]);
     PGresult *r = pg_query(c, sql_query_status_count, &p, e);
@@ -44,11 +44,11 @@ static int count_by_index(struct pg *c, int64_t day_ms, struct status_left *left
 }
 
 /* In doubt are those that came first, so they are found before the budget is spent. */
-static int count_scheduled(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                           struct err *e)
+static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left,
+                           struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
-    add_day(&p, day_ms);
+    add_day(&p, day);
     pg_add_int8(&p, left->rows[MESSAGE_SCHEDULED]);
     PGresult *r = pg_query(c, sql_query_status_scheduled, &p, e);
     if (!r)
@@ -61,12 +61,12 @@ static int count_scheduled(struct pg *c, int64_t day_ms, struct status_left *lef
 }
 
 /* No index has those, but until now there is little else; ids lead past what is due later. */
-static int count_delivered(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                           struct err *e)
+static int count_delivered(struct pg *c, const struct due_range *day, struct status_left *left,
+                           struct status_report *s, struct err *e)
 {
     struct pg_params p = {0};
-    const struct message_id end = message_id_least(day_ms + DAY_MS < s->now_ms ? day_ms + DAY_MS : s->now_ms);
-    add_day(&p, day_ms);
+    const struct message_id end = message_id_least(day->to_ms < s->now_ms ? day->to_ms : s->now_ms);
+    add_day(&p, day);
     pg_add_int8(&p, left->rows[MESSAGE_DELIVERED]);
     pg_add_id(&p, &end);
     PGresult *r = pg_query(c, sql_query_status_delivered, &p, e);
@@ -82,17 +82,17 @@ static int scanning(struct pg *c, bool allowed, struct err *e)
     return pg_exec(c, allowed ? "set enable_seqscan = on" : "set enable_seqscan = off", e);
 }
 
-int status_count_day(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                     struct err *e)
+int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left,
+                     struct status_report *s, struct err *e)
 {
     const struct {
         bool needed, scans; /* nearly all of the day is what it counts */
-        int (*count)(struct pg *c, int64_t day_ms, struct status_left *left, struct status_report *s,
-                     struct err *e);
+        int (*count)(struct pg *c, const struct due_range *day, struct status_left *left,
+                     struct status_report *s, struct err *e);
     } steps[] = {
         {true, false, count_by_index},
-        {left->rows[MESSAGE_SCHEDULED] > 0, day_ms > s->now_ms, count_scheduled},
-        {left->rows[MESSAGE_DELIVERED] > 0 && day_ms < s->now_ms, day_ms + DAY_MS <= s->now_ms,
+        {left->rows[MESSAGE_SCHEDULED] > 0, day->from_ms > s->now_ms, count_scheduled},
+        {left->rows[MESSAGE_DELIVERED] > 0 && day->from_ms < s->now_ms, day->to_ms <= s->now_ms,
          count_delivered},
     };
     int rc = 0;
@@ -102,7 +102,7 @@ int status_count_day(struct pg *c, int64_t day_ms, struct status_left *left, str
         if (steps[i].scans)
             rc = scanning(c, true, e);
         if (rc == 0)
-            rc = steps[i].count(c, day_ms, left, s, e);
+            rc = steps[i].count(c, day, left, s, e);
         if (steps[i].scans && !pg_is_broken(c) && scanning(c, false, rc == 0 ? e : NULL) != 0)
             rc = -1;
     }

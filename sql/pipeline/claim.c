@@ -46,12 +46,11 @@ int claim_due(struct pg *c, const struct claim_request *q,
     struct pg_params p = {0};
     pg_add_time(&p, q->horizon_ms);
     pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, q->due.from_ms > 0 ? q->due.from_ms : 0);
+    pg_add_bound(&p, q->due.from_ms);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);
-    int64_t last_ms = q->due.to_ms - 1;
-    pg_add_time(&p, last_ms < q->horizon_ms ? last_ms : q->horizon_ms);
+    pg_add_bound(&p, q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1);
     if (q->kind == CLAIM_DUE)
         pg_add_time(&p, q->rescue_before_ms);
     PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
@@ -71,8 +70,8 @@ static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
 static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, days->from_ms);
-    pg_add_time(&p, days->to_ms - 1);
+    pg_add_bound(&p, days->from_ms);
+    pg_add_bound(&p, days->to_ms);
     pg_add_int8(&p, most);
     PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
@@ -118,6 +117,8 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
     pg_add_time(&p, q->floor_ms);
     pg_add_time(&p, q->accepted_ms);
     pg_add_int8(&p, q->most);
+    pg_add_bound(&p, q->floor_ms);
+    pg_add_bound(&p, q->horizon_ms + 1);
     PGresult *r = pg_query(c, sql_query_claim_handover_waiting, &p, e);
     int64_t n = r ? pg_int8(r, 0, 0) : -1;
     PQclear(r);
@@ -130,6 +131,8 @@ int claim_count_left(struct pg *c, const struct claim_left_query *q, struct clai
     pg_add_time(&p, q->accepted_ms);
     pg_add_time(&p, q->due_ms);
     pg_add_int8(&p, q->most);
+    pg_add_bound(&p, q->accepted_ms + 1);
+    pg_add_bound(&p, q->due_ms + 1);
     PGresult *r = pg_query(c, sql_query_claim_once_left, &p, e);
     if (!r)
         return -1;

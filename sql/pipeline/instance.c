@@ -45,8 +45,8 @@ static int release_some(struct pg *c, const struct due_range *piece, int32_t id,
     struct pg_params find = {0}, release = {0};
     struct id_set set;
     buf_init(&set.array, SETTLE_ARRAY_MAX);
-    pg_add_time(&find, piece->from_ms);
-    pg_add_time(&find, piece->to_ms - 1);
+    pg_add_bound(&find, piece->from_ms);
+    pg_add_bound(&find, piece->to_ms);
     pg_add_int4(&find, RELEASE_ROWS);
     pg_add_owner(&find, id);
     PGresult *r = pg_begin(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;

@@ -16,28 +16,28 @@ int locked_days_read(struct pg *c, struct locked_days *out, struct err *e)
         return -1;
     for (int i = 0; i < PQntuples(r) && out->count < LOCKED_DAYS_MAX; i++) {
         if (i == 0)
-            pg_text(r, i, 2, out->who, sizeof out->who);
-        int64_t day_ms = pg_time_ms(r, i, 0);
+            pg_text(r, i, 3, out->who, sizeof out->who);
+        const struct due_range day = {pg_time_ms(r, i, 0), pg_time_ms(r, i, 1)};
         if (pg_is_null(r, i, 0))
             out->all = true;
-        else if (out->count == 0 || out->day_ms[out->count - 1] != day_ms)
-            out->day_ms[out->count++] = day_ms;
+        else if (out->count == 0 || out->day[out->count - 1].to_ms < day.to_ms) /* not within the last one */
+            out->day[out->count++] = day;
     }
     PQclear(r);
     return 0;
 }
 
-bool locked_days_has(const struct locked_days *l, int64_t due_ms)
-{
-    for (int i = 0; i < l->count; i++)
-        if (due_ms >= l->day_ms[i] && due_ms < l->day_ms[i] + DAY_MS)
-            return true;
-    return l->all;
-}
-
 bool due_range_has(const struct due_range *r, int64_t due_ms)
 {
     return due_ms >= r->from_ms && due_ms < r->to_ms;
+}
+
+bool locked_days_has(const struct locked_days *l, int64_t due_ms)
+{
+    for (int i = 0; i < l->count; i++)
+        if (due_range_has(&l->day[i], due_ms))
+            return true;
+    return l->all;
 }
 
 void due_range_add(struct due_range *r, int64_t due_ms)
@@ -51,16 +51,16 @@ bool locked_days_piece(const struct locked_days *l, struct due_range *left, stru
     if (l && l->all)
         return false;
     for (int i = 0; l && i < l->count; i++) /* ascending: the first days may be locked one after the other */
-        if (left->from_ms >= l->day_ms[i] && left->from_ms < l->day_ms[i] + DAY_MS)
-            left->from_ms = l->day_ms[i] + DAY_MS;
+        if (due_range_has(&l->day[i], left->from_ms))
+            left->from_ms = l->day[i].to_ms;
     if (left->from_ms >= left->to_ms)
         return false;
     int64_t to_ms = left->to_ms;
     if (to_ms - left->from_ms > LOCKED_SPAN_DAYS * DAY_MS)
         to_ms = left->from_ms + LOCKED_SPAN_DAYS * DAY_MS - left->from_ms % DAY_MS;
     for (int i = 0; l && i < l->count; i++)
-        if (l->day_ms[i] > left->from_ms && l->day_ms[i] < to_ms)
-            to_ms = l->day_ms[i];
+        if (l->day[i].from_ms > left->from_ms && l->day[i].from_ms < to_ms)
+            to_ms = l->day[i].from_ms;
     *out = (struct due_range){left->from_ms, to_ms};
     left->from_ms = to_ms;
     return true;

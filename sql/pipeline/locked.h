@@ -1,5 +1,5 @@
-/* Days whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do the rest
- * without them.
+/* Days, or months, whose partition somebody has locked (VACUUM FULL, REINDEX, LOCK TABLE, …), and how to do
+ * the rest without them.
  *
  * Who works on many days asks for them in one statement, under a lock_timeout: that is quick, and mostly
  * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which
@@ -8,6 +8,7 @@
 #define POSTDATE_SQL_PIPELINE_LOCKED_H
 
 #include "core/base/err.h"
+#include "core/base/partition_span.h"
 #include "sql/connection/pg.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,18 +18,15 @@
 
 struct locked_days {
     int count;
-    bool all;                        /* the whole table is locked */
-    int64_t day_ms[LOCKED_DAYS_MAX]; /* first instants, ascending */
-    char who[160];                   /* who has the first one locked */
+    bool all;                              /* the whole table is locked */
+    struct due_range day[LOCKED_DAYS_MAX]; /* of one day or one month, ascending */
+    char who[160];                         /* who has the first one locked */
 };
 
 /* Reads which days are locked now. -1: error; *out is empty then. */
 int locked_days_read(struct pg *c, struct locked_days *out, struct err *e);
 bool locked_days_has(const struct locked_days *l, int64_t due_ms);
 
-struct due_range {
-    int64_t from_ms, to_ms; /* due: [from, to) */
-};
 bool due_range_has(const struct due_range *r, int64_t due_ms);
 /* Widens it; begin with {INT64_MAX, INT64_MIN}. */
 void due_range_add(struct due_range *r, int64_t due_ms);

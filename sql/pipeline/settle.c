@@ -35,8 +35,8 @@ int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
     if (s->array.failed)
         return err_set(e, ERR_BUG, "out of memory for the ids of a batch");
     pg_add_bytes(p, buf_bytes(&s->array));
-    pg_add_time(p, s->least_ms);
-    pg_add_time(p, s->greatest_ms);
+    pg_add_bound(p, s->least_ms);
+    pg_add_bound(p, s->greatest_ms + 1);
     return 0;
 }
 

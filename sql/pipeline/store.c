@@ -31,7 +31,6 @@ static void put_time(struct buf *b, int64_t ms)
     buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
 }
 
-/* Source: PostgreSQL documentation, COPY, "Binary Format". */
 static void put_row(struct buf *b, const struct message *m)
 {
     buf_put_u16(b, COPY_COLUMNS);
@@ -53,39 +52,16 @@ static void put_row(struct buf *b, const struct message *m)
         buf_put_u32(b, UINT32_MAX);
 }
 
-static int copy_flush(struct pg *c, struct buf *b, struct err *e)
-{
-    if (b->failed)
-        return err_set(e, ERR_BUG, "out of memory while storing a batch");
-    if (b->len && (PQputCopyData(c->conn, (const char *)b->data, (int)b->len) != 1 || !pg_wait(c)))
-        return pg_fail(c, NULL, e);
-    buf_reset(b);
-    return 0;
-}
-
 static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count, struct err *e)
 {
-    static const char header[] = "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* signature, flags, no extension */
-    buf_put(b, header, 19);
     for (size_t i = 0; i < count; i++) {
         if (items[i].result != STORE_ACCEPTED)
             continue;
         put_row(b, &items[i].message);
-        if (b->len >= COPY_CHUNK && copy_flush(c, b, e) != 0)
+        if (b->len >= COPY_CHUNK && pg_copy_flush(c, b, e) != 0)
             return -1;
     }
-    buf_put_u16(b, UINT16_MAX);
-    return copy_flush(c, b, e);
-}
-
-/* Ends the COPY whatever happened and reports the first error. */
-static int copy_end(struct pg *c, int rc, struct err *e)
-{
-    PGresult *r = pg_answer(c, PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") == 1);
-    if (rc == 0 && PQresultStatus(r) != PGRES_COMMAND_OK)
-        rc = pg_fail(c, r, e);
-    PQclear(r);
-    return rc;
+    return 0;
 }
 
 static int copy_messages(struct pg *c, const struct store_item *items, size_t count, struct err *e)
@@ -95,16 +71,13 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
         rows += items[i].result == STORE_ACCEPTED;
     if (rows == 0)
         return 0;
-    PGresult *r = pg_exec_result(c, copy_statement);
-    int rc = PQresultStatus(r) == PGRES_COPY_IN ? 0 : pg_fail(c, r, e);
-    PQclear(r);
-    if (rc != 0)
-        return -1;
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
-    rc = copy_rows(c, &b, items, count, e);
+    int rc = pg_copy_begin(c, copy_statement, &b, e);
+    if (rc == 0)
+        rc = pg_copy_end(c, &b, copy_rows(c, &b, items, count, e), e);
     buf_free(&b);
-    return copy_end(c, rc, e);
+    return rc;
 }
 
 static bool is_noted(const struct store_item *item, bool redelivered)
@@ -267,7 +240,6 @@ static int commit_again(struct pg *c, struct err *e)
 int store_was_committed(struct pg *c, struct message_id id, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, message_id_due_ms(id));
     pg_add_id(&p, &id);
     PGresult *r = pg_query(c, sql_query_store_message_exists, &p, e);
     int rc = r ? PQntuples(r) > 0 : -1;

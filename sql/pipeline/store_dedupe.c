@@ -29,7 +29,6 @@ static int is_same(struct pg *c, const struct store_item *item, struct message_i
 {
     const struct message *m = &item->message;
     struct pg_params p = {0};
-    pg_add_time(&p, message_id_due_ms(id));
     pg_add_id(&p, &id);
     pg_add_bytes(&p, m->exchange);
     pg_add_bytes(&p, m->routing_key);

@@ -78,11 +78,9 @@ static int lock_key(struct pg *c, const struct store_options *o, const struct me
         PQclear(r);
         return 0;
     }
-    int64_t due_ms = pg_time_ms(r, 0, 0);
-    *existing = pg_id(r, 0, 1);
+    *existing = pg_id(r, 0, 0);
     PQclear(r);
     struct pg_params q = {0};
-    pg_add_time(&q, due_ms);
     pg_add_id(&q, existing);
     pg_add_int8(&q, o->key_memory_ms);
     r = pg_query(c, sql_query_store_key_message, &q, e);

@@ -1,9 +1,9 @@
--- What was to go back to a queue and cannot, mostly because the queue is gone, or because its deadline has passed: of the due times from $1 until $2,
+-- What was to go back to a queue and cannot, mostly because the queue is gone, or because its deadline has passed: of the ids from $1 until $2,
 -- what ended after $3.
 select m.id, m.due, m.properties
   from postdate.message m
   join postdate.lineage l on l.message = m.id
- where m.due >= $1::timestamptz and m.due < $2::timestamptz and m.due <= now()
+ where m.id >= $1::uuid and m.id < $2::uuid and m.due <= now()
    and m.state in ('failed', 'expired') and m.settled_at > $3::timestamptz and m.exchange = 'postdate.return' and l.died_at is null
  limit 200
    for update of m, l skip locked

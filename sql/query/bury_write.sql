@@ -1,10 +1,10 @@
--- The messages $3 with the due times $4, all of them from $1 until $2, become dead letters with the properties $5.
+-- The messages $3 with the due times $4, their ids from $1 until $2, become dead letters with the properties $5.
 with gone as materialized (
     select m.id, m.due, m.body, m.error, m.deadline, u.properties, l.id as lineage, l.queue,
            coalesce((postdate.retry_policy_of(l.queue)).keep_dead, interval '30 days') as keep,
            case when m.state = 'expired' or m.deadline < m.settled_at then 'deadline' else 'return_failed' end as reason
       from unnest($3::uuid[], $4::timestamptz[], $5::bytea[]) as u (id, due, properties)
-      join postdate.message m on m.id = u.id and m.due = u.due and m.due >= $1::timestamptz and m.due < $2::timestamptz
+      join postdate.message m on m.id = u.id and m.id >= $1::uuid and m.id < $2::uuid
       join postdate.lineage l on l.message = u.id
      where l.died_at is null),
 dead as (
@@ -18,4 +18,4 @@ dead as (
 update postdate.message m
    set state = 'superseded', body = '', properties = '', properties_json = null
   from gone g
- where m.id = g.id and m.due = g.due and m.due >= $1::timestamptz and m.due < $2::timestamptz
+ where m.id = g.id and m.id >= $1::uuid and m.id < $2::uuid

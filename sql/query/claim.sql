@@ -1,4 +1,4 @@
--- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), $3 and $7 bounds of due (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
+-- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
 -- body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row is always taken. An instance that
 -- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
 -- due before this. The fourth column is true for a row whose earlier publish is in doubt.
@@ -10,7 +10,7 @@ with candidate as materialized (
       from postdate.message
      where owner is null and settled_at is null
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
-       and due <= $7::timestamptz and due >= $3::timestamptz
+       and id < $7::uuid and id >= $3::uuid
        and exists (select from postdate.instance where id = $6::int)
        and (state <> 'handed' or due < $8::timestamptz)
        and (late_at is null or late_at >= now())
@@ -28,7 +28,7 @@ held as materialized (
 update postdate.message m
    set owner = $6::int, state = 'claimed', recur = null, late_at = null
  where m.id = any (array(select id from fitting where recur is null or id <> all ((select ids from held)::uuid[])))
-   and m.due <= $7::timestamptz and m.due >= $3::timestamptz
+   and m.id < $7::uuid and m.id >= $3::uuid
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,
           m.properties_json::text, clock_timestamp(), m.deadline

@@ -1,5 +1,6 @@
--- Bounded twice: by the days ($1, $2) in which the broker can hold anything, and by the number that matters ($3).
+-- Bounded twice: by the ids [$1, $2) of the days in which the broker can hold anything, and by the number that matters ($3).
 select count(*) from (
     select from postdate.message
-     where state = 'handed' and settled_at is null and due >= $1::timestamptz and due <= $2::timestamptz
+     where state = 'handed' and settled_at is null and id >= $1::uuid and id < $2::uuid
+     order by due
      limit $3::bigint) h

@@ -1,4 +1,4 @@
--- What may be handed to the broker: parameters as claim.sql, but $2, and mostly $3, are the least time ahead. Of both: the next attempt of a message that
+-- What may be handed to the broker: parameters as claim.sql, but $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
 -- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
     select id, next_at, octet_length(body) + octet_length(properties)
@@ -6,7 +6,7 @@ with candidate as materialized (
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
-       and due <= $7::timestamptz and due >= $3::timestamptz
+       and id < $7::uuid and id >= $3::uuid
        and exists (select from postdate.instance where id = $6::int)
      order by next_at
      limit $4::int
@@ -17,7 +17,7 @@ fitting as materialized (
 update postdate.message m
    set owner = $6::int, state = 'claimed'
  where m.id = any (array(select id from fitting))
-   and m.due <= $7::timestamptz and m.due >= $3::timestamptz
+   and m.id < $7::uuid and m.id >= $3::uuid
 returning m.due, m.id, m.next_at, false,
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null, m.properties_json::text,
           clock_timestamp(), m.deadline

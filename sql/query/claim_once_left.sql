@@ -1,16 +1,16 @@
 -- What `postdated --once` still waits for: of what was accepted by $1, all that is due to be tried by $2, whoever has claimed it; and what the broker should have let
--- go long since by $1, which is to be rescued. $3: the number that matters.
+-- go long since by $1, which is to be rescued. $3: the number that matters. $4, $5: the first ids after $1 and $2.
 select (select count(*) from (
             select from postdate.message
              where owner is null and settled_at is null and state <> 'handed'
-               and next_at <= $2::timestamptz and due <= $2::timestamptz and created_at <= $1::timestamptz
-             limit $3::bigint) w)
+               and next_at <= $2::timestamptz and id < $5::uuid and created_at <= $1::timestamptz
+             order by next_at limit $3::bigint) w)
      + (select count(*) from (
             select from postdate.message
-             where owner is not null and settled_at is null and due <= $2::timestamptz and created_at <= $1::timestamptz
-             limit $3::bigint) c),
+             where owner is not null and settled_at is null and id < $5::uuid and created_at <= $1::timestamptz
+             order by owner limit $3::bigint) c),
        (select count(*) from (
             select from postdate.message
              where owner is null and settled_at is null and state = 'handed'
-               and next_at <= $1::timestamptz and due <= $1::timestamptz
-             limit $3::bigint) h)
+               and next_at <= $1::timestamptz and id < $4::uuid
+             order by next_at limit $3::bigint) h)

@@ -1,7 +1,9 @@
 -- From today on: how many days have a partition, the end of the last one, and how many days there are until then.
-select count(*), (coalesce(max(day), current_date - 1) + 1)::timestamptz, (coalesce(max(day), current_date - 1) - current_date + 1)::int8
-  from (select to_date(right(c.relname, 8), 'YYYYMMDD') as day
+select coalesce(sum(s.ends - greatest(s.begins, current_date)), 0)::int8, coalesce(max(s.ends), current_date)::timestamptz,
+       coalesce(max(s.ends) - current_date, 0)::int8
+  from (select to_date(substr(c.relname::text, 9), 'YYYYMMDD') as begins,
+               (to_date(substr(c.relname::text, 9), 'YYYYMMDD') + case when length(c.relname::text) = 14 then interval '1 month' else interval '1 day' end)::date as ends
           from pg_inherits i join pg_class c on c.oid = i.inhrelid
-         where i.inhparent = 'postdate.message'::regclass and not i.inhdetachpending
-           and c.relname ~ '^message_[0-9]{8}$') p
- where day >= current_date
+         where not i.inhdetachpending and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
+           and c.relname ~ '^message_[0-9]{6}([0-9]{2})?$') s
+ where s.ends > current_date

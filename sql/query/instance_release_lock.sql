@@ -1,4 +1,4 @@
--- Locks claims that are due from $1 to $2 (prunes partitions), at most $3: those of the instance $4; null: those whose owner no longer exists.
+-- Locks claims with ids from $1 until $2 (prunes partitions), at most $3: those of the instance $4; null: those whose owner no longer exists.
 -- What somebody else has locked is left for the next time. It looks between the owners that live, in the order of the index of what is owned:
 -- so it never reads what a living one has settled since the last vacuum, and no statistics make the planner read the whole day.
 select o.id
@@ -8,7 +8,7 @@ select o.id
           from (select id from postdate.instance union all select 2147483647) i
          where $4::int is null) gap,
        lateral (select id from postdate.message
-                 where owner > gap.above and owner < gap.below and due >= $1::timestamptz and due <= $2::timestamptz
+                 where owner > gap.above and owner < gap.below and id >= $1::uuid and id < $2::uuid
                  order by owner
                  limit $3::int
                    for update skip locked) o

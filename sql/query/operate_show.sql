@@ -1,2 +1,2 @@
 select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, body, properties_json::text, deadline
-  from postdate.message where due = $1::timestamptz and id = $2::uuid and exchange = any ($3::text[])
+  from postdate.message where id = $1::uuid and exchange = any ($2::text[])

@@ -1,4 +1,4 @@
--- [$1, $2): one day, so that one partition is touched. $3 key memory in ms, $4 how many at most. A key that somebody has locked is left for
+-- [$1, $2): one day, so that one partition is touched. $3 key memory in ms, $4 how many at most; $5, $6 bounds of its ids. A key that somebody has locked is left for
 -- the next time. One that passed to a new message meanwhile stays: its lock finds another id. That message this statement need not see, so it
 -- must not be asked for again.
 delete from postdate.key d
@@ -7,7 +7,7 @@ delete from postdate.key d
                  where k.due >= $1::timestamptz and k.due < $2::timestamptz
                    and not exists (
                     select from postdate.message m
-                     where m.due >= $1::timestamptz and m.due < $2::timestamptz and m.id = k.id and m.due = k.due
+                     where m.id >= $5::uuid and m.id < $6::uuid and m.id = k.id
                        and (m.state in ('scheduled', 'claimed', 'handed')
                             or (m.state in ('delivered', 'cancelled')
                                 and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))

@@ -1,11 +1,11 @@
--- Rows that the broker held come into this gateway's hands, by id. $1 ids; $2, $3 their least and greatest due (prune partitions);
+-- Rows that the broker held come into this gateway's hands, by id. $1 ids; $2, $3 their bounds (prune partitions);
 -- $4 instance; $5 bytes, of which the first row may have any number; $6 whether their content is wanted. What somebody else has locked is left out.
 -- If the gateway dies, they wait for their due time, and no longer for the rescue.
 with candidate as materialized (
     select id, due, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
-     where id = any ($1::uuid[]) and due >= $2::timestamptz and due <= $3::timestamptz
+     where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid
        and state = 'handed' and owner is null and settled_at is null
        and exists (select from postdate.instance where id = $4::int)
        for update skip locked),
@@ -14,7 +14,7 @@ fitting as materialized (
      where before < $5::bigint)
 update postdate.message m
    set owner = $4::int, state = 'claimed', next_at = m.due
- where m.id = any (array(select id from fitting)) and m.due >= $2::timestamptz and m.due <= $3::timestamptz
+ where m.id = any (array(select id from fitting)) and m.id >= $2::uuid and m.id < $3::uuid
 returning m.due, m.id, m.due, true, m.attempts, m.hold, m.exchange, m.routing_key, m.key,
           case when $6::bool then m.properties else '' end, case when $6::bool then m.body else '' end, m.isolate and m.error is not null,
           case when $6::bool then m.properties_json::text end, clock_timestamp(), m.deadline

@@ -7,6 +7,6 @@ update postdate.message m
        isolate = case when t.error is null then m.isolate else t.flags = 'i' end
   from unnest($1::uuid[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::text[]) as t (id, state, next_at, error, tries, flags)
  where m.id = any ($1::uuid[]) and m.id = t.id
-   and m.due >= $2::timestamptz and m.due <= $3::timestamptz and (m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')
+   and m.id >= $2::uuid and m.id < $3::uuid and (m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')
         or ($10::bool and m.state in ('handed', 'claimed') or t.state = 'handed' and m.state = 'claimed') and m.owner is null and m.settled_at is null)
    and (not $10::bool or (select set_config('synchronous_commit', 'on', true)) = 'on')

@@ -1,5 +1,5 @@
--- One partition, [$1, $2) by due: how many of those that nobody owns are scheduled, how many are claimed, in doubt, and how many of both wait for
+-- One partition, [$1, $2): how many of those that nobody owns are scheduled, how many are claimed, in doubt, and how many of both wait for
 -- another attempt; those that come first, $3 at most.
 select count(*) filter (where state = 'scheduled'), count(*) filter (where state = 'claimed'), count(*) filter (where failed_once)
-  from (select state, error is not null as failed_once from postdate.message where due >= $1::timestamptz and due < $2::timestamptz and owner is null and settled_at is null and state <> 'handed'
+  from (select state, error is not null as failed_once from postdate.message where id >= $1::uuid and id < $2::uuid and owner is null and settled_at is null and state <> 'handed'
          order by next_at limit $3::bigint) s

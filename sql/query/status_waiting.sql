@@ -5,16 +5,17 @@ with dead as materialized (
       from (select lag(id, 1, 0) over (order by id) as above, id as below
               from (select i.id from postdate.instance i where postdate.instance_lives(i, $4::bigint) union all select 2147483647) x) gap,
            lateral (select m.next_at from postdate.message m
-                     where m.owner > gap.above and m.owner < gap.below and m.due >= $1::timestamptz and m.due < $2::timestamptz
+                     where m.owner > gap.above and m.owner < gap.below and m.id >= $1::uuid and m.id < $2::uuid
                        and m.next_at < clock_timestamp() - interval '1 s'
                      order by m.owner limit $3::bigint) o
      limit $3::bigint)
-select (select min(next_at) from postdate.message
-         where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz),
+select (select next_at from postdate.message
+         where owner is null and settled_at is null and id >= $1::uuid and id < $2::uuid
+         order by next_at limit 1),
        (select count(*) from dead) + (select count(*) from (select from postdate.message
-         where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz
-           and next_at < clock_timestamp() - interval '1 s' limit $3::bigint) o),
+         where owner is null and settled_at is null and id >= $1::uuid and id < $2::uuid
+           and next_at < clock_timestamp() - interval '1 s' order by next_at limit $3::bigint) o),
        least((select min(next_at) from dead),
-             (select min(next_at) from postdate.message
-               where owner is null and settled_at is null and due >= $1::timestamptz and due < $2::timestamptz
-                 and next_at < clock_timestamp() - interval '1 s'))
+             (select next_at from postdate.message
+               where owner is null and settled_at is null and id >= $1::uuid and id < $2::uuid
+                 and next_at < clock_timestamp() - interval '1 s' order by next_at limit 1))

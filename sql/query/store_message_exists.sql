@@ -1,1 +1,1 @@
-select 1 from postdate.message where due = $1::timestamptz and id = $2::uuid
+select 1 from postdate.message where id = $1::uuid

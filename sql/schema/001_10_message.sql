@@ -4,15 +4,14 @@
 create type postdate.message_state as enum
     ('scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired');
 
--- One row per message, partitioned by the UTC day of its due time. The id's first 48 bits are `due` in milliseconds,
--- so an id alone leads to one partition. `due` never changes; a retry moves `next_at`, which is what claims go by and is
+-- One row per message. The id's first 48 bits are `due` in milliseconds, so ids sort like due times, and a range of ids is a
+-- range of due times: a day, or a month that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
 -- never before `due`.
 --
 -- A row is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every
 -- way of waiting (scheduled, handed to the broker and without a receipt, in doubt after a lost connection) is
--- found by the same claim. The primary key begins with the id, which sorts like `due`: so batches are found by
--- `id = any (…)`, one index scan whatever the statistics say; a join with a list of (due, id) was planned backwards on
--- fresh partitions. Columns are ordered by alignment, to lose no padding.
+-- found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
+-- statistics say. Columns are ordered by alignment, to lose no padding.
 --
 -- Messages from SQL keep headers and properties as JSON, {"headers":…,"properties":…}, and are encoded when they are
 -- published; `properties` is empty then. The JSON is not compressed, so that claims see how large it is without unpacking it.
@@ -38,8 +37,8 @@ create table postdate.message (
     properties      bytea not null,             -- AMQP basic properties as on the wire: flags, then values
     body            bytea not null,
     properties_json jsonb,
-    primary key (id, due)
-) partition by range (due);
+    primary key (id)
+) partition by range (id);
 alter table postdate.message alter column properties_json set storage external;
 
 create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null;
@@ -68,6 +67,11 @@ $$;
 create function postdate.id_due(id uuid) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
     select timestamptz '1970-01-01 00:00:00+00' + (ms / 1000) * interval '1 second' + (ms % 1000) * interval '1 millisecond'
       from (select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint as ms from cast(id as text) t) i
+$$;
+
+-- The least id that is due then or later, as a bound of a range: `id >= postdate.id_floor(…)` leads to partitions, due does not.
+create function postdate.id_floor(due timestamptz) returns uuid language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select (lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
 -- Whole milliseconds, rounded up: never early. In the past is now.
@@ -109,7 +113,7 @@ create function postdate.message_supersede(old_id uuid, new_id uuid) returns boo
 begin
     update postdate.message m
        set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
-     where m.due = postdate.id_due(old_id) and m.id = old_id and m.state in ('scheduled', 'failed') and m.owner is null;
+     where m.id = old_id and m.state in ('scheduled', 'failed') and m.owner is null;
     if found then perform postdate.moved_note(old_id, new_id); end if;
     return found;
 end $$;
@@ -125,12 +129,12 @@ begin
     for i in 1..100 loop
         latest := postdate.moved_latest(wanted);
         select x.key, x.exchange into named, place from postdate.message x
-         where x.due = postdate.id_due(latest) and x.id = latest and (scope is null or x.exchange = any (scope));
+         where x.id = latest and (scope is null or x.exchange = any (scope));
         if not found then return null; end if;
         if with_key and named is not null then
             perform from postdate.key k where k.exchange = place and k.key = named and k.id = latest for update;
         end if;
-        select * into m from postdate.message x where x.due = postdate.id_due(latest) and x.id = latest for update;
+        select * into m from postdate.message x where x.id = latest for update;
         exit when m.state is distinct from 'superseded' or postdate.moved_latest(wanted) = latest;
     end loop;
     return m;

@@ -11,7 +11,7 @@ begin
     -- What is settled or under way is answered without a lock.
     latest := postdate.moved_latest(wanted);
     select x.state, x.owner, x.deadline, x.doubted into m from postdate.message x
-     where x.due = postdate.id_due(latest) and x.id = latest and (scope is null or x.exchange = any (scope));
+     where x.id = latest and (scope is null or x.exchange = any (scope));
     if not found then
         result := 'not_found';
         return;
@@ -29,7 +29,7 @@ begin
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
            set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
-         where x.due = m.due and x.id = m.id;
+         where x.id = m.id;
         if m.recur is not null then perform postdate.recur_skip(m.recur, m.id); end if;
         perform postdate.commit_durably();
         result := 'done';

@@ -21,7 +21,7 @@ begin
            set state = 'failed', settled_at = clock_timestamp(), owner = null, recur = null, late_at = null, doubted = nullif(m.state = 'claimed', false),
                error = case m.state when 'claimed' then 'may have been delivered; ' else '' end || 'ended by an operator (' || left(who, 100) || ')'
                        || coalesce('; before: ' || left(m.error, 300), '')
-         where x.due = m.due and x.id = m.id;
+         where x.id = m.id;
         if m.recur is not null then perform postdate.recur_skip(m.recur, m.id); end if;
         perform postdate.commit_durably();
         result := 'done';

@@ -10,7 +10,7 @@ declare
 begin
     for one in
         select x.id from postdate.message x
-         where x.id = any (ids) and x.due >= postdate.id_due(ids[1]) and x.due <= postdate.id_due(ids[cardinality(ids)])
+         where x.id = any (ids)
          order by x.id for update skip locked
     loop
         result := case operation
@@ -33,7 +33,7 @@ begin
     end if;
     for one in
         select x.id from postdate.message x
-         where x.id = any (ids) and x.due >= postdate.id_due(ids[1]) and x.due <= postdate.id_due(ids[cardinality(ids)])
+         where x.id = any (ids)
            and x.state = 'claimed' and x.owner is null
          order by x.id for update skip locked
     loop

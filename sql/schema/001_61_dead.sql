@@ -63,5 +63,5 @@ create function postdate.message_waits(id uuid, out next_at timestamptz, out wai
 language plpgsql stable strict set plan_cache_mode = force_custom_plan as $$
 begin
     select m.next_at, m.state in ('scheduled', 'claimed', 'handed') into message_waits.next_at, message_waits.waits
-      from postdate.message m where m.due = postdate.id_due(message_waits.id) and m.id = message_waits.id;
+      from postdate.message m where m.id = message_waits.id;
 end $$;

@@ -5,7 +5,7 @@ language sql set plan_cache_mode = force_custom_plan as $$
     update postdate.message m
        set state = 'cancelled', settled_at = now_at, body = '', properties = '', properties_json = null, recur = null, late_at = null,
            error = 'left out: the occurrence before is not done yet'
-     where m.due = postdate.id_due(carrier) and m.id = carrier;
+     where m.id = carrier;
 $$;
 
 create function postdate.recur_claim_one(r postdate.recur, carrier uuid) returns boolean language plpgsql as $$

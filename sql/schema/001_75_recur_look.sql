@@ -7,15 +7,15 @@ begin
     if r.message is null then return false; end if;
     if r.nominal <= now_at then
         update postdate.message m set recur = null, late_at = null
-         where m.due = postdate.id_due(r.message) and m.id = r.message and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at;
+         where m.id = r.message and m.state = 'scheduled' and m.owner is null and m.late_at >= now_at;
         if found then return true; end if;
     end if;
     update postdate.message m
        set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null, recur = null, late_at = null
-     where m.due = postdate.id_due(r.message) and m.id = r.message and m.state = 'scheduled' and m.owner is null and m.recur = r.id;
+     where m.id = r.message and m.state = 'scheduled' and m.owner is null and m.recur = r.id;
     if found then return false; end if;
     -- somebody has taken it, and could not carry the schedule on
-    return exists (select from postdate.message m where m.due = postdate.id_due(r.message) and m.id = r.message and m.state not in ('cancelled', 'superseded'));
+    return exists (select from postdate.message m where m.id = r.message and m.state not in ('cancelled', 'superseded'));
 end $$;
 
 -- Does the row still carry the schedule on? 'waits', 'locked' (somebody is about to take it), 'gone'.
@@ -27,11 +27,11 @@ begin
     standing := 'gone';
     if id is null then return; end if;
     select x.state, x.owner, x.recur, x.late_at into m from postdate.message x
-     where x.due = postdate.id_due(recur_carrier.id) and x.id = recur_carrier.id for update skip locked;
+     where x.id = recur_carrier.id for update skip locked;
     if found and m.recur = schedule and m.state = 'scheduled' and m.owner is null then
         standing := 'waits';
         late_at := m.late_at;
-    elsif not found and exists (select from postdate.message x where x.due = postdate.id_due(recur_carrier.id) and x.id = recur_carrier.id) then
+    elsif not found and exists (select from postdate.message x where x.id = recur_carrier.id) then
         standing := 'locked';
     end if;
 end $$;
@@ -118,14 +118,13 @@ exception when others then
 end $$;
 
 -- For who drops a day of messages, just before: how the last occurrences in it ended.
-create function postdate.recur_keep(day_table text) returns void language plpgsql as $$
+create function postdate.recur_keep(partition text) returns void language plpgsql as $$
 declare
-    begins bigint := extract(epoch from to_timestamp(right(day_table, 8), 'YYYYMMDD')::timestamp at time zone 'UTC') * 1000;
-    from_id uuid := (lpad(to_hex(begins), 12, '0') || repeat('0', 20))::uuid;
-    to_id uuid := (lpad(to_hex(begins + 86400000), 12, '0') || repeat('0', 20))::uuid;
+    begins timestamp := to_date(substr(partition, 9), 'YYYYMMDD');
+    ends timestamp := begins + case when length(partition) = 14 then interval '1 month' else interval '1 day' end;
 begin
     execute format('update postdate.recur r set kept = f.last, kept_state = m.state, kept_at = m.settled_at
                       from (select x.id, x.last from postdate.recur x where x.last >= $1 and x.last < $2 for update skip locked) f
-                      join postdate.%I m on m.id = f.last and m.due = postdate.id_due(f.last)
-                     where r.id = f.id and m.state <> ''superseded''', day_table) using from_id, to_id;
+                      join postdate.%I m on m.id = f.last
+                     where r.id = f.id and m.state <> ''superseded''', partition) using postdate.id_floor(begins at time zone 'UTC'), postdate.id_floor(ends at time zone 'UTC');
 end $$;

@@ -78,9 +78,9 @@ declare
 begin
     perform from postdate.gate where name = 'forecast count' for update skip locked;
     if not found then return since; end if;
-    first_id := (lpad(to_hex((extract(epoch from begins) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    first_id := postdate.id_floor(begins);
     -- An id begins with its due time. All that is due in the minute at which this many are reached belongs to the next piece.
-    select date_trunc('minute', x.due) into ends from postdate.message x where x.id >= first_id and x.due >= begins and x.due < day_ends
+    select date_trunc('minute', x.due) into ends from postdate.message x where x.id >= first_id and x.id < postdate.id_floor(day_ends)
      order by x.id offset most limit 1;
     ends := coalesce(ends, day_ends);
     if ends <= begins then ends := begins + interval '1 minute'; end if;
@@ -88,7 +88,7 @@ begin
     select array_agg(d.exchange), array_agg(d.minute), array_agg(d.n::int) from (
         select s.exchange, s.minute, sum(s.n) as n from (
             select x.exchange, floor(extract(epoch from x.due) / 60)::int as minute, count(*) as n from postdate.message x
-             where x.due >= begins and x.due < ends and x.settled_at is null and x.id >= first_id group by 1, 2
+             where x.id >= first_id and x.id < postdate.id_floor(ends) and x.settled_at is null group by 1, 2
             union all
             select f.exchange, (extract(epoch from f.at) / 60)::int, -f.n from postdate.forecast f
              where f.grain = 60 and f.at >= begins and f.at < ends

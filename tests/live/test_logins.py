@@ -245,7 +245,8 @@ class Surroundings(Logins):
         taker.run("begin; select pg_advisory_lock(7); update postdate.key set id = postdate.id_make(due)")
         janitor = p.session()
         janitor.run(f'prepare prune as {query}')
-        janitor.process.stdin.write("execute prune (date_trunc('day', now(), 'UTC'), date_trunc('day', now(), 'UTC') + interval '1 day', 0, 100);\n")
+        janitor.process.stdin.write("execute prune (date_trunc('day', now(), 'UTC'), date_trunc('day', now(), 'UTC') + interval '1 day', 0, 100, "
+                                    "postdate.id_floor(date_trunc('day', now(), 'UTC')), postdate.id_floor(now() + interval '1 day'));\n")
         janitor.process.stdin.flush()
         wait_until(lambda: p.value("select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted "
                                    "and database = (select oid from pg_database where datname = current_database())") == '1', 10, 'it to be held up')

@@ -36,6 +36,24 @@ class Plans(LiveTest):
             self.assertIn('Hash Join', plan)
             self.assertNotIn('Nested Loop', plan)
 
+    def test_counting_reads_the_index_that_is_meant(self):
+        """A range of ids could be answered by the primary key, too: it would read all that is settled, of a day without statistics."""
+        p = self.place_that_explains()
+        p.psql("set postdate.forecast_noted = 'yes'; insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body) "
+               "select d, d, d, postdate.id_make(d), 'delivered', 'g', '', 'k', '', '' from generate_series(1, 20000) i, "
+               "lateral (select date_trunc('day', now(), 'UTC') + i * interval '1 ms') x (d)")
+        for statistics in ('none', 'of the day'):
+            with self.subTest(statistics):
+                seen = len(self.explained(p, 'order by owner limit $4'))
+                self.assertEqual(p.cli('status')[0], 0)
+                found = wait_until(lambda n=seen: self.explained(p, 'order by owner limit $4')[n:], 10, 'the plan in the log')
+                for plan in found:
+                    self.assertNotIn('pkey', plan)
+                    self.assertIn('owner_idx', plan)
+                for plan in self.explained(p, 'with dead as materialized'):
+                    self.assertNotIn('pkey on message', plan)
+                p.psql('analyze postdate.message')
+
     def test_looking_for_claims_of_the_dead_reads_none_of_the_living(self):
         """A held snapshot keeps what they settled in the index of what is owned, as a busy day does until the next vacuum."""
         count = 4000

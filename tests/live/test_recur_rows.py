@@ -125,9 +125,7 @@ class RecurDecided(LiveTest):
     def test_it_is_known_when_its_day_has_been_dropped(self):
         p = self.p
         day = p.value("select (now() - interval '60 days')::date")
-        name = 'message_' + day.replace('-', '')
-        p.psql(f"create table postdate.{name} (like postdate.message including all); "
-               f"alter table postdate.message attach partition postdate.{name} for values from ('{day} 00:00+00') to ('{day} 24:00+00')")
+        name = p.day(day)
         self.set('a', '0 0 1 * *')
         p.psql("insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body) "
                f"select d, d, d + interval '250 ms', postdate.id_make(d), 'delivered', 'g', '', 'k', '', '' from (select timestamptz '{day} 12:00+00' as d) x; "

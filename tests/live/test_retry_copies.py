@@ -178,8 +178,8 @@ class Burials(RetryKit):
     def test_after_an_outage_of_days(self):
         """Both were due long ago: one ended before the outage, one ends after it."""
         p = self.place()
-        day = p.value("select to_char(now() - interval '5 days', 'YYYYMMDD')")
-        p.psql(f"create table postdate.message_{day} partition of postdate.message for values from ('{day} 00:00:00+00') to (timestamptz '{day} 00:00:00+00' + interval '24 h')")
+        day = p.value("select to_char(now() - interval '5 days', 'YYYY-MM-DD')")
+        p.day(day)
         p.psql(f"""
             with made as (
                 insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body, state, settled_at, deadline)

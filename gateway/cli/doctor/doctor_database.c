@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define LONG_OPEN_MS INT64_C(600000)
-#define LOCK_READERS 2 /* queries of all days at the same time that must fit */
+#define LOCK_READERS                                                                                         \
+    4 /* queries of all messages; as many again fit beside each other, for they share locks */
 
 static void report_wire(struct doctor *d)
 {
@@ -293,7 +294,7 @@ void doctor_check_locks(struct doctor *d)
     struct health_locks l;
     struct locked_days locked;
     struct err e;
-    char day[40];
+    char date[PARTITION_DATE_SIZE];
     if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0) {
         doctor_error(d, "database.locks", &e);
         return;
@@ -301,9 +302,7 @@ void doctor_check_locks(struct doctor *d)
     if (locked.all || locked.count > 0) {
         doctor_report(d, FINDING_WARN, "database.locks",
                       "%s locked by %s: messages due then wait, all others are delivered",
-                      locked.all ? "postdate.message is"
-                                 : timestamp_format(locked.day_ms[0], day, sizeof day),
-                      locked.who);
+                      locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
         doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
         return;
     }
@@ -314,14 +313,12 @@ void doctor_check_locks(struct doctor *d)
         return;
     }
     doctor_report(d, FINDING_WARN, "database.locks",
-                  "there are %" PRId64
-                  ", and a query of postdate.messages without a range of due_at takes %" PRId64
+                  "there are %" PRId64 ", and a query of postdate.messages takes %" PRId64
                   " of them: few can run at the same time",
                   all, l.all_days);
     doctor_remedy(d,
                   "alter system set max_locks_per_transaction = %" PRId64
-                  ", and restart the server; or ask by "
-                  "postdate.message(ID) and with a range of due_at; or lower delivery.max_delay",
+                  ", and restart the server; or ask by id; or lower delivery.max_delay",
                   (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
 }
 

@@ -75,6 +75,19 @@ class Place:
         self.children.append(done)
         return done
 
+    def day(self, day, create=None):
+        """The partition that has that UTC day ('2026-11-21'), which is made where there is none; create: makes it and its rows first."""
+        name, month = 'message_' + day.replace('-', ''), day.replace('-', '')[:6]
+        parent = 'message_month_' + month
+        if self.value(f"select to_regclass('postdate.message_{month}') is not null") == 't':
+            return f'message_{month}'
+        if self.value(f"select to_regclass('postdate.{name}') is null") == 't':
+            parent = parent if self.value(f"select to_regclass('postdate.{parent}') is not null") == 't' else 'message'
+            first, end = self.psql(f"select postdate.id_floor(d), postdate.id_floor(d + interval '24 h') from (select timestamptz '{day} 00:00+00' as d) x")[0]
+            self.psql((create or f'create table postdate.{name} (like postdate.message including all)')
+                      + f"; alter table postdate.{parent} attach partition postdate.{name} for values from ('{first}') to ('{end}')")
+        return name
+
     def psql(self, query):
         rows = self.asker.ask(self.postgres, query)
         return run_psql(self.postgres, query) if rows is None else rows

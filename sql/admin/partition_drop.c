@@ -1,0 +1,148 @@
+#include "sql/admin/partition_internal.h"
+
+#include "core/base/timestamp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
+ * more than one row of the table, however large it is: what is not in message_kept was delivered within an
+ * hour of its due time. */
+static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
+                             struct err *e)
+{
+    static const char look[] =
+        "select exists (select from postdate.%1$s where owner is null and settled_at is null)"
+        " or exists (select from postdate.%1$s where owner is not null)"
+        " or exists (select from "
+        "unnest('{delivered,failed,cancelled,superseded,expired}'::postdate.message_state[],"
+        " array[%2$lld, %3$lld, %4$lld, %4$lld, %3$lld]::int8[]) k (state, ms) where exists"
+        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
+        "ms'"
+        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
+        "hour')))"
+        " or (exists (select from postdate.%1$s) and timestamptz 'epoch' + %5$lld * interval '1 ms' + "
+        "interval '1 hour'"
+        " > now() - %2$lld * interval '1 ms')";
+    char text[1400];
+    /* cppcheck takes the numbered conversions in the order in which they stand */
+    // cppcheck-suppress [invalidPrintfArgType_s, invalidPrintfArgType_sint]
+    snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
+             (long long)r->cancelled_ms, (long long)p->span.to_ms);
+    PGresult *result = pg_exec_result(c, text);
+    int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
+                                                       : pg_fail(c, result, e);
+    PQclear(result);
+    return rc;
+}
+
+static bool has_partitions(const struct partition_list *list, const struct partition *month)
+{
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].parent, month->name) == 0)
+            return true;
+    return false;
+}
+
+static int detach_partition(struct pg *c, const struct partition *p, struct err *e)
+{
+    char text[160];
+    if (p->attachment == LOOSE)
+        return 0;
+    snprintf(text, sizeof text, "alter table postdate.%s detach partition postdate.%s %s", p->parent, p->name,
+             p->attachment == DETACH_PENDING ? "finalize" : "concurrently");
+    return pg_exec(c, text, e);
+}
+
+static int attach_again(struct pg *c, const struct partition_list *list, const struct partition *p,
+                        struct err *e)
+{
+    const struct due_range month = partition_month(p->span.from_ms);
+    const char *parent = partition_parent(list, &month);
+    return partition_attach(c, parent ? parent : "message", p->name, &p->span, e);
+}
+
+/* As it is now that nobody else makes or drops partitions. A row may have come to life between the look and
+ * the detach; nobody can reach the table any more, so this look is final. */
+static int drop_loose(struct pg *c, const char *name, const struct retention *r, struct err *e)
+{
+    struct partition_list list = {0};
+    char text[160];
+    int dropped = 0, rc = partition_list_load(c, &list, e);
+    const struct partition *p = rc == 0 ? partition_list_find(&list, name) : NULL;
+    if (p && p->attachment == LOOSE) {
+        int needed = p->is_month_table ? has_partitions(&list, p) : holds_needed_rows(c, p, r, e);
+        dropped = needed == 0;
+        snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", name);
+        if (p->is_month_table)
+            snprintf(text, sizeof text, "drop table postdate.%s", name);
+        rc = needed < 0 ? -1 : needed ? attach_again(c, &list, p, e) : pg_exec(c, text, e);
+    }
+    free(list.items);
+    return rc == 0 ? dropped : -1;
+}
+
+/* Is another session at the same partition? */
+static bool has_changed(struct pg *c, const struct partition *p)
+{
+    struct partition_list list = {0};
+    struct err ignored;
+    if (pg_is_broken(c) || partition_list_load(c, &list, &ignored) != 0)
+        return false;
+    const struct partition *now = partition_list_find(&list, p->name);
+    bool changed = !now || now->attachment != p->attachment;
+    free(list.items);
+    return changed;
+}
+
+/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
+ * time). A detach cannot be in a transaction, so two sessions may try it: one of them fails. */
+static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+{
+    int needed = p->attachment == ATTACHED && !p->is_month_table ? holds_needed_rows(c, p, r, e) : 0;
+    if (needed != 0)
+        return needed < 0 ? -1 : 0;
+    if (detach_partition(c, p, e) != 0) {
+        if (!has_changed(c, p))
+            return -1;
+        err_clear(e);
+        return 0;
+    }
+    if (partition_begin_alone(c, "2s", e) != 0)
+        return -1;
+    int dropped = drop_loose(c, p->name, r, e);
+    return partition_end_alone(c, dropped < 0 ? -1 : 0, e) == 0 ? dropped : -1;
+}
+
+int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e)
+{
+    int64_t today_ms, least_ms = r->delivered_ms;
+    least_ms = r->cancelled_ms < least_ms ? r->cancelled_ms : least_ms;
+    least_ms = r->failed_ms < least_ms ? r->failed_ms : least_ms;
+    struct partition_list list = {0};
+    struct err first = {0};
+    *dropped = 0;
+    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, &list, e) != 0)
+        return -1;
+    int rc = pg_exec(c, "set statement_timeout = '60s'", e);
+    for (int i = 0; i < list.count && rc == 0; i++) {
+        struct partition *p = &list.items[i];
+        bool past = p->span.to_ms < today_ms && p->span.to_ms + least_ms < today_ms + DAY_MS;
+        if ((!past && p->attachment == ATTACHED) || (p->is_month_table && has_partitions(&list, p)))
+            continue;
+        int done = drop_if_settled(c, p, r, e);
+        *dropped += done == 1;
+        if (done < 0) { /* each by itself: one that is locked must not keep the others */
+            err_wrap(e, "postdate.%s", p->name);
+            first = first.kind == ERR_NONE ? *e : first;
+            rc = pg_is_broken(c) ? -1 : 0;
+        }
+    }
+    free(list.items);
+    if (!pg_is_broken(c))
+        pg_exec(c, "reset statement_timeout", NULL);
+    if (first.kind != ERR_NONE)
+        *e = first;
+    return rc == 0 && first.kind == ERR_NONE ? 0 : -1;
+}
