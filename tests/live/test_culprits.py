@@ -120,6 +120,8 @@ class Culprits(LiveTest):
         for bad in bads:
             tried = broker.refused[bad]
             self.assertLess(len(tried[1]), 8, (bad, tried))  # a suspect waits for the others' confirms, but not for long
-            self.assertEqual([company for company in tried[2:] if company], [], (bad, tried))
+            # Nor for a destination that confirms nothing for half a second, as on a busy machine.
+            later = [len(company) for company in tried[2:] if company]
+            self.assertTrue(len(later) <= 1 and sum(later) < 8, (bad, tried))
         for body in goods:
             self.assertLessEqual(broker.taken.count(body), 1 + len(bads), body)

@@ -1,13 +1,13 @@
 """`postdate doctor` where rabbitmqctl cannot run: what RabbitMQ's management API tells."""
 import glob
 import os
+import re
 
 from doctor_kit import Doctor
 from handover_kit import OwnServers
 from harness import free_port, wait_until
 from test_auto import add_user, delete_user
 
-PLUGINS = ('rabbitmq_management', 'rabbitmq_management_agent', 'rabbitmq_web_dispatch', 'cowboy', 'cowlib')
 ENSURE = '{ok, F} = application:get_env(rabbit, enabled_plugins_file), {ok, _, _} = rabbit_plugins:ensure(F), ok.'
 
 
@@ -17,13 +17,13 @@ class Management(OwnServers, Doctor):
         rabbit, port = os.path.join(self.servers.directory, 'rabbitmq'), free_port()
         with open(os.path.join(rabbit, 'server', 'made-of'), encoding='utf-8') as f:
             installed = os.path.join(f.read().strip(), 'plugins')
-        for name in PLUGINS:
-            found = glob.glob(os.path.join(installed, name + '-[0-9]*'))
-            if not found:
-                self.skipTest(f'this RabbitMQ comes without {name}')
-            link = os.path.join(rabbit, 'server', 'plugins', os.path.basename(found[0]))
+        folders = self.folders_of(installed, 'rabbitmq_management', {})
+        if not folders:
+            self.skipTest('this RabbitMQ comes without rabbitmq_management')
+        for folder in folders.values():
+            link = os.path.join(rabbit, 'server', 'plugins', os.path.basename(folder))
             if not os.path.exists(link):
-                os.symlink(found[0], link)
+                os.symlink(folder, link)
         enabled = os.path.join(rabbit, 'enabled_plugins')
         with open(enabled, encoding='utf-8') as f:
             before = f.read()
@@ -31,6 +31,17 @@ class Management(OwnServers, Doctor):
         self.servers.rabbitmqctl('eval', f'application:set_env(rabbitmq_management, tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}], [{{persistent, true}}]).')
         self.set_plugins(enabled, before.strip().rstrip('.').rstrip(']') + (', ' if before.strip() != '[].' else '') + 'rabbitmq_management].\n')
         return f'http://127.0.0.1:{port}'
+
+    def folders_of(self, installed, name, found):
+        """Of the plugin and of all that it needs, which differs from one RabbitMQ to the next; Erlang's own are elsewhere."""
+        for folder in glob.glob(os.path.join(installed, name + '-[0-9]*'))[:1]:
+            found[name] = folder
+            with open(os.path.join(folder, 'ebin', name + '.app'), encoding='utf-8') as f:
+                needed = re.search(r'\{applications,\s*\[([^\]]*)\]', f.read())
+            for other in re.findall(r'\w+', needed.group(1) if needed else ''):
+                if other not in found:
+                    self.folders_of(installed, other, found)
+        return found
 
     def set_plugins(self, enabled, text):
         with open(enabled, 'w', encoding='utf-8') as f:

@@ -288,5 +288,5 @@ class Lookups(Days):
             with self.subTest(query):
                 rows, n = locks(query)
                 self.assertEqual(rows, [['scheduled']])
-                self.assertLess(max(few, n), 30, 'of one partition')
+                self.assertLess(max(few, n), 45, 'of one partition')  # the whole takes some hundred
         s.close()

@@ -73,7 +73,7 @@ class Rounds(Once):
         p = self.begin()
         inbox = p.consumer('q', bind='#')
         c, sent = p.client(), {}
-        for body, delay, key in ((b'exit', 3500, None), (b'overdue', 1000, 'a'), (b'soon', 5000, 'b'), (b'later', 10 * MINUTE_MS, 'c')):
+        for body, delay, key in ((b'exit', 7000 * harness.SLOWNESS, None), (b'overdue', 1000, 'a'), (b'soon', 5000, 'b'), (b'later', 10 * MINUTE_MS, 'c')):
             headers = {'x-delay': delay, **({'x-postdate-key': key} if key else {})}
             sent[body] = now_ms() + delay
             if body == b'exit':
