@@ -39,13 +39,15 @@ static bool same_owner(const struct inflight *a, const struct inflight *b)
 
 static void add_message(struct settle_batch *b, struct inflight *h)
 {
-    b->items[b->count] = (struct settle_item){.id = h->message.id,
-                                              .kind = h->outcome,
-                                              .was_in_doubt = h->in_doubt,
-                                              .next_at_ms = h->next_at_ms,
-                                              .error = h->error,
-                                              .isolate = h->cause == INFLIGHT_REFUSED,
-                                              .untried = h->late};
+    b->items[b->count] =
+        (struct settle_item){.id = h->message.id,
+                             .kind = h->outcome,
+                             .was_in_doubt = h->in_doubt,
+                             .next_at_ms = h->next_at_ms,
+                             .error = h->error,
+                             .isolate = h->cause == INFLIGHT_REFUSED,
+                             .untried = h->late,
+                             .in_batch = h->range && h->range->places[h->place] == PLACE_OPEN};
     b->messages[b->count++] = h;
 }
 

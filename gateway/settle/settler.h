@@ -6,6 +6,7 @@
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/log.h"
 #include "gateway/settle/settle_batch.h"
+#include "gateway/settle/settle_ranges.h"
 #include "gateway/settle/settle_replay.h"
 #include "sql/operate/slo.h"
 
@@ -20,6 +21,8 @@ struct settler {
     struct inflight
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
+    struct claim_range
+        *ranges; /* held: those whose positions are not written, or that have open places before others */
     int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
     struct settle_replay replay;
     struct log_quota ends;

@@ -25,6 +25,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     out->properties_json = pg_bytes(r, row, 12);
     out->clock_us = pg_time_us(r, row, 13);
     m->deadline_ms = pg_is_null(r, row, 14) ? 0 : pg_time_ms(r, row, 14);
+    out->batch = PQnfields(r) > 15 ? pg_int8(r, row, 15) : 0;
 }
 
 int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,

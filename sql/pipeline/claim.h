@@ -32,6 +32,7 @@ struct claimed_row {
     int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
+    int64_t batch; /* of a plain one: what it was claimed with; 0: it is claimed by itself */
     bool isolate;  /* the last one failed in a way that may be this message's fault */
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
@@ -63,6 +64,7 @@ struct settle_item {
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
+    bool in_batch;      /* a plain one, still of its batch: that it was delivered, batch_settle says */
     bool untried;       /* FAILED, EXPIRED: this time nothing was published */
 };
 

@@ -111,7 +111,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static bool is_of(const struct settle_item *item, bool delivered)
 {
-    return (item->kind == SETTLE_DELIVERED) == delivered;
+    return (item->kind == SETTLE_DELIVERED) == delivered && !(item->in_batch && delivered);
 }
 
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
@@ -217,9 +217,11 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
     const struct settle_work work = {.items = items, .count = count, .done = done};
     if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 || lock_free(c, o, &work, false, e) != 0)
         goto fail;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        done[i] = done[i] || (items[i].in_batch && items[i].kind == SETTLE_DELIVERED);
         if (done[i])
             free_items[n++] = items[i];
+    }
     if (settle(c, o, free_items, n, e) < 0 || pg_commit(c, e) != 0)
         goto fail;
     free(free_items);

@@ -5,7 +5,7 @@ select count(*),
        round(percentile_disc(0.5) within group (order by late))::bigint,
        round(percentile_disc(0.9) within group (order by late))::bigint,
        round(percentile_disc(0.99) within group (order by late))::bigint
-  from (select extract(epoch from settled_at - due) * 1000 as late from postdate.message
+  from (select extract(epoch from settled_at - due) * 1000 as late from postdate.message_now
          where id >= $1::uuid and id < $2::uuid
            and state = 'delivered'
          order by id desc limit $3::bigint) s

@@ -22,7 +22,7 @@ create function postdate.key_standing(id uuid, key_memory_ms bigint) returns tex
 declare
     m record;
 begin
-    select x.state, x.owner, x.settled_at into m from postdate.message x where x.id = key_standing.id;
+    select x.state, x.owner, x.settled_at into m from postdate.message_now x where x.id = key_standing.id;
     return case
         when m.state is null then 'free'
         when m.state = 'scheduled' and m.owner is null then 'live'

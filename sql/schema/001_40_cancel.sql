@@ -10,7 +10,7 @@ declare
 begin
     -- What is settled or under way is answered without a lock.
     latest := postdate.moved_latest(wanted);
-    select x.state, x.owner, x.deadline, x.doubted into m from postdate.message x
+    select x.state, x.owner, x.deadline, x.doubted into m from postdate.message_now x
      where x.id = latest and (scope is null or x.exchange = any (scope));
     if not found then
         result := 'not_found';
@@ -28,7 +28,7 @@ begin
         result := 'too_late';
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
-           set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+           set state = 'cancelled', next_at = m.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
          where x.id = m.id;
         if m.recur is not null then perform postdate.recur_skip(m.recur, m.id); end if;
         perform postdate.commit_durably();

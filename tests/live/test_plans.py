@@ -30,7 +30,7 @@ class Plans(LiveTest):
         p = self.place_that_explains()
         p.gateway(POSTDATE_RETRY_FIRST='200ms', POSTDATE_RETRY_MAX='200ms')
         p.psql("select postdate.schedule('k', 'x', delay => '0 s', exchange => 'nowhere') from generate_series(1, 8)")
-        wait_until(lambda: p.value('select min(attempts) from postdate.message') not in ('0', None), 20, 'an attempt each')
+        wait_until(lambda: p.value('select min(attempts) from postdate.message_now') not in ('0', None), 20, 'an attempt each')
         found = wait_until(lambda: self.explained(p, 'unnest($1::uuid[], $5::text[]'), 10, 'the plan in the log')
         for plan in found:
             self.assertIn('Hash Join', plan)
@@ -63,7 +63,7 @@ class Plans(LiveTest):
         inbox = p.consumer('q', bind='k')
         s = p.session()
         s.run('begin isolation level repeatable read')
-        s.run('select count(*) from postdate.message')
+        s.run('select count(*) from postdate.message_now')
         p.psql(f"select count(postdate.schedule('k', 'x', delay => '0 s')) from generate_series(1, {count})")
         inbox.wait(count, 60)
         wait_until(lambda: p.counts().get('delivered') == count, 20, 'all to be settled')

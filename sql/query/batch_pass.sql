@@ -1,0 +1,1 @@
+select postdate.claim_pass($1::timestamptz)
