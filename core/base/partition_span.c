@@ -9,13 +9,9 @@
 #define GROWN_BYTES (INT64_C(16) * 1024 * 1024)
 #define MOST_BYTES (INT64_C(128) * 1024 * 1024)
 
-/* Civil date to days since 1970, after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". */
-static int64_t day_number(int64_t y, int64_t m, int64_t d)
+static int64_t day_number(int64_t year, int64_t month, int64_t day)
 {
-    y -= m <= 2;
-    int64_t era = y / 400, yoe = y - era * 400;
-    int64_t doy = (153 * (m + (m > 2 ? -3 : 9)) + 2) / 5 + d - 1;
-    return era * 146097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719468;
+    return days_from_civil((struct civil){.year = year, .month = (int)month, .day = (int)day});
 }
 
 static struct due_range month_span(int64_t y, int64_t m)
@@ -76,8 +72,7 @@ struct due_range partition_span(const char *name)
     int64_t number = strtoll(digits, NULL, 10);
     if (strlen(digits) == 6)
         return month_span(number / 100, number % 100);
-    int64_t from_ms = day_number(number / 10000, number / 100 % 100, number % 100) * DAY_MS;
-    return (struct due_range){from_ms, from_ms + DAY_MS};
+    return partition_day(day_number(number / 10000, number / 100 % 100, number % 100) * DAY_MS);
 }
 
 enum partition_division partition_division(const struct due_range *month, int64_t today_ms, int64_t bytes)

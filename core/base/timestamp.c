@@ -3,14 +3,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-struct civil {
-    int64_t year;
-    int month, day; /* from 1 */
-};
-
-/* Days since 1970-01-01 in the proleptic Gregorian calendar: eras of 400 years, years beginning in March so
- * that the leap day comes last. */
-static int64_t days_from_civil(struct civil c)
+/* Eras of 400 years, years beginning in March so that the leap day comes last. */
+int64_t days_from_civil(struct civil c)
 {
     int64_t year = c.month <= 2 ? c.year - 1 : c.year;
     int64_t era = (year >= 0 ? year : year - 399) / 400;
