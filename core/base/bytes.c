@@ -11,6 +11,20 @@ struct bytes bytes_of_str(const char *s)
     return s ? bytes_of(s, strlen(s)) : (struct bytes){0};
 }
 
+size_t bytes_copy_size(struct bytes v)
+{
+    return v.data ? v.len : 0;
+}
+
+struct bytes bytes_copy(uint8_t **at, struct bytes v)
+{
+    struct bytes copy = bytes_of(v.data ? *at : NULL, v.len);
+    if (bytes_copy_size(v) > 0)
+        memcpy(*at, v.data, v.len);
+    *at += bytes_copy_size(v);
+    return copy;
+}
+
 bool bytes_equal(struct bytes a, struct bytes b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);

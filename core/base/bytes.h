@@ -13,6 +13,10 @@ struct bytes {
 
 struct bytes bytes_of(const void *data, size_t len);
 struct bytes bytes_of_str(const char *s); /* without the NUL; NULL gives an empty view */
+/* Copies what v has to *at, and moves *at behind it. A view of nothing (data NULL) stays one, with its
+ * length: it says how long something was that is not there. */
+struct bytes bytes_copy(uint8_t **at, struct bytes v);
+size_t bytes_copy_size(struct bytes v); /* what that takes */
 bool bytes_equal(struct bytes a, struct bytes b);
 bool bytes_equal_str(struct bytes a, const char *s);
 bool bytes_start_with_str(struct bytes a, const char *prefix);

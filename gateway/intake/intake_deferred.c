@@ -22,25 +22,12 @@ bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, str
     return false;
 }
 
-static struct bytes copy_to(uint8_t **at, struct bytes v)
-{
-    struct bytes copy = bytes_of(v.data ? *at : NULL, v.len);
-    if (v.data && v.len)
-        memcpy(*at, v.data, v.len);
-    *at += v.data ? v.len : 0;
-    return copy;
-}
-
-static size_t length_of(struct bytes v)
-{
-    return v.data ? v.len : 0;
-}
-
 int intake_deferred_add(struct intake *in, const struct intake_delivery *d, struct err *e)
 {
     const struct accept_input *i = &d->input;
-    size_t size = length_of(i->exchange) + length_of(i->routing_key) + length_of(i->properties) +
-                  length_of(i->body) + length_of(d->reason) + length_of(d->exchange) + length_of(d->key);
+    size_t size = bytes_copy_size(i->exchange) + bytes_copy_size(i->routing_key) +
+                  bytes_copy_size(i->properties) + bytes_copy_size(i->body) + bytes_copy_size(d->reason) +
+                  bytes_copy_size(d->exchange) + bytes_copy_size(d->key);
     bool room = in->deferred_count < INTAKE_DEFERRED_MAX &&
                 (in->deferred_bytes + size <= BYTES_MAX || in->deferred_count == 0);
     struct intake_deferred *a = room ? malloc(sizeof *a + size + 1) : NULL;
@@ -50,13 +37,13 @@ int intake_deferred_add(struct intake *in, const struct intake_delivery *d, stru
                        in->deferred_count);
     uint8_t *at = a->data;
     *a = (struct intake_deferred){.delivery = *d, .size = size};
-    a->delivery.input.exchange = copy_to(&at, i->exchange);
-    a->delivery.input.routing_key = copy_to(&at, i->routing_key);
-    a->delivery.input.properties = copy_to(&at, i->properties);
-    a->delivery.input.body = copy_to(&at, i->body);
-    a->delivery.reason = copy_to(&at, d->reason);
-    a->delivery.exchange = copy_to(&at, d->exchange);
-    a->delivery.key = copy_to(&at, d->key);
+    a->delivery.input.exchange = bytes_copy(&at, i->exchange);
+    a->delivery.input.routing_key = bytes_copy(&at, i->routing_key);
+    a->delivery.input.properties = bytes_copy(&at, i->properties);
+    a->delivery.input.body = bytes_copy(&at, i->body);
+    a->delivery.reason = bytes_copy(&at, d->reason);
+    a->delivery.exchange = bytes_copy(&at, d->exchange);
+    a->delivery.key = bytes_copy(&at, d->key);
     *in->deferred_end = a;
     in->deferred_end = &a->next;
     in->deferred_count++;

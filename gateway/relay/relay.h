@@ -2,8 +2,8 @@
  *
  *   postdate.exit ──▶ relay.c ──▶ fast queue ─▶ publisher ──▶ settler ──▶ relay.c: acknowledged
  *                        │                                       ▲
- *                        └── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
- *                        ├── somebody else's ──▶ relay_foreign.c ──▶ postdate.rejected
+ *                        ├── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
+ *                        └── somebody else's ──▶ relay_foreign.c ──▶ postdate.rejected
  *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged

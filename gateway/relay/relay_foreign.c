@@ -15,20 +15,6 @@
 #define BYTES_MAX ((size_t)8 << 20)
 #define REASON "it is no message of the gateway's, and was published to a queue that only gateways use"
 
-static size_t copy_length(struct bytes v)
-{
-    return v.data ? v.len : 0;
-}
-
-static struct bytes copy_bytes(uint8_t **at, struct bytes v)
-{
-    struct bytes copy = bytes_of(v.data ? *at : NULL, v.len);
-    if (copy_length(v) > 0)
-        memcpy(*at, v.data, v.len);
-    *at += copy_length(v);
-    return copy;
-}
-
 static void free_place(struct reader *r, struct relay_foreign *f)
 {
     free(f->data);
@@ -49,7 +35,7 @@ static struct relay_foreign *find_free(struct reader *r, size_t size)
 
 static bool keep_copy(struct reader *r, const struct broker_event *ev, const char *reason)
 {
-    size_t size = ev->exchange.len + ev->routing_key.len + ev->properties.len + copy_length(ev->body) + 1;
+    size_t size = ev->exchange.len + ev->routing_key.len + ev->properties.len + bytes_copy_size(ev->body) + 1;
     struct relay_foreign *f = find_free(r, size);
     uint8_t *at = f ? malloc(size) : NULL;
     if (!at)
@@ -59,10 +45,10 @@ static bool keep_copy(struct reader *r, const struct broker_event *ev, const cha
     f->tag = ev->tag;
     f->session = r->session;
     f->rejected = (struct rejected){.reason = bytes_of_str(reason)};
-    f->rejected.input.exchange = copy_bytes(&at, ev->exchange);
-    f->rejected.input.routing_key = copy_bytes(&at, ev->routing_key);
-    f->rejected.input.properties = copy_bytes(&at, ev->properties);
-    f->rejected.input.body = copy_bytes(&at, ev->body);
+    f->rejected.input.exchange = bytes_copy(&at, ev->exchange);
+    f->rejected.input.routing_key = bytes_copy(&at, ev->routing_key);
+    f->rejected.input.properties = bytes_copy(&at, ev->properties);
+    f->rejected.input.body = bytes_copy(&at, ev->body);
     r->foreign_bytes += size;
     atomic_store(&f->state, FOREIGN_WAITS);
     notifier_notify(&r->relay->proof_notifier);
