@@ -7,8 +7,8 @@
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* What RabbitMQ delivers itself. */
-static const struct broker_arg by_broker[] = {{.name = "x-match", .text = "all-with-x"},
-                                              {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
+const struct broker_arg last_hop_by_broker[LAST_HOP_BY_BROKER_ARGS] = {
+    {.name = "x-match", .text = "all-with-x"}, {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
 
 /* A ttl of 0: there are no consumers, so what comes in is dead-lettered at once. A policy can't make it
  * longer, for the lower one counts. */
@@ -37,7 +37,8 @@ int last_hop_declare(struct broker *b, struct err *e)
     if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
         broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
         broker_declare_exchange_as(b, &receipts, e) || topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) ||
-        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, by_broker, COUNT_OF(by_broker), e) ||
+        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, last_hop_by_broker,
+                               LAST_HOP_BY_BROKER_ARGS, e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
         return -1;
     }

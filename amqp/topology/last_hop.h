@@ -18,6 +18,10 @@
 #define LAST_HOP_RECEIPTS "postdate.receipts"
 #define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
 
+/* The arguments of a binding for what RabbitMQ delivers itself. */
+#define LAST_HOP_BY_BROKER_ARGS 2
+extern const struct broker_arg last_hop_by_broker[LAST_HOP_BY_BROKER_ARGS];
+
 /* Exchanges, queues and bindings but those of delivery exchanges. Idempotent. Errors as broker_declare_*. */
 int last_hop_declare(struct broker *b, struct err *e);
 /* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */

@@ -38,15 +38,13 @@ int transport_delay(const struct transport *t, const struct transport_options *o
  * both. */
 static int bind_last_hop(struct broker *b, const char *exit, int queue, struct err *e)
 {
-    static const struct broker_arg by_broker[] = {{.name = "x-match", .text = "all-with-x"},
-                                                  {.name = LAST_HOP_HEADER, .text = LAST_HOP_BROKER}};
-
-    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, by_broker, COUNT_OF(by_broker), e)) {
+    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, last_hop_by_broker, LAST_HOP_BY_BROKER_ARGS,
+                               e)) {
         return -1;
     }
     for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
-        if (i != queue &&
-            broker_unbind_queue_with(b, last_hop_queue(i), exit, by_broker, COUNT_OF(by_broker), e)) {
+        if (i != queue && broker_unbind_queue_with(b, last_hop_queue(i), exit, last_hop_by_broker,
+                                                   LAST_HOP_BY_BROKER_ARGS, e)) {
             return -1;
         }
     }
