@@ -87,23 +87,30 @@ static bool server_lives(struct pg *c)
 }
 
 /* One thread asks at a time: a server in trouble does not get another connection for each that it has. What
- * one found dead is so for all others that have been waiting since before. *busy: another one asks just now,
- * perhaps another server, and its answer is not waited for: ours may come meanwhile. */
+ * one found dead is so for all others that have been waiting since before, also while yet another one asks.
+ * *busy: one asks just now, perhaps another server, and its answer is not waited for: ours may come meanwhile. */
 static bool is_found_dead(struct pg *c, int64_t since_ms, bool *busy)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
+    static bool asks;
     static struct {
         char host[256], port[16];
         int64_t asked_ms;
     } dead;
     const char *host = PQhost(c->conn), *port = PQport(c->conn);
-    *busy = pthread_mutex_trylock(&lock) != 0;
-    if (*busy)
-        return false;
     int64_t now_ms = clock_monotonic_ms();
+    pthread_mutex_lock(&lock);
     bool found = dead.asked_ms >= since_ms && strcmp(dead.host, host) == 0 && strcmp(dead.port, port) == 0;
-    if (!found && !server_lives(c)) {
-        found = true;
+    *busy = !found && asks;
+    bool ask = !found && !asks;
+    asks = asks || ask;
+    pthread_mutex_unlock(&lock);
+    if (!ask)
+        return found;
+    found = !server_lives(c);
+    pthread_mutex_lock(&lock);
+    asks = false;
+    if (found) {
         snprintf(dead.host, sizeof dead.host, "%s", host);
         snprintf(dead.port, sizeof dead.port, "%s", port);
         dead.asked_ms = now_ms;
