@@ -149,35 +149,39 @@ class Gateways(Relay):
         print(f'note relay, {self.transport}: {closed} connections of relays closed: {len(twice)} twice, {len(slow)} settled late', flush=True)
         self.assertEqual([i for i in twice if i not in slow], [])
 
+    @harness.given_time
     def test_what_rabbitmq_gives_to_another_one_behind_its_back_comes_once(self):
         """As when a node loses sight of another one for a moment: what the consumers there have goes to others."""
         p = self.place()
-        options = {**handover(self.transport, min_ahead='1s'), 'POSTDATE_DELIVERY_LEAD': '4s'}
+        options = {**handover(self.transport, min_ahead='1s'), 'POSTDATE_DELIVERY_LEAD': f'{4 * self.pace}s'}
         first = p.gateway(**options)
         inbox = self.expect(p, 300)
-        due_ms = self.due_together(p, 300, 13_000)
-        wait_until(lambda: relayed(first) == 300, 15, 'the first to have taken them')
+        due_ms = self.due_together(p, 300, 5000 + 8000 * self.pace)  # what is nearer than twice the lead is not handed over
+        wait_until(lambda: relayed(first) == 300, 15 + 4 * self.pace, 'the first to have taken them')
         p.gateway(**options)
         p.stack.rabbitmqctl('eval', f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.exit">>)), '
                             '[ra:process_command(amqqueue:get_pid(Q), Command) || Command <- [{down, element(1, C), noconnection} '
                             '|| C <- rabbit_amqqueue:consumers(Q)] ++ [{nodeup, node()}]], ok.')
-        self.assertLess(now_ms(), due_ms, 'too slow for what is tried here')
+        if now_ms() >= due_ms:
+            raise harness.TooSlow('the other gateway had not been given them in time')
         r = self.all_there(inbox, 'RabbitMQ gave them to another gateway, too')
         self.assertLessEqual(r['duplicates'], 5)  # what is not settled a quarter of a second after it was due; 166 before
         self.assertLess(r['max_ms'], 2000 * harness.SLOWNESS)
         self.wait_delivered(p, 300)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
+    @harness.given_time
     def test_an_exit_queue_that_gives_nothing_holds_nothing_up_for_long(self):
         """As one that RabbitMQ has lost, or that has no majority: everything waits in it, also the pings."""
         p = self.place()
         g = p.gateway(**handover(self.transport, grace='3s'))
         inbox = self.expect(p, 100, timeout_s=120)
-        due_ms = self.due_together(p, 100, 10_000)
+        due_ms = self.due_together(p, 100, 10_000 * self.pace)
         queue = f"'{p.vhost}_postdate.exit'"
         p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
         try:
-            self.assertLess(now_ms(), due_ms - 1000, 'too slow for what is tried here')
+            if now_ms() >= due_ms - 1000:
+                raise harness.TooSlow('the exit queue was not suspended in time')
             r = self.all_there(inbox, 'the exit queue gives nothing')
             self.assertLess(r['max_ms'], 60_000 * harness.SLOWNESS)
             self.assertEqual(r['duplicates'], 0)
@@ -241,7 +245,7 @@ class Mixed(Relay, LiveTest):
         self.wait_delivered(p, count, 60)
         ms = float(p.value('select 1000 * percentile_cont(0.5) within group (order by extract(epoch from settled_at - due)) from postdate.message'))
         print(f'note relay, {self.transport}: held and relayed in turn: half of them settled {ms:.0f} ms after they were due', flush=True)
-        self.assertLess(ms, 500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
+        self.assertLess(ms, 2500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
 
 
     @staticmethod

@@ -3,7 +3,7 @@
 A test class gets a `Place` (a fresh database and a fresh vhost), starts gateways in it, publishes and consumes with
 pika, runs the command line and asks the database. `run.py` finds and runs the classes. Tests import from here:
 
-    cases.py      LiveTest, SharedTest; marks: not_san, with_both, only_full, needs_vhosts
+    cases.py      LiveTest, SharedTest; marks: not_san, with_both, only_full, needs_vhosts, given_time
     place.py      Place: a database and a vhost; starts what runs in them
     programs.py   Gateway, Load: running processes, their logs and their ends
     clients.py    Client, Consumer: AMQP
@@ -13,7 +13,7 @@ pika, runs the command line and asks the database. `run.py` finds and runs the c
     ports.py      free_port
     settings.py   ROOT, BIN_DIR, SAN, REST, FULL, SLOWNESS
 """
-from .cases import LiveTest, SharedTest, at_end_of_job, end_of_job, needs_vhosts, not_san, only_full, with_both
+from .cases import LiveTest, SharedTest, TooSlow, at_end_of_job, end_of_job, given_time, needs_vhosts, not_san, only_full, with_both
 from .clients import Client, Consumer, Received
 from .place import Place, make_template
 from .ports import free_port, free_ports
