@@ -88,7 +88,8 @@ static bool server_lives(struct pg *c)
 
 /* One thread asks at a time: a server in trouble does not get another connection for each that it has. What
  * one found dead is so for all others that have been waiting since before, also while yet another one asks.
- * *busy: one asks just now, perhaps another server, and its answer is not waited for: ours may come meanwhile. */
+ * *busy: one asks just now, perhaps another server, and its answer is not waited for: ours may come
+ * meanwhile. */
 static bool is_found_dead(struct pg *c, int64_t since_ms, bool *busy)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
