@@ -110,7 +110,7 @@ class Delays(SharedTest):
         future, past = inbox.wait_body(b'future'), inbox.wait_body(b'past')
         self.assertEqual(future.due_ms, due)
         self.assertGreaterEqual(future.at_ms, due)
-        self.assertLess(past.at_ms, due + 1000)
+        self.assertLess(past.at_ms, due + 10_000)
         self.assertNotIn('x-opt-delivery-time', future.headers)
 
     def test_absolute_time_beats_opt_delay_beats_x_delay(self):
