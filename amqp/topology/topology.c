@@ -120,6 +120,21 @@ static int declare_intake_exchange(struct broker *b, const char *name, const cha
     return front ? topology_front_bind(b, name, queue, e) : broker_bind_queue(b, queue, name, "", e);
 }
 
+/* It harms no other: 0, and out->refused says what is wrong with it. -1: it cannot be told now. */
+static int note_refusal(struct broker *b, struct topology_found *out, struct err *e)
+{
+    struct err why = *e;
+
+    if (err_is_transient(e) || broker_reopen(b, e)) {
+        return -1;
+    }
+    if (out->refused.kind == ERR_NONE) {
+        out->refused = why;
+    }
+    err_clear(e);
+    return 0;
+}
+
 int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
 {
     char expired[300];
@@ -168,6 +183,7 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
     bool front = topology_front_needed(b);
 
     out->older[0] = out->timed_queue[0] = '\0';
+    err_clear(&out->refused);
     if (len < 0 || len > 255) {
         return err_set(e, ERR_CONFIG,
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
@@ -176,12 +192,12 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (declare_noting(b, t, t->rejected_queue, out, e) || declare_noting(b, t, out->expired_queue, out, e) ||
         declare_noting(b, t, t->intake_queue, out, e) ||
-        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)) ||
-        declare_intake_exchange(b, t->intake_exchange, t->intake_queue, front, e)) {
+        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e))) {
         return -1;
     }
-    for (size_t i = 0; i < t->route_count; i++) {
-        if (declare_intake_exchange(b, t->route_exchanges[i], t->intake_queue, front, e)) {
+    for (size_t i = 0; i <= t->route_count; i++) {
+        const char *name = i == 0 ? t->intake_exchange : t->route_exchanges[i - 1];
+        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e)) {
             return -1;
         }
     }
@@ -189,5 +205,5 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
     if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0) {
         return 0;
     }
-    return broker_declare_exchange(b, t->delivery_exchange, "topic", e);
+    return broker_declare_exchange(b, t->delivery_exchange, "topic", e) ? note_refusal(b, out, e) : 0;
 }

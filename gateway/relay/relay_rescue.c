@@ -278,8 +278,12 @@ void relay_rescue_declare(struct relay_rescue *rescue)
         return;
     bool first = rescue->declared_ms == 0; /* the start has just done it */
     rescue->declared_ms = now_ms;
-    if (first || (open_broker(rescue, &e) == 0 &&
-                  startup_declare(rescue->broker, rescue->runtime->config, &found, &e) == 0)) {
+    int rc = first ? 0 : open_broker(rescue, &e);
+    if (rc == 0 && !first)
+        rc = startup_declare(rescue->broker, rescue->runtime->config, &found, &e);
+    if (rc == 0 && found.refused.kind != ERR_NONE)
+        rc = err_set(&e, found.refused.kind, "%s", found.refused.text);
+    if (rc == 0) {
         rescue->said_undeclared = false;
         return;
     }

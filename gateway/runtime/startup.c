@@ -137,6 +137,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = startup_take_vhost(rt, b, pg, e);
     if (rc == 0)
         rc = startup_declare(b, c, &found, e);
+    if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
+        rc = err_set(e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0)
         rc = startup_choose_transport(rt, pg, e);
     if (rc == 0)
