@@ -3,10 +3,21 @@
 #include "amqp/topology/last_hop.h"
 #include "core/base/clock.h"
 #include "gateway/runtime/sessions.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AWAY_MS 2000
+
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the entries of all tables, never for long */
+
+void last_hop_routes_open(struct last_hop_routes *routes, struct runtime *rt, struct handover *handover)
+{
+    pthread_mutex_lock(&lock);
+    *routes = (struct last_hop_routes){.runtime = rt, .handover = handover};
+    pthread_mutex_unlock(&lock);
+}
 
 static struct last_hop_route *find_route(struct last_hop_routes *routes, struct bytes exchange)
 {
@@ -74,25 +85,50 @@ bool last_hop_routes_are_away(const struct last_hop_routes *routes)
     return clock_monotonic_ms() < routes->retry_ms;
 }
 
+static bool can_lead(struct bytes exchange)
+{
+    return exchange.len > 0 && exchange.len <= sizeof((struct last_hop_route *)0)->name;
+}
+
+static bool is_fresh(const struct last_hop_routes *routes, const struct last_hop_route *route,
+                     int64_t fresh_ms)
+{
+    return route && route->asked_ms && route->epoch == atomic_load(&routes->handover->routes_epoch) &&
+           clock_monotonic_ms() - route->asked_ms < fresh_ms;
+}
+
+/* epoch, now_ms: of before it was asked. */
+static int note_answer(struct last_hop_routes *routes, struct bytes exchange, bool leads, int epoch,
+                       int64_t now_ms)
+{
+    pthread_mutex_lock(&lock);
+    struct last_hop_route *route = find_route(routes, exchange);
+    if (!route)
+        route = add_route(routes, exchange);
+    if (route) {
+        route->leads = leads;
+        route->wanted = false;
+        route->asked_ms = now_ms;
+        route->epoch = epoch;
+    }
+    pthread_mutex_unlock(&lock);
+    return route ? 0 : -1;
+}
+
 int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
                             struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (exchange.len == 0 || exchange.len > sizeof routes->entries->name)
+    if (!can_lead(exchange))
         return 0;
-    struct last_hop_route *route = find_route(routes, exchange);
+    const struct last_hop_route *route = find_route(routes, exchange);
     int epoch = atomic_load(&routes->handover->routes_epoch);
-    if (route && route->epoch == epoch && now_ms - route->asked_ms < fresh_ms)
+    if (is_fresh(routes, route, fresh_ms))
         return route->leads;
     int leads = ask_broker(routes, exchange, e);
     if (leads < 0)
         return -1;
-    if (!route && !(route = add_route(routes, exchange)))
-        return err_set(e, ERR_BUG, "out of memory");
-    route->leads = leads;
-    route->asked_ms = now_ms;
-    route->epoch = epoch;
-    return leads;
+    return note_answer(routes, exchange, leads, epoch, now_ms) ? err_set(e, ERR_BUG, "out of memory") : leads;
 }
 
 int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, struct err *e)
@@ -107,9 +143,66 @@ int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, stru
     return last_hop_routes_lead_to(routes, bytes_of(route.name, route.len), age_ms, e) < 0 ? -1 : 0;
 }
 
+enum last_hop_lead last_hop_routes_know(struct last_hop_routes *routes, struct bytes exchange,
+                                        int64_t fresh_ms, bool *asks)
+{
+    enum last_hop_lead lead = LEADS_UNKNOWN;
+    if (!can_lead(exchange))
+        return LEADS_NOWHERE;
+    pthread_mutex_lock(&lock);
+    if (!routes->runtime) { /* closed */
+        pthread_mutex_unlock(&lock);
+        return LEADS_UNKNOWN;
+    }
+    struct last_hop_route *route = find_route(routes, exchange);
+    if (is_fresh(routes, route, fresh_ms))
+        lead = route->leads ? LEADS_THERE : LEADS_NOWHERE;
+    else if (last_hop_routes_are_away(routes))
+        lead = LEADS_UNSAID;
+    if (!is_fresh(routes, route, fresh_ms / 2) && (route || (route = add_route(routes, exchange)) != NULL))
+        *asks = route->wanted = true;
+    pthread_mutex_unlock(&lock);
+    return lead;
+}
+
+/* False: there is none. */
+static bool find_wanted(const struct last_hop_routes *routes, struct last_hop_route *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < routes->count && !found; i++) {
+        found = routes->entries[i].wanted;
+        *out = routes->entries[i];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* That a delivery exchange is gone is news for whoever believes to know it. */
+bool last_hop_routes_find_out(struct last_hop_routes *routes)
+{
+    struct last_hop_route route;
+    struct err e = {0};
+    bool any = false;
+    while (find_wanted(routes, &route)) {
+        int64_t now_ms = clock_monotonic_ms();
+        struct bytes exchange = bytes_of(route.name, route.len);
+        int epoch = atomic_load(&routes->handover->routes_epoch), leads = ask_broker(routes, exchange, &e);
+        if (leads < 0)
+            break;
+        if (leads == 0 && (route.leads || route.asked_ms == 0))
+            epoch = 1 + atomic_fetch_add(&routes->handover->routes_epoch, 1);
+        note_answer(routes, exchange, leads, epoch, now_ms);
+        any = true;
+    }
+    return any;
+}
+
 void last_hop_routes_close(struct last_hop_routes *routes)
 {
     broker_close(routes->broker);
+    pthread_mutex_lock(&lock);
     free(routes->entries);
-    *routes = (struct last_hop_routes){.runtime = routes->runtime, .handover = routes->handover};
+    *routes = (struct last_hop_routes){.runtime = NULL};
+    pthread_mutex_unlock(&lock);
 }

@@ -265,6 +265,7 @@ static int run_connected(struct reader *r, struct err *e)
         }
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
+        relay_end_unsure(r);
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 ||
             relay_acknowledge(r, e) != 0 || adapt_consumers(r, e) != 0)
             return -1;
@@ -318,11 +319,12 @@ void *relay_thread(void *arg)
                        .handover = relay->handover,
                        .relay = relay,
                        .low = 1,
-                       .session = 1,
-                       .routes = {.runtime = relay->runtime, .handover = relay->handover}};
+                       .session = 1};
     struct err e = {0};
     unsigned attempt = 0;
     struct reopened reopened = {.name = "relay"};
+    r.unsure_end = &r.unsure;
+    last_hop_routes_open(&relay->routes, relay->runtime, relay->handover);
     r.tags = calloc(RELAY_WINDOW, 1);
     if (!r.tags) {
         log_error("there is no memory for the gateway's threads");
@@ -351,7 +353,7 @@ void *relay_thread(void *arg)
         notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);
-    last_hop_routes_close(&r.routes);
+    relay_forget_unsure(&r);
     arena_free(&r.arena);
     free(r.tags);
     return NULL;

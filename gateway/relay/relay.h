@@ -15,6 +15,7 @@
 
 #include "core/message/last_hop.h"
 #include "gateway/pipeline/handover.h"
+#include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/rejected.h"
@@ -49,6 +50,7 @@ struct relay {
     struct lease *lease;
     struct handover *handover;
     struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
+    struct last_hop_routes routes;  /* that thread asks RabbitMQ for what the reader wants to know */
     /* Atomic. */
     atomic_int receipts;         /* enum relay_receipts */
     atomic_bool forgotten;       /* nothing comes to this gateway's consumers, or to anybody's */

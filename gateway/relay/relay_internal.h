@@ -4,7 +4,6 @@
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
-#include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/relay/relay.h"
 
 /* What a machine that vanishes has taken comes to another one after two of these. */
@@ -13,6 +12,14 @@
 
 /* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
+
+/* The book has it, as one to be looked up, but not yet. */
+struct relay_unsure {
+    struct relay_unsure *next;
+    struct message_id id;
+    size_t len; /* of the delivery exchange's name */
+    uint8_t exchange[];
+};
 
 struct reader { /* the relay thread's own */
     struct runtime *runtime;
@@ -33,9 +40,9 @@ struct reader { /* the relay thread's own */
     size_t foreign_count;     /* TAG_FOREIGN of this session */
     size_t foreign_placeless; /* … that are not in relay->foreign */
     bool reads_receipts;
-    int64_t receipts_ms; /* monotonic: when they were looked for */
-    struct last_hop_routes routes;
-    bool aside;            /* nothing is taken: others are there who have the database */
+    int64_t receipts_ms;                       /* monotonic: when they were looked for */
+    struct relay_unsure *unsure, **unsure_end; /* receipts that are not believed yet */
+    bool aside;                                /* nothing is taken: others are there who have the database */
     int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
 };
 
@@ -77,7 +84,10 @@ int relay_open_receipts(struct reader *r, struct err *e);
 bool relay_is_receipt(const struct broker_event *ev);
 /* It was delivered, by RabbitMQ or, with a proof, by a gateway. */
 void relay_settle_delivered(struct reader *r, const struct message *m, bool proof);
-void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m);
+void relay_take_receipt(struct reader *r, const struct broker_event *ev, const struct message *m);
+/* Those of whose delivery exchange something is known now. */
+void relay_end_unsure(struct reader *r);
+void relay_forget_unsure(struct reader *r);
 bool relay_is_ping(struct reader *r, struct bytes properties);
 
 #endif

@@ -10,7 +10,8 @@
  * delivered in the last moment, and not what it delivered all that time. What was claimed gets its proof
  * there, too, also what was settled in the second before: a database that crashes forgets the last of that.
  *
- * The same thread moves what is not the gateway's (relay_foreign.c), for it may wait, too. */
+ * The same thread moves what is not the gateway's (relay_foreign.c), and asks for delivery exchanges
+ * (relay_receipts.c), for it may wait, too. */
 #include "amqp/topology/topology.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
@@ -201,6 +202,8 @@ void *relay_proof_thread(void *arg)
         nap_ms = nap_ms > AWAY_LOOK_MS * SELDOM ? AWAY_LOOK_MS * SELDOM : nap_ms;
         int more = prove_some(p, wait_ms, &e);
         relay_move_foreign(p->relay, &p->mover);
+        if (last_hop_routes_find_out(&p->relay->routes))
+            notifier_notify(&p->relay->pipeline->relay_notifier);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);
             err_clear(&e);
@@ -214,6 +217,7 @@ void *relay_proof_thread(void *arg)
             notifier_wait(&p->relay->proof_notifier, -1, nap_ms * 1000000);
     }
     drop_connection(p, true);
+    last_hop_routes_close(&p->relay->routes);
     arena_free(&p->arena);
     return NULL;
 }

@@ -2,7 +2,8 @@
  *
  * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
  * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
- * where everybody sees it. */
+ * where everybody sees it. Whether the exchange is there, the thread of relay_proof.c asks, for RabbitMQ may
+ * not answer for seconds; until it is known, the receipt waits, and all others go on. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/base/timestamp.h"
@@ -11,6 +12,8 @@
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+#include <stdlib.h>
+#include <string.h>
 
 #define PREFETCH 4000
 #define RETRY_MS 5000  /* where they may not be had */
@@ -32,23 +35,79 @@ void relay_settle_delivered(struct reader *r, const struct message *m, bool proo
     pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
-void relay_take_receipt(struct reader *r, const struct broker_event *ev, struct message *m)
+/* As far as is known; asks the thread that may wait for RabbitMQ. */
+static enum last_hop_lead ask_lead(struct reader *r, struct bytes exchange)
 {
-    struct err e = {0};
-    int leads = last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &e);
-    bool believed = leads != 0; /* also when RabbitMQ does not say */
-    enum relay_taken taken =
-        relay_book_take(&r->pipeline->book, m->id, ev->tag, believed ? 0 : clock_monotonic_ms());
+    bool asks = false;
+    enum last_hop_lead lead = last_hop_routes_know(&r->relay->routes, exchange, FRESH_MS, &asks);
+    if (asks)
+        notifier_notify(&r->relay->proof_notifier);
+    return lead;
+}
+
+static void keep_unsure(struct reader *r, struct message_id id, struct bytes exchange)
+{
+    struct relay_unsure *u = malloc(sizeof *u + exchange.len);
+    if (!u)
+        relay_end_without_memory();
+    *u = (struct relay_unsure){.id = id, .len = exchange.len};
+    memcpy(u->exchange, exchange.data, exchange.len);
+    *r->unsure_end = u;
+    r->unsure_end = &u->next;
+}
+
+static void settle_believed(struct reader *r, struct message_id id)
+{
+    relay_settle_delivered(r, &(struct message){.id = id, .due_ms = message_id_due_ms(id)}, false);
+}
+
+/* Not believed: its row is looked up. Believed, also when RabbitMQ does not say: settled. */
+void relay_take_receipt(struct reader *r, const struct broker_event *ev, const struct message *m)
+{
+    struct bytes exchange = last_hop_exchange(ev->properties);
+    enum last_hop_lead lead = ask_lead(r, exchange);
+    int64_t look_up_ms = lead == LEADS_NOWHERE ? clock_monotonic_ms() : lead == LEADS_UNKNOWN ? INT64_MAX : 0;
+    enum relay_taken taken = relay_book_take(&r->pipeline->book, m->id, ev->tag, look_up_ms);
     if (taken == RELAY_FRESH)
-        relay_settle_delivered(r, m, false);
+        settle_believed(r, m->id);
+    else if (taken == RELAY_LOOKS_UP && lead == LEADS_UNKNOWN)
+        keep_unsure(r, m->id, exchange);
     else if (taken == RELAY_COPY)
         relay_note_tag(r, ev->tag, TAG_DONE);
     else if (taken == RELAY_NO_ROOM)
         relay_end_without_memory();
-    if (believed)
-        return;
-    atomic_fetch_add(&r->handover->routes_epoch, 1);
-    notifier_notify(&r->pipeline->lookup_notifier);
+    if (lead == LEADS_NOWHERE)
+        notifier_notify(&r->pipeline->lookup_notifier);
+}
+
+void relay_end_unsure(struct reader *r)
+{
+    struct relay_unsure **at = &r->unsure;
+    while (*at) {
+        struct relay_unsure *u = *at;
+        enum last_hop_lead lead = ask_lead(r, bytes_of(u->exchange, u->len));
+        if (lead == LEADS_UNKNOWN) {
+            at = &u->next;
+            continue;
+        }
+        if (lead == LEADS_NOWHERE) {
+            relay_book_again(&r->pipeline->book, &(struct relay_question){.id = u->id}, clock_monotonic_ms());
+            notifier_notify(&r->pipeline->lookup_notifier);
+        } else
+            settle_believed(r, u->id);
+        *at = u->next;
+        free(u);
+    }
+    r->unsure_end = at;
+}
+
+void relay_forget_unsure(struct reader *r)
+{
+    for (struct relay_unsure *next; r->unsure; r->unsure = next) {
+        next = r->unsure->next;
+        free(r->unsure);
+    }
+    r->unsure_end = &r->unsure;
 }
 
 /* One that comes again may be older; but after the database's clock was set back, less is later. */
