@@ -7,6 +7,9 @@
  * a header frame that has grown beyond 128 KiB: seven levels, the exit queue, and the properties themselves.
  */
 #define PROPERTIES_MAX (12u * 1024)
+/* From RabbitMQ 4.0 on, a quorum queue gives what is above it, and what is not, in turns. So a ping would
+ * come before receipts that were there before it (gateway/relay/relay_rescue.h). */
+#define PRIORITY_MAX 4
 
 static const char *const queues[LAST_HOP_QUEUES] = {"postdate.exit.broker", "postdate.exit.broker.2"};
 
@@ -30,7 +33,8 @@ bool last_hop_takes(const struct message *m)
     if (m->exchange.len == 0 || m->properties.len > PROPERTIES_MAX ||
         wire_properties_read(m->properties, &p, NULL) != 0)
         return false;
-    return !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
+    bool overtakes = (p.flags & WIRE_PRIORITY) && p.priority > PRIORITY_MAX;
+    return !overtakes && !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
 }
 
 int last_hop_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e)

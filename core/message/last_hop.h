@@ -27,7 +27,8 @@ bool last_hop_owns_queue(struct bytes name);
 
 /* Can RabbitMQ deliver m as it is to be? Not to the default exchange, to which nothing can be bound; not with
  * `expiration`, which dead-lettering removes; not with an x-death of its own, of which a queue could make a
- * cycle; and not with many properties, for each step of a ladder adds to x-death. */
+ * cycle; not with a priority above 4, whose receipt pings would overtake; and not with many properties, for
+ * each step of a ladder adds to x-death. */
 bool last_hop_takes(const struct message *m);
 
 /* Appends m's final AMQP properties to out, with steering (table entries, each name once), which says how

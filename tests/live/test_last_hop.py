@@ -87,17 +87,20 @@ class LastHop(Checks):
         death = [{'queue': 'theirs', 'reason': 'rejected', 'count': 1, 'exchange': 'x', 'routing-keys': ['k']}]
         c.publish('k', b'expiration', {'x-delay': 3000, 'x-postdate-hold': 'broker'}, expiration='60000')
         c.publish('k', b'death', {'x-delay': 3000, 'x-death': death})
+        c.publish('k', b'urgent', {'x-delay': 3000}, priority=5)
+        c.publish('k', b'not urgent', {'x-delay': 3000}, priority=4)
         c.publish('work', b'default exchange', {'x-delay': 3000, 'x-postdate-exchange': ''})
         c.publish('k', b'plain', {'x-delay': 3000})
-        inbox.wait(3, 15)
+        inbox.wait(5, 15)
         work.wait(1, 15)
         came = {m.body: m for m in inbox.all() + work.all()}
         self.assertEqual({b: m.exchange for b, m in came.items()}, {b'expiration': 'postdate.delivery', b'death': 'postdate.delivery',
+                                                                   b'urgent': 'postdate.delivery', b'not urgent': 'postdate.last',
                                                                    b'default exchange': '', b'plain': 'postdate.last'})
         self.assertEqual(came[b'expiration'].properties.expiration, '60000')
         self.assertEqual(who_held(p, list(came.values())), {b: 'broker' if b != b'expiration' else who for b, who in
                                                             who_held(p, list(came.values())).items()})
-        self.wait_delivered(p, 4)
+        self.wait_delivered(p, 6)
 
     def test_an_exchange_that_is_gone_is_noticed(self):
         p = self.place()

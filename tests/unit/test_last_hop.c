@@ -42,6 +42,11 @@ static void test_takes_what_rabbitmq_can_deliver_as_it_is(void **state)
                                                                          .expiration = bytes_of_str("1")},
                                                 bytes_of_str("")));
     assert_false(last_hop_takes(&m));
+    for (uint8_t priority = 4; priority <= 5; priority++) { /* from 5 on, pings would overtake its receipt */
+        const struct wire_properties p = {.flags = WIRE_PRIORITY, .priority = priority};
+        m = make_message("orders", write_properties(&properties, p, bytes_of_str("")));
+        assert_int_equal(last_hop_takes(&m), priority == 4);
+    }
     wire_put_array(&headers, bytes_of_str("x-death"), (struct bytes){0});
     m = make_message("orders",
                      write_properties(&properties, (struct wire_properties){0}, buf_bytes(&headers)));
