@@ -1,6 +1,7 @@
 #include "gateway/pipeline/pipeline.h"
 
 #define STILL_MS 100 /* a database that is there settles within that */
+#define LARGE_BYTES (64u * 1024)
 
 int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
 {
@@ -145,4 +146,18 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
     inflight_free(h);
     notifier_notify(&p->lookup_notifier);
     return false;
+}
+
+void pipeline_note_refused(struct pipeline *p, size_t body_len)
+{
+    size_t known = atomic_load(&p->too_large);
+    while (body_len > LARGE_BYTES && (known == 0 || body_len < known) &&
+           !atomic_compare_exchange_weak(&p->too_large, &known, body_len))
+        continue;
+}
+
+bool pipeline_is_too_large(const struct pipeline *p, const struct message *m)
+{
+    size_t known = atomic_load(&p->too_large);
+    return known > 0 && m->body.len >= known;
 }

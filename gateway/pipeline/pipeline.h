@@ -33,7 +33,8 @@ struct pipeline {
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
     atomic_int_fast64_t
-        settled_ms; /* monotonic: when the settler wrote something down last, or had nothing to */
+        settled_ms;          /* monotonic: when the settler wrote something down last, or had nothing to */
+    atomic_size_t too_large; /* a body that RabbitMQ refused, perhaps for its size; 0: none */
     atomic_int_fast64_t heard_ms;    /* boottime: when the relay read last what RabbitMQ had to say */
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };
@@ -49,6 +50,10 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
+/* RabbitMQ closed a channel over a message, perhaps because its body has so many bytes: it has a limit
+ * (max_message_size). From now on those that are as large keep away from others. */
+void pipeline_note_refused(struct pipeline *p, size_t body_len);
+bool pipeline_is_too_large(const struct pipeline *p, const struct message *m);
 /* The database does not keep pace, or is away: what is delivered gets proofs (relay_proof.c), and what was
  * relayed is published without waiting for the settler. */
 bool pipeline_is_behind(struct pipeline *p);

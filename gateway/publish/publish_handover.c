@@ -105,6 +105,10 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return 0;
     }
+    if (pipeline_is_too_large(p->pipeline, &h->message)) {
+        pipeline_settle(p->pipeline, h, SETTLE_HOLD);
+        return 0;
+    }
     int by_broker = leaves_by_broker(p, h, e);
     if (by_broker < 0) {
         char name[INFLIGHT_NAME_SIZE];
@@ -152,20 +156,31 @@ static void settle_refused(struct publisher *p, struct inflight *h)
     pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
-/* All that is in flight: the broker may have it, unless it closed the channel or the connection over one. */
+static size_t largest_in_flight(const struct publisher *p)
+{
+    size_t most = 0;
+    for (const struct inflight *h = p->confirms.oldest; h; h = h->next)
+        most = h->message.body.len > most ? h->message.body.len : most;
+    return most;
+}
+
+/* All that is in flight: the broker may have it. Not where it refuses the exchange to all. Where it closes
+ * the channel over one message, it has those before that one, and does not say which one it was: most likely
+ * the largest, for RabbitMQ has a limit (max_message_size). */
 static void give_up_connection(struct publisher *p, const struct publisher_end *end)
 {
     struct inflight *h;
     char name[INFLIGHT_NAME_SIZE];
-    bool refusal = end->code != 0 && end->code != BROKER_FORCED;
+    bool refusal = end->code != 0 && end->code != BROKER_FORCED, of_one = end->e->kind == ERR_REJECT;
+    if (of_one)
+        pipeline_note_refused(p->pipeline, largest_in_flight(p));
     if (refusal && !p->refused)
-        log_warning("RabbitMQ does not accept messages to hold, so the gateway holds %d; the first: "
-                    "%s: %s",
-                    p->confirms.count, p->confirms.oldest ? inflight_name(p->confirms.oldest, name) : "none",
-                    end->e->text);
+        log_warning("RabbitMQ does not accept messages to hold, so the gateway holds %s%d; the first: %s: %s",
+                    of_one ? "one of " : "", p->confirms.count,
+                    p->confirms.oldest ? inflight_name(p->confirms.oldest, name) : "none", end->e->text);
     p->refused = p->refused || refusal;
     while ((h = confirms_take_any(&p->confirms)) != NULL) {
-        if (refusal)
+        if (refusal && !of_one)
             settle_refused(p, h);
         else
             settle_handed(p, h);

@@ -253,9 +253,10 @@ static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct
 static void blame_message(struct publisher *p, struct inflight *h, const struct publisher_end *end)
 {
     const struct err *e = end->e;
-    if (e->kind == ERR_REJECT)
+    if (e->kind == ERR_REJECT) {
         name_culprit(p, h, e);
-    if (e->kind != ERR_REJECT)
+        pipeline_note_refused(p->pipeline, h->message.body.len);
+    } else
         publisher_note_refused(p, h, e);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now, or of a right, that can't be said. */

@@ -96,7 +96,8 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         publisher_refuse(p, h, reason);
         return false;
     }
-    h->isolate = h->isolate || publisher_is_reply(&h->message);
+    h->isolate =
+        h->isolate || publisher_is_reply(&h->message) || pipeline_is_too_large(p->pipeline, &h->message);
     if (v != EXCHANGE_UNKNOWN && !h->isolate)
         return publisher_send_on(p, h, p->role->ask(p, h));
     if (!p->role->judges_exchanges)
