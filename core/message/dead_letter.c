@@ -1,8 +1,10 @@
 #include "core/message/dead_letter.h"
+
 #include "core/base/sha256.h"
 #include "core/message/delay.h"
 #include "core/message/last_hop.h"
 #include "core/message/request_headers.h"
+#include "core/message/reserved.h"
 
 #include <string.h>
 
@@ -149,7 +151,8 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
             e, ERR_REJECT,
             "published to the queue of dead letters (allowed: only what a queue dead-letters to the "
             "exchange " DEAD_LETTER_EXCHANGE ")");
-    if (wire_properties_read(in->properties, &out->properties, e) != 0)
+    if (wire_properties_read(in->properties, &out->properties, e) != 0 ||
+        reserved_check_properties(in->properties, e) != 0)
         return -1;
     struct bytes death = newest_death(out->properties.headers);
     if (death.len == 0)

@@ -85,6 +85,45 @@ static bool has_odd_deaths(const struct message *m)
     return false;
 }
 
+#define EXPIRATION_MAX_MS INT64_C(315360000000) /* RabbitMQ's: ten years */
+
+static bool is_expiration(struct bytes text)
+{
+    int64_t ms = 0;
+    size_t i = text.len > 1 && text.data[0] == '+';
+    bool fits = text.len > 0;
+    for (; fits && i < text.len; i++) {
+        fits = text.data[i] >= '0' && text.data[i] <= '9';
+        ms = ms * 10 + (text.data[i] - '0');
+        fits = fits && ms <= EXPIRATION_MAX_MS;
+    }
+    return fits;
+}
+
+int reserved_check_properties(struct bytes properties, struct err *e)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    char shown[60];
+    if (properties.len == 0 || wire_properties_read(properties, &p, NULL) != 0)
+        return 0;
+    if ((p.flags & WIRE_EXPIRATION) && !is_expiration(p.expiration))
+        return err_set(
+            e, ERR_REJECT,
+            "expiration: \"%s\" is no number of milliseconds that RabbitMQ takes (allowed: 0 to %lld)",
+            bytes_printable(p.expiration, shown, sizeof(shown)), (long long)EXPIRATION_MAX_MS);
+    if (p.headers.len == 0 || memmem(p.headers.data, p.headers.len, "CC", 2) == NULL)
+        return 0;
+    struct wire_cursor c = wire_table(p.headers);
+    while (wire_next(&c, &f) == 1)
+        if ((bytes_equal_str(f.name, "CC") || bytes_equal_str(f.name, "BCC")) && f.kind != 'A')
+            return err_set(
+                e, ERR_REJECT,
+                "headers: \"%s\" is no array of routing keys, and RabbitMQ takes nothing else there",
+                bytes_printable(f.name, shown, sizeof(shown)));
+    return 0;
+}
+
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e)
 {
     const char *intake_queue = rules->intake_queue;
@@ -95,6 +134,8 @@ int reserved_check(const struct message *m, const struct accept_rules *rules, st
                        "reply_to: \"" DIRECT_REPLY_TO
                        "\" can be used only by who publishes the request itself, and "
                        "the gateway publishes this one (allowed: the name of a queue)");
+    if (reserved_check_properties(m->properties, e))
+        return -1;
     if (has_odd_deaths(m))
         return err_set(
             e, ERR_REJECT,

@@ -22,7 +22,13 @@ bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
  * names such a queue; or its reply_to is RabbitMQ's direct reply-to: RabbitMQ closes the channel of a
  * publisher that has no consumer for the answer. What a requester sends over AMQP has another one by then,
  * which RabbitMQ put there: amq.rabbitmq.reply-to.TOKEN. Or its header x-death is not what RabbitMQ writes
- * there. */
+ * there; or reserved_check_properties. */
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e);
+
+/* -1 with ERR_REJECT: RabbitMQ closes the channel of who publishes that by AMQP 0-9-1, so nobody can who has
+ * it from there: it came by AMQP 1.0 or MQTT. Its headers CC or BCC are no arrays, or its expiration is no
+ * number.
+ */
+int reserved_check_properties(struct bytes properties, struct err *e);
 
 #endif

@@ -100,6 +100,18 @@ class Amqp10(SharedTest):
             error = self.rejected(body).headers['x-postdate-error']
             self.assertRegex(error, '^x-delay: .* is not a number of milliseconds', body)
 
+    def test_what_nobody_could_publish_by_amqp_0_9_1_is_parked(self):
+        """RabbitMQ closes the channel of who does, with all that is in flight there."""
+        if self.encoded:
+            self.skipTest('RabbitMQ before 4.0 makes no properties of them')
+        _, key = self.inbox()
+        p = self.publisher(key)
+        for name in ('CC', 'BCC'):
+            p.publish(name.encode(), properties=[(utf8(name), utf8('elsewhere'))])
+            self.assertRegex(self.rejected(name.encode()).headers['x-postdate-error'], f'^headers: "{name}" is no array')
+        p.publish(b'expires', annotations=[(sym('x-basic-expiration'), sym('soon'))])
+        self.assertRegex(self.rejected(b'expires').headers['x-postdate-error'], '^expiration: "soon" is no number')
+
     def test_sections_that_nobody_can_read_are_parked(self):
         """RabbitMQ makes none; who publishes by AMQP 0-9-1 can write anything."""
         for name in ('x-amqp-1.0-message-annotations', 'x-amqp-1.0-app-properties'):

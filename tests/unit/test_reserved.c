@@ -49,6 +49,37 @@ static void test_names(void **state)
         assert_int_equal(check("", others[i], none), 0);
 }
 
+/* What nobody can publish by AMQP 0-9-1: RabbitMQ would close the channel. */
+static void test_what_came_by_another_protocol(void **state)
+{
+    static const struct {
+        const char *text;
+        int rc;
+    } expirations[] = {
+        {"0", 0}, {"315360000000", 0}, {"+5", 0},  {"315360000001", -1}, {"soon", -1},
+        {"", -1}, {"+", -1},           {"-1", -1}, {"1.5", -1},          {"99999999999999999999999999", -1}};
+    struct buf headers, raw;
+    (void)state;
+    buf_init(&headers, 4096);
+    buf_init(&raw, 4096);
+    wire_put_string(&headers, bytes_of_str("BCC"), bytes_of_str("elsewhere"));
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), -1);
+    assert_non_null(strstr(e.text, "\"BCC\" is no array"));
+    buf_reset(&headers);
+    wire_put_string(&headers, bytes_of_str("ACCESS"), bytes_of_str("elsewhere"));
+    wire_put_array(&headers, bytes_of_str("CC"), (struct bytes){0});
+    assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
+    for (size_t i = 0; i < sizeof expirations / sizeof expirations[0]; i++) {
+        buf_reset(&raw);
+        wire_properties_write(&(struct wire_properties){.flags = WIRE_EXPIRATION,
+                                                        .expiration = bytes_of_str(expirations[i].text)},
+                              &raw);
+        assert_int_equal(reserved_check_properties(buf_bytes(&raw), &e), expirations[i].rc);
+    }
+    buf_free(&headers);
+    buf_free(&raw);
+}
+
 static void test_deaths(void **state)
 {
     struct buf headers, items;
@@ -145,8 +176,11 @@ static void test_further_routing_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_direct_reply_to),
-                                       cmocka_unit_test(test_deaths), cmocka_unit_test(test_exchanges),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_direct_reply_to),
+                                       cmocka_unit_test(test_what_came_by_another_protocol),
+                                       cmocka_unit_test(test_deaths),
+                                       cmocka_unit_test(test_exchanges),
                                        cmocka_unit_test(test_further_routing_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
