@@ -66,6 +66,8 @@ bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits
 const char *policy_describe(const struct policy_finding *f, char *out, size_t size);
 /* The command that exempts queues from all policies but operator policies. */
 const char *policy_remedy(const char *vhost, const char *intake_queue, char *out, size_t size);
+/* The command that moves to postdate.rejected what RabbitMQ itself cannot deliver from that queue. */
+const char *policy_cure(const char *vhost, const char *queue, char *out, size_t size);
 
 /* Would a queue of the intake drop accepted messages when a policy limits its length? A policy's overflow
  * beats the argument. Declares a quorum queue and removes it. */

@@ -68,3 +68,19 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
     buf_free(&pattern);
     return out;
 }
+
+const char *policy_cure(const char *vhost, const char *queue, char *out, size_t size)
+{
+    struct buf pattern;
+    buf_init(&pattern, 1024);
+    policy_put_name(&pattern, queue);
+    /* The queues' own arguments for dead letters count before these. */
+    snprintf(out, size,
+             "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000001 postdate-cure '^%.*s' "
+             "'{\"delivery-limit\":20,\"dead-letter-exchange\":\"\",\"dead-letter-routing-key\":\"postdate."
+             "rejected\","
+             "\"dead-letter-strategy\":\"at-least-once\",\"overflow\":\"reject-publish\"}'",
+             vhost, (int)pattern.len, (const char *)pattern.data);
+    buf_free(&pattern);
+    return out;
+}

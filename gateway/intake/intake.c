@@ -7,20 +7,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
+#define WAIT_MS 100      /* for the first delivery of a batch; also how soon a stop is noticed */
+#define CAREFUL_MS 10000 /* after so long without a message, none is there */
 #define WARN_EVERY_MS 60000
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
 /* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
-static uint16_t intake_prefetch(const struct config *c)
+static uint16_t most_ahead(const struct config *c)
 {
     int64_t most = c->intake.prefetch + INTAKE_DEFERRED_MAX;
     return (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
 }
 
+/* A message that RabbitMQ cannot convert ends its channel as soon as it is sent. One at a time it is counted
+ * as delivered without those behind it, so that a delivery-limit takes it away and no other. */
+static uint16_t intake_prefetch(const struct intake *in)
+{
+    return in->careful ? 1 : most_ahead(in->runtime->config);
+}
+
 int64_t intake_unacknowledged_max(const struct config *c)
 {
-    return 3 * intake_prefetch(c); /* three queues at most */
+    return 3 * most_ahead(c); /* three queues at most */
 }
 
 static int consume(struct intake *in, struct err *e)
@@ -31,8 +39,7 @@ static int consume(struct intake *in, struct err *e)
                                                           {found->timed_queue, "postdate.timed"}};
     memcpy(in->consumers, queues, sizeof queues);
     in->consumer_count = found->timed_queue[0] != '\0' ? 3 : 2;
-    return broker_consume_all(in->broker, in->consumers, in->consumer_count,
-                              intake_prefetch(in->runtime->config), e);
+    return broker_consume_all(in->broker, in->consumers, in->consumer_count, intake_prefetch(in), e);
 }
 
 /* Said once: RabbitMQ may be upgraded while the gateway runs. */
@@ -182,19 +189,33 @@ static int retry_deferred(struct intake *in, struct err *e)
     return rc;
 }
 
+/* Is that message gone? RabbitMQ puts what came back with it in front of it, and all else behind. */
+static bool is_over(struct intake *in)
+{
+    in->careful_count += in->count;
+    if (in->count > 0)
+        in->careful_ms = clock_monotonic_ms();
+    return clock_monotonic_ms() - in->careful_ms > CAREFUL_MS ||
+           in->careful_count > (size_t)intake_unacknowledged_max(in->runtime->config);
+}
+
 static void run_connected(struct intake *in, struct err *e)
 {
+    in->careful_count = 0;
+    in->careful_ms = clock_monotonic_ms();
     while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         if (collect(in, e) != 0)
             return;
         if (in->count == 0 && in->deferred_count == 0) {
             atomic_fetch_add(&in->runtime->intake_rests, 1);
-            if (broker_check_consumers(in->broker, in->consumers, in->consumer_count,
-                                       intake_prefetch(in->runtime->config), e) != 0)
+            if (broker_check_consumers(in->broker, in->consumers, in->consumer_count, intake_prefetch(in),
+                                       e) != 0)
                 return;
             intake_open_prober(in);
         }
         if (process(in, e) != 0 || retry_deferred(in, e) != 0)
+            return;
+        if (in->careful && is_over(in))
             return;
     }
 }
@@ -217,6 +238,8 @@ static void say_end(struct intake *in, const struct err *e)
     in->failed_warned_ms = now_ms;
     in->failed_kind = e->kind;
     log_warning("intake: %s", e->text);
+    if (broker_failed_inside(in->broker))
+        rejected_say_cure(in->runtime, in->runtime->config->intake.queue, &in->cure_said_ms);
 }
 
 void *intake_thread(void *arg)
@@ -234,12 +257,13 @@ void *intake_thread(void *arg)
             err_clear(&e);
             run_connected(in, &e);
             say_end(in, &e);
+            in->careful = broker_failed_inside(in->broker) || (in->careful && e.kind != ERR_NONE);
             if (e.kind == ERR_AWAY ||
                 in->progress) /* else all of it would be read again many times a second */
                 attempt = 0;
         }
         bool stopping = runtime_stopping(in->runtime, STOP_INTAKE);
-        disconnect_broker(in, stopping || e.kind == ERR_BUSY);
+        disconnect_broker(in, stopping || e.kind == ERR_BUSY || e.kind == ERR_NONE);
         if (!stopping)
             notifier_wait(&in->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }

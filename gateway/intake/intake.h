@@ -81,12 +81,15 @@ struct intake {
     bool stamp_refused;                /* the broker does not allow the probe: not asked again */
     bool stamp_said;                   /* what was logged last about time stamps */
     bool retrying;                     /* the batch comes from those deferred */
+    bool careful;                      /* RabbitMQ ended the last channel over an error of its own */
+    size_t careful_count;              /* read since, over this connection … */
+    int64_t careful_ms;                /* … and when the last one was; monotonic */
     bool progress;                     /* something was acknowledged over this connection */
     int64_t deferred_retry_ms;         /* monotonic */
-    int64_t reject_warned_ms;          /* monotonic */
     struct log_quota rejected;
     struct rejected_pace pace;
     struct reopened reopened;
+    int64_t cure_said_ms;      /* monotonic */
     int64_t failed_warned_ms;  /* monotonic */
     enum err_kind failed_kind; /* what was warned of then */
     int64_t give_up_ms;        /* monotonic; storing this batch */
@@ -98,7 +101,7 @@ void *intake_thread(void *intake);
  * INTAKE_STORE. -1: nothing is sure, drop the connection. */
 int intake_store(struct intake *in, struct err *e);
 
-/* intake_reject.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
+/* intake_deferred.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
  * others INTAKE_DEFERRED. */
 void intake_reject(struct intake *in);
 

@@ -116,3 +116,53 @@ void intake_deferred_clear(struct intake *in)
     in->deferred_count = in->deferred_bytes = 0;
     in->deferred_retry_ms = 0;
 }
+
+/* --- what is refused: to postdate.rejected; while that takes nothing, or does not answer, deferred, and all
+ * others go on */
+
+/* Those confirmed are done, the others are offered again. */
+static void keep_verdicts(struct intake *in, const struct rejected *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < in->count; i++) {
+        struct intake_delivery *d = &in->deliveries[i];
+        if (d->verdict != INTAKE_REFUSED)
+            continue;
+        bool done = list && list[n++].done;
+        d->verdict = done ? INTAKE_DONE : INTAKE_DEFERRED;
+        if (!done)
+            d->key.len = 0;
+    }
+}
+
+static size_t list_refused(struct intake *in, struct rejected *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INTAKE_REFUSED) {
+            if (list)
+                list[n] =
+                    (struct rejected){.input = in->deliveries[i].input, .reason = in->deliveries[i].reason};
+            n++;
+        }
+    return n;
+}
+
+void intake_reject(struct intake *in)
+{
+    struct err e = {0};
+    size_t refused = list_refused(in, NULL);
+    if (refused == 0)
+        return;
+    struct rejected *list = arena_alloc(&in->arena, refused * sizeof *list);
+    if (!list) {
+        log_warning("out of memory for %zu refused messages, trying again", refused);
+    } else {
+        list_refused(in, list);
+        if (rejected_publish(in->runtime, &in->pace, list, refused, &e) == 0)
+            rejected_say_moved(&in->rejected, list, refused, "message");
+        else
+            rejected_say_waits(&in->pace, list, refused, "message", &e);
+    }
+    keep_verdicts(in, list);
+}

@@ -5,9 +5,16 @@
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
 #define AGAIN_MS 200
-#define PREFETCH 1500
+#define PREFETCH (1500 + RETRY_ASIDE_MAX)
+#define CAREFUL_MS 10000 /* after so long without a message, none is there that RabbitMQ cannot deliver */
 
 static const struct broker_consumer consumer = {TOPOLOGY_RETRY_QUEUE, "postdate.retry"};
+
+/* As the intake's: so it is counted as delivered without those behind it. */
+static uint16_t prefetch(const struct retry *r)
+{
+    return r->careful ? 1 : PREFETCH;
+}
 
 static int connect_broker(struct retry *r, struct reopened *reopened, struct err *e)
 {
@@ -15,10 +22,11 @@ static int connect_broker(struct retry *r, struct reopened *reopened, struct err
     if (store_clock(r->pg, &us, e) != 0)
         return -1;
     r->opened_ms = us / 1000;
+    r->aside_count = 0;
     r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
     reopened_begin(reopened);
     if (r->broker && topology_declare_retry(r->broker, e) == 0 &&
-        broker_consume_all(r->broker, &consumer, 1, PREFETCH, e) == 0) {
+        broker_consume_all(r->broker, &consumer, 1, prefetch(r), e) == 0) {
         server_status_succeeded(&r->runtime->rabbitmq);
         return 0;
     }
@@ -58,7 +66,6 @@ static void reject_batch(struct retry *r)
 {
     struct err e = {0};
     size_t n = 0, i = 0;
-    char name[REJECTED_NAME_SIZE];
     struct rejected list[RETRY_BATCH_MAX];
     for (i = 0; i < r->count; i++)
         if (r->deliveries[i].verdict == RETRY_REFUSE)
@@ -66,14 +73,15 @@ static void reject_batch(struct retry *r)
     if (n == 0)
         return;
     if (rejected_publish(r->runtime, &r->pace, list, n, &e) != 0)
-        log_debug("%zu dead letters that are refused wait, the first (%s): %s", n,
-                  rejected_name(list[0].input.properties, name), e.text);
+        rejected_say_waits(&r->pace, list, n, "dead letter", &e);
     else
         rejected_say_moved(&r->rejected, list, n, "dead letter");
     n = 0;
     for (i = 0; i < r->count; i++)
-        if (r->deliveries[i].verdict == RETRY_REFUSE)
+        if (r->deliveries[i].verdict == RETRY_REFUSE) {
             r->deliveries[i].verdict = list[n++].done ? RETRY_DONE : RETRY_AGAIN;
+            r->deliveries[i].refused = true;
+        }
 }
 
 /* What consumers see; what was published past Postdate has it from its first return on. */
@@ -123,39 +131,79 @@ static void say_second_copies(struct retry *r)
              bytes_printable(first->letter.queue, queue, sizeof queue));
 }
 
-/* Those that are done, in one frame as far as none between them is offered again. */
-static int acknowledge_batch(struct retry *r, struct err *e)
+/* RabbitMQ delivers them before all others. While postdate.rejected takes nothing, one of the refused asks
+ * now and then whether it does. */
+static int give_back(struct retry *r, struct err *e)
 {
-    bool again = false;
-    uint64_t done = 0;
-    for (size_t i = 0; i < r->count; i++) {
-        const struct retry_delivery *d = &r->deliveries[i];
-        if (d->verdict == RETRY_DONE) {
-            done = d->tag;
+    int64_t now_ms = clock_monotonic_ms(), paused_until_ms = r->pace.again_ms;
+    size_t left = 0, most = paused_until_ms == 0 ? RETRY_BATCH_MAX : now_ms >= paused_until_ms;
+    if (r->aside_count == 0 || now_ms < r->aside_again_ms)
+        return 0;
+    r->aside_again_ms = now_ms + AGAIN_MS;
+    for (size_t i = 0; i < r->aside_count; i++) {
+        struct retry_aside a = r->aside[i];
+        if (a.refused && most == 0) {
+            r->aside[left++] = a;
             continue;
         }
-        again = true;
-        if ((done && broker_ack(r->broker, done, true, e) != 0) ||
-            broker_reject(r->broker, d->tag, true, e) != 0)
+        most -= a.refused;
+        if (broker_reject(r->broker, a.tag, true, e) != 0)
             return -1;
-        done = 0;
     }
-    if (done && broker_ack(r->broker, done, true, e) != 0)
+    r->aside_count = left;
+    return 0;
+}
+
+/* To be offered again later, while all others go on. What is too much for that comes again at once, and
+ * before all others: so these wait. */
+static int set_aside(struct retry *r, bool *full, struct err *e)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        const struct retry_delivery *d = &r->deliveries[i];
+        if (d->verdict == RETRY_DONE)
+            continue;
+        *full = r->aside_count == RETRY_ASIDE_MAX;
+        if (!*full)
+            r->aside[r->aside_count++] = (struct retry_aside){d->tag, d->refused};
+        else if (broker_reject(r->broker, d->tag, true, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Those that are done, in one frame if nothing before them is not. */
+static int acknowledge_batch(struct retry *r, struct err *e)
+{
+    bool full = false;
+    size_t done = 0;
+    for (size_t i = 0; i < r->count; i++)
+        done += r->deliveries[i].verdict == RETRY_DONE;
+    if (done == r->count && r->aside_count == 0)
+        return broker_ack(r->broker, r->deliveries[r->count - 1].tag, true, e);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->deliveries[i].verdict == RETRY_DONE &&
+            broker_ack(r->broker, r->deliveries[i].tag, false, e) != 0)
+            return -1;
+    if (set_aside(r, &full, e) != 0)
         return -1;
-    if (again)
+    if (full)
         notifier_wait(&r->notifier, -1, AGAIN_MS * INT64_C(1000000));
     return 0;
 }
 
 static void run_connected(struct retry *r, struct err *e)
 {
+    r->taken_ms = clock_monotonic_ms();
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
-        if (collect_batch(r, e) != 0)
+        if (give_back(r, e) != 0 || collect_batch(r, e) != 0)
             return;
-        if (r->count == 0 && broker_check_consumers(r->broker, &consumer, 1, PREFETCH, e) != 0)
+        if (r->count == 0 && broker_check_consumers(r->broker, &consumer, 1, prefetch(r), e) != 0)
+            return;
+        if (r->count == 0 && r->careful && clock_monotonic_ms() - r->taken_ms > CAREFUL_MS)
             return;
         if (r->count == 0)
             continue;
+        r->taken_ms = clock_monotonic_ms();
         if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
             return;
         say_dead(r);
@@ -183,9 +231,12 @@ void *retry_thread(void *arg)
                 log_warning("retry: %s", e.text);
             else if (e.kind != ERR_NONE)
                 reopened_end(&reopened, r->runtime, &e);
+            r->careful = broker_failed_inside(r->broker) || (r->careful && e.kind != ERR_NONE);
+            if (r->careful)
+                rejected_say_cure(r->runtime, TOPOLOGY_RETRY_QUEUE, &r->cure_said_ms);
         }
         bool stopping = runtime_stopping(r->runtime, STOP_INTAKE);
-        if (stopping)
+        if (stopping || e.kind == ERR_NONE)
             broker_close(r->broker);
         else
             broker_drop(r->broker);

@@ -21,6 +21,7 @@
 
 #define RETRY_BATCH_MAX 500
 #define RETRY_BATCH_BYTES (8u * 1024 * 1024)
+#define RETRY_ASIDE_MAX 2000
 #define RETRY_BODY_MAX (128u * 1024 * 1024) /* the most that RabbitMQ lets through by default */
 
 enum retry_verdict {
@@ -35,7 +36,7 @@ enum retry_verdict {
 struct retry_delivery {
     struct accept_input input; /* views into the batch's arena */
     uint64_t tag;
-    bool redelivered;
+    bool redelivered, refused;
     enum retry_verdict verdict;
     struct dead_letter letter;
     const struct lineage *known, /* the one that its headers name; NULL: none */
@@ -54,6 +55,12 @@ struct retry_failure {
     size_t delivery;
 };
 
+/* One to be offered again later: unacknowledged, and nothing of it is kept here. */
+struct retry_aside {
+    uint64_t tag;
+    bool refused; /* for postdate.rejected, which takes nothing now */
+};
+
 struct retry {
     struct runtime *runtime;
     struct notifier notifier;
@@ -69,7 +76,13 @@ struct retry {
     struct retry_failure failures[RETRY_BATCH_MAX];
     struct store_item items[RETRY_BATCH_MAX];
     size_t count, lineage_count, failure_count, item_count, bytes;
+    struct retry_aside aside[RETRY_ASIDE_MAX];
+    size_t aside_count;
+    int64_t aside_again_ms;         /* monotonic */
     size_t write_from, write_until; /* of the failures: what the transaction counts */
+    bool careful;         /* RabbitMQ ended the last channel over an error of its own: one at a time */
+    int64_t taken_ms;     /* monotonic: when something came last, or the connection was opened */
+    int64_t cure_said_ms; /* monotonic */
     struct log_quota rejected, dead;
     struct rejected_pace pace;
 };

@@ -1,5 +1,6 @@
 #include "gateway/runtime/rejected.h"
 
+#include "amqp/inspect/policy_probe.h"
 #include "amqp/topology/topology.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/sessions.h"
@@ -11,6 +12,7 @@
 #define AGAIN_MS 200
 #define PAUSE_MS 5000
 #define PAUSE_MAX_MS 60000
+#define SAY_EVERY_MS 60000
 
 static struct broker *open_connection(const struct runtime *rt, struct err *e)
 {
@@ -164,4 +166,36 @@ void rejected_say_moved(struct log_quota *quota, const struct rejected *list, si
         log_warning("moved %zu %s%s to postdate.rejected, the first (%s) because: %.*s", count, what,
                     count == 1 ? "" : "s", name, (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
+}
+
+static bool may_say(int64_t *said_ms)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (*said_ms != 0 && now_ms - *said_ms <= SAY_EVERY_MS)
+        return false;
+    *said_ms = now_ms;
+    return true;
+}
+
+void rejected_say_waits(struct rejected_pace *pace, const struct rejected *list, size_t count,
+                        const char *what, const struct err *e)
+{
+    char name[REJECTED_NAME_SIZE];
+    if (!may_say(&pace->said_ms))
+        return;
+    log_warning("cannot move %zu refused %s%s to postdate.rejected, trying again; the first (%s): %s", count,
+                what, count == 1 ? "" : "s", rejected_name(list[0].input.properties, name), e->text);
+}
+
+void rejected_say_cure(const struct runtime *rt, const char *queue, int64_t *said_ms)
+{
+    struct err ignored;
+    char vhost[256] = "/", how[900];
+    if (!may_say(said_ms))
+        return;
+    broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, &ignored);
+    log_warning(
+        "if RabbitMQ cannot convert a message in '%s', this moves it to postdate.rejected within a minute "
+        "or two: %s; clear that policy afterwards",
+        queue, policy_cure(vhost, queue, how, sizeof how));
 }

@@ -17,6 +17,7 @@ struct rejected {
  * more seldom, so that all others are not kept by it. */
 struct rejected_pace {
     int64_t again_ms, pause_ms; /* monotonic; at most a minute */
+    int64_t said_ms;            /* monotonic; rejected_say_waits */
     char why[sizeof((struct err *)0)->text];
 };
 
@@ -32,5 +33,12 @@ int rejected_publish(const struct runtime *rt, struct rejected_pace *pace, struc
 const char *rejected_name(struct bytes properties, char out[REJECTED_NAME_SIZE]);
 /* Says, as far as the quota goes, that these (count >= 1) were moved; what one is called: "message". */
 void rejected_say_moved(struct log_quota *quota, const struct rejected *list, size_t count, const char *what);
+/* Says, once a minute, that they cannot be moved now. */
+void rejected_say_waits(struct rejected_pace *pace, const struct rejected *list, size_t count,
+                        const char *what, const struct err *e);
+
+/* Says, once a minute, how an operator moves there what RabbitMQ cannot deliver from that queue
+ * (broker_failed_inside). *said_ms: the caller's, 0 at first. */
+void rejected_say_cure(const struct runtime *rt, const char *queue, int64_t *said_ms);
 
 #endif

@@ -42,11 +42,11 @@ class Client:
         p = pika.BasicProperties(headers=headers, **properties)
         self.channel.basic_publish(exchange, routing_key, body, p, mandatory=mandatory)
 
-    def publish_burst(self, routing_key, bodies, headers=None, exchange='postdate'):
+    def publish_burst(self, routing_key, bodies, headers=None, exchange='postdate', **properties):
         """Without confirms in between, so that they come to the gateway together. The channel stays open: closing it
         at once loses the last ones of unconfirmed messages to a quorum queue (seen with RabbitMQ 3.10)."""
         channel = self.connection.channel()
-        p = pika.BasicProperties(headers=headers, delivery_mode=2)
+        p = pika.BasicProperties(headers=headers, delivery_mode=2, **properties)
         for body in bodies:
             channel.basic_publish(exchange, routing_key, body, p)
 
