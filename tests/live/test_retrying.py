@@ -41,6 +41,12 @@ class Retrying(LiveTest):
         rc, out, err = p.cli('list', '--retrying')
         self.assertRegex(out, r'TRIES ROUTING KEY: ERROR')
         self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
+        rc, out, err = p.cli('doctor')
+        self.assertRegex(out, "warn +messages.retrying +2 refused or in doubt: exchange 'postdate.delivery', routing key 'nobody': unroutable")
+        self.assertRegex(out, "-> bind a queue to exchange 'postdate.delivery' with a key that matches 'nobody'")
+        self.assertRegex(out, "-> let 'guest' write to exchange 'forbidden': add its name .* list_user_permissions guest")
+        self.assertRegex(out, "-> declare exchange 'late'")
+        rc, out, err = p.cli('list', '--retrying')
         message = next(line for line in out.split('\n') if 'nobody' in line).split()[0]
         self.assertRegex(p.cli('show', message)[1], 'held by +gateway')
         self.assertEqual(len(gateway.lines_with('are refused')), 4)
