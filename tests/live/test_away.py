@@ -31,8 +31,8 @@ class Away(LiveTest):
         door = Door(free_port(), port_of(p.amqp)).open()
         gateway = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address))
         wait_until(lambda: self.status()['problems'] == [], 10, 'nothing to be wrong')
-        began = self.began()
-        for _ in range(3):  # who sees first that RabbitMQ is back is a matter of chance
+        began, client, inbox = self.began(), p.client(), p.consumer('q', bind='k')
+        for count in range(1, 4):  # who sees first that RabbitMQ is back is a matter of chance
             door.close()
             wait_until(lambda: 'RabbitMQ is away' in self.status()['problems'], 15, 'the gateway to say so')
             self.assertRegex(p.cli('status')[1], r'alive, timer, RabbitMQ is away, started')
@@ -40,8 +40,7 @@ class Away(LiveTest):
             door.open()
             wait_until(lambda: self.status()['problems'] == [], 30, 'it to be back')
             self.assertLess(abs(self.began() - began), datetime.timedelta(seconds=1))
-            inbox = p.consumer('q', bind='k')
-            p.client().publish('k', b'x', {'x-delay': 1})
-            inbox.wait(1, 20)
+            client.publish('k', b'x', {'x-delay': 1})
+            inbox.wait(count, 20)
         self.assertEqual(gateway.lines_with('lost the connection to Postgres'), [])
         door.close()
