@@ -60,5 +60,16 @@ class Retrying(LiveTest):
         self.assertEqual(status()['retrying'], 0)
         self.assertEqual(self.gauge(web, 'addresses_refusing'), 0)
 
+    def test_an_address_is_forgotten_when_its_messages_were_ended_by_hand(self):
+        p = self.place()
+        gateway = p.gateway(POSTDATE_RETRY_FIRST='2s', POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS=1000)
+        web = Web(gateway.http())
+        self.addCleanup(web.close)
+        message = p.value("select postdate.schedule('nobody', 'x', '0 s')")
+        wait_until(lambda: self.gauge(web, 'addresses_refusing') == 1, 15, 'it to be refused')
+        wait_until(lambda: p.cli('cancel', message)[0] == 0, 15, 'no gateway to be publishing it')
+        wait_until(lambda: self.gauge(web, 'addresses_refusing') == 0, 40, 'the address to be forgotten')
+        gateway.wait_log("routing key 'nobody' .* are no longer refused")
+
     def gauge(self, web, name):
         return int(re.search(rf'^postdate_{name} ([0-9]+)$', web.get('/metrics').body.decode(), re.M)[1])
