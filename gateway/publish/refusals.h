@@ -20,7 +20,7 @@
 #define REFUSALS_QUIET_MS 5000 /* took a message, and refused none for so long: it is over */
 /* of an exchange, a routing key and the first message */
 #define DESTINATION_NAME_SIZE 320
-#define REFUSAL_REASON_SIZE 200
+#define REFUSAL_REASON_SIZE 340         /* RabbitMQ's text has up to 255 bytes */
 #define REFUSALS_FORGET_MS (20 * 60000) /* twice the longest wait between two tries by default */
 
 struct inflight;
