@@ -25,6 +25,13 @@
 #define SAY_MAX 4096
 #define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
+/* Where both go to one file, what was printed before stands before it, and no line is cut in two. */
+static void flush_output(void)
+{
+    fflush(stdout);
+    cli_output_error();
+}
+
 /* Names of users are in it, and may hold anything. */
 static void say_text(const char *fmt, va_list args)
 {
@@ -36,6 +43,7 @@ static void say_text(const char *fmt, va_list args)
 void cli_say(const char *fmt, ...)
 {
     va_list args;
+    flush_output();
     fputs("postdate: ", stderr);
     va_start(args, fmt);
     say_text(fmt, args);
@@ -66,12 +74,30 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 {
     const char *name = cli->command != NULL ? cli->command->name : NULL;
     va_list args;
+    flush_output();
     fprintf(stderr, "postdate%s%s: ", name != NULL ? " " : "", name != NULL ? name : "");
     va_start(args, fmt);
     say_text(fmt, args);
     va_end(args);
     fprintf(stderr, " (see `postdate%s%s --help`)\n", name != NULL ? " " : "", name != NULL ? name : "");
     return 64;
+}
+
+int cli_unknown(const struct cli *cli, const char *word, const char *words, const char *choices)
+{
+    char near[40];
+    if (cli_nearest(word, words, near, sizeof near))
+        return cli_usage(cli, "\"%s\" is unknown: did you mean \"%s\"?", word, near);
+    return cli_usage(cli, "%s", choices);
+}
+
+static void say_times(struct cli *cli)
+{
+    char shown[40];
+    for (int i = 0; i < cli->time_count; i++)
+        cli_say("%s %s: that is %s", cli->times[i].option, cli->times[i].text,
+                timestamp_format(cli->times[i].ms, shown, sizeof shown));
+    cli->time_count = 0;
 }
 
 static void print_mistake(void *ctx, const char *text)
@@ -84,6 +110,7 @@ int cli_load_config(struct cli *cli)
 {
     const struct config_report report = {.mistake = print_mistake, .warning = print_mistake};
     struct err e;
+    say_times(cli);
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return err_exit_code(&e);
     cli->has_config = true;
@@ -154,15 +181,17 @@ int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out
                      bytes_printable(bytes_of_str(text), shown, sizeof shown));
 }
 
-int cli_parse_time(const struct cli *cli, const char *option, const char *text, int64_t *out_ms)
+int cli_parse_time(struct cli *cli, const char *option, const char *text, int64_t *out_ms)
 {
     struct err e;
-    char shown[40];
     bool in_words;
     if (when_parse(text, clock_wall_ms(), out_ms, &in_words, &e) != 0)
         return cli_usage(cli, "%s: %s", option, e.text);
-    if (in_words)
-        cli_say("%s %s: that is %s", option, text, timestamp_format(*out_ms, shown, sizeof shown));
+    if (in_words && cli->time_count < CLI_TIMES_MAX) {
+        cli->times[cli->time_count].option = option;
+        cli->times[cli->time_count].text = text;
+        cli->times[cli->time_count++].ms = *out_ms;
+    }
     return 0;
 }
 

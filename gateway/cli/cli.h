@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CLI_TIMES_MAX 4
+
 struct cli {
     const char *config_path; /* -c, or NULL */
     const struct command *command;
@@ -22,6 +24,11 @@ struct cli {
     struct pg *pg; /* open after cli_open */
     bool changing; /* something was changed, or was about to be: the database's log tells who did it */
     int64_t changed;
+    struct {
+        const char *option, *text;
+        int64_t ms;
+    } times[CLI_TIMES_MAX]; /* given in words: what they come to is said once the command line is right */
+    int time_count;
 };
 
 struct cli_operation;
@@ -84,13 +91,18 @@ int cli_print_json(const json_t *value, size_t flags);
 /* "postdate schedule: text" and where to read more; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for a word that is none of `words` (separated by blanks): which was probably meant, or, if none
+ * is near, `choices`. */
+int cli_unknown(const struct cli *cli, const char *word, const char *words, const char *choices);
+
 /* Counts what was changed, for the audit line that is written at the end. */
 void cli_changed(struct cli *cli, int64_t count);
 
 /* An id, or 64 with an explanation on stderr. */
 int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out);
-/* An RFC 3339 time, or 64 with an explanation on stderr. */
-int cli_parse_time(const struct cli *cli, const char *option, const char *text, int64_t *out_ms);
+/* An RFC 3339 time, or one in words (core/base/when.h), which cli_load_config says: option and text have to
+ * outlive it. 64 with an explanation on stderr if it is none. */
+int cli_parse_time(struct cli *cli, const char *option, const char *text, int64_t *out_ms);
 /* The database's clock; errors are printed. 0 or the exit code. */
 int cli_now(struct cli *cli, int64_t *out_ms);
 

@@ -52,7 +52,8 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
         print_line("key", m->key);
     bool gateway = m->hold == HOLD_GATEWAY || is_retrying(r);
     printf("%-12s %s\n", "held by", gateway ? "gateway" : "broker");
-    print_time("created", r->created_ms, now_ms);
+    /* A reschedule or a replacement stores it anew. */
+    print_time(r->former_ids.len > 0 ? "changed" : "created", r->created_ms, now_ms);
     if (r->settled_ms >= 0)
         print_time("settled", r->settled_ms, now_ms);
     if (r->attempts > 0)

@@ -261,7 +261,7 @@ static int run_order(struct cli *cli, const struct order *o, int count, char **w
     for (size_t i = 0; count > 0 && i < sizeof verbs / sizeof verbs[0]; i++)
         if (strcmp(words[0], verbs[i].name) == 0)
             return verbs[i].run(cli, o, count - 1, words + 1);
-    return cli_usage(cli, "write create, list or revoke");
+    return cli_unknown(cli, count > 0 ? words[0] : "", "create list revoke", "write create, list or revoke");
 }
 
 static int run_token(struct cli *cli, int argc, char **argv)

@@ -84,7 +84,8 @@ int cli_read_file(const char *path, size_t max, const char *limit, struct arena 
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "re");
     if (f == NULL) {
-        err_set(&e, ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
+        err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path,
+                strerror(errno));
         return cli_fail(&e);
     }
     uint8_t *data = arena_alloc(a, max + 1);

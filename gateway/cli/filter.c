@@ -2,11 +2,16 @@
 
 #include <stdio.h>
 
+#define STATES "scheduled claimed handed delivered cancelled superseded failed expired"
+
 static int take_state(const struct cli *cli, const char *text, struct lookup_filter *f)
 {
     f->has_state = true;
     if (message_state_parse(text, &f->state) == 0)
         return 0;
+    char near[40];
+    if (cli_nearest(text, STATES, near, sizeof near))
+        return cli_usage(cli, "--state: \"%s\" is not a state: did you mean \"%s\"?", text, near);
     return cli_usage(
         cli,
         "--state: \"%s\" is not a state: write scheduled, claimed, handed, delivered, cancelled, superseded, "
@@ -137,6 +142,10 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code != 0)
         return code;
+    struct message_id ignored;
+    if (f->filter.key.data != NULL &&
+        operate_find_key(cli->pg, NULL, f->filter.exchange, f->filter.key, &ignored, &e) != 0)
+        return cli_fail(&e);
     int rc = operate_bulk(cli->pg, NULL, &bulk, &count, &e);
     if (!f->dry_run)
         cli_changed(cli, count.changed);

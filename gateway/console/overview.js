@@ -42,7 +42,7 @@ function sloCard(slo, stats) {
     const least = Math.round(1 / (1 - objective.target)), few = window.delivered < least;
     const hot = burn.filter(b => BURNS[b.window] && b.rate > BURNS[b.window] && b.delivered >= least);
     return card('Punctuality', h('p', null, `The objective: ${share(objective.target)} of all deliveries at most ${span(objective.late_ms)} late, over ${span(objective.window_ms)}.`),
-        h('div', { class: 'tiles small' }, tile('kept', h('span', { class: few || window.share >= objective.target ? 'good-text' : 'bad-text' }, some ? share(window.share) : '–'), `${plural(window.delivered, 'delivery', 'deliveries')}, ${number(window.late)} late`),
+        h('div', { class: 'tiles small' }, tile('kept', h('span', { class: few ? null : window.share >= objective.target ? 'good-text' : 'bad-text' }, some ? share(window.share) : '–'), `${plural(window.delivered, 'delivery', 'deliveries')}, ${number(window.late)} late`),
             budgetTile(left, few && least, slo), lateTile('p99', stats)),
         !few && meter(Math.max(left, 0), `Budget left: ${share(Math.max(left, 0))}`, left > 0.25 ? 0 : 4),
         hot.length > 0 && h('p', { class: 'notice bad' }, `The budget is used ${hot.map(b => `${number(Math.round(b.rate))} times as fast as allowed over ${b.window}`).join(', ')}.`),

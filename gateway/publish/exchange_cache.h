@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define EXCHANGE_CACHE_MAX 1024
+#define EXCHANGE_REASON_SIZE 340 /* RabbitMQ's text has up to 255 bytes */
 #define EXCHANGE_REFUSED_MS 1000 /* how long a refusal is believed without asking again */
 
 enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
@@ -19,7 +20,7 @@ struct exchange_entry {
     uint8_t name_len;
     enum exchange_verdict verdict;
     int64_t refused_until_ms; /* monotonic */
-    char reason[160];
+    char reason[EXCHANGE_REASON_SIZE];
 };
 
 struct exchange_cache {

@@ -79,7 +79,7 @@ bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination
 
 bool publisher_route(struct publisher *p, struct inflight *h)
 {
-    char reason[200];
+    char reason[EXCHANGE_REASON_SIZE];
     if (!publisher_keep_ours(p, h))
         return false;
     if (publisher_is_too_late(p, h)) {

@@ -99,6 +99,7 @@ class Commands(CliTest):
         unknown = real[:-4] + ('0000' if real[-4:] != '0000' else '1111')
         self.fails(p, 66, 'show', unknown, says=unknown)
         self.fails(p, 66, 'show', '--key', 'nothing', says='nothing')
+        self.fails(p, 66, 'reschedule', '--key', 'nothing', '--shift', '1h', says='no message has the key')
 
     def test_at_a_time_and_bodies_from_files(self):
         p = self.place()
@@ -114,7 +115,7 @@ class Commands(CliTest):
         shown = json.loads(self.runs(p, 'show', from_file, '--json'))
         self.assertEqual(shown['due_at'], due + '.250Z')
         self.assertIn('body_base64', shown)
-        self.fails(p, 65, 'schedule', '-k', 'k', '--delay', '1s', '--file', '/no/such/file', says='/no/such/file')
+        self.fails(p, 66, 'schedule', '-k', 'k', '--delay', '1s', '--file', '/no/such/file', says='/no/such/file')
 
     def test_times_in_words(self):
         """Of this machine's zone, and said before anything is done."""
@@ -132,6 +133,7 @@ class Commands(CliTest):
             times = () if option != '--deadline' else ('--delay', '1s')
             self.fails(p, 64, 'schedule', '-k', 'k', '--body', 'x', *times, option, value, says=(option, value))
         self.fails(p, 64, 'list', '--due-after', 'soon', says=('--due-after', 'soon'))
+        self.assertNotIn('that is', self.fails(p, 64, 'schedule', '-k', 'k', '--body', 'x', '--at', 'now', '--delay', '1s', says='either --delay or --at'))
 
     def test_a_star_in_a_routing_key_and_a_shift_with_a_key(self):
         p = self.place()
@@ -143,6 +145,10 @@ class Commands(CliTest):
         due = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
         self.assertEqual(self.runs(p, 'reschedule', '--key', 'key-other', '--shift', '1d'), '1 of 1 rescheduled\n')
         later = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
+        shown = self.runs(p, 'show', '--key', 'key-other')
+        self.assertRegex(shown, '(?m)^changed +20')
+        self.assertNotIn('created', shown)
+        self.assertRegex(self.runs(p, 'show', '--key', 'key-promo.a'), '(?m)^created +20')
         self.assertEqual(datetime.datetime.fromisoformat(later[:-1]) - datetime.datetime.fromisoformat(due[:-1]), datetime.timedelta(days=1))
         self.assertEqual(self.runs(p, 'cancel', '-k', 'promo.*'), '2 of 2 cancelled\n')
 
@@ -150,6 +156,12 @@ class Commands(CliTest):
         p = self.place(migrate=False)
         self.fails(p, 64, 'chedule', says='did you mean "schedule"?')
         self.fails(p, 64, 'list', '--limt', '3', says='did you mean --limit?')
+        for command, word, meant in (('rejected', 'lst', 'list'), ('retry-policy', 'shw', 'show'), ('dead', 'requue', 'requeue'), ('token', 'revok', 'revoke'),
+                                     ('recur', 'prevew', 'preview')):
+            self.fails(p, 64, command, word, says=f'"{word}" is unknown: did you mean "{meant}"?')
+        self.fails(p, 64, 'rejected', 'frobnicate', says='say what to do: list, show, requeue or drop')
+        self.fails(p, 64, 'list', '--state', 'schedled', says='"schedled" is not a state: did you mean "scheduled"?')
+        self.fails(p, 64, 'list', '--state', 'xyz', says='write scheduled, claimed')
         rc, out, err = p.cli('frobnicate')
         self.assertNotIn('did you mean', err)
 
@@ -299,7 +311,7 @@ class Batch(CliTest):
     def test_no_lines_and_no_file(self):
         p = self.place()
         self.assertEqual(p.cli('schedule', '--batch', '-', stdin='')[0], 0)
-        self.fails(p, 65, 'schedule', '--batch', '/no/such/file', says='/no/such/file')
+        self.fails(p, 66, 'schedule', '--batch', '/no/such/file', says='/no/such/file')
 
 
 class Trouble(CliTest):

@@ -119,13 +119,17 @@ class DeadCommands(LiveTest):
         self.assertEqual(self.run_cli('dead', 'drop', '--reason', 'rejected', '--dry-run'), '250 would be dropped\n')
         self.assertEqual(self.run_cli('dead', 'drop', '--reason', 'rejected'), '250 of 250 dropped\n')
         self.assertEqual(self.p.value(DEAD), '2')
+        self.assertEqual(self.run_cli('dead', 'drop', '--all', '--dry-run'), '2 would be dropped\n')
+        self.assertEqual(self.run_cli('dead', 'drop', '--all'), '2 of 2 dropped\n')
+        self.assertEqual(self.p.value(DEAD), '0')
 
     def test_what_is_wrong_is_named(self):
         one, = bury(self.p, 1)
         for args, word in ((('drop',), 'give ids, or filters'), (('requeue', '--rate', '5/s'), 'give ids'), (('requeue', '--queue', '*', '--rate', '5'), '50/s'),
                            (('list', '--reason', 'reject'), 'delivery_limit'), (('requeue', 'x'), 'no id'), (('list', '--limit', '0'), '--limit'),
                            (('requeue', one, '--reason', 'rejected'), 'give ids'), (('drop', '--queue', 'q', '--rate', '1/s'), '--rate'),
-                           (('list', '--dry-run'), '--dry-run'), (('show',), 'one id'), ((), 'say list'), (('drop', '--queue', 'q', '--json'), '--json')):
+                           (('list', '--dry-run'), '--dry-run'), (('list', '--all'), '--all'), (('drop', one, '--all'), 'or --all'), (('drop', '--queue', 'q', '--all'), '--all'),
+                            (('show',), 'one id'), ((), 'say list'), (('drop', '--queue', 'q', '--json'), '--json')):
             code, _, err = self.p.cli('dead', *args)
             self.assertEqual(code, 64, (args, err))
             self.assertIn(word, err, args)

@@ -111,7 +111,7 @@ class DoctorDatabase(Doctor):
     def test_messages(self):
         p = self.place()
         found = self.doctor(p)
-        self.assert_finding(found, 'gateways', 'warn', 'none is running', 'postdated')
+        self.assert_finding(found, 'gateways', 'warn', 'none is ready', 'may wait for RabbitMQ')
         self.assert_ok(found, 'messages.overdue', 'messages.failed', 'messages.retrying')
         self.assertEqual(p.cli('schedule', '-k', 'k', '--delay', '1ms', '--body', 'x')[0], 0)
         p.psql("update postdate.message set next_at = now() - interval '1 min'")

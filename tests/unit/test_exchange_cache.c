@@ -5,7 +5,7 @@
 #include <string.h>
 
 static struct exchange_cache b;
-static char reason[160];
+static char reason[EXCHANGE_REASON_SIZE];
 
 static int setup(void **state)
 {

@@ -73,6 +73,19 @@ static void test_each_address_is_said_once(void **state)
     assert_int_equal(refusals_count(&r, 1004), 2);
 }
 
+/* With the longest name of an exchange, and whose right it is behind that. */
+static void test_a_reason_is_whole(void **state)
+{
+    (void)state;
+    struct inflight h = to(1);
+    char reason[321];
+    memset(reason, 'r', sizeof reason - 1);
+    reason[sizeof reason - 1] = '\0';
+    refusals_add(&r, &h, REFUSAL_OF_EXCHANGE, reason, 0);
+    assert_true(refusals_news(&r, 1, &line));
+    assert_string_equal(line.reason, reason);
+}
+
 static void test_an_exchange_is_one_address(void **state)
 {
     (void)state;
@@ -145,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_each_address_is_said_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_reason_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_exchange_is_one_address, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while, setup, teardown),

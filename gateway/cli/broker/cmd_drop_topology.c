@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define WAIT_MS 10000
+#define RUNGS "postdate.ttl."
 
 static const struct transport *const transports[] = {&transport_native, &transport_plugin, &transport_ttl};
 #define TRANSPORTS (sizeof transports / sizeof transports[0])
@@ -22,7 +23,9 @@ struct removal {
     const struct config *config;
     struct broker *broker;
     bool really, purge;
-    int queues, exchanges, full;
+    int queues, exchanges;
+    int rungs;       /* of the queues, those that are empty rungs of the ladder */
+    int full, taken; /* queues that are not empty, that have consumers: nothing is deleted */
     uint32_t messages;
 };
 
@@ -90,6 +93,12 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
 
 /* --- what is done with each */
 
+/* Alike, and up to 75 of them. */
+static bool is_rung(const char *queue)
+{
+    return strncmp(queue, RUNGS, sizeof RUNGS - 1) == 0;
+}
+
 /* RabbitMQ does not tell how many messages a consumer has and did not acknowledge. */
 static int look_at_queue(struct removal *r, const char *name, struct err *e)
 {
@@ -98,16 +107,17 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists)
         return 0;
-    if (q.consumers > 0)
-        return err_set(e, ERR_BUSY, "queue %s has a consumer: stop all gateways, and what else reads there",
-                       name);
-    bool full = q.ready > 0 && !r->purge;
-    if (full || q.ready > 0 || !r->really)
-        printf("%s queue %s%s (%" PRIu32 " message%s)\n", full ? "keep  " : "delete", name,
-               full ? ": it is not empty" : "", q.ready, q.ready == 1 ? "" : "s");
-    r->messages += q.ready;
+    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge, rung = q.ready == 0 && is_rung(name);
+    r->messages += full ? q.ready : 0;
+    r->taken += taken;
     r->full += full;
-    r->queues += !full && !r->really;
+    r->queues += !r->really;
+    r->rungs += !taken && rung;
+    if (taken || full)
+        printf("keep   queue %s: %s (%" PRIu32 " message%s)\n", name,
+               taken ? "it has a consumer" : "it is not empty", q.ready, q.ready == 1 ? "" : "s");
+    else if (q.ready > 0 || (!r->really && !rung))
+        printf("delete queue %s (%" PRIu32 " message%s)\n", name, q.ready, q.ready == 1 ? "" : "s");
     return 0;
 }
 
@@ -138,6 +148,11 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
     return r->really ? broker_delete_exchange(r->broker, name, e) : 0;
 }
 
+static bool is_blocked(const struct removal *r)
+{
+    return r->taken + r->full > 0;
+}
+
 /* The intake's exchanges first: who still publishes is refused, and nothing more comes into a queue that
  * goes.
  */
@@ -145,24 +160,39 @@ static int remove_all(struct removal *r, struct err *e)
 {
     if (each_queue(r, look_at_queue, e) != 0)
         return -1;
-    if (r->really && r->full > 0)
+    if (r->really && is_blocked(r))
         return 0;
+    if (r->rungs > 0 && !r->really)
+        printf("delete %d queue%s " RUNGS "* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s");
     if (each_intake_exchange(r, delete_exchange, e) != 0 ||
         (r->really && each_queue(r, delete_queue, e) != 0))
         return -1;
     return each_other_exchange(r, delete_exchange, e);
 }
 
+static int report_blocked(const struct removal *r)
+{
+    const char *done = r->really ? "is deleted" : "would be deleted";
+    if (r->taken > 0) {
+        printf("nothing %s while %d queue%s\n", done, r->taken,
+               r->taken == 1 ? " has a consumer" : "s have consumers");
+        cli_say("stop all gateways, and what else reads there");
+    }
+    if (r->full > 0) {
+        printf("nothing %s while %d queue%s not empty\n", done, r->full, r->full == 1 ? " is" : "s are");
+        cli_say("consume or publish %" PRIu32 " message%s, or give --purge to lose them", r->messages,
+                r->messages == 1 ? "" : "s");
+    }
+    return r->taken > 0 ? 75 : 1;
+}
+
 static int report(const struct removal *r)
 {
+    if (is_blocked(r))
+        return report_blocked(r);
     printf("%d queue%s and %d exchange%s %s\n", r->queues, r->queues == 1 ? "" : "s", r->exchanges,
            r->exchanges == 1 ? "" : "s", r->really ? "deleted" : "would be deleted (--yes does it)");
-    if (r->full == 0)
-        return 0;
-    cli_say("%d queue%s not empty, with %" PRIu32 " message%s: nothing is deleted before. Consume or publish "
-            "them, or give --purge to lose them",
-            r->full, r->full == 1 ? " is" : "s are", r->messages, r->messages == 1 ? "" : "s");
-    return 1;
+    return 0;
 }
 
 static int run_drop_topology(struct cli *cli, int argc, char **argv)

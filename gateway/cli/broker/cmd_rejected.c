@@ -153,7 +153,8 @@ static int run_order(struct cli *cli, struct order *o)
     else if (o->verb == VERB_LIST && o->matched == 0 && !o->json)
         cli_say("no rejected message%s", o->reason.data || o->routing_key.data ? " matches" : "");
     if (o->number_count > o->matched) {
-        cli_say("%lld of the numbers are not there", (long long)(o->number_count - o->matched));
+        int64_t missing = o->number_count - o->matched;
+        cli_say("%lld of the numbers %s not there", (long long)missing, missing == 1 ? "is" : "are");
         return o->matched == 0 ? 66 : 1;
     }
     return 0;
@@ -192,7 +193,8 @@ static int read_words(const struct cli *cli, struct order *o, int count, char **
     while (count > 0 && verb <= VERB_DROP && strcmp(words[0], verbs[verb]) != 0)
         verb++;
     if (count == 0 || verb > VERB_DROP)
-        return cli_usage(cli, "say what to do: list, show, requeue or drop");
+        return cli_unknown(cli, count > 0 ? words[0] : "", "list show requeue drop",
+                           "say what to do: list, show, requeue or drop");
     o->verb = (enum verb)verb;
     for (int i = 1; i < count; i++) {
         if (o->number_count == NUMBERS_MAX)

@@ -22,10 +22,9 @@ static void report_gateways(struct doctor *d)
         doctor_report(d, FINDING_OK, "gateways", "%d alive", alive);
         return;
     }
-    doctor_report(d, FINDING_WARN, "gateways",
-                  "none is running: nothing that the gateway holds is delivered");
-    doctor_remedy(
-        d, "systemctl start postdated (or start postdated yourself); if it ends at once, its log says why");
+    doctor_report(d, FINDING_WARN, "gateways", "none is ready: nothing that the gateway holds is delivered");
+    doctor_remedy(d, "systemctl start postdated (or start postdated yourself); one that has just started may "
+                     "wait for RabbitMQ, or have ended: its log says so");
 }
 
 static void report_overdue(struct doctor *d)

@@ -319,7 +319,9 @@ static int run_order(struct cli *cli, int argc, char **argv, struct order *w)
             return code;
     }
     if (v == NULL)
-        return cli_usage(cli, "say set, list, show, pause, resume, remove, run, preview or apply first");
+        return cli_unknown(cli, optind < argc ? argv[optind] : "",
+                           "set list show pause resume remove run preview apply",
+                           "say set, list, show, pause, resume, remove, run, preview or apply first");
     if (v->operation == RECUR_SET && !v->of_file && optind < argc && strcmp(argv[argc - 1], "-") == 0 &&
         w->file == NULL) {
         w->file = "-";

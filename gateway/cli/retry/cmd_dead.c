@@ -17,7 +17,7 @@
 struct order {
     struct dead_filter filter;
     bool filtered; /* by more than the queue of an id */
-    bool json, group, dry_run, has_rate, has_limit;
+    bool json, group, all, dry_run, has_rate, has_limit;
     int64_t interval_us, limit;
 };
 
@@ -231,8 +231,8 @@ static int run_operation(struct cli *cli, const struct order *o, enum dead_kind 
     bool queue_only = o->filter.queue.data != NULL && !o->filtered;
     struct message_id ignored;
     int code = 0;
-    if (count > 0 ? o->filtered : !o->filtered && !queue_only)
-        return cli_usage(cli, "%s: give ids, or filters (--queue '*' is all of them)",
+    if (count > 0 ? o->filtered || o->all : !o->filtered && !queue_only)
+        return cli_usage(cli, "%s: give ids, or filters, or --all",
                          kind == DEAD_REQUEUE ? "requeue" : "drop");
     if (o->has_rate && (kind == DEAD_DROP || count > 0))
         return cli_usage(cli, "--rate belongs to requeue with filters");
@@ -249,8 +249,8 @@ static int run_order(struct cli *cli, const struct order *o, int count, char **w
 {
     const char *verb = count > 0 ? words[0] : "";
     bool lists = strcmp(verb, "list") == 0, shows = strcmp(verb, "show") == 0;
-    if ((lists || shows) && (o->dry_run || o->has_rate))
-        return cli_usage(cli, "--rate and --dry-run belong to requeue and drop");
+    if ((lists || shows) && (o->all || o->dry_run || o->has_rate))
+        return cli_usage(cli, "--all, --rate and --dry-run belong to requeue and drop");
     if (!lists && (o->group || o->has_limit))
         return cli_usage(cli, "--group and --limit belong to list");
     if (lists && count > 1)
@@ -267,7 +267,7 @@ static int run_order(struct cli *cli, const struct order *o, int count, char **w
         return run_operation(cli, o, DEAD_REQUEUE, count - 1, words + 1);
     if (strcmp(verb, "drop") == 0)
         return run_operation(cli, o, DEAD_DROP, count - 1, words + 1);
-    return cli_usage(cli, "say list, show, requeue or drop");
+    return cli_unknown(cli, verb, "list show requeue drop", "say list, show, requeue or drop");
 }
 
 static int take_reason(const struct cli *cli, struct order *o)
@@ -321,6 +321,9 @@ static int take_option(struct cli *cli, int option, char **argv, struct order *o
     case 'g':
         o->group = true;
         return -1;
+    case 'A':
+        o->all = true;
+        return -1;
     case 'n':
         o->dry_run = true;
         return -1;
@@ -336,25 +339,34 @@ static int take_option(struct cli *cli, int option, char **argv, struct order *o
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"queue", required_argument, NULL, 'q'},    {"reason", required_argument, NULL, 'r'},
-        {"exchange", required_argument, NULL, 'E'}, {"routing-key", required_argument, NULL, 'k'},
-        {"rate", required_argument, NULL, 'R'},     {"limit", required_argument, NULL, 'l'},
-        {"group", no_argument, NULL, 'g'},          {"dry-run", no_argument, NULL, 'n'},
-        {"json", no_argument, NULL, 'j'},           CLI_LONG};
+    static const struct option options[] = {{"queue", required_argument, NULL, 'q'},
+                                            {"reason", required_argument, NULL, 'r'},
+                                            {"exchange", required_argument, NULL, 'E'},
+                                            {"routing-key", required_argument, NULL, 'k'},
+                                            {"rate", required_argument, NULL, 'R'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"group", no_argument, NULL, 'g'},
+                                            {"dry-run", no_argument, NULL, 'n'},
+                                            {"all", no_argument, NULL, 'A'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            CLI_LONG};
     struct order o = {.limit = 100};
     int option, code;
     while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1)
         if ((code = take_option(cli, option, argv, &o)) >= 0)
             return code;
+    if (o.all && (o.filtered || o.filter.queue.data != NULL))
+        return cli_usage(cli, "--all goes without filters");
+    if (o.all)
+        o.filter.queue = bytes_of_str("*");
     return run_order(cli, &o, argc - optind, argv + optind);
 }
 
 const struct command command_dead = {
     .name = "dead",
     .synopsis = "list [FILTERS] [--group] [--json] | show ID [--queue Q] [--json]\n"
-                "       postdate dead requeue ID...|FILTERS [--rate 50/s] [--dry-run] | drop ID...|FILTERS "
-                "[--dry-run]",
+                "       postdate dead requeue ID...|FILTERS|--all [--rate 50/s] [--dry-run]\n"
+                "       postdate dead drop ID...|FILTERS|--all [--dry-run]",
     .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
     .help = "      --queue Q       refused by this queue; * matches any run of characters\n"
             "      --reason R      rejected, delivery_limit, expired, maxlen, deadline, return_failed\n"
@@ -363,6 +375,7 @@ const struct command command_dead = {
             "      --group         count them by queue, reason, exchange and routing key\n"
             "      --limit N       at most this many (default 100)\n"
             "      --rate N/s      requeue so many each second (/m minute, /h hour), not all at once\n"
+            "      --all           requeue or drop all of them\n"
             "      --dry-run       only count what would be done\n"
             "      --json          one JSON object per line; show: with headers and body\n",
     .run = run,

@@ -223,7 +223,7 @@ static int run_order(struct cli *cli, const struct order *o, int count, char **w
     bool sets = strcmp(verb, "set") == 0, lists = strcmp(verb, "list") == 0,
          shows = strcmp(verb, "show") == 0;
     if (!sets && !lists && !shows && strcmp(verb, "remove") != 0)
-        return cli_usage(cli, "say set, list, show or remove");
+        return cli_unknown(cli, verb, "set list show remove", "say set, list, show or remove");
     if (!sets && o->given)
         return cli_usage(cli, "the values of a policy belong to set");
     if (o->json && !lists && !shows)

@@ -261,7 +261,8 @@ int schedule_batch(struct cli *cli, const char *path)
     bool is_stdin = strcmp(path, "-") == 0;
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        err_set(&e, ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
+        err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path,
+                strerror(errno));
         return cli_fail(&e);
     }
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
