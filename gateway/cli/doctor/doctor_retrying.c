@@ -14,7 +14,7 @@
 /* Messages to one address that are refused for one reason. */
 struct group {
     char exchange[90], key[90], queue[90]; /* queue: of what goes back to it; else "" */
-    char reason[200];
+    char reason[400];
     int count;
 };
 
