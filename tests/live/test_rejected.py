@@ -4,7 +4,7 @@ import json
 import pika
 
 from harness import LiveTest, wait_until
-from test_auto import add_user, delete_user
+from broker_users import add_user, delete_user
 
 
 class Rejected(LiveTest):
