@@ -23,7 +23,6 @@
 #endif
 
 #define SAY_MAX 4096
-#define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
 /* Names of users are in it, and may hold anything. */
 static void say_text(const char *fmt, va_list args)
@@ -74,7 +73,13 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
     return 64;
 }
 
-static void print_mistake(void *ctx, const char *text)
+static void print_mistake(void *ctx, enum err_kind kind, const char *text)
+{
+    (void)ctx, (void)kind;
+    cli_say("%s", text);
+}
+
+static void print_warning(void *ctx, const char *text)
 {
     (void)ctx;
     cli_say("%s", text);
@@ -82,7 +87,7 @@ static void print_mistake(void *ctx, const char *text)
 
 int cli_load_config(struct cli *cli)
 {
-    const struct config_report report = {.mistake = print_mistake, .warning = print_mistake};
+    const struct config_report report = {.mistake = print_mistake, .warning = print_warning};
     struct err e;
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return err_exit_code(&e);
@@ -91,19 +96,10 @@ int cli_load_config(struct cli *cli)
     return 0;
 }
 
-/* Whom to connect as: -1: as this process. */
-static uid_t service_user(const char *url)
-{
-    const char *name = getenv("PGUSER");
-    bool named = pg_url_names_user(url) || (name != NULL && *name != '\0');
-    const struct passwd *user = geteuid() == 0 && !named ? getpwnam(SERVICE_USER) : NULL;
-    return user != NULL ? user->pw_uid : (uid_t)-1;
-}
-
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
 {
-    uid_t uid = service_user(url);
-    bool moved = uid != (uid_t)-1 && seteuid(uid) == 0;
+    const struct passwd *user = pg_url_service_user(url);
+    bool moved = user != NULL && seteuid(user->pw_uid) == 0;
     struct pg *c = answer_ms > 0 ? health_open(url, name, answer_ms, e) : pg_open(url, name, e);
     if (moved && seteuid(0) != 0)
         abort();

@@ -3,8 +3,13 @@
 #include "sql/connection/pg_internal.h"
 
 #include <arpa/inet.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
 #define ENCODING_HINT                                                                                        \
     "(not shown, it may be part of a password: in a URL, '@' is written %%40, '/' %%2F, ':' %%3A, '?' %%3F " \
@@ -107,7 +112,8 @@ int pg_url_check(const char *url, struct err *e)
     return options ? 0 : -1;
 }
 
-bool pg_url_names_user(const char *url)
+/* Itself, or by naming a service. */
+static bool names_user(const char *url)
 {
     bool found = false;
     PQconninfoOption *options = PQconninfoParse(url, NULL);
@@ -115,6 +121,13 @@ bool pg_url_names_user(const char *url)
         found |= (strcmp(o->keyword, "user") == 0 || strcmp(o->keyword, "service") == 0) && o->val && *o->val;
     PQconninfoFree(options);
     return found;
+}
+
+const struct passwd *pg_url_service_user(const char *url)
+{
+    const char *name = getenv("PGUSER");
+    bool named = (name != NULL && *name != '\0') || names_user(url);
+    return geteuid() == 0 && !named ? getpwnam(SERVICE_USER) : NULL;
 }
 
 static bool is_loopback(const char *address)
