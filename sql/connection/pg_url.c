@@ -3,6 +3,7 @@
 #include "sql/connection/pg_internal.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,9 @@ static struct shape look_at(const char *url)
 void pg_one_line(const char *text, char *out, size_t out_size)
 {
     size_t n = 0;
-    for (; *text && n + 1 < out_size; text++) {
+    for (; *text && n + 2 < out_size; text++) {
+        if (*text == '\n' && text[1] != '\0' && n > 0 && isalnum((unsigned char)out[n - 1]))
+            out[n++] = ';';
         char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
         if (ch == ' ' && n > 0 && out[n - 1] == ' ')
             continue;

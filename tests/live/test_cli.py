@@ -142,6 +142,7 @@ class Commands(CliTest):
         self.assertEqual(self.runs(p, 'list', '-k', 'promo%'), '')
         due = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
         self.assertEqual(self.runs(p, 'reschedule', '--key', 'key-other', '--shift', '1d'), '1 of 1 rescheduled\n')
+        self.fails(p, 66, 'reschedule', '--key', 'no-such', '--shift', '1d', says='no-such')
         later = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
         self.assertEqual(datetime.datetime.fromisoformat(later[:-1]) - datetime.datetime.fromisoformat(due[:-1]), datetime.timedelta(days=1))
         self.assertEqual(self.runs(p, 'cancel', '-k', 'promo.*'), '2 of 2 cancelled\n')
@@ -150,6 +151,7 @@ class Commands(CliTest):
         p = self.place(migrate=False)
         self.fails(p, 64, 'chedule', says='did you mean "schedule"?')
         self.fails(p, 64, 'list', '--limt', '3', says='did you mean --limit?')
+        self.fails(p, 64, 'drop-topology', '--yse', says='did you mean --yes?')
         rc, out, err = p.cli('frobnicate')
         self.assertNotIn('did you mean', err)
 
@@ -324,7 +326,7 @@ class Trouble(CliTest):
         env = {'POSTDATE_POSTGRES_URL': 'postgresql:///postdate?host=/nonexistent'}
         for args in (('migrate',), ('list',), ('status',), ('schedule', '-k', 'k', '--delay', '1s', '--body', 'b')):
             with self.subTest(args=args):
-                self.fails(p, 69, *args, env=env, says='/nonexistent')
+                self.fails(p, 69, *args, env=env, says=('/nonexistent', 'No such file or directory; Is the server running'))
 
     def test_login_and_permission_refused(self):
         p = self.place()

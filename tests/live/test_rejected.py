@@ -34,6 +34,7 @@ class Rejected(LiveTest):
         self.assertEqual((shown['body'], shown['exchange'], shown['routing_key'], shown['headers']['x-delay']), ('two', 'postdate', 'order.late', 'soon'))
         self.assertRegex(self.run_it(p, 'show', '4'), r'routing key +other\n(.*\n)*body +3 bytes')
         self.run_it(p, 'show', '9', code=66)
+        self.assertEqual(p.cli('rejected', 'show', '9')[2], 'postdate: 1 of the numbers is not there\n')
         self.assertEqual(self.run_it(p, 'drop', '--all', '--dry-run'), '4 would be dropped\n')
         wait_until(lambda: c.depth('postdate.rejected') == 4, 5, 'all to be there still')
 
@@ -101,6 +102,7 @@ class DropTopology(LiveTest):
         for transport in ('ttl', 'auto'):
             gateway = p.gateway(POSTDATE_HANDOVER_TRANSPORT=transport, **settings)
             self.assertIn('stop all gateways', self.run_it(p, '--yes', code=75))
+            self.assertRegex(self.run_it(p, code=75), '(?s)delete queue postdate.control.*would be deleted.*stop all gateways')
             self.assertEqual(gateway.term(), 0)
         c = p.client()
         c.queue('mine', 'k')

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define WAIT_MS 10000
+#define READ_BY_SOMEBODY "queue %s has a consumer: stop all gateways, and what else reads there"
 
 static const struct transport *const transports[] = {&transport_native, &transport_plugin, &transport_ttl};
 #define TRANSPORTS (sizeof transports / sizeof transports[0])
@@ -22,6 +23,7 @@ struct removal {
     const struct config *config;
     struct broker *broker;
     bool really, purge;
+    char read[256]; /* a queue that has a consumer, or "" */
     int queues, exchanges, full;
     uint32_t messages;
 };
@@ -98,9 +100,10 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists)
         return 0;
+    if (q.consumers > 0 && r->really)
+        return err_set(e, ERR_BUSY, READ_BY_SOMEBODY, name);
     if (q.consumers > 0)
-        return err_set(e, ERR_BUSY, "queue %s has a consumer: stop all gateways, and what else reads there",
-                       name);
+        snprintf(r->read, sizeof r->read, "%s", name);
     bool full = q.ready > 0 && !r->purge;
     if (full || q.ready > 0 || !r->really)
         printf("%s queue %s%s (%" PRIu32 " message%s)\n", full ? "keep  " : "delete", name,
@@ -157,12 +160,14 @@ static int report(const struct removal *r)
 {
     printf("%d queue%s and %d exchange%s %s\n", r->queues, r->queues == 1 ? "" : "s", r->exchanges,
            r->exchanges == 1 ? "" : "s", r->really ? "deleted" : "would be deleted (--yes does it)");
+    if (r->read[0] != '\0')
+        cli_say(READ_BY_SOMEBODY, r->read);
     if (r->full == 0)
-        return 0;
+        return r->read[0] != '\0' ? 75 : 0;
     cli_say("%d queue%s not empty, with %" PRIu32 " message%s: nothing is deleted before. Consume or publish "
             "them, or give --purge to lose them",
             r->full, r->full == 1 ? " is" : "s are", r->messages, r->messages == 1 ? "" : "s");
-    return 1;
+    return r->read[0] != '\0' ? 75 : 1;
 }
 
 static int run_drop_topology(struct cli *cli, int argc, char **argv)

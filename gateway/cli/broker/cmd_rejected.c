@@ -153,7 +153,8 @@ static int run_order(struct cli *cli, struct order *o)
     else if (o->verb == VERB_LIST && o->matched == 0 && !o->json)
         cli_say("no rejected message%s", o->reason.data || o->routing_key.data ? " matches" : "");
     if (o->number_count > o->matched) {
-        cli_say("%lld of the numbers are not there", (long long)(o->number_count - o->matched));
+        long long missing = (long long)(o->number_count - o->matched);
+        cli_say("%lld of the numbers %s not there", missing, missing == 1 ? "is" : "are");
         return o->matched == 0 ? 66 : 1;
     }
     return 0;
