@@ -342,6 +342,8 @@ void *relay_thread(void *arg)
                 log_debug("relay: %s", e.text);
             else
                 reopened_end(&reopened, r.runtime, &e);
+            if (broker_failed_inside(r.broker)) /* what is moved with it is looked up, or rescued */
+                rejected_say_cure(r.runtime, TOPOLOGY_EXIT_QUEUE, &r.cure_said_ms);
         } else if (!is_refusal(&e)) {
             server_status_failed(&r.runtime->rabbitmq, &e);
         }

@@ -35,6 +35,7 @@ struct reader { /* the relay thread's own */
     bool draining;   /* at the stop: nothing new */
     int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
+    int64_t cure_said_ms;     /* monotonic */
     uint64_t session;         /* counts connections */
     size_t foreign_bytes;     /* in relay->foreign */
     size_t foreign_count;     /* TAG_FOREIGN of this session */
