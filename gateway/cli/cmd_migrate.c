@@ -102,10 +102,10 @@ static int rebind_vhost(struct cli *cli)
 /* Everything else works without them, so it is said once. */
 static void print_missing_roles(const char *names)
 {
-    fputs(
-        "postdate: only if SQL users other than the owner are wanted, for whom this login may not create the "
-        "roles, an administrator can run\n",
-        stderr);
+    fputs("postdate: the roles for SQL users are not there, and this login may not create them. If you want "
+          "such "
+          "users, an administrator can run\n",
+          stderr);
     for (const char *at = names; *at != '\0';) {
         size_t len = strcspn(at, ",");
         fprintf(stderr, "    CREATE ROLE %.*s NOLOGIN;\n", (int)len, at);
