@@ -18,6 +18,8 @@ install: all
 	install -D -m 644 packaging/postdate.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/postdate.conf
 	for unit in postdated.service postdate-feed.service postdate-feed.timer; do \
 		sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
+	@[ -n '$(DESTDIR)' ] || [ -z "$$SUDO_COMMAND" ] || case ":$$PATH:" in *:$(PREFIX)/bin:*) ;; \
+		*) echo "sudo does not look into $(PREFIX)/bin: use PREFIX=/usr, or set secure_path (docs/install.md)" ;; esac
 
 # What `make install` with the same PREFIX and DESTDIR put there. Configuration, database and broker stay:
 # docs/install.md, "Remove it".

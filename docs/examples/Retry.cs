@@ -9,7 +9,7 @@ builder.Services.AddMassTransit(bus =>
     bus.UsingRabbitMq((context, rabbit) =>
     {
         rabbit.Host(new Uri(Environment.GetEnvironmentVariable("AMQP_URL")!));
-        rabbit.ReceiveEndpoint("webhooks", endpoint =>
+        rabbit.ReceiveEndpoint("shop.webhooks", endpoint =>
         {
             endpoint.SetQuorumQueue();
             endpoint.SetQueueArgument("x-delivery-limit", 0);

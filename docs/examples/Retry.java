@@ -27,7 +27,7 @@ public class Retry {
         return factory;
     }
 
-    @RabbitListener(queues = "webhooks")
+    @RabbitListener(queues = "shop.webhooks")
     void call(String url) throws Exception {
         var answer = client.send(HttpRequest.newBuilder(URI.create(url)).build(), HttpResponse.BodyHandlers.discarding());
         if (answer.statusCode() >= 300)

@@ -33,7 +33,7 @@ func consume() error {
 	if err := channel.Qos(10, 0, false); err != nil {
 		return err
 	}
-	deliveries, err := channel.Consume("webhooks", "", false, false, false, false, nil)
+	deliveries, err := channel.Consume("shop.webhooks", "", false, false, false, false, nil)
 	for d := range deliveries {
 		if call(string(d.Body)) {
 			err = d.Ack(false)

@@ -9,7 +9,7 @@ async function main () {
   const connection = await amqp.connect(process.env.AMQP_URL)
   const channel = await connection.createChannel()
   await channel.prefetch(10)
-  await channel.consume('webhooks', message => {
+  await channel.consume('shop.webhooks', message => {
     call(message.content.toString()).then(
       () => channel.ack(message),
       error => {

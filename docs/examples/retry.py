@@ -19,5 +19,5 @@ def on_message(channel, method, properties, body):
 connection = pika.BlockingConnection(pika.URLParameters(os.environ['AMQP_URL']))
 channel = connection.channel()
 channel.basic_qos(prefetch_count=10)
-channel.basic_consume('webhooks', on_message)
+channel.basic_consume('shop.webhooks', on_message)
 channel.start_consuming()

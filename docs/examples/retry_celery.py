@@ -3,7 +3,7 @@ import urllib.request
 from celery import Celery
 
 app = Celery('retry_celery', broker=os.environ['AMQP_URL'])
-app.conf.task_default_queue = 'webhooks'
+app.conf.task_default_queue = 'shop.webhooks'
 app.conf.task_acks_late = True
 app.conf.task_acks_on_failure_or_timeout = False
 

@@ -23,7 +23,6 @@
 #endif
 
 #define SAY_MAX 4096
-#define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
 /* Where both go to one file, what was printed before stands before it, and no line is cut in two. */
 static void flush_output(void)
@@ -100,7 +99,13 @@ static void say_times(struct cli *cli)
     cli->time_count = 0;
 }
 
-static void print_mistake(void *ctx, const char *text)
+static void print_mistake(void *ctx, enum err_kind kind, const char *text)
+{
+    (void)ctx, (void)kind;
+    cli_say("%s", text);
+}
+
+static void print_warning(void *ctx, const char *text)
 {
     (void)ctx;
     cli_say("%s", text);
@@ -108,7 +113,7 @@ static void print_mistake(void *ctx, const char *text)
 
 int cli_load_config(struct cli *cli)
 {
-    const struct config_report report = {.mistake = print_mistake, .warning = print_mistake};
+    const struct config_report report = {.mistake = print_mistake, .warning = print_warning};
     struct err e;
     say_times(cli);
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
@@ -118,19 +123,10 @@ int cli_load_config(struct cli *cli)
     return 0;
 }
 
-/* Whom to connect as: -1: as this process. */
-static uid_t service_user(const char *url)
-{
-    const char *name = getenv("PGUSER");
-    bool named = pg_url_names_user(url) || (name != NULL && *name != '\0');
-    const struct passwd *user = geteuid() == 0 && !named ? getpwnam(SERVICE_USER) : NULL;
-    return user != NULL ? user->pw_uid : (uid_t)-1;
-}
-
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
 {
-    uid_t uid = service_user(url);
-    bool moved = uid != (uid_t)-1 && seteuid(uid) == 0;
+    const struct passwd *user = pg_url_service_user(url);
+    bool moved = user != NULL && seteuid(user->pw_uid) == 0;
     struct pg *c = answer_ms > 0 ? health_open(url, name, answer_ms, e) : pg_open(url, name, e);
     if (moved && seteuid(0) != 0)
         abort();
@@ -139,8 +135,7 @@ struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct 
 
 void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE])
 {
-    uid_t uid = service_user(url);
-    const struct passwd *user = getpwuid(uid != (uid_t)-1 ? uid : geteuid());
+    const struct passwd *service = pg_url_service_user(url), *user = service ? service : getpwuid(geteuid());
     pg_url_names(url, user != NULL ? user->pw_name : "postdate", role, database);
 }
 

@@ -66,8 +66,7 @@ int cli_common_option(struct cli *cli, int option, char **argv);
 enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
 int cli_open(struct cli *cli, enum cli_schema schema);
-/* As pg_open, or with answer_ms > 0 as health_open. Root connects as the service's user, where there is one
- * and neither the url nor $PGUSER names somebody: PostgreSQL's peer authentication then knows it. */
+/* As pg_open, or with answer_ms > 0 as health_open; root as pg_url_service_user. */
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e);
 /* Whom and what cli_connect asks for, as pg_url_names. */
 void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE]);

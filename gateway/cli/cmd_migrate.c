@@ -99,10 +99,13 @@ static int rebind_vhost(struct cli *cli)
     return rc == 0 ? 0 : cli_fail(&e);
 }
 
-/* Everything else works without them. */
+/* Everything else works without them, so it is said once. */
 static void print_missing_roles(const char *names)
 {
-    fputs("postdate: this login may not create the roles for SQL users. An administrator can run\n", stderr);
+    fputs("postdate: the roles for SQL users are not there, and this login may not create them. If you want "
+          "such "
+          "users, an administrator can run\n",
+          stderr);
     for (const char *at = names; *at != '\0';) {
         size_t len = strcspn(at, ",");
         fprintf(stderr, "    CREATE ROLE %.*s NOLOGIN;\n", (int)len, at);
@@ -185,7 +188,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
             report.strangers.count, report.strangers.first, report.strangers.remedy);
     if (quiet)
         return 0;
-    if (report.missing_roles[0] != '\0')
+    if (report.missing_roles[0] != '\0' && report.from_version != report.to_version)
         print_missing_roles(report.missing_roles);
     print_adopted(&report, identity.vhost);
     printf("schema postdate is at version %d (", report.to_version);

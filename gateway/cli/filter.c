@@ -157,6 +157,11 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
         printf("%s%lld would be %s\n", count.minimum ? "at least " : "", (long long)count.matched, op->done);
         return 0;
     }
+    if (f->filter.key.data != NULL && count.matched == 0) {
+        err_set(&e, ERR_NOT_FOUND, "no waiting or failed message has the key '%.*s'", (int)f->filter.key.len,
+                (const char *)f->filter.key.data);
+        return cli_fail(&e);
+    }
     printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);
     explain_rest(op, count.matched - count.changed);
     return count.changed == count.matched ? 0 : 1;

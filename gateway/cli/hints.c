@@ -46,7 +46,7 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
 bool cli_nearest(const char *word, const char *words, char *out, size_t size)
 {
     size_t len = strlen(word);
-    int best = len > 5 ? 3 : 2; /* fewer changes than this */
+    int best = len > 4 ? 3 : 2; /* fewer changes than this */
     bool found = false;
     for (const char *w = words + strspn(words, " "); *w != '\0'; w += strspn(w, " ")) {
         size_t n = strcspn(w, " ");

@@ -77,7 +77,9 @@ struct config {
 
 /* Called once per mistake or warning: file may be NULL (environment), line 0. */
 struct config_report {
-    void (*mistake)(void *ctx, const char *text); /* text already reads "file:line: option: what is wrong" */
+    /* text already reads "file:line: option: what is wrong"; kind: ERR_CONFIG, or ERR_PERMISSION for a file
+     * that this user may not read */
+    void (*mistake)(void *ctx, enum err_kind kind, const char *text);
     void (*warning)(void *ctx, const char *text);
     void (*exposed)(void *ctx, const char *text); /* a warning that a file's password can be read by all;
                                                      NULL: as warning */
@@ -86,9 +88,9 @@ struct config_report {
 
 /* Loads: path (from -c) else $POSTDATE_CONFIG else /etc/postdate/postdate.conf (may be absent) else defaults;
  * then the environment POSTDATE_<SECTION>_<OPTION> (environ is searched) which wins; secrets (urls) also from
- * …_FILE. Every mistake is reported through `report` (may be NULL), the first one is also put into e. -1 with
- * ERR_CONFIG when there was any. An unknown option is a mistake; unknown POSTDATE_ variables give one warning
- * in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
+ * …_FILE. Every mistake is reported through `report` (may be NULL), the first one is also put into e, with
+ * its kind. -1 when there was any. An unknown option is a mistake; unknown POSTDATE_ variables give one
+ * warning in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
 int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e);
 void config_free(struct config *c);
 

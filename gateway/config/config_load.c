@@ -15,6 +15,15 @@
 #define FILE_MAX ((size_t)1024 * 1024)
 #define SECRET_MAX ((size_t)16 * 1024)
 
+static void add_mistake(struct config_loader *l, enum err_kind kind, char *text)
+{
+    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
+    if (l->mistakes++ == 0)
+        err_set(l->e, kind, "%s", text);
+    if (l->report != NULL && l->report->mistake != NULL)
+        l->report->mistake(l->report->ctx, kind, text);
+}
+
 void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
 {
     char what[500], text[640];
@@ -26,11 +35,20 @@ void config_mistake(struct config_loader *l, const char *where, int line, const 
         snprintf(text, sizeof text, "%s:%d: %s", where, line, what);
     else
         snprintf(text, sizeof text, "%s: %s", where, what);
-    bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
-    if (l->mistakes++ == 0)
-        err_set(l->e, ERR_CONFIG, "%s", text);
-    if (l->report != NULL && l->report->mistake != NULL)
-        l->report->mistake(l->report->ctx, text);
+    add_mistake(l, ERR_CONFIG, text);
+}
+
+/* why: the errno of read_text. */
+static void add_unread(struct config_loader *l, const char *where, const char *what, int why,
+                       const char *limit)
+{
+    char text[640];
+    snprintf(text, sizeof text, "%.200s: cannot read %.200s: %s%s", where, what,
+             why == EFBIG    ? limit
+             : why == EINVAL ? "it is not a text file (it has a NUL byte)"
+                             : strerror(why),
+             why == EACCES ? "; run this as root, or with sudo -u postdate" : "");
+    add_mistake(l, why == EACCES ? ERR_PERMISSION : ERR_CONFIG, text);
 }
 
 void config_warning(struct config_loader *l, const char *text)
@@ -277,10 +295,7 @@ void config_load_file(struct config_loader *l, const char *path, bool must_exist
     if (text == NULL) {
         if (errno == ENOENT && !must_exist)
             return;
-        config_mistake(l, path, 0, "cannot read the configuration: %s",
-                       errno == EFBIG    ? "it is larger than 1 MiB"
-                       : errno == EINVAL ? "it is not a text file (it has a NUL byte)"
-                                         : strerror(errno));
+        add_unread(l, path, "the configuration", errno, "it is larger than 1 MiB");
         return;
     }
     l->config->source = strdup(path);
@@ -310,10 +325,7 @@ static void set_from_secret_file(struct config_loader *l, const struct option *o
 {
     char *text = read_text(path, SECRET_MAX);
     if (text == NULL) {
-        config_mistake(l, variable, 0, "cannot read %s: %s", path,
-                       errno == EFBIG    ? "it is larger than 16 KiB"
-                       : errno == EINVAL ? "it has a NUL byte"
-                                         : strerror(errno));
+        add_unread(l, variable, path, errno, "it is larger than 16 KiB");
         return;
     }
     text[strcspn(text, "\r\n")] = '\0';

@@ -7,8 +7,14 @@
 #include "gateway/runtime/supervisor.h"
 #include "sql/connection/pg.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #define STACK_BYTES ((size_t)8 << 20) /* of each thread */
 
@@ -37,6 +43,30 @@ static void say(void *ctx, const char *text)
 {
     (void)ctx;
     fprintf(stderr, "postdated: %s\n", text);
+}
+
+static void say_mistake(void *ctx, enum err_kind kind, const char *text)
+{
+    (void)kind;
+    say(ctx, text);
+}
+
+/* Root becomes the service's user, as peer authentication wants it; once it has read the configuration, which
+ * may be closed to that user. With one thread: all have the same user. 0, or the exit code. */
+static int leave_root(const struct config *config)
+{
+    const struct passwd *user = pg_url_service_user(config->postgres.url);
+    int parent_died = 0;
+    if (user == NULL)
+        return 0;
+    prctl(PR_GET_PDEATHSIG, &parent_died);
+    if (initgroups(user->pw_name, user->pw_gid) == 0 && setgid(user->pw_gid) == 0 &&
+        setuid(user->pw_uid) == 0) {
+        prctl(PR_SET_PDEATHSIG, (long)parent_died); /* another user has none */
+        return 0;
+    }
+    fprintf(stderr, "postdated: root cannot become the user %s: %s\n", user->pw_name, strerror(errno));
+    return 77;
 }
 
 /* The client library reads nested headers recursively: 26,000 levels fit into a frame, and took between 2 and
@@ -103,7 +133,7 @@ int main(int argc, char **argv)
     int left_with = read_options(&o, argc, argv, &check);
     if (left_with >= 0)
         return left_with;
-    struct config_report report = {.mistake = say, .warning = say};
+    struct config_report report = {.mistake = say_mistake, .warning = say};
     struct err e = {0};
     if (config_load(&config, o.config_path, &report, &e) != 0)
         return err_exit_code(&e);
@@ -113,12 +143,17 @@ int main(int argc, char **argv)
         config_free(&config);
         return 0;
     }
+    int code = leave_root(&config);
+    if (code != 0) {
+        config_free(&config);
+        return code;
+    }
     log_setup(config.log.level, config.log.json, config.log.audit);
     secrets_allow_dumps(config.log.core_dumps);
     service_open();
     signals_block();
     set_stack_size();
-    int code = supervisor_run(&o);
+    code = supervisor_run(&o);
     config_free(&config);
     return code;
 }

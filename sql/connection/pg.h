@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pg; /* opaque; owned by the thread that opened it */
+struct passwd; /* <pwd.h> */
+struct pg;     /* opaque; owned by the thread that opened it */
 
 /* What libpq takes where neither the URL nor the environment says otherwise: connect_timeout. Before there
  * are threads. */
@@ -23,14 +24,16 @@ int pg_stay(struct pg *c, struct err *e);
 void pg_close(struct pg *c); /* NULL is fine */
 /* Checks a URL or conninfo string without connecting. ERR_CONFIG; the text never contains a password. */
 int pg_url_check(const char *url, struct err *e);
-/* Does the url say who connects? If not, libpq takes $PGUSER, or the name of the process's user. */
-bool pg_url_names_user(const char *url);
 /* The role and the database that a connection to url asks for, as text; where neither the url nor the
  * environment says which, the role is default_user (libpq: the process's user), and the database is called
  * like the role. */
 #define PG_NAME_SIZE 64
 void pg_url_names(const char *url, const char *default_user, char role[PG_NAME_SIZE],
                   char database[PG_NAME_SIZE]);
+/* Whom root is to connect as, for PostgreSQL's peer authentication to know it: the service's user, where
+ * there is one and neither the url nor $PGUSER names somebody. NULL: as this process. With one thread; of
+ * getpwnam. */
+const struct passwd *pg_url_service_user(const char *url);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
 bool pg_is_silent(const struct pg *c); /* it was given up, because the server stands still */

@@ -3,9 +3,14 @@
 #include "sql/connection/pg_internal.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define SERVICE_USER "postdate" /* as docs/install.md and the systemd unit call it */
 
 #define ENCODING_HINT                                                                                        \
     "(not shown, it may be part of a password: in a URL, '@' is written %%40, '/' %%2F, ':' %%3A, '?' %%3F " \
@@ -37,7 +42,9 @@ static struct shape look_at(const char *url)
 void pg_one_line(const char *text, char *out, size_t out_size)
 {
     size_t n = 0;
-    for (; *text && n + 1 < out_size; text++) {
+    for (; *text && n + 2 < out_size; text++) {
+        if (*text == '\n' && text[1] != '\0' && n > 0 && isalnum((unsigned char)out[n - 1]))
+            out[n++] = ';';
         char ch = *text == '\n' || *text == '\t' ? ' ' : *text;
         if (ch == ' ' && n > 0 && out[n - 1] == ' ')
             continue;
@@ -108,7 +115,8 @@ int pg_url_check(const char *url, struct err *e)
     return options ? 0 : -1;
 }
 
-bool pg_url_names_user(const char *url)
+/* Itself, or by naming a service. */
+static bool names_user(const char *url)
 {
     bool found = false;
     PQconninfoOption *options = PQconninfoParse(url, NULL);
@@ -132,6 +140,13 @@ void pg_url_names(const char *url, const char *default_user, char role[PG_NAME_S
     snprintf(role, PG_NAME_SIZE, "%s", user && *user ? user : default_user);
     snprintf(database, PG_NAME_SIZE, "%s", name && *name ? name : role);
     PQconninfoFree(options);
+}
+
+const struct passwd *pg_url_service_user(const char *url)
+{
+    const char *name = getenv("PGUSER");
+    bool named = (name != NULL && *name != '\0') || names_user(url);
+    return geteuid() == 0 && !named ? getpwnam(SERVICE_USER) : NULL;
 }
 
 static bool is_loopback(const char *address)

@@ -4,32 +4,14 @@ import json
 import os
 import shutil
 import subprocess
-import urllib.parse
 
 import harness
+from broker_users import add_user, delete_user
 from harness import LiveTest, Stack, free_ports, now_ms, wait_until
 from door import Door, port_of, with_hosts
 from test_control import Requester
 from test_transports import handover
 from web import Web
-
-
-def url_of(p, user, password):
-    parts = urllib.parse.urlsplit(p.amqp)
-    return urllib.parse.urlunsplit(parts._replace(netloc=f'{user}:{password}@{parts.hostname}:{parts.port}'))
-
-
-def add_user(p, user, password, configure, write, read):
-    """A login for the place's vhost alone; rabbitmqctl takes passwords as arguments, so it is done inside."""
-    name, vhost = f'<<"{user}">>', f'<<"{p.vhost}">>'
-    p.stack.rabbitmqctl('eval', f'ok = rabbit_auth_backend_internal:add_user({name}, <<"{password}">>, <<"test">>), '
-                        f'rabbit_auth_backend_internal:set_permissions({name}, {vhost}, <<"{configure}">>, '
-                        f'<<"{write}">>, <<"{read}">>, <<"test">>), ok.')
-    return url_of(p, user, password)
-
-
-def delete_user(stack, user):
-    stack.rabbitmqctl('eval', f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"test">>), ok.')
 
 
 @harness.not_san

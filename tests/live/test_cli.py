@@ -144,6 +144,7 @@ class Commands(CliTest):
         self.assertEqual(self.runs(p, 'list', '-k', 'promo%'), '')
         due = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
         self.assertEqual(self.runs(p, 'reschedule', '--key', 'key-other', '--shift', '1d'), '1 of 1 rescheduled\n')
+        self.fails(p, 66, 'reschedule', '--key', 'no-such', '--shift', '1d', says='no-such')
         later = json.loads(self.runs(p, 'show', '--key', 'key-other', '--json'))['due_at']
         shown = self.runs(p, 'show', '--key', 'key-other')
         self.assertRegex(shown, '(?m)^changed +20')
@@ -162,6 +163,7 @@ class Commands(CliTest):
         self.fails(p, 64, 'rejected', 'frobnicate', says='say what to do: list, show, requeue or drop')
         self.fails(p, 64, 'list', '--state', 'schedled', says='"schedled" is not a state: did you mean "scheduled"?')
         self.fails(p, 64, 'list', '--state', 'xyz', says='write scheduled, claimed')
+        self.fails(p, 64, 'drop-topology', '--yse', says='did you mean --yes?')
         rc, out, err = p.cli('frobnicate')
         self.assertNotIn('did you mean', err)
 
@@ -336,7 +338,7 @@ class Trouble(CliTest):
         env = {'POSTDATE_POSTGRES_URL': 'postgresql:///postdate?host=/nonexistent'}
         for args in (('migrate',), ('list',), ('status',), ('schedule', '-k', 'k', '--delay', '1s', '--body', 'b')):
             with self.subTest(args=args):
-                self.fails(p, 69, *args, env=env, says='/nonexistent')
+                self.fails(p, 69, *args, env=env, says=('/nonexistent', 'No such file or directory; Is the server running'))
 
     def test_login_and_permission_refused(self):
         p = self.place()

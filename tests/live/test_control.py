@@ -9,6 +9,7 @@ import uuid
 import pika
 
 import harness
+from broker_users import documented_user
 from harness import LiveTest, SharedTest, now_ms, wait_until
 from test_tokens import make_token
 
@@ -130,9 +131,13 @@ class Control(SharedTest):
         with open(os.path.join(harness.ROOT, 'docs', 'control-queue.md'), encoding='utf-8') as f:
             text = f.read()
         code = text.split('```python\n')[1].split('```\n')[0]
-        done = subprocess.run([sys.executable, '-c', code], env=self.p.env(AMQP_URL=self.p.amqp), stdout=subprocess.PIPE, text=True,
-                              timeout=60, check=True)
-        self.assertRegex(done.stdout, r'^201 [0-9a-f-]{36}\n20[0-9T:.-]+Z\ncancelled\n$')
+        done = []
+        for page, name in (('control-queue.md', 'clerk'), ('install.md', 'shop')):
+            url = documented_user(self, self.p, name, 'docs', page)
+            done.append(subprocess.run([sys.executable, '-c', code.replace('timeout_s=10', 'timeout_s=3') if done else code],
+                                       env=self.p.env(AMQP_URL=url), capture_output=True, text=True, timeout=60))
+        self.assertRegex(done[0].stdout, r'^201 [0-9a-f-]{36}\n20[0-9T:.-]+Z\ncancelled\n$', done[0].stderr)
+        self.assertIn('no answer: may this user write to amq.default?', done[1].stderr)
 
     def test_direct_reply_to(self):
         direct = Requester(self.p.amqp, direct=True)

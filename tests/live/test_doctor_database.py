@@ -165,9 +165,15 @@ class DoctorOwnPostgres(Doctor):
         self.assertEqual(p.cli('migrate', env=env)[0], 0)
         self.assert_ok(self.doctor(p, **env), 'database.roles')
         run_psql(url, 'drop owned by postdate_producer; drop role postdate_producer')
-        self.assert_finding(self.doctor(p, **env), 'database.roles', 'warn', 'not there: postdate_producer', 'create role')
+        self.assert_finding(self.doctor(p, **env), 'database.roles', 'ok', 'not there: postdate_producer; wanted only for SQL users')
         self.assertEqual(p.cli('migrate', env=env)[0], 0)
         self.assert_ok(self.doctor(p, **env), 'database.roles')
+        run_psql(url, 'drop owned by postdate_producer, postdate_reader; drop role postdate_producer, postdate_reader; create role little login')
+        run_psql(url, 'create database little owner little')
+        little = {'POSTDATE_POSTGRES_URL': url.replace('/postgres?', '/little?').replace('user=postgres', 'user=little')}
+        self.assertIn('CREATE ROLE postdate_producer', p.cli('migrate', env=little)[2])
+        self.assertNotIn('CREATE ROLE', p.cli('migrate', env=little)[2])  # it would be said at each start of the unit
+        self.assert_ok(self.doctor(p, **little), 'database.roles')
 
 
 @harness.not_san

@@ -6,7 +6,7 @@ import re
 from doctor_kit import Doctor
 from handover_kit import OwnServers
 from harness import free_port, wait_until
-from test_auto import add_user, delete_user
+from broker_users import add_user, delete_user
 
 ENSURE = '{ok, F} = application:get_env(rabbit, enabled_plugins_file), {ok, _, _} = rabbit_plugins:ensure(F), ok.'
 

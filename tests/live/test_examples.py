@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import harness
+from broker_users import documented_user
 from examples import installed, run
 from harness import LiveTest, SharedTest, wait_until
 
@@ -57,7 +58,7 @@ class Examples(SharedTest):
         self.http = 'http://%s:%d' % self.gw.http()
 
     def env(self, **more):
-        return self.p.env(POSTDATE_AMQP_URL=self.p.amqp, AMQP_URL=self.p.amqp, POSTDATE_HTTP=self.http, **more)
+        return self.p.env(**{'POSTDATE_AMQP_URL': self.p.amqp, 'AMQP_URL': self.p.amqp, 'POSTDATE_HTTP': self.http, **more})
 
     def need(self, *programs):
         for program in programs:
@@ -113,13 +114,15 @@ class Examples(SharedTest):
 
     def test_the_consumer(self):
         consumer = subprocess.Popen([*harness.DIE_WITH_PARENT, '/usr/bin/python3', os.path.join(EXAMPLES, 'consume.py')],
-                                    env=self.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+                                    env=self.env(AMQP_URL=documented_user(self, self.p, 'shop', 'docs', 'install.md')),
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self.p.children.append(consumer)
-        wait_until(lambda: self.c.depth('reminders') is not None, 10, 'its queue')
+        wait_until(lambda: self.c.depth('shop.reminders') is not None, 10, 'its queue')
         self.c.publish('order.consumed', b'hello', {'x-delay': 50})
         line = consumer.stdout.readline()
         for part in ("hello {'", "'x-delay': -50", "'x-postdate-id': '"):  # their order is the broker's
             self.assertIn(part, line)
+        consumer.kill()  # before its user is deleted
 
     def test_sql(self):
         before = self.messages()

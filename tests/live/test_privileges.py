@@ -11,7 +11,7 @@ import pika.exceptions
 import harness
 from handover_kit import handover, relayed
 from harness import LiveTest, now_ms, postgres_url, psql_error, run_psql, wait_until
-from test_auto import delete_user, url_of
+from broker_users import delete_user, url_of
 from test_control import Requester
 from test_faults2 import OwnPostgres
 from test_tokens import Caller, make_token

@@ -6,7 +6,7 @@ import pika
 
 import harness
 from harness import LiveTest, Received, wait_until
-from test_auto import add_user, delete_user
+from broker_users import add_user, delete_user
 
 RETRY = {'x-dead-letter-exchange': 'postdate.retry'}
 QUORUM = {**RETRY, 'x-queue-type': 'quorum', 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'}

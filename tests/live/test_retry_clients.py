@@ -68,10 +68,10 @@ class RetryClients(LiveTest):
         self.p.gateway()
         self.c = self.p.client()
         if declare:
-            self.c.queue('webhooks', arguments={'x-queue-type': kind, **more})
+            self.c.queue('shop.webhooks', arguments={'x-queue-type': kind, **more})
         policy = QUORUM_POLICY if kind == 'quorum' else CLASSIC_POLICY
-        self.p.stack.rabbitmqctl('set_policy', '-p', self.p.vhost, '--apply-to', 'queues', 'retry', '^webhooks$', json.dumps(policy))
-        code, _, err = self.p.cli('retry-policy', 'set', 'webhooks', '--attempts', '5', *waits)
+        self.p.stack.rabbitmqctl('set_policy', '-p', self.p.vhost, '--apply-to', 'queues', 'retry', r'^shop\.webhooks$', json.dumps(policy))
+        code, _, err = self.p.cli('retry-policy', 'set', 'shop.webhooks', '--attempts', '5', *waits)
         self.assertEqual(code, 0, err)
 
     def consume(self, command, folder=None):
@@ -94,7 +94,7 @@ class RetryClients(LiveTest):
             self.assertTrue(least * (1 - spread) <= wait <= least * (1 + spread) + late_ms * harness.SLOWNESS, waits)
         wait_until(lambda: self.p.value("select count(*) from postdate.message where state <> 'delivered'") == '0', 10, 'all to be settled')
         self.assertEqual(self.p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
-        wait_until(lambda: self.c.depth('webhooks') == 0, 10, 'an empty queue')
+        wait_until(lambda: self.c.depth('shop.webhooks') == 0, 10, 'an empty queue')
         return waits
 
     def pika(self, kind):
@@ -102,7 +102,7 @@ class RetryClients(LiveTest):
         gets one."""
         self.prepare(kind, ('--first', '500ms'))
         self.c.channel.exchange_declare('shop', 'topic')
-        self.c.channel.queue_bind('webhooks', 'shop', 'order.paid')
+        self.c.channel.queue_bind('shop.webhooks', 'shop', 'order.paid')
         self.c.queue('audit', bind='order.paid', exchange='shop')
         lines = self.consume(['/usr/bin/python3', os.path.join(EXAMPLES, 'retry.py')])
         self.c.publish('order.paid', self.server.url.encode(), exchange='shop')
@@ -123,7 +123,7 @@ class RetryClients(LiveTest):
         shutil.copy(os.path.join(EXAMPLES, 'retry.js'), folder)
         self.prepare()
         lines = self.consume(['node', 'retry.js'], folder)
-        self.c.publish('webhooks', self.server.url.encode(), exchange='')
+        self.c.publish('shop.webhooks', self.server.url.encode(), exchange='')
         self.called(lines)
 
     def test_amqp091_go(self):
@@ -132,7 +132,7 @@ class RetryClients(LiveTest):
                            ['go', 'get', 'github.com/rabbitmq/amqp091-go@v1.10.0'], ['go', 'build', '-o', 'retry', '.'])
         self.prepare()
         lines = self.consume(['./retry'], folder)
-        self.c.publish('webhooks', self.server.url.encode(), exchange='')
+        self.c.publish('shop.webhooks', self.server.url.encode(), exchange='')
         self.called(lines)
 
     def test_spring_amqp(self):
@@ -143,10 +143,10 @@ class RetryClients(LiveTest):
                            ['javac', '-parameters', '-cp', 'lib/*', 'Retry.java'])
         self.prepare()
         lines = self.consume(['java', '-cp', 'lib/*:.', 'Retry'], folder)
-        self.c.publish('webhooks', self.server.url.encode(), exchange='')
+        self.c.publish('shop.webhooks', self.server.url.encode(), exchange='')
         self.called(lines)
-        self.p.psql("select postdate.retry_policy_set('webhooks', 3, '50 ms', 1, '1 s', 0)")
-        self.c.publish('webhooks', b'no Java', exchange='', content_type='application/x-java-serialized-object')
+        self.p.psql("select postdate.retry_policy_set('shop.webhooks', 3, '50 ms', 1, '1 s', 0)")
+        self.c.publish('shop.webhooks', b'no Java', exchange='', content_type='application/x-java-serialized-object')
         wait_until(lambda: self.p.psql('select reason, failed from postdate.lineage where died_at is not null') == [['rejected', '3']], 20,
                    'what cannot be converted to be a dead letter')
 
@@ -177,8 +177,8 @@ class RetryClients(LiveTest):
                 channel.basic_nack(method.delivery_tag, requeue=True)
             else:
                 channel.basic_ack(method.delivery_tag)
-        self.c.channel.basic_consume('webhooks', on_message)
-        self.c.publish('webhooks', b'x', exchange='')
+        self.c.channel.basic_consume('shop.webhooks', on_message)
+        self.c.publish('shop.webhooks', b'x', exchange='')
         began = time.monotonic()
         while len(attempts) < 4 and time.monotonic() < began + 30:
             self.c.connection.process_data_events(0.05)

@@ -10,7 +10,7 @@ import tempfile
 
 import harness
 from harness import DIE_WITH_PARENT, wait_until
-from test_auto import add_user, delete_user
+from broker_users import add_user, delete_user
 from test_tls import TlsPlaces
 from test_tokens import Caller, make_token
 

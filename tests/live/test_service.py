@@ -78,3 +78,10 @@ class Service(LiveTest):
             self.assertIn(f'{directory}/usr/lib/sysusers.d/postdate.conf', installed)
             self.assertIn(f'{directory}/usr/bin/postdated', installed)
             self.assertEqual(make('uninstall'), [])
+
+    def test_a_sudo_that_does_not_find_what_was_installed_is_named(self):
+        with tempfile.TemporaryDirectory(dir='/tmp') as directory:
+            for path, said in (('', f'sudo does not look into {directory}/bin'), (f':{directory}/bin', '')):
+                done = subprocess.run(['make', '-s', 'install', f'PREFIX={directory}'], cwd=harness.ROOT, capture_output=True, text=True,
+                                      env={**os.environ, 'SUDO_COMMAND': 'make install', 'PATH': os.environ['PATH'] + path}, timeout=300)
+                self.assertEqual((done.returncode, done.stdout.split(':')[0].strip()), (0, said), done.stderr)

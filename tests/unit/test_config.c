@@ -13,9 +13,9 @@
 static char path[64];
 static char reported[8192]; /* mistakes, one a line; warnings start with "warning: " */
 
-static void note_mistake(void *ctx, const char *text)
+static void note_mistake(void *ctx, enum err_kind kind, const char *text)
 {
-    (void)ctx;
+    (void)ctx, (void)kind;
     size_t used = strlen(reported);
     snprintf(reported + used, sizeof reported - used, "%s\n", text);
 }
@@ -24,7 +24,7 @@ static void note_warning(void *ctx, const char *text)
 {
     char line[1000];
     snprintf(line, sizeof line, "warning: %s", text);
-    note_mistake(ctx, line);
+    note_mistake(ctx, ERR_NONE, line);
 }
 
 static const struct config_report report = {.mistake = note_mistake, .warning = note_warning};
@@ -215,6 +215,26 @@ static void test_mistakes(void **state)
     struct err e;
     assert_int_equal(config_load(&c, "/nonexistent/postdate.conf", NULL, &e), -1);
     assert_non_null(strstr(e.text, "/nonexistent/postdate.conf: cannot read"));
+    assert_int_equal(e.kind, ERR_CONFIG);
+}
+
+static void test_a_file_that_this_user_may_not_read(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err e;
+    uid_t user = geteuid();
+    write_file("[log]\nlevel=debug\n");
+    assert_int_equal(chmod(path, 0), 0);
+    assert_int_equal(user == 0 ? seteuid(65534) : 0, 0); /* root may read all */
+    reported[0] = '\0';
+    int result = config_load(&c, path, &report, &e);
+    assert_int_equal(user == 0 ? seteuid(user) : 0, 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(result, -1);
+    assert_int_equal(e.kind, ERR_PERMISSION);
+    assert_int_equal(err_exit_code(&e), 77);
+    assert_non_null(strstr(reported, "Permission denied; run this as root, or with sudo -u postdate"));
 }
 
 static void test_secrets_are_not_shown(void **state)
@@ -387,6 +407,7 @@ int main(void)
         TEST(test_each_is_listed_but_secrets),
         TEST(test_every_mistake_is_reported),
         TEST(test_mistakes),
+        TEST(test_a_file_that_this_user_may_not_read),
         TEST(test_secrets_are_not_shown),
         TEST(test_a_password_that_everybody_may_read),
         TEST(test_environment_wins),

@@ -43,7 +43,7 @@ static const struct check {
 static const char *find_obstacle(const struct doctor *d, unsigned needs)
 {
     if ((needs & NEED_CONFIG) && d->config == NULL)
-        return "the configuration has mistakes";
+        return "the configuration was not read, or has mistakes";
     if ((needs & (NEED_DATABASE | NEED_SCHEMA)) && d->pg == NULL)
         return d->pg_why;
     if ((needs & NEED_SCHEMA) && !d->schema_current)

@@ -22,7 +22,7 @@ enum finding { FINDING_OK, FINDING_WARN, FINDING_FAIL, FINDING_SKIP };
 
 struct doctor {
     struct cli *cli;
-    const struct config *config; /* NULL: it has mistakes */
+    const struct config *config; /* NULL: it was not read, or has mistakes */
 
     struct pg *pg; /* NULL: not connected, or not to be relied on; then why */
     char pg_why[160];

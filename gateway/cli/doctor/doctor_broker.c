@@ -416,11 +416,12 @@ void doctor_check_echo(struct doctor *d)
             return;
         }
         doctor_report(d, FINDING_FAIL, "broker.publish", "%s", e.text);
-        doctor_remedy(d,
-                      "the gateway moves refused messages through the default exchange: rabbitmqctl "
-                      "set_permissions -p '%s' "
-                      "'%s' '^postdate' '^(postdate.*|amq\\.default)$' '^postdate'",
-                      d->target.vhost, d->target.user);
+        doctor_remedy(
+            d,
+            "the gateway moves refused messages through the default exchange: add amq\\.default to the "
+            "user's pattern for write, which rabbitmqctl list_user_permissions '%s' shows: rabbitmqctl "
+            "set_permissions -p '%s' '%s' …",
+            d->target.user, d->target.vhost, d->target.user);
         return;
     }
     int64_t to_ms = clock_wall_ms();

@@ -1,10 +1,12 @@
 #include "gateway/cli/doctor/doctor.h"
 
-static void report_mistake(void *ctx, const char *text)
+static void report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     struct doctor *d = ctx;
     doctor_report(d, FINDING_FAIL, "config", "%s", text);
-    doctor_remedy(d, "correct it; `postdated --print-config-sample` shows every option");
+    doctor_remedy(d, kind == ERR_PERMISSION
+                         ? "sudo postdate doctor"
+                         : "correct it; `postdated --print-config-sample` shows every option");
 }
 
 static void report_warning(void *ctx, const char *text)

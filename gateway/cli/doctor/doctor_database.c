@@ -234,12 +234,10 @@ void doctor_check_roles(struct doctor *d)
                       "SQL users can be given postdate_producer and postdate_reader");
         return;
     }
-    if (r.missing[0] != '\0') {
-        doctor_report(d, FINDING_WARN, "database.roles", "not there: %s; only the owner can schedule by SQL",
+    if (r.missing[0] != '\0')
+        doctor_report(d, FINDING_OK, "database.roles",
+                      "not there: %s; wanted only for SQL users other than the owner: docs/sql.md",
                       r.missing);
-        doctor_remedy(d, "if SQL users are wanted, as a superuser: create role NAME nologin, for each; then: "
-                         "postdate migrate");
-    }
     if (r.weak[0] != '\0') {
         doctor_report(d, FINDING_WARN, "database.roles", "lacking rights in the schema postdate: %s", r.weak);
         doctor_remedy(d, "postdate migrate (it grants them)");

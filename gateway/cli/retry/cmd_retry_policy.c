@@ -160,10 +160,11 @@ static void print_commands(const struct inspect_target *target, const char *queu
          "classic  x-dead-letter-exchange=" DEAD_LETTER_EXCHANGE);
     printf("\nThe gateway's user '%s' needs the right to write to the queue, or what is refused never comes "
            "back. "
-           "Add it to the second of its patterns, such as:\n"
-           "rabbitmqctl set_permissions -p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default|%s)$' "
-           "'^postdate'\n",
-           target->user, vhost, target->user, pattern);
+           "Add this name to the second of its patterns: %s\n"
+           "The first command prints the patterns. The second sets all three anew, so keep what they name:\n"
+           "rabbitmqctl list_user_permissions '%s'\n"
+           "rabbitmqctl set_permissions -p '%s' '%s' …\n",
+           target->user, pattern, target->user, vhost, target->user);
     buf_free(&name);
 }
 
