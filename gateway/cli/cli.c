@@ -137,6 +137,13 @@ struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct 
     return c;
 }
 
+void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE])
+{
+    uid_t uid = service_user(url);
+    const struct passwd *user = getpwuid(uid != (uid_t)-1 ? uid : geteuid());
+    pg_url_names(url, user != NULL ? user->pw_name : "postdate", role, database);
+}
+
 struct broker *cli_broker_open(const struct config *c, const char *name, int wait_ms, struct err *e)
 {
     const struct broker_options options = {

@@ -69,6 +69,8 @@ int cli_open(struct cli *cli, enum cli_schema schema);
 /* As pg_open, or with answer_ms > 0 as health_open. Root connects as the service's user, where there is one
  * and neither the url nor $PGUSER names somebody: PostgreSQL's peer authentication then knows it. */
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e);
+/* Whom and what cli_connect asks for, as pg_url_names. */
+void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE]);
 /* A connection to RabbitMQ as the configuration says; errors as broker_open. */
 struct broker *cli_broker_open(const struct config *c, const char *name, int wait_ms, struct err *e);
 

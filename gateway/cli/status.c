@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STATUS_PROBLEMS_MAX 5
+#define STATUS_PROBLEMS_MAX 6
 
 static const char *group_digits(int64_t n, char out[32])
 {
@@ -68,7 +68,8 @@ static void print_instances(const struct status_report *s)
         printf("%-12s %s  ", i == 0 ? "gateways" : "",
                text_show(bytes_of_str(n->name), 32, name, sizeof name));
         if (n->alive)
-            printf("alive, %s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
+            printf("alive, %s%s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
+                   n->broker_away ? "RabbitMQ is away, " : "",
                    cli_format_when(n->started_ms, s->now_ms, when));
         else
             printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
@@ -121,11 +122,13 @@ static void print_objective(const struct slo_report *r)
 /* What a person should look at; returns how many. */
 static int find_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
 {
-    int n = 0, alive = 0;
+    int n = 0, away = 0;
     for (int i = 0; i < s->instance_count; i++)
-        alive += s->instances[i].alive;
-    if (alive == 0)
+        away += s->instances[i].alive && s->instances[i].broker_away;
+    if (status_alive(s) == 0)
         out[n++] = "no gateway runs";
+    if (away > 0)
+        out[n++] = "RabbitMQ is away";
     if (s->overdue > 0)
         out[n++] = "messages are overdue";
     if (s->count[MESSAGE_FAILED] > 0)
@@ -210,6 +213,7 @@ static json_t *instances_value(const struct status_report *s)
         json_object_set_new(o, "transport",
                             n->transport[0] != '\0' ? json_string(n->transport) : json_null());
         json_object_set_new(o, "alive", json_boolean(n->alive));
+        json_object_set_new(o, "broker", json_string(n->broker_away ? "away" : "up"));
         json_object_set_new(o, "started_at", time_or_null(n->started_ms));
         json_object_set_new(o, "heartbeat_at", time_or_null(n->heartbeat_ms));
         json_array_append_new(out, o);

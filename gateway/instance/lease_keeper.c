@@ -46,7 +46,8 @@ static void drop_session(struct lease_keeper *k, const struct err *e)
 static int send_heartbeat(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
-    int alive = instance_heartbeat(k->pg, k->instance, e);
+    bool away = server_status_away_ms(&k->runtime->rabbitmq) > 0;
+    int alive = instance_heartbeat(k->pg, k->instance, away, e);
     if (alive < 0)
         return -1;
     if (!alive) {
@@ -68,7 +69,9 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
     k->old_instance = 0;
-    const struct instance self = {.name = k->runtime->name, .transport = runtime_transport_name(k->runtime)};
+    const struct instance self = {.name = k->runtime->name,
+                                  .transport = runtime_transport_name(k->runtime),
+                                  .running_ms = clock_boottime_ms() - k->began_ms};
     if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
     log_debug("registered as instance %d", k->instance);
@@ -109,6 +112,7 @@ void *lease_keeper_thread(void *arg)
     struct lease_keeper *k = arg;
     struct err e = {0};
     unsigned attempt = 0;
+    k->began_ms = clock_boottime_ms();
     while (!runtime_stopping(k->runtime, STOP_LEASE_KEEPER)) {
         if (!k->pg && open_session(k, &e) != 0) {
             take_nap(k, server_status_pause_ms(&attempt));

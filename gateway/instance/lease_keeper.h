@@ -14,6 +14,7 @@ struct lease_keeper {
     struct pg *pg;
     int32_t instance;     /* booked on pg; 0: none */
     int32_t old_instance; /* lost, its claims not yet released; 0: none */
+    int64_t began_ms;     /* boottime: the thread, and so the program */
     int64_t heartbeat_ms; /* boottime of the last */
     int64_t book_by_ms;   /* boottime: until then a new instance waits for what is in memory of the old one */
 };

@@ -83,6 +83,11 @@ static int connect_both(struct intake *in, struct err *e)
         return -1;
     if (connect_broker(in, e) == 0)
         return 0;
+    /* Idle since Postgres was away: the next try opens it, and says what is wrong. */
+    if (pg_is_broken(in->pg)) {
+        log_debug("intake: %s", e->text);
+        return -1;
+    }
     server_status_failed(&in->runtime->rabbitmq, e);
     if (in->broker)
         reopened_end(&in->reopened, in->runtime, e);

@@ -53,6 +53,14 @@ static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
                                      c->retry.max_ms, random_u32());
 }
 
+/* Its address refuses until then, at least. */
+static void expect_again(struct publisher *p, const struct inflight *h, int64_t next_at_ms)
+{
+    int64_t now_ms = h->at_ms;
+    runtime_now_ms(p->runtime, &now_ms);
+    refusals_expect(&p->destinations->refusals, h, clock_monotonic_ms(), next_at_ms - now_ms);
+}
+
 bool publisher_is_too_late(struct publisher *p, struct inflight *h)
 {
     int64_t deadline_ms = h->message.deadline_ms;
@@ -121,6 +129,7 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     inflight_set_error(h, cause, reason);
     if (h->returned)
         refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
+    expect_again(p, h, h->next_at_ms);
     if (h->in_doubt)
         pipeline_settle(p->pipeline, h,
                         SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
@@ -177,10 +186,13 @@ void publisher_nacked(struct publisher *p, struct inflight *h)
 {
     static const char *const reason = "the broker did not take it (nack), a queue may be full";
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
-    if (h->released)
+    if (h->released) {
         inflight_free(h); /* it is in doubt already */
-    else
-        settle_in_doubt(p, h, INFLIGHT_NACKED, reason, next_try_ms(p, h));
+        return;
+    }
+    int64_t next_at_ms = next_try_ms(p, h);
+    expect_again(p, h, next_at_ms);
+    settle_in_doubt(p, h, INFLIGHT_NACKED, reason, next_at_ms);
 }
 
 void publisher_on_answer(struct publisher *p, struct confirms *c, const struct broker_event *ev)

@@ -66,7 +66,21 @@ void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of 
     }
     if (one) {
         one->at_ms = now_ms;
+        one->again_ms = one->again_ms > now_ms ? one->again_ms : now_ms;
         one->taken = false;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms)
+{
+    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
+        return;
+    pthread_mutex_lock(&r->lock);
+    for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
+        struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
+        if (one && one->again_ms < now_ms + wait_ms)
+            one->again_ms = now_ms + wait_ms;
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -86,7 +100,7 @@ void refusals_note_taken(struct refusals *r, const struct inflight *h)
 
 static bool is_over(const struct refusal *one, int64_t now_ms)
 {
-    return now_ms - one->at_ms > (one->taken ? REFUSALS_QUIET_MS : REFUSALS_FORGET_MS);
+    return one->taken ? now_ms - one->at_ms > REFUSALS_QUIET_MS : now_ms - one->again_ms > REFUSALS_SLACK_MS;
 }
 
 int refusals_count(struct refusals *r, int64_t now_ms)

@@ -20,8 +20,8 @@
 #define REFUSALS_QUIET_MS 5000 /* took a message, and refused none for so long: it is over */
 /* of an exchange, a routing key and the first message */
 #define DESTINATION_NAME_SIZE 320
-#define REFUSAL_REASON_SIZE 340         /* RabbitMQ's text has up to 255 bytes */
-#define REFUSALS_FORGET_MS (20 * 60000) /* twice the longest wait between two tries by default */
+#define REFUSAL_REASON_SIZE 340  /* RabbitMQ's text has up to 255 bytes */
+#define REFUSALS_SLACK_MS 10000 /* the next try did not come for so long: there is none */
 
 struct inflight;
 
@@ -31,7 +31,8 @@ enum refusal_of { REFUSAL_OF_KEY, REFUSAL_OF_EXCHANGE };
 struct refusal {
     uint64_t address; /* a hash */
     int64_t at_ms;    /* the last one */
-    bool taken;       /* a message since then */
+    int64_t again_ms; /* when the last of the next tries is to come */
+    bool taken;       /* a message since at_ms */
     bool said;
     char name[DESTINATION_NAME_SIZE];
     char reason[REFUSAL_REASON_SIZE];
@@ -57,6 +58,8 @@ void refusals_close(struct refusals *r);
 /* h was refused: why. */
 void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of of, const char *reason,
                   int64_t now_ms);
+/* h, which was refused, is tried again in wait_ms. An address whose tries do not come is forgotten. */
+void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms);
 /* RabbitMQ took h. Cheap where nothing is refused. */
 void refusals_note_taken(struct refusals *r, const struct inflight *h);
 /* How many addresses refuse. */

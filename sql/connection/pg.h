@@ -25,6 +25,12 @@ void pg_close(struct pg *c); /* NULL is fine */
 int pg_url_check(const char *url, struct err *e);
 /* Does the url say who connects? If not, libpq takes $PGUSER, or the name of the process's user. */
 bool pg_url_names_user(const char *url);
+/* The role and the database that a connection to url asks for, as text; where neither the url nor the
+ * environment says which, the role is default_user (libpq: the process's user), and the database is called
+ * like the role. */
+#define PG_NAME_SIZE 64
+void pg_url_names(const char *url, const char *default_user, char role[PG_NAME_SIZE],
+                  char database[PG_NAME_SIZE]);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
 bool pg_is_silent(const struct pg *c); /* it was given up, because the server stands still */

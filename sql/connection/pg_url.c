@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ENCODING_HINT                                                                                        \
@@ -115,6 +116,22 @@ bool pg_url_names_user(const char *url)
         found |= (strcmp(o->keyword, "user") == 0 || strcmp(o->keyword, "service") == 0) && o->val && *o->val;
     PQconninfoFree(options);
     return found;
+}
+
+void pg_url_names(const char *url, const char *default_user, char role[PG_NAME_SIZE],
+                  char database[PG_NAME_SIZE])
+{
+    const char *user = getenv("PGUSER"), *name = getenv("PGDATABASE");
+    PQconninfoOption *options = PQconninfoParse(url, NULL);
+    for (const PQconninfoOption *o = options; o && o->keyword; o++) {
+        if (o->val && *o->val && strcmp(o->keyword, "user") == 0)
+            user = o->val;
+        else if (o->val && *o->val && strcmp(o->keyword, "dbname") == 0)
+            name = o->val;
+    }
+    snprintf(role, PG_NAME_SIZE, "%s", user && *user ? user : default_user);
+    snprintf(database, PG_NAME_SIZE, "%s", name && *name ? name : role);
+    PQconninfoFree(options);
 }
 
 static bool is_loopback(const char *address)

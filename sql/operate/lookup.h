@@ -62,10 +62,11 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
 #define STATUS_COUNT_MAX 1000000
 struct status_instance {
     int64_t id;
-    char name[64];      /* host:pid */
-    char transport[16]; /* timer, plugin, ttl; "": not recorded */
-    int64_t started_ms, heartbeat_ms;
-    bool alive; /* its session lock is held and its lease has not run out */
+    char name[64];                    /* host:pid */
+    char transport[16];               /* timer, plugin, ttl; "": not recorded */
+    int64_t started_ms, heartbeat_ms; /* started: the program */
+    bool broker_away;                 /* as its last heartbeat said */
+    bool alive;                       /* its session lock is held and its lease has not run out */
 };
 /* Of messages that were due within the last STATUS_LATENESS_MS and are delivered, STATUS_LATENESS_ROWS at
  * most: how long after their due time that was on record. By way of the table, so a little more than

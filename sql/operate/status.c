@@ -38,6 +38,7 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
         in->heartbeat_ms = pg_time_ms(r, i, 3);
         in->alive = pg_bool(r, i, 4);
         pg_text(r, i, 5, in->transport, sizeof in->transport);
+        in->broker_away = pg_bool(r, i, 6);
     }
     PQclear(r);
     return 0;

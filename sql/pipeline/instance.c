@@ -22,6 +22,7 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
     struct pg_params p = {0};
     pg_add_str(&p, self->name);
     pg_add_str(&p, self->transport);
+    pg_add_int8(&p, self->running_ms);
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
     PGresult *r = pg_query(c, sql_query_instance_register, &p, e);
@@ -32,9 +33,13 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
     return 0;
 }
 
-int instance_heartbeat(struct pg *c, int32_t id, struct err *e)
+int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e)
 {
-    return run_with_id(c, sql_query_instance_heartbeat, id, e);
+    struct pg_params p = {0};
+    pg_add_int4(&p, id);
+    pg_add_bool(&p, broker_away);
+    int64_t n = pg_run(c, sql_query_instance_heartbeat, &p, e);
+    return n < 0 ? -1 : (int)n;
 }
 
 /* Some of one piece: what instance id owns; 0: what no instance that there is owns. Returns how many were

@@ -14,12 +14,14 @@
 struct instance {
     const char *name;      /* host:pid */
     const char *transport; /* timer, plugin, ttl */
+    int64_t running_ms;    /* for how long the program has run */
 };
 /* Books a new instance: losing c loses the instance. */
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e);
-/* 1: renewed; 0: the instance was buried by another one: all its claims are gone, register anew; -1: error.
+/* Renews the lease, and says whether RabbitMQ is away. 1: renewed; 0: the instance was buried by another one:
+ * all its claims are gone, register anew; -1: error.
  */
-int instance_heartbeat(struct pg *c, int32_t id, struct err *e);
+int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e);
 /* Who seems dead. A session that ended is given a moment: its gateway may live and say what became of the
  * messages in its hands, which would be published twice otherwise. */
 #define INSTANCE_SILENCE_MS 300

@@ -1,1 +1,1 @@
-update postdate.instance set heartbeat_at = clock_timestamp() where id = $1::int
+update postdate.instance set heartbeat_at = clock_timestamp(), broker_away = $2::boolean where id = $1::int

@@ -3,6 +3,7 @@
 -- Running gateways. What each has taken from the exit queue tells the others what the broker has lost.
 create table postdate.instance (
     started_at      timestamptz not null default now(),
+    running_since   timestamptz not null,    -- the program; it books anew when its session or its lease was lost
     heartbeat_at    timestamptz not null default now(),
     relay_at        timestamptz,
     relay_low       timestamptz,
@@ -12,6 +13,7 @@ create table postdate.instance (
     id              integer generated always as identity primary key,
     backend_pid     integer not null,
     relay_consumers integer not null default 0,
+    broker_away     boolean not null default false,
     name            text not null,
     transport       text                     -- how the broker waits for it: timer, plugin or ttl
 );

@@ -1,6 +1,7 @@
 -- Another attempt of a message that failed.
 
--- Tried again at once. Also 'not_failed', 'key_taken'; 'too_late' after its deadline. What was in doubt when it was ended is in doubt again.
+-- Tried again at once. Also 'not_failed', 'key_taken'; 'too_late' after its deadline. What was in doubt when it was ended is in doubt again, and
+-- has had an attempt: with none, its gateway would seem to have died.
 create function postdate.do_retry(wanted uuid, scope text[], out result text, out latest uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
@@ -22,7 +23,8 @@ begin
     else
         update postdate.message x
            set state = case when x.doubted then 'claimed' else 'scheduled' end::postdate.message_state, doubted = null, settled_at = null,
-               next_at = greatest(x.due, postdate.due_round(now_at, now_at)), attempts = 0, error = null
+               next_at = greatest(x.due, postdate.due_round(now_at, now_at)),
+               attempts = coalesce(x.doubted::integer, 0), error = null
          where x.id = m.id;
         perform postdate.after_write(s, m.due, now_at);
         result := 'done';

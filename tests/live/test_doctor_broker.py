@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import tempfile
 import urllib.parse
 
 import pika
@@ -224,6 +225,19 @@ class DoctorAdmin(Users):
         self.assert_finding(found, 'broker.down', 'fail', "queue 'postdate.intake' does not answer: 0 of 1", 'start RabbitMQ on')
         self.assert_finding(found, 'broker.down', 'fail', f"queue '{RUNGS[-1]}' does not answer", 'stop_app')
         self.assert_finding(found, 'handover.messages', 'fail', f"'{RUNGS[-1]}'")
+
+    def test_queues_that_cannot_be_asked(self):
+        """As by a RabbitMQ whose own calls are other ones: that says nothing of the queues."""
+        p = self.place()
+        p.gateway()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        other = os.path.join(folder.name, 'rabbitmqctl')
+        with open(other, 'w') as f:
+            f.write('#!/bin/bash\nexec "$REAL" "$1" "${2//consistent_query/gone_query}"\n')
+        os.chmod(other, 0o755)
+        found = self.doctor(p, '--rabbitmqctl', other, REAL=os.path.join(p.stack.directory, 'rabbitmqctl'))
+        self.assert_finding(found, 'broker.down', 'skip', 'is not known: this RabbitMQ cannot be asked so (undef)', 'rabbitmq-queues')
 
     def test_rabbitmqctl_that_cannot(self):
         p = self.place()

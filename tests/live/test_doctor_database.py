@@ -34,9 +34,9 @@ class DoctorDatabase(Doctor):
             self.assert_finding(found, check, 'skip', 'no connection')
         self.assert_finding(found, 'broker.connection', 'ok')
         self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=p.postgres.replace(p.database, 'nothing_here')),
-                            'database.connection', 'fail', 'nothing_here', 'createdb')
+                            'database.connection', 'fail', 'nothing_here', 'createdb -O postdate -E UTF8 -T template0 nothing_here')
         self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=p.postgres.replace('user=postdate', 'user=nobody1')),
-                            'database.connection', 'fail', 'nobody1', 'user and password')
+                            'database.connection', 'fail', 'nobody1', 'sudo -u postgres createuser nobody1')
 
     def test_schema(self):
         p = self.place(migrate=False)
@@ -112,7 +112,7 @@ class DoctorDatabase(Doctor):
         p = self.place()
         found = self.doctor(p)
         self.assert_finding(found, 'gateways', 'warn', 'none is ready', 'may wait for RabbitMQ')
-        self.assert_ok(found, 'messages.overdue', 'messages.failed')
+        self.assert_ok(found, 'messages.overdue', 'messages.failed', 'messages.retrying')
         self.assertEqual(p.cli('schedule', '-k', 'k', '--delay', '1ms', '--body', 'x')[0], 0)
         p.psql("update postdate.message set next_at = now() - interval '1 min'")
         self.assert_finding(self.doctor(p), 'messages.overdue', 'warn', '1, the oldest', 'gateway')

@@ -59,6 +59,7 @@ class Fail(SharedTest):
         self.assertEqual(self.p.cli('retry', message_id)[:2], (0, f'{message_id} retried\n'))
         self.assertEqual(self.c.wait_get('again').body, b'gone.cli')
         wait_until(lambda: self.row(message_id)[0] == 'delivered', 10, 'it to be settled')
+        self.assertEqual(self.gw.lines_with('recovered .*' + message_id), [], 'nobody died')
         self.assertEqual(self.p.cli('fail', message_id)[:2], (1, f'{message_id} too late\n'))
         nobody = '00000000-0000-8000-8000-000000000000'
         self.assertEqual(self.p.cli('fail', nobody)[:2], (66, f'{nobody} not found\n'))

@@ -31,8 +31,7 @@ class Retrying(LiveTest):
             return json.loads(out)
         seen = wait_until(lambda: status()['retrying'] == 5 and status(), 15, 'five to be tried again')
         self.assertIn('messages are refused and tried again', seen['problems'])
-        rc, out, err = p.cli('status')
-        self.assertRegex(out, r'retrying +5: postdate list --retrying')
+        wait_until(lambda: re.search(r'retrying +5: postdate list --retrying', p.cli('status')[1]), 10, 'status to say so')  # rows move while they are counted
         wait_until(lambda: web.get('/v1/stats').json['retrying'] == 5, 15, 'the statistics to know')
         self.assertIn('messages.retrying', {f['name'] for f in web.get('/v1/overview').json['findings']})
         self.assertEqual(self.gauge(web, 'messages_retrying'), 5)
@@ -41,6 +40,12 @@ class Retrying(LiveTest):
         rc, out, err = p.cli('list', '--retrying')
         self.assertRegex(out, r'TRIES ROUTING KEY: ERROR')
         self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
+        rc, out, err = p.cli('doctor')
+        self.assertRegex(out, "warn +messages.retrying +2 refused or in doubt: exchange 'postdate.delivery', routing key 'nobody': unroutable")
+        self.assertRegex(out, "-> bind a queue to exchange 'postdate.delivery' with a key that matches 'nobody'")
+        self.assertRegex(out, "-> let 'guest' write to exchange 'forbidden': add its name .* list_user_permissions guest")
+        self.assertRegex(out, "-> declare exchange 'late'")
+        rc, out, err = p.cli('list', '--retrying')
         message = next(line for line in out.split('\n') if 'nobody' in line).split()[0]
         self.assertRegex(p.cli('show', message)[1], 'held by +gateway')
         self.assertEqual(len(gateway.lines_with('are refused')), 4)

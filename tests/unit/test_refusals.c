@@ -123,18 +123,27 @@ static void test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_wh
 static void test_what_nobody_tries_any_more_is_forgotten(void **state)
 {
     (void)state;
+    struct inflight h = to(1), other = to(2);
     add(1, 1000);
+    refusals_expect(&r, &h, 1000, 50000);
+    refusals_expect(&r, &h, 1000, 2000); /* of another message there */
+    refusals_expect(&r, &other, 1000, 90000);
     assert_int_equal(lines(1000), 1);
-    assert_int_equal(lines(1000 + REFUSALS_FORGET_MS), 0);
-    assert_int_equal(lines(1001 + REFUSALS_FORGET_MS), 1);
+    assert_int_equal(lines(51000 + REFUSALS_SLACK_MS), 0);
+    assert_int_equal(refusals_count(&r, 51000 + REFUSALS_SLACK_MS), 1);
+    assert_int_equal(lines(51001 + REFUSALS_SLACK_MS), 1);
+    assert_int_equal(refusals_count(&r, 51001 + REFUSALS_SLACK_MS), 0);
     assert_true(line.over);
 }
 
 static void test_many_are_said_some_at_a_time(void **state)
 {
     (void)state;
-    for (int i = 1; i <= 2 * REFUSALS_MAX; i++)
+    for (int i = 1; i <= 2 * REFUSALS_MAX; i++) {
+        struct inflight h = to(i);
         add(i, 1000);
+        refusals_expect(&r, &h, 1000, 60000);
+    }
     assert_int_equal(lines(1000), REFUSALS_LINES);
     assert_int_equal(lines(2000), 0);
     assert_int_equal(refusals_count(&r, 2000), REFUSALS_MAX);

@@ -24,6 +24,7 @@ static const struct check {
     {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},
     {"clock.database", NEED_CONFIG | NEED_DATABASE, doctor_check_clock},
     {"messages", NEED_CONFIG | NEED_SCHEMA, doctor_check_messages},
+    {"messages.retrying", NEED_CONFIG | NEED_SCHEMA, doctor_check_retrying},
     {"broker.connection", NEED_CONFIG, doctor_check_broker},
     {"broker.owner", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_owner},
     {"broker.permissions", NEED_CONFIG | NEED_BROKER, doctor_check_permissions},

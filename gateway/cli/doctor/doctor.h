@@ -70,6 +70,7 @@ void doctor_check_locks(struct doctor *d);
 void doctor_check_transactions(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);
+void doctor_check_retrying(struct doctor *d);
 
 void doctor_check_broker(struct doctor *d); /* connects */
 void doctor_check_owner(struct doctor *d);

@@ -38,6 +38,29 @@ static void report_wire(struct doctor *d)
     doctor_remedy(d, "%s", remedy);
 }
 
+/* The commands of docs/install.md, with the names that were used. A server that speaks another language is
+ * not understood, and gets the general advice. */
+static void advise_connection(struct doctor *d, const struct err *e)
+{
+    char role[PG_NAME_SIZE], database[PG_NAME_SIZE];
+    if (pg_url_check(d->config->postgres.url, NULL) != 0) {
+        doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
+        return;
+    }
+    cli_database_names(d->config->postgres.url, role, database);
+    if (e->kind == ERR_PERMISSION && strstr(e->text, "role \"") != NULL && strstr(e->text, "does not exist"))
+        doctor_remedy(d, "sudo -u postgres createuser %s; or name another user in postgres.url", role);
+    else if (e->kind == ERR_PERMISSION)
+        doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
+    else if (e->kind == ERR_CONFIG)
+        doctor_remedy(d,
+                      "sudo -u postgres createdb -O %s -E UTF8 -T template0 %s; or name another database in "
+                      "postgres.url",
+                      role, database);
+    else
+        doctor_remedy(d, "start Postgres, or check host and port in postgres.url");
+}
+
 void doctor_check_database(struct doctor *d)
 {
     struct err e;
@@ -47,15 +70,7 @@ void doctor_check_database(struct doctor *d)
     if (d->pg == NULL) {
         snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
         doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
-        if (e.kind == ERR_PERMISSION)
-            doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
-        else if (pg_url_check(d->config->postgres.url, NULL) != 0)
-            doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
-        else if (e.kind == ERR_CONFIG)
-            doctor_remedy(d,
-                          "check the database's name in postgres.url; create it with: createdb -E UTF8 NAME");
-        else
-            doctor_remedy(d, "start Postgres, or check host and port in postgres.url");
+        advise_connection(d, &e);
         return;
     }
     health_address(d->pg, where, sizeof where);

@@ -95,10 +95,24 @@ static void report_group(struct doctor *d, const json_t *queue, size_t count)
     buf_free(&away);
 }
 
+/* The call is RabbitMQ's own, and a version that was not tried may have changed it. */
+static void report_unknown(struct doctor *d, const json_t *reasons, int ours)
+{
+    doctor_report(
+        d, FINDING_SKIP, "broker.down",
+        "whether %zu of %d queues of Postdate answer is not known: this RabbitMQ cannot be asked so "
+        "(%.60s)",
+        json_array_size(reasons), ours, json_string_value(json_array_get(reasons, 0)));
+    doctor_remedy(d,
+                  "rabbitmq-queues check_if_node_is_quorum_critical, and rabbitmqctl list_queues name state, "
+                  "tell it");
+}
+
 void doctor_down_report(struct doctor *d, const json_t *answer)
 {
-    const json_t *down = json_object_get(answer, "down");
+    const json_t *down = json_object_get(answer, "down"), *unknown = json_object_get(answer, "unknown");
     const size_t count = json_array_size(down);
+    const int ours = (int)json_integer_value(json_object_get(answer, "ours"));
     for (size_t i = 0; i < count; i++) {
         const json_t *queue = json_array_get(down, i);
         size_t before = 0, alike = 0;
@@ -110,7 +124,8 @@ void doctor_down_report(struct doctor *d, const json_t *answer)
         if (before == 0)
             report_group(d, queue, alike);
     }
-    if (count == 0)
-        doctor_report(d, FINDING_OK, "broker.down", "all %d queues of Postdate answer",
-                      (int)json_integer_value(json_object_get(answer, "ours")));
+    if (json_array_size(unknown) > 0)
+        report_unknown(d, unknown, ours);
+    else if (count == 0)
+        doctor_report(d, FINDING_OK, "broker.down", "all %d queues of Postdate answer", ours);
 }

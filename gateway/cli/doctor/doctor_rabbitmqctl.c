@@ -21,7 +21,9 @@
  * quorum queues; of its type a policy counts before an argument, and without a minimum it is off. Of their
  * overflow a policy counts first, too. At most 1,000 queues are told, and how many there are. Nodes of one
  * cluster may give themselves different names. Whether a quorum queue has a majority shows only when it is
- * asked for something that takes one. */
+ * asked for something that takes one. Ra takes a fun for that, and 4.3's only a tuple; the fun comes
+ * first, for 4.3's refuses it before it asks the queue. An exit of a probe tells of the queue; an error,
+ * which has a stack trace, tells of the probe. */
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
@@ -86,17 +88,21 @@ static const char program[] =
     " Members = fun(Q, K) -> case Quorum(Q) of true -> proplists:get_value(K, rabbit_quorum_queue:info(Q, "
     "[K]));"
     " false -> [N || N <- [node(amqqueue:get_pid(Q))], K =:= members orelse lists:member(N, Nodes)] end end,"
-    " Asked = [{Q, case Quorum(Q) of true -> rpc:async_call(node(), ra, consistent_query, [[{element(1,"
-    " amqqueue:get_pid(Q)), N} || N <- Members(Q, members)], fun erlang:is_atom/1, 2000]);"
+    " Consistent = fun(Ids) -> try ra:consistent_query(Ids, fun erlang:is_atom/1, 2000)"
+    " catch error:function_clause -> ra:consistent_query(Ids, {erlang, is_atom, []}, 2000) end end,"
+    " Asked = [{Q, case Quorum(Q) of true -> rpc:async_call(node(), erlang, apply, [Consistent, [[{element(1,"
+    " amqqueue:get_pid(Q)), N} || N <- Members(Q, members)]]]);"
     " false -> rpc:async_call(node(), rabbit_amqqueue, stat, [Q]) end} || Q <- Ours],"
     " Until = erlang:monotonic_time(millisecond) + 5000,"
+    " Answers = [{Q, case rpc:nb_yield(K, max(0, Until - erlang:monotonic_time(millisecond))) of"
+    " {value, {ok, _, _}} -> up; {value, {badrpc, {'EXIT', {R, S}}}} when is_list(S) -> {unknown, R};"
+    " _ -> down end} || {Q, K} <- Asked],"
     " Down = [#{queue => element(4, amqqueue:get_name(Q)), quorum => Quorum(Q), members => [T(N) || N <-"
-    " Members(Q, members)], online => [T(N) || N <- Members(Q, online)]} || {Q, K} <- Asked,"
-    " case rpc:nb_yield(K, max(0, Until - erlang:monotonic_time(millisecond))) of"
-    " {value, {ok, _, _}} -> false; _ -> true end],"
+    " Members(Q, members)], online => [T(N) || N <- Members(Q, online)]} || {Q, down} <- Answers],"
+    " Unknown = [T(R) || {_, {unknown, R}} <- Answers],"
     " [2000000 + C || <<C>> <= iolist_to_binary(rabbit_json:encode(#{clusters => "
     "[T(C) || N <- Nodes, C <- [rpc:call(N, rabbit_nodes, cluster_name, [], 5000)], is_binary(C)],"
-    " ours => length(Ours), down => lists:sublist(Down, 1000),"
+    " ours => length(Ours), down => lists:sublist(Down, 1000), unknown => lists:sublist(Unknown, 1000),"
     " now => erlang:system_time(millisecond), delayed => Delayed, policies => Policies, permissions => "
     "Permissions,"
     " exchanges => Exchanges, deaths => lists:sublist(Deaths, 1000), intake => Intake, retries => "
