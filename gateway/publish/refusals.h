@@ -20,7 +20,7 @@
 #define REFUSALS_QUIET_MS 5000 /* took a message, and refused none for so long: it is over */
 /* of an exchange, a routing key and the first message */
 #define DESTINATION_NAME_SIZE 320
-#define REFUSAL_REASON_SIZE 340  /* RabbitMQ's text has up to 255 bytes */
+#define REFUSAL_REASON_SIZE 340 /* RabbitMQ's text has up to 255 bytes */
 #define REFUSALS_SLACK_MS 10000 /* the next try did not come for so long: there is none */
 
 struct inflight;
