@@ -45,6 +45,12 @@ await run({
         same(await page.locator('tbody tr').count(), 3, 'failed messages');
         check((await page.locator('tbody').innerText()).includes('missing'), 'the error does not name the exchange');
     },
+    'too few deliveries to judge are neither good nor bad': async () => {
+        await visit(page, '');
+        const punctuality = page.locator('section', { has: page.getByRole('heading', { name: 'Punctuality', exact: true }) });
+        await punctuality.getByText('judged from').waitFor();
+        same(await punctuality.locator('.good-text, .bad-text').count(), 0, 'judged figures');
+    },
     'a schedule shows all that it sends': async () => {
         await visit(page, 'recurring/report');
         for (const [title, text] of [['Body', '"kind": "daily"'], ['Headers', 'team'], ['Headers', 'sales'], ['Properties', 'daily-report']])

@@ -126,7 +126,7 @@ class RecurApply(LiveTest):
                 self.assertIn(word, err, text)
             self.assertEqual(self.p.psql('select name, version from postdate.recurring order by name'), before, text)
         self.assertIn('one file', self.p.cli('recur', 'apply')[2])
-        self.assertEqual(self.p.cli('recur', 'apply', '/nonexistent')[0], 65)
+        self.assertEqual(self.p.cli('recur', 'apply', '/nonexistent')[0], 66)
         self.assertEqual(self.p.cli('recur', 'apply', 'a', '--cron', 'x')[0], 64)
 
     def test_what_has_ended(self):

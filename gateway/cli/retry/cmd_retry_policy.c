@@ -144,7 +144,8 @@ static void print_commands(const struct inspect_target *target, const char *queu
     policy_put_name(&name, queue);
     buf_put_u8(&name, '\0');
     const char *pattern = name.failed ? "QUEUE" : (const char *)name.data;
-    printf("\nTo let RabbitMQ hand over what consumers of this queue refuse, as its administrator.\n"
+    printf("\nTo let RabbitMQ hand over what consumers of this queue refuse, as its administrator (root's\n"
+           "`postdate doctor` counts under retries.queues those that do, and names what is missing).\n"
            "A queue has one policy: if it has one, add these keys to that.\n\n"
            "Quorum queue:\n"
            "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 10 'postdate retry %s' '^%s$' "
