@@ -22,7 +22,9 @@ static int connect_fail(PGconn *conn, bool *answered, struct err *e)
 {
     char text[400], sqlstate[6];
     pg_one_line(PQerrorMessage(conn), text, sizeof text);
-    char *location = strstr(text, " LOCATION:");
+    char *location = strstr(text, "LOCATION:");
+    while (location && location > text && strchr(" ;", location[-1]))
+        location--;
     if (location)
         *location = '\0';
     enum err_kind kind = ERR_AWAY;
