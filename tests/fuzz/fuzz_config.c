@@ -18,6 +18,12 @@ static void on_report(void *ctx, const char *text)
     fuzz_check_reason(bytes_of_str(text));
 }
 
+static void on_mistake(void *ctx, enum err_kind kind, const char *text)
+{
+    (void)kind;
+    on_report(ctx, text);
+}
+
 static void check_number(const struct option *o, const struct config *c)
 {
     int64_t n;
@@ -72,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int fd = -1;
     static char path[40];
-    const struct config_report report = {.mistake = on_report, .warning = on_report};
+    const struct config_report report = {.mistake = on_mistake, .warning = on_report};
     struct config c;
     struct err e = {0};
     if (fd < 0) {

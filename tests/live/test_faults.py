@@ -183,8 +183,7 @@ class Refusals(LiveTest):
     GOOD = 500 if harness.SAN else 2000
 
     def test_a_malformed_message_fails_alone(self):
-        """It closed the fast channel at each of its attempts, and what was in flight there was published twice. Its
-        first attempt still does; so that one comes before the others here."""
+        """RabbitMQ would close the channel over it, and what is in flight there would be published twice."""
         p = self.place()
         g = p.gateway(POSTDATE_RETRY_ATTEMPTS=3, POSTDATE_RETRY_FIRST='1s', POSTDATE_LOG_LEVEL='debug')
         c = p.client()
@@ -199,11 +198,10 @@ class Refusals(LiveTest):
         p.load('publish', '--routing-key', 'good', '--count', self.GOOD, '--delay-spread-ms', '0,4500').result()
         failed = wait_until(lambda: next((r for r in p.psql(query) if r[0] == 'failed'), None), 20, 'it to fail')
         self.assertEqual(failed[1], '3')
-        self.assertRegex(failed[2], '(?i)unacceptable_type_in_header')
+        self.assertIn('"CC" is no array of routing keys', failed[2])  # RabbitMQ would close the channel over it
         r = inbox.result()
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
-        closed = g.lines_with('postdate publisher: .*closed the channel')
-        self.assertLessEqual(len(closed), 1, closed)
+        self.assertEqual(g.lines_with('postdate publisher: .*closed the channel'), [])
 
     @harness.not_san
     def test_a_thousand_missing_exchanges_do_not_push_out_the_good_one(self):

@@ -380,7 +380,10 @@ class RecurOutages(Faults):
         g = p.gateway()
         inbox = p.consumer('r', declare=True, bind='tick')
         wait_until(lambda: p.value("select count(*) from postdate.recur where nominal < now() - interval '1 minute'") == '0', 30, 'the janitor')
-        made_up = {name: int(g.lines_with(f'recur {name}: .* of them made up for')[0].split()[-6]) for name in ('all-hour', 'all-week')}
+        def said(name):
+            """It is said after it is committed."""
+            return wait_until(lambda: g.lines_with(f'recur {name}: .* of them made up for'), 10, 'how many are made up for')[0]
+        made_up = {name: int(said(name).split()[-6]) for name in ('all-hour', 'all-week')}
         def is_whole(name):
             came = sorted(self.occurrences(inbox).get(name, {}))
             return len(came) >= made_up[name] and came[-1] - came[0] == (len(came) - 1) * 60_000
