@@ -78,16 +78,20 @@ int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *o
     return cli_read_file(path, max, "intake.max_body allows", a, out);
 }
 
+int cli_cannot_read(const char *path)
+{
+    struct err e;
+    err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
+    return cli_fail(&e);
+}
+
 int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out)
 {
     struct err e;
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "re");
-    if (f == NULL) {
-        err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path,
-                strerror(errno));
-        return cli_fail(&e);
-    }
+    if (f == NULL)
+        return cli_cannot_read(path);
     uint8_t *data = arena_alloc(a, max + 1);
     size_t len = data == NULL ? 0 : fread(data, 1, max + 1, f);
     int result = 0;

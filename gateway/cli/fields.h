@@ -14,6 +14,8 @@ int cli_set_text(const struct cli *cli, json_t *object, const char *field, const
                  const char *value);
 /* "NAME=VALUE" of --header or --property. */
 int cli_set_pair(const struct cli *cli, json_t *object, const char *option, const char *pair);
+/* Says why path could not be opened, by errno. The exit code: 66 where it is not there. */
+int cli_cannot_read(const char *path);
 /* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
 /* limit: who says how much, for the error. */
 int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out);

@@ -4,11 +4,11 @@
  * What was said to be stored is stored: a chunk counts after its commit. Whatever stops the run, the last
  * words name the line up to which everything is stored or was reported as refused. */
 #include "core/base/random.h"
+#include "gateway/cli/fields.h"
 #include "gateway/cli/progress.h"
 #include "gateway/cli/schedule/line_reader.h"
 #include "gateway/cli/schedule/schedule_chunk.h"
 #include "gateway/json/json_message.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -257,14 +257,10 @@ static int run_batch(struct cli *cli, int fd)
 
 int schedule_batch(struct cli *cli, const char *path)
 {
-    struct err e;
     bool is_stdin = strcmp(path, "-") == 0;
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path,
-                strerror(errno));
-        return cli_fail(&e);
-    }
+    if (fd < 0)
+        return cli_cannot_read(path);
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
         code = run_batch(cli, fd);
