@@ -116,14 +116,16 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
     return sent;
 }
 
-/* Of the exit queue, whoever they are; -1: it does not say. */
+/* Of the exit queue, whoever they are; -1: it does not say. While a quorum queue has no leader, RabbitMQ answers
+ * with none (rabbit_quorum_queue: stat), and so does not say either: this is asked only where pings come to
+ * some. */
 static int count_consumers(struct relay_rescue *rescue)
 {
     uint32_t ready, consumers;
     struct err e = {0};
     if (open_broker(rescue, &e) == 0 &&
         broker_look_at_queue(rescue->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
-        return (int)consumers;
+        return consumers > 0 ? (int)consumers : -1;
     check_broker(rescue, &e);
     return -1;
 }

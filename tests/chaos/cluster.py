@@ -93,16 +93,22 @@ class Cluster(Rabbit):
         """As `rabbitmq-queues rebalance` does: the nodes lead as many queues each, as far as these change that."""
         self.erlang(f'{{ok, _}} = rabbit_amqqueue:rebalance(quorum, <<"^{vhost}$">>, <<"^{queue}$">>), ok.', ask)
 
+    def stop_member(self, vhost, queue, node):
+        self.erlang(self.found(vhost, queue) + 'ra:stop_server(quorum_queues, {Name, node()}).', node)
+
+    def start_member(self, vhost, queue, node):
+        self.erlang(self.found(vhost, queue) + 'catch ra:restart_server(quorum_queues, {Name, node()}).', node)
+
     def stall(self, vhost, queue, rng):
         """Two of its three members are away, whoever leads: it has no leader until they are back."""
         away = rng.sample(range(len(self.nodes)), 2)
         for node in away:
-            self.erlang(self.found(vhost, queue) + 'ra:stop_server(quorum_queues, {Name, node()}).', node)
+            self.stop_member(vhost, queue, node)
         return f'its members on nodes {away[0]} and {away[1]} are away'
 
     def unstall(self, vhost, queue):
         for node in range(len(self.nodes)):
-            self.erlang(self.found(vhost, queue) + 'catch ra:restart_server(quorum_queues, {Name, node()}).', node)
+            self.start_member(vhost, queue, node)
         if not self.erlang(self.found(vhost, queue) + 'element(1, ra:members({Name, node()})).') == 'ok':
             raise RuntimeError(f'{queue} has no leader')
 
