@@ -128,6 +128,25 @@ class DropTopology(LiveTest):
         self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 0 exchanges deleted\n')
         p.gateway(**settings).term()
 
+    def test_a_queue_without_leader_is_not_taken_for_empty(self):
+        """RabbitMQ says that it has no messages, and would delete it with all that it has."""
+        p = self.place()
+        self.assertEqual(p.gateway().term(), 0)
+        c = p.client()
+        c.publish('k', b'x', {'x-delay': 1000})
+        found = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.intake">>)), '
+                 '{Name, _} = amqqueue:get_pid(Q), ok = ra:%s(quorum_queues, {Name, node()}).')
+        before = self.names(p)
+        p.stack.rabbitmqctl('eval', found % 'stop_server')
+        try:
+            said = self.run_it(p, '--yes', code=75)
+            self.assertIn('queue postdate.intake cannot be asked whether it is empty, and nothing is deleted', said)
+        finally:
+            p.stack.rabbitmqctl('eval', found % 'restart_server')
+        self.assertEqual(self.names(p), before)
+        wait_until(lambda: p.client().depth('postdate.intake') == 1, 20, 'the message')
+        self.run_it(p, '--yes', code=1)
+
     def test_what_a_consumer_has_is_not_deleted(self):
         """RabbitMQ does not count it among the messages of the queue."""
         p = self.place()

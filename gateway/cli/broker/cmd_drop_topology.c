@@ -21,7 +21,7 @@ static const struct transport *const transports[] = {&transport_native, &transpo
 
 struct removal {
     const struct config *config;
-    struct broker *broker;
+    struct broker *broker, *probe;
     bool really, purge;
     int queues, exchanges;
     int rungs;       /* of the queues, those that are empty rungs of the ladder */
@@ -121,6 +121,30 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
     return 0;
 }
 
+/* A quorum queue without leader looks empty, and RabbitMQ deletes it with all that it holds (`rabbit_quorum_queue`:
+ * `stat`, `delete`). Only with a leader it takes a consumer. */
+static int prove_led(struct removal *r, const char *name, struct err *e)
+{
+    struct inspect_queue q;
+    struct err why;
+    if (inspect_queue(r->probe, name, &q, e) != 0)
+        return -1;
+    if (!q.exists || broker_consume(r->probe, name, name, 1, &why) == 0)
+        return 0;
+    return err_set(e, ERR_BUSY, "queue %s cannot be asked whether it is empty, and nothing is deleted: %s", name,
+                   why.text);
+}
+
+/* What the consumers got goes back with their connection. */
+static int prove_all_led(struct removal *r, struct err *e)
+{
+    r->probe = cli_broker_open(r->config, "postdate drop-topology", WAIT_MS, e);
+    int rc = r->probe != NULL ? each_queue(r, prove_led, e) : -1;
+    broker_close(r->probe);
+    r->probe = NULL;
+    return rc;
+}
+
 /* Somebody may have published there since it was looked at. */
 static int delete_queue(struct removal *r, const char *name, struct err *e)
 {
@@ -162,6 +186,8 @@ static int remove_all(struct removal *r, struct err *e)
         return -1;
     if (r->really && is_blocked(r))
         return 0;
+    if (r->really && prove_all_led(r, e) != 0)
+        return -1;
     if (r->rungs > 0 && !r->really)
         printf("delete %d queue%s " RUNGS "* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s");
     if (each_intake_exchange(r, delete_exchange, e) != 0 ||
