@@ -116,9 +116,9 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
     return sent;
 }
 
-/* Of the exit queue, whoever they are; -1: it does not say. While a quorum queue has no leader, RabbitMQ answers
- * with none (rabbit_quorum_queue: stat), and so does not say either: this is asked only where pings come to
- * some. */
+/* Of the exit queue, whoever they are; -1: it does not say. While a quorum queue has no leader, RabbitMQ
+ * answers with none (rabbit_quorum_queue: stat), and so does not say either: this is asked only where pings
+ * come to some. */
 static int count_consumers(struct relay_rescue *rescue)
 {
     uint32_t ready, consumers;

@@ -121,8 +121,8 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
     return 0;
 }
 
-/* A quorum queue without leader looks empty, and RabbitMQ deletes it with all that it holds (`rabbit_quorum_queue`:
- * `stat`, `delete`). Only with a leader it takes a consumer. */
+/* A quorum queue without leader looks empty, and RabbitMQ deletes it with all that it holds
+ * (`rabbit_quorum_queue`: `stat`, `delete`). Only with a leader it takes a consumer. */
 static int prove_led(struct removal *r, const char *name, struct err *e)
 {
     struct inspect_queue q;
@@ -131,8 +131,8 @@ static int prove_led(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists || broker_consume(r->probe, name, name, 1, &why) == 0)
         return 0;
-    return err_set(e, ERR_BUSY, "queue %s cannot be asked whether it is empty, and nothing is deleted: %s", name,
-                   why.text);
+    return err_set(e, ERR_BUSY, "queue %s cannot be asked whether it is empty, and nothing is deleted: %s",
+                   name, why.text);
 }
 
 /* What the consumers got goes back with their connection. */
