@@ -111,7 +111,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static bool is_of(const struct settle_item *item, bool delivered)
 {
-    return (item->kind == SETTLE_DELIVERED) == delivered;
+    return (item->kind == SETTLE_DELIVERED) == delivered && !(item->in_batch && delivered);
 }
 
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
@@ -259,8 +259,8 @@ static int settle_piece(struct pg *c, const struct settle_owner *o, const struct
     return rc;
 }
 
-int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
-                bool *done, struct err *e)
+static int settle_free_rows(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                            size_t count, bool *done, struct err *e)
 {
     struct locked_days locked;
     struct due_range left = {INT64_MAX, INT64_MIN}, piece;
@@ -275,6 +275,16 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     while (locked_days_piece(&locked, &left, &piece))
         if (settle_piece(c, o, &w, &piece, e) != 0)
             return -1;
+    return 0;
+}
+
+int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+                bool *done, struct err *e)
+{
+    if (settle_free_rows(c, o, items, count, done, e) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) /* whatever is locked: no row is written for these */
+        done[i] = done[i] || (items[i].in_batch && items[i].kind == SETTLE_DELIVERED);
     return 0;
 }
 

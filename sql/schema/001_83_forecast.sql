@@ -25,10 +25,12 @@ insert into postdate.forecast_state default values;
 
 -- One at a time, from SQL functions, recurring schedules, retries. What the programs store by COPY they note themselves, a row for
 -- each batch, and say so: a row trigger's condition costs a COPY nothing that could be measured, the trigger 10 µs a message.
-create function postdate.forecast_note() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+-- It sets no search_path: that took 40 µs of the 140 that one `schedule` took. So each name and type is exactly one of pg_catalog, which is looked at first.
+create function postdate.forecast_note() returns trigger language plpgsql as $$
 begin
-    insert into postdate.forecast_change values (array[new.exchange], array[floor(extract(epoch from new.due) / 60)::int],
-        array[case tg_op when 'INSERT' then 1 else -1 end]);
+    insert into postdate.forecast_change (exchanges, minutes, n)
+    values (array[new.exchange], array[floor(extract(epoch from new.due) / 60::numeric)::integer],
+        array[case when tg_op = 'INSERT'::text then 1 else -1 end]);
     return null;
 end $$;
 

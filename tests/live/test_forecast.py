@@ -6,7 +6,7 @@ from harness import LiveTest, wait_until
 from test_tokens import Caller, make_token
 from web import Web
 
-TRUTH = ("select exchange, floor(extract(epoch from due) / 60)::int, count(*) from postdate.message where settled_at is null"
+TRUTH = ("select exchange, floor(extract(epoch from due) / 60)::int, count(*) from postdate.message_now where settled_at is null"
          " and due >= date_trunc('minute', now()) + interval '2 minutes' group by 1, 2 order by 1, 2")
 COUNTED = ("select exchange, (extract(epoch from at) / 60)::int, n from postdate.forecast where grain = 60 and n <> 0"
            " and at >= date_trunc('minute', now()) + interval '2 minutes' order by 1, 2")
@@ -47,7 +47,7 @@ class Forecast(LiveTest):
         client = p.client()
         for i in range(50):
             client.publish('k', b'x', {'x-delay': 200_000 + i * 60_000})
-        wait_until(lambda: p.value("select count(*) from postdate.message where exchange = 'postdate.delivery' and hold = 'b'") == '50', 15, 'intake')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where exchange = 'postdate.delivery' and hold = 'b'") == '50', 15, 'intake')
         self.agree(p, 'HTTP and AMQP')
         for table in ('3600', '86400'):
             self.assertEqual(p.psql(f'select at, exchange, n from postdate.forecast where grain = {table} and n > 0 order by 1, 2'),
