@@ -60,9 +60,8 @@ def held_by_broker(p, transport):
         finally:
             c.close()
     if transport == 'native':
-        erlang = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"{EXIT}">>)), '
-                  '{ok, {_, O}, _} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:overview/1), maps:get(num_delayed_messages, O).')
-        return int(p.stack.rabbitmqctl('eval', erlang))
+        return int(p.eval_queue(EXIT, '{ok, {_, O}, _} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:overview/1), '
+                                'maps:get(num_delayed_messages, O).'))
     # The real plugin and its double both answer this.
     erlang = (f'X = rabbit_misc:r(<<"{p.vhost}">>, exchange, <<"{DELAYED}">>), '
               'case rabbit_exchange:lookup(X) of {ok, E} -> proplists:get_value(messages_delayed, '

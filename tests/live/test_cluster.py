@@ -232,12 +232,12 @@ class ClusterTtl(Promises, LiveTest):
         self.assertIn('queues do not answer, among them \'postdate.ttl', found['broker.down']['detail'], out)
         self.assertIn(self.cluster.nodes[victim] + ', which does not run', found['broker.down']['detail'], out)
 
-    def without_a_leader(self, queue, running, for_s=4):
-        """One of its three members is away already."""
+    def without_a_leader(self, queue, running):
+        """For some looks at it; one of its three members is away already."""
         wait_until(lambda: self.cluster.leader(self.p.vhost, queue, running[0]) in running, 30, 'another leader')
         node = self.cluster.leader(self.p.vhost, queue, running[0])
         self.cluster.stop_member(self.p.vhost, queue, node)
-        time.sleep(for_s)
+        time.sleep(4)
         self.cluster.start_member(self.p.vhost, queue, node)
 
     def test_what_is_lost_with_a_node_that_stays_away_is_rescued(self):

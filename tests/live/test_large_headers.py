@@ -96,9 +96,7 @@ class Reopened(LiveTest):
         c.queue('q', 'k')
         web = Web(gw.http())
         self.addCleanup(web.close)
-        member = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.intake">>)), '
-                  'ra:%s_server(quorum_queues, amqqueue:get_pid(Q)).')
-        p.stack.rabbitmqctl('eval', member % 'stop')
+        p.eval_queue('postdate.intake', 'ra:stop_server(quorum_queues, amqqueue:get_pid(Q)).')
         began = time.monotonic()
         try:
             gw.wait_log("intake: queue 'postdate.intake': cannot stop consumer", 60)
@@ -106,7 +104,7 @@ class Reopened(LiveTest):
             print(f'note it was told after {time.monotonic() - began:.0f} s', flush=True)
             self.assertIs(web.get('/readyz').json['broker_reopening'], True)
         finally:
-            p.stack.rabbitmqctl('eval', member % 'restart')
+            p.eval_queue('postdate.intake', 'ra:restart_server(quorum_queues, amqqueue:get_pid(Q)).')
         c.publish('k', b'afterwards', {'x-delay': 10})
         self.assertEqual(c.wait_get('q', 30).body, b'afterwards')
         self.assertEqual(gw.term(), 0)

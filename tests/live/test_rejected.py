@@ -72,16 +72,14 @@ class Unanswered(LiveTest):
         p = self.place()
         p.gateway()
         inbox, c = p.consumer('q', bind='k'), p.client()
-        member = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.rejected">>)), '
-                  'sys:%s(amqqueue:get_pid(Q)).')
-        p.stack.rabbitmqctl('eval', member % 'suspend')
+        p.eval_queue('postdate.rejected', 'sys:suspend(amqqueue:get_pid(Q)).')
         try:
             c.publish('k', b'bad', {'x-delay': 'nonsense'})
             for i in range(12):
                 c.publish('k', b'%d' % i, {'x-delay': 1})
                 inbox.wait_body(b'%d' % i, 5)
         finally:
-            p.stack.rabbitmqctl('eval', member % 'resume')
+            p.eval_queue('postdate.rejected', 'sys:resume(amqqueue:get_pid(Q)).')
         self.assertEqual(c.wait_get('postdate.rejected', 90).body, b'bad')
 
 
@@ -134,15 +132,13 @@ class DropTopology(LiveTest):
         self.assertEqual(p.gateway().term(), 0)
         c = p.client()
         c.publish('k', b'x', {'x-delay': 1000})
-        found = (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.intake">>)), '
-                 '{Name, _} = amqqueue:get_pid(Q), ok = ra:%s(quorum_queues, {Name, node()}).')
         before = self.names(p)
-        p.stack.rabbitmqctl('eval', found % 'stop_server')
+        p.eval_queue('postdate.intake', 'ok = ra:stop_server(quorum_queues, amqqueue:get_pid(Q)).')
         try:
             said = self.run_it(p, '--yes', code=75)
             self.assertIn('queue postdate.intake cannot be asked whether it is empty, and nothing is deleted', said)
         finally:
-            p.stack.rabbitmqctl('eval', found % 'restart_server')
+            p.eval_queue('postdate.intake', 'ok = ra:restart_server(quorum_queues, amqqueue:get_pid(Q)).')
         self.assertEqual(self.names(p), before)
         wait_until(lambda: p.client().depth('postdate.intake') == 1, 20, 'the message')
         self.run_it(p, '--yes', code=1)

@@ -159,9 +159,8 @@ class Gateways(Relay):
         due_ms = self.due_together(p, 300, 5000 + 8000 * self.pace)  # what is nearer than twice the lead is not handed over
         wait_until(lambda: relayed(first) == 300, 15 + 4 * self.pace, 'the first to have taken them')
         p.gateway(**options)
-        p.stack.rabbitmqctl('eval', f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.exit">>)), '
-                            '[ra:process_command(amqqueue:get_pid(Q), Command) || Command <- [{down, element(1, C), noconnection} '
-                            '|| C <- rabbit_amqqueue:consumers(Q)] ++ [{nodeup, node()}]], ok.')
+        p.eval_queue('postdate.exit', '[ra:process_command(amqqueue:get_pid(Q), Command) || Command <- [{down, element(1, C), noconnection} '
+                     '|| C <- rabbit_amqqueue:consumers(Q)] ++ [{nodeup, node()}]], ok.')
         if now_ms() >= due_ms:
             raise harness.TooSlow('the other gateway had not been given them in time')
         r = self.all_there(inbox, 'RabbitMQ gave them to another gateway, too')
@@ -472,9 +471,8 @@ class TtlGateways(Gateways, LiveTest):
         p.gateway(**handover(self.transport, grace='3s'))
         inbox = self.expect(p, 50)
         self.due_together(p, 50, 8_000)
-        p.stack.rabbitmqctl('eval', f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{p.vhost}">>, queue, <<"postdate.exit">>)), '
-                            '[ra:process_command(amqqueue:get_pid(Q), rabbit_fifo:make_checkout({element(2, C), element(1, C)}, cancel, #{})) '
-                            '|| C <- rabbit_amqqueue:consumers(Q)], ok.')
+        p.eval_queue('postdate.exit', '[ra:process_command(amqqueue:get_pid(Q), rabbit_fifo:make_checkout('
+                     '{element(2, C), element(1, C)}, cancel, #{})) || C <- rabbit_amqqueue:consumers(Q)], ok.')
         self.assertEqual(p.client().channel.queue_declare('postdate.exit', passive=True).method.consumer_count, 0)
         r = self.all_there(inbox, 'RabbitMQ has forgotten the consumers')
         self.assertEqual(r['duplicates'], 0)

@@ -17,8 +17,7 @@ class Queue:
         self.client.channel.queue_declare(name, durable=True, arguments={'x-queue-type': 'quorum'})
 
     def call(self, function):
-        self.place.stack.rabbitmqctl('eval', '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)), '
-                                     'sys:%s(amqqueue:get_pid(Q)).' % (self.place.vhost, self.name, function))
+        self.place.eval_queue(self.name, f'sys:{function}(amqqueue:get_pid(Q)).')
 
     def suspend(self):
         self.call('suspend')

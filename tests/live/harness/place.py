@@ -138,6 +138,11 @@ class Place:
         """Starts tests/tools/load; .result() waits for it and returns its JSON."""
         return Load(self, args)
 
+    def eval_queue(self, queue, erlang):
+        """In RabbitMQ, with the queue as Q; what it printed."""
+        return self.stack.rabbitmqctl('eval', f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{self.vhost}">>, queue, <<"{queue}">>)), '
+                                      + erlang)
+
     def counts(self):
         """Messages by state."""
         return {state: int(n) for state, n in
