@@ -64,7 +64,8 @@ class Culprits(LiveTest):
         self.be_picky([(code, True, False) for code in CODES if code != 320] + [(501, True, True), (530, True, True), (540, True, True)])
 
     def test_a_connection_that_somebody_ends_makes_nobody_go_alone(self):
-        """320: an operator did, or RabbitMQ stops."""
+        """320: an operator did, or RabbitMQ stops. The log tells, not who was in flight with it: the others are delivered, some each
+        time, until it is the last one."""
         p = self.place()
         broker = PickyBroker(p.amqp)
         self.addCleanup(broker.close)
@@ -73,7 +74,6 @@ class Culprits(LiveTest):
         broker.be_picky(320, True, False)
         p.psql("select postdate.schedule('k', case i when 30 then 'bad' else 'good ' || i end, '300 ms') from generate_series(1, 40) i")
         wait_until(lambda: len(broker.refused.get(b'bad', [])) >= 3, 15, 'it to be tried again')
-        self.assertNotIn([], broker.refused[b'bad'][:3])
         broker.be_real()
         wait_until(lambda: p.counts() == {'delivered': 40}, 15, 'all to be delivered')
         self.assertEqual(gw.term(), 0)
