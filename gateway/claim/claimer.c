@@ -11,6 +11,7 @@
 #include "gateway/claim/claimer.h"
 #include "core/base/timestamp.h"
 #include "gateway/runtime/log.h"
+#include "sql/pipeline/batch.h"
 #include "sql/pipeline/store.h"
 
 #define CLAIM_BYTES (8 * 1024 * 1024)
@@ -19,6 +20,8 @@
 #define SWEEP_EVERY_MOST_MS 5000
 #define SWEEP_SHARE 20 /* one of them takes no more than a twentieth of the time, up to the most */
 #define CLOCK_EVERY_MS 250
+#define LATE_EVERY_MS 100
+#define LATE_EXPECTED_MS 500
 #define FULL_NAP_MS 5 /* until memory is free for more */
 #define LOCK_SHARE 5  /* a lock may take as much of the lead, once, before it is gone around … */
 #define LOCK_LEAST_MS 10
@@ -124,6 +127,75 @@ static enum looked look_sweep(struct claimer *c, struct claim_request *q, struct
     return s->running && l == LOOKED_DONE ? LOOKED_MORE : l;
 }
 
+/* --- plain messages */
+
+static bool begin_range(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count)
+{
+    struct claim_loop *l = ctx;
+    l->range = claim_range_new(batch, l->instance, ids, count);
+    if (!l->range)
+        lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
+    return l->range != NULL;
+}
+
+static bool keep_row(void *ctx, const struct claimed_row *row)
+{
+    return claim_loop_keep(ctx, row);
+}
+
+/* From the frontier on, around days that somebody has locked. */
+static enum looked look_plain(struct claimer *c, const struct claim_request *q, struct err *e)
+{
+    struct claim_loop *l = &c->loop;
+    struct claim_request limits = *q;
+    struct batch_claimed claimed;
+    if (l->locks.days.all)
+        return LOOKED_DONE;
+    if (!set_limits(l->pipeline, &limits))
+        return LOOKED_FULL;
+    const struct batch_request request = {.instance = l->instance,
+                                          .horizon_ms = q->horizon_ms,
+                                          .rows_max = limits.rows_max,
+                                          .bytes_max = limits.bytes_max,
+                                          .locked = &l->locks.days};
+    const struct batch_taker taker = {begin_range, keep_row, l};
+    claim_loop_begin(l);
+    int n = batch_claim(l->pg, &request, &taker, &claimed, e);
+    claim_range_release(l->range);
+    l->range = NULL;
+    if (n > 0)
+        c->claimed_ms = clock_monotonic_ms();
+    if (n >= 0)
+        return claimed.busy                                                      ? LOOKED_FULL
+               : n == limits.rows_max || l->bytes > (size_t)limits.bytes_max / 2 ? LOOKED_MORE
+                                                                                 : LOOKED_DONE;
+    const struct due_range days = {TIMESTAMP_MIN_MS, q->horizon_ms + 1};
+    if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days, e) <= 0) {
+        if (claimed.unclear)
+            lease_end_instance(l->lease, l->instance);
+        return LOOKED_ERROR;
+    }
+    err_clear(e);
+    return LOOKED_MORE; /* the same again, around them */
+}
+
+/* What claims could not see or take. A failure harms no claim. */
+static int look_late(struct claimer *c, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (now_ms - c->late_ms < LATE_EVERY_MS)
+        return 0;
+    c->late_ms = now_ms;
+    int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
+    if (n < 0 && (pg_is_broken(c->loop.pg) || !err_is_transient(e)))
+        return -1;
+    if (n < 0) {
+        log_debug("claimer: late: %s", e->text);
+        err_clear(e);
+    }
+    return 0;
+}
+
 /* One look: was that all for now, is there probably more, or is there no memory for more? */
 static enum looked look_once(struct claimer *c, struct err *e)
 {
@@ -140,9 +212,13 @@ static enum looked look_once(struct claimer *c, struct err *e)
         .instance = l->instance,
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };
+    enum looked plain = look_plain(c, &q, e);
+    if (plain == LOOKED_ERROR || look_late(c, e) != 0)
+        return LOOKED_ERROR;
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
         return hot;
+    hot = hot == LOOKED_DONE ? plain : hot;
     bool begin = clock_monotonic_ms() >= c->sweep.at_ms + (c->more ? SWEEP_EVERY_MOST_MS : 0);
     if (!c->sweep.running && begin && begin_sweep(c, q.horizon_ms + 1, e) != 0)
         return LOOKED_ERROR;
@@ -162,8 +238,15 @@ static int64_t claimer_nap_ms(const struct config *config)
     return ms < CLOCK_EVERY_MS ? ms : CLOCK_EVERY_MS;
 }
 
+/* A claim has left something to look after, for a moment. */
+static bool expects_late(const struct claimer *c)
+{
+    return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS;
+}
+
 static int64_t claimer_look(struct claim_loop *l, struct err *e)
 {
+    int64_t nap_ms = claimer_nap_ms(l->runtime->config);
     switch (look_once(l->own, e)) {
     case LOOKED_ERROR:
         return -1;
@@ -174,7 +257,7 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     case LOOKED_DONE:
         break;
     }
-    return claimer_nap_ms(l->runtime->config);
+    return expects_late(l->own) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
 }
 
 static int64_t claimer_lock_timeout_ms(const struct config *config)

@@ -19,7 +19,9 @@ struct claimer {
         reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
     int64_t sampled_ms; /* monotonic: the last sample */
     struct sweep sweep;
-    bool more; /* the last hot look left something */
+    bool more;          /* the last hot look left something */
+    int64_t late_ms;    /* monotonic: when it looked for late ones last */
+    int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
 };
 
 void *claimer_thread(void *claimer);

@@ -13,9 +13,9 @@
 #include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
-#define AGAIN_MS 60000  /* after a failure */
-#define RECUR_LINES 20  /* in the log: after an outage there may be thousands */
-#define FORECAST_MS 500 /* of each tick at most */
+#define AGAIN_MS 60000   /* after a failure */
+#define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
+#define FORECAST_MS 5000 /* of each tick at most, half of it at rest */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -103,12 +103,12 @@ static int fold_slo(struct janitor *j, struct err *e)
 
 static int fold_forecast(struct janitor *j, struct err *e)
 {
-    return forecast_fold(j->pg, FORECAST_MS, e);
+    return forecast_fold(j->pg, FORECAST_MS, &j->folded, e);
 }
 
 static int correct_forecast(struct janitor *j, struct err *e)
 {
-    return forecast_correct(j->pg, &j->counted_ms, FORECAST_MS, e);
+    return j->folded ? forecast_correct(j->pg, &j->count, FORECAST_MS, e) : 0;
 }
 
 static void say_recur(const char *text)

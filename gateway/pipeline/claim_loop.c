@@ -32,6 +32,10 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     struct inflight *h = claimed_row_to_inflight(l->pipeline, row, l->instance, &refused);
     if (!h)
         return false;
+    if (l->range) {
+        claim_range_hold(l->range);
+        h->range = l->range;
+    }
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt) {
@@ -49,21 +53,30 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     return false;
 }
 
-static bool on_row(void *ctx, const struct claimed_row *row)
+bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row)
 {
-    struct claim_loop *l = ctx;
     if (keep_row(l, row))
         return true;
     lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
     return false;
 }
 
-enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
+static bool on_row(void *ctx, const struct claimed_row *row)
+{
+    return claim_loop_keep(ctx, row);
+}
+
+void claim_loop_begin(struct claim_loop *l)
 {
     l->next_at_ms = 0;
     l->bytes = 0;
     l->recovered = 0;
     l->sent_ns = clock_monotonic_ns();
+}
+
+enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
+{
+    claim_loop_begin(l);
     l->rows = claim_due(l->pg, q, on_row, l, e);
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         lease_end_instance(l->lease, l->instance);

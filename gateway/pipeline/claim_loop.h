@@ -43,7 +43,8 @@ struct claim_loop { /* one thread's */
     void *own; /* the horizon's */
     struct pg *pg;
     struct locks locks;
-    int32_t instance; /* under which this look claims */
+    int32_t instance;          /* under which this look claims */
+    struct claim_range *range; /* that the rows belong to which are kept just now; NULL: none */
     /* Of the last claim: */
     int64_t sent_ns;    /* claimed_row_hear_clock */
     int64_t next_at_ms; /* the greatest of its rows */
@@ -56,6 +57,10 @@ struct claim_loop { /* one thread's */
 
 /* Until the stop. */
 void claim_loop_run(struct claim_loop *l);
+/* Before a claim's rows are kept. */
+void claim_loop_begin(struct claim_loop *l);
+/* Takes a row that was claimed. False: it could not, and the instance ends. */
+bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row);
 /* Claims once: is that all, or is there probably more? */
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
 /* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */

@@ -80,6 +80,7 @@ void inflight_free(struct inflight *h)
         return;
     atomic_fetch_sub(&h->budget->bytes, h->size);
     atomic_fetch_sub(&h->budget->count, 1);
+    claim_range_release(h->range);
     free(h->error);
     free(h);
 }

@@ -3,6 +3,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
 #define POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
 
+#include "gateway/pipeline/claim_range.h"
 #include "sql/pipeline/claim.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,8 +30,9 @@ struct inflight {
     struct inflight *prev, *chain; /* confirms.c */
     uint64_t tag;                  /* confirms.c */
     struct inflight_budget *budget;
-    int32_t instance; /* under which it was claimed; settling is guarded by it */
-    int attempts;     /* made before this claim */
+    int32_t instance;          /* under which it was claimed; settling is guarded by it */
+    struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
+    int attempts;              /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
     bool receipt;     /* somebody else delivered it, RabbitMQ itself or another gateway: nobody knows when */
     bool proof;       /* a receipt, of what a gateway delivered and has counted: relay_proof.c */

@@ -96,10 +96,19 @@ static void finish_message(struct settler *s, size_t i)
     say_end(s, s->batch.messages[i]);
     if (o.relayed)
         relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
-    else
+    else if (!s->batch.items[i].in_batch)
         settle_replay_add(&s->replay, &s->batch.items[i], o.instance, clock_monotonic_ms());
     result_queue_free(&s->pipeline->results, s->batch.messages[i]);
     s->batch.messages[i] = NULL;
+}
+
+/* What of the batch its rows say, or the ranges are to say now. */
+static int settle_ranges_of_batch(struct settler *s, const bool *done, struct err *e)
+{
+    for (size_t i = 0; i < s->batch.count; i++)
+        if (s->batch.messages[i] && s->batch.items[i].in_batch && (!done || done[i]))
+            settle_ranges_mark(&s->ranges, s->batch.messages[i]);
+    return settle_ranges_write(&s->ranges, s->pg, e);
 }
 
 /* Somebody's open transaction holds rows of this batch: settles the others without waiting. */
@@ -107,7 +116,8 @@ static int settle_around_locks(struct settler *s, struct err *e)
 {
     bool done[SETTLE_BATCH_MAX];
     const struct settle_owner o = owner_of(s, 0);
-    if (settle_free(s->pg, &o, s->batch.items, s->batch.count, done, e) != 0)
+    if (settle_free(s->pg, &o, s->batch.items, s->batch.count, done, e) != 0 ||
+        settle_ranges_of_batch(s, done, e) != 0)
         return -1;
     for (size_t i = 0; i < s->batch.count; i++) {
         if (done[i])
@@ -125,6 +135,11 @@ static int settle_singly(struct settler *s, struct err *e)
     for (size_t i = 0; i < s->batch.count; i++) {
         const struct settle_owner o = owner_of(s, i);
         if (settle(s->pg, &o, &s->batch.items[i], 1, e) >= 0) {
+            if (s->batch.items[i].in_batch) {
+                settle_ranges_mark(&s->ranges, s->batch.messages[i]);
+                if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
+                    return -1;
+            }
             finish_message(s, i);
             continue;
         }
@@ -166,6 +181,8 @@ static int settle_batch(struct settler *s, struct err *e)
     if (o.relayed && changed >= 0 && changed < (int64_t)s->batch.count)
         return finish_relayed(s, &o, e);
     if (changed >= 0) {
+        if (settle_ranges_of_batch(s, NULL, e) != 0)
+            return -1;
         for (size_t i = 0; i < s->batch.count; i++)
             finish_message(s, i);
         return 0;
@@ -245,7 +262,11 @@ static int repeat_outcomes(struct settler *s, struct err *e)
             log_debug("settler: %s", e->text);
             err_clear(e);
         }
-    atomic_store(&s->lease->forgotten, false);
+    settle_ranges_repeat(s->ranges, s->lease);
+    if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
+        return -1;
+    if (settle_ranges_are_written(s->ranges)) /* else somebody has them locked */
+        atomic_store(&s->lease->forgotten, false);
     return 0;
 }
 
@@ -255,6 +276,8 @@ static int settle_once(struct settler *s, struct err *e)
     if (atomic_load(&s->lease->forgotten) && repeat_outcomes(s, e) != 0)
         return -1;
     if (write_slo(s, e) != 0)
+        return -1;
+    if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
         return -1;
     gather_results(s);
     settle_batch_take(&s->batch, &s->backlog, clock_monotonic_ms());
@@ -293,7 +316,8 @@ void *settler_thread(void *arg)
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
             gather_results(s);
-            bool all = settle_backlog_is_empty(&s->backlog) && !s->later && s->slo.delivered == 0;
+            bool all = settle_backlog_is_empty(&s->backlog) && !s->later && s->slo.delivered == 0 &&
+                       settle_ranges_are_written(s->ranges);
             if (all || clock_monotonic_ns() > give_up_ns)
                 break;
         }
@@ -317,6 +341,7 @@ void *settler_thread(void *arg)
     free_list(s->backlog.first[0]);
     free_list(s->backlog.first[1]);
     free_list(s->later);
+    settle_ranges_close(&s->ranges);
     pg_close(s->pg);
     return NULL;
 }

@@ -111,7 +111,7 @@ static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m,
     PQclear(r);
     memcpy(out->old_identity, m->identity, sizeof out->old_identity);
     memcpy(out->origin, m->origin, sizeof out->origin);
-    return 0;
+    return pg_run(c, sql_query_migrate_batch_restored, NULL, e) < 0 ? -1 : 0;
 }
 
 static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool overwrite, struct err *e)

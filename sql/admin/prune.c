@@ -72,6 +72,11 @@ int prune_moved(struct pg *c, struct err *e)
         pg_add_id(&p, &bound);
         removed = pg_run(c, sql_query_prune_moved, &p, e);
     }
+    for (int i = 0; i < ROUNDS_MAX && removed >= 0 && (i == 0 || removed > 0); i++) {
+        struct pg_params p = {0};
+        pg_add_id(&p, &bound);
+        removed = pg_run(c, sql_query_prune_batch, &p, e);
+    }
     return removed < 0 ? -1 : 0;
 }
 

@@ -66,6 +66,7 @@ void pg_array_bytes(struct buf *b, struct bytes v);
 void pg_array_time(struct buf *b, int64_t ms);
 void pg_array_id(struct buf *b, struct message_id id);
 void pg_array_int4(struct buf *b, int32_t v);
+void pg_array_int8(struct buf *b, int64_t v);
 void pg_array_null(struct buf *b);
 
 /* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with

@@ -126,6 +126,12 @@ void pg_array_int4(struct buf *b, int32_t v)
     buf_put_u32(b, (uint32_t)v);
 }
 
+void pg_array_int8(struct buf *b, int64_t v)
+{
+    buf_put_u32(b, 8);
+    buf_put_u64(b, (uint64_t)v);
+}
+
 void pg_array_null(struct buf *b)
 {
     buf_put_u32(b, UINT32_MAX);

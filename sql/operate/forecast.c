@@ -3,12 +3,14 @@
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/connection/pg_internal.h"
+#include "sql/pipeline/store.h"
 #include "sql_embedded.h"
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define FOLD_ROWS 2000   /* of changes, in one transaction */
-#define COUNT_ROWS 50000 /* messages, likewise */
+#define FOLD_MINUTES 10000 /* in one statement, which takes some 30 ms */
+#define COUNT_ROWS 20000   /* messages, likewise */
+#define COUNT_DAYS 30
 #define NICE_BUCKETS 300
 #define ARRAY_MAX (1u << 20)
 
@@ -243,37 +245,75 @@ int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
     return rc;
 }
 
-int forecast_fold(struct pg *c, int64_t limit_ms, struct err *e)
+/* Between two statements: what comes due meanwhile goes first. */
+static int64_t pause_after(int64_t began_ms)
 {
-    int64_t until_ms = clock_monotonic_ms() + limit_ms, folded = FOLD_ROWS;
-    while (folded == FOLD_ROWS && clock_monotonic_ms() < until_ms) {
+    int64_t now_ms = clock_monotonic_ms();
+    clock_nap_ms(now_ms > began_ms ? now_ms - began_ms : 1);
+    return clock_monotonic_ms();
+}
+
+int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
+    *all = false;
+    while (!*all && now_ms < until_ms) {
         struct pg_params p = {0};
-        pg_add_int8(&p, FOLD_ROWS);
+        pg_add_int8(&p, FOLD_MINUTES);
         PGresult *r = pg_query(c, sql_query_forecast_fold, &p, e);
         if (!r)
             return -1;
-        folded = pg_int8(r, 0, 0);
+        *all = !pg_bool(r, 0, 0);
         PQclear(r);
+        if (!*all)
+            now_ms = pause_after(now_ms);
     }
     return 0;
 }
 
-int forecast_correct(struct pg *c, int64_t *at_ms, int64_t limit_ms, struct err *e)
+/* A day that somebody has locked: the next round will do. */
+static void skip_day(struct pg *c, struct forecast_walk *w)
 {
-    int64_t until_ms = clock_monotonic_ms() + limit_ms;
-    if (pg_exec(c, "set lock_timeout = '200ms'", e) != 0)
+    struct err e = {0};
+    int64_t us;
+    if (w->at_ms == 0 && store_clock(c, &us, &e) == 0)
+        w->at_ms = us / 1000;
+    w->at_ms += DAY_MS;
+}
+
+/* 1: there is more. */
+static int correct_piece(struct pg *c, struct forecast_walk *w, struct err *e)
+{
+    struct pg_params p = {0};
+    int32_t days = w->singly > 0 ? 1 : COUNT_DAYS;
+    pg_add_time(&p, w->at_ms);
+    pg_add_int4(&p, days);
+    pg_add_int8(&p, COUNT_ROWS);
+    PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
+    if (!r && !pg_is_locked_out(c))
         return -1;
-    do {
-        struct pg_params p = {0};
-        pg_add_time(&p, *at_ms);
-        pg_add_int8(&p, COUNT_ROWS);
-        PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
-        if (!r) {
-            *at_ms += DAY_MS; /* somebody's lock on a day: the next round will do */
-            return -1;
-        }
-        *at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
-        PQclear(r);
-    } while (*at_ms > 0 && clock_monotonic_ms() < until_ms);
-    return 0;
+    if (!r && days > 1) {
+        w->singly = COUNT_DAYS; /* one of these days is locked */
+        return 1;
+    }
+    w->singly -= w->singly > 0;
+    if (r)
+        w->at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
+    else
+        skip_day(c, w);
+    PQclear(r);
+    return w->at_ms > 0;
+}
+
+int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
+    int more = pg_exec(c, "set lock_timeout = '200ms'", e) == 0 ? 1 : -1;
+    while (more > 0 && now_ms < until_ms) {
+        more = correct_piece(c, w, e);
+        now_ms = pause_after(now_ms);
+    }
+    if (more >= 0)
+        err_clear(e);
+    return more < 0 ? -1 : 0;
 }

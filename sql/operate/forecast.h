@@ -50,9 +50,16 @@ int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *
 extern const int64_t forecast_within_s[FORECAST_WITHIN];
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e);
 
-/* Adds up changes until none is left, or limit_ms are over. */
-int forecast_fold(struct pg *c, int64_t limit_ms, struct err *e);
-/* Counts what waits, piece by piece from *at_ms on, for about limit_ms; 0: begins anew. */
-int forecast_correct(struct pg *c, int64_t *at_ms, int64_t limit_ms, struct err *e);
+/* Both take about limit_ms, and rest half of that: they are not to be felt. */
+/* Adds up changes. *all: none is left. */
+int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e);
+/* Where the slow count is; 0: at the beginning. */
+struct forecast_walk {
+    int64_t at_ms;
+    int singly; /* so many pieces are one day each, for somebody has one of them locked */
+};
+/* Counts what waits, piece by piece. To be called when all changes are added up: each piece reads those that
+ * are not. */
+int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, struct err *e);
 
 #endif

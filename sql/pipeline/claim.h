@@ -63,6 +63,7 @@ struct settle_item {
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
+    bool in_batch;      /* claimed with a range: that it was delivered, batch_settle says */
     bool untried;       /* FAILED, EXPIRED: this time nothing was published */
 };
 

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/connection/pg_internal.h"
+#include "sql/pipeline/batch.h"
 #include "sql/pipeline/locked.h"
 #include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
@@ -101,13 +102,24 @@ static int release_range(struct pg *c, struct due_range left, int32_t id, struct
     return 0;
 }
 
+/* Of ranges, around the days that are locked. */
+static int release_ranges(struct pg *c, int32_t id, struct locked_days *locked, struct err *e)
+{
+    if (batch_release(c, id, locked, e) == 0)
+        return 0;
+    if (!pg_is_locked_out(c) || locked_days_read(c, locked, e) != 0)
+        return -1;
+    err_clear(e);
+    return batch_release(c, id, locked, e);
+}
+
 /* What is due about now comes first. */
 static int release_claims(struct pg *c, int32_t id, struct err *e)
 {
     struct locked_days locked = {0};
     struct due_range all;
     int64_t now_ms;
-    if (claimed_row_days(c, &now_ms, &all, e) != 0)
+    if (release_ranges(c, id, &locked, e) != 0 || claimed_row_days(c, &now_ms, &all, e) != 0)
         return -1;
     int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
     first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;

@@ -111,7 +111,7 @@ static void put_item(struct batch *b, const struct settle_item *item)
 
 static bool is_of(const struct settle_item *item, bool delivered)
 {
-    return (item->kind == SETTLE_DELIVERED) == delivered;
+    return (item->kind == SETTLE_DELIVERED) == delivered && !(item->in_batch && delivered);
 }
 
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
@@ -177,7 +177,8 @@ struct settle_work {
     bool *done;
 };
 
-/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. */
+/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. What a range settles is
+ * of neither. */
 static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_work *w, bool delivered,
                      struct err *e)
 {
@@ -212,6 +213,7 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
 {
     struct settle_item *free_items = calloc(count, sizeof *free_items);
     size_t n = 0;
+    memset(done, 0, count * sizeof *done);
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
     const struct settle_work work = {.items = items, .count = count, .done = done};
@@ -259,8 +261,8 @@ static int settle_piece(struct pg *c, const struct settle_owner *o, const struct
     return rc;
 }
 
-int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
-                bool *done, struct err *e)
+static int settle_free_rows(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                            size_t count, bool *done, struct err *e)
 {
     struct locked_days locked;
     struct due_range left = {INT64_MAX, INT64_MIN}, piece;
@@ -275,6 +277,16 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     while (locked_days_piece(&locked, &left, &piece))
         if (settle_piece(c, o, &w, &piece, e) != 0)
             return -1;
+    return 0;
+}
+
+int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
+                bool *done, struct err *e)
+{
+    if (settle_free_rows(c, o, items, count, done, e) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) /* whatever is locked: no row is written for these */
+        done[i] = done[i] || (items[i].in_batch && items[i].kind == SETTLE_DELIVERED);
     return 0;
 }
 

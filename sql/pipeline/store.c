@@ -31,11 +31,14 @@ static void put_time(struct buf *b, int64_t ms)
     buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
 }
 
-static void put_row(struct buf *b, const struct message *m)
+static void put_row(struct buf *b, const struct message *m, int64_t fence_ms)
 {
     buf_put_u16(b, COPY_COLUMNS);
     put_time(b, m->due_ms);
-    put_time(b, m->due_ms);
+    if (m->hold == HOLD_BROKER || m->due_ms <= fence_ms)
+        put_time(b, m->due_ms);
+    else
+        buf_put_u32(b, UINT32_MAX); /* plain */
     put_field(b, bytes_of(m->id.b, sizeof m->id.b));
     put_field(b, bytes_of(m->hold == HOLD_BROKER ? "b" : "g", 1));
     put_field(b, m->exchange);
@@ -52,12 +55,13 @@ static void put_row(struct buf *b, const struct message *m)
         buf_put_u32(b, UINT32_MAX);
 }
 
-static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count, struct err *e)
+static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count,
+                     int64_t fence_ms, struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         if (items[i].result != STORE_ACCEPTED)
             continue;
-        put_row(b, &items[i].message);
+        put_row(b, &items[i].message, fence_ms);
         if (b->len >= COPY_CHUNK && pg_copy_flush(c, b, e) != 0)
             return -1;
     }
@@ -71,11 +75,16 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
         rows += items[i].result == STORE_ACCEPTED;
     if (rows == 0)
         return 0;
+    PGresult *r = pg_query(c, sql_query_store_fence, NULL, e);
+    if (!r)
+        return -1;
+    int64_t fence_ms = pg_int8(r, 0, 0);
+    PQclear(r);
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_copy_begin(c, copy_statement, &b, e);
     if (rc == 0)
-        rc = pg_copy_end(c, &b, copy_rows(c, &b, items, count, e), e);
+        rc = pg_copy_end(c, &b, copy_rows(c, &b, items, count, fence_ms, e), e);
     buf_free(&b);
     return rc;
 }

@@ -101,7 +101,8 @@ static int lock_key(struct pg *c, const struct store_options *o, const struct me
     return 0;
 }
 
-/* The old id leads to the new message from now on. stored: there is a row to settle. */
+/* The old id leads to the new message from now on. stored: there is a row to settle. 1: done; 0: since it was
+ * looked at, it has become too late for that; -1: error. */
 static int supersede_message(struct pg *c, const struct message_id *old, const struct message_id *new,
                              bool stored, struct err *e)
 {
@@ -109,8 +110,9 @@ static int supersede_message(struct pg *c, const struct message_id *old, const s
     pg_add_id(&p, old);
     pg_add_id(&p, new);
     PGresult *r = pg_query(c, stored ? sql_query_store_supersede : sql_query_store_moved_note, &p, e);
+    int done = !r ? -1 : !stored || pg_bool(r, 0, 0);
     PQclear(r);
-    return r ? 0 : -1;
+    return done;
 }
 
 static int take_over_key(struct pg *c, const struct message *m, struct err *e)
@@ -158,13 +160,15 @@ static int decide_item(struct pg *c, const struct store_options *o, struct store
         named = NAMED_LIVE;
     bool replace = m->on_conflict == ON_CONFLICT_REPLACE;
     bool free_now = named == NAMED_FREE || (replace && (named == NAMED_LIVE || named == NAMED_DELIVERED));
-    if (!free_now) {
+    int superseded = free_now && (earlier || named == NAMED_LIVE)
+                         ? supersede_message(c, &item->existing_id, &m->id, !earlier, e)
+                         : free_now;
+    if (superseded < 0)
+        return -1;
+    if (!superseded) {
         item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
         return 0;
     }
-    if ((earlier || named == NAMED_LIVE) &&
-        supersede_message(c, &item->existing_id, &m->id, !earlier, e) != 0)
-        return -1;
     if (earlier) {
         earlier->result = STORE_REPLACED;
         earlier->existing_id = m->id;

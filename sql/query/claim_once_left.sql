@@ -8,7 +8,18 @@ select (select count(*) from (
      + (select count(*) from (
             select from postdate.message
              where owner is not null and settled_at is null and id < $5::uuid and created_at <= $1::timestamptz
-             order by owner limit $3::bigint) c),
+             order by owner limit $3::bigint) c)
+     + (select count(*) from (
+            select from postdate.message m
+             where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
+             order by m.id limit $3::bigint) p)
+     + (select count(*) from (
+            select from postdate.batch b, lateral (
+                   select from postdate.message m
+                    where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
+                    order by m.id limit $3::bigint) p
+             where not b.done limit $3::bigint) b)
+     + (select count(*) from postdate.late l where l.snapshot is not null or l.ids <> '{}'),
        (select count(*) from (
             select from postdate.message
              where owner is null and settled_at is null and state = 'handed'

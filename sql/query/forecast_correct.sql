@@ -1,1 +1,1 @@
-select postdate.forecast_correct($1::timestamptz, $2::bigint)
+select postdate.forecast_correct($1::timestamptz, $2::int, $3::bigint)

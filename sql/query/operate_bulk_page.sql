@@ -1,6 +1,6 @@
 -- One page of one partition: [$1, $2), after id $3. $4 states that the operation applies to; $5 exchange, $6 a pattern of routing keys, $8 ids, $9 scope:
 -- null for any. $10: what was made since then is not looked at, so that nothing is rescheduled twice.
-select id from postdate.message
+select id from postdate.message_now
  where id >= $1::uuid and id < $2::uuid and id > $3::uuid
    and state::text = any ($4::text[]) and owner is null
    and ($5::text is null or exchange = $5::text)

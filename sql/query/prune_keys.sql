@@ -6,7 +6,7 @@ delete from postdate.key d
           from (select k.exchange, k.key, k.id from postdate.key k
                  where k.due >= $1::timestamptz and k.due < $2::timestamptz
                    and not exists (
-                    select from postdate.message m
+                    select from postdate.message_now m
                      where m.id >= $5::uuid and m.id < $6::uuid and m.id = k.id
                        and (m.state in ('scheduled', 'claimed', 'handed')
                             or (m.state in ('delivered', 'cancelled')

@@ -17,11 +17,12 @@ create type postdate.message_state as enum
 -- published; `properties` is empty then. The JSON is not compressed, so that claims see how large it is without unpacking it.
 create table postdate.message (
     due             timestamptz not null,
-    next_at         timestamptz not null,
+    next_at         timestamptz,                -- null: plain (001_14_batch.sql)
     created_at      timestamptz not null default now(),
     settled_at      timestamptz,
     deadline        timestamptz,                -- it is not published after this, and ends as `expired`
     late_at         timestamptz,                -- not claimed after this: it was missed (postdate.recur_look)
+    born            xid8 not null default pg_current_xact_id(), -- the transaction that stored it
     recur           bigint,                     -- the schedule that this row carries on; null from the claim on
     id              uuid not null,
     owner           integer,
@@ -37,11 +38,12 @@ create table postdate.message (
     properties      bytea not null,             -- AMQP basic properties as on the wire: flags, then values
     body            bytea not null,
     properties_json jsonb,
-    primary key (id)
+    primary key (id),
+    check (next_at is not null or state = 'scheduled' and owner is null and settled_at is null and error is null and attempts = 0 and hold = 'g' and recur is null)
 ) partition by range (id);
 alter table postdate.message alter column properties_json set storage external;
 
-create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null;
+create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null and next_at is not null;
 -- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.
 create index message_handover on postdate.message (next_at)
     where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
@@ -69,9 +71,15 @@ create function postdate.id_due(id uuid) returns timestamptz language sql immuta
       from (select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint as ms from cast(id as text) t) i
 $$;
 
--- The least id that is due then or later, as a bound of a range: `id >= postdate.id_floor(…)` leads to partitions, due does not.
+-- The least and the greatest id with this due time, in whole milliseconds.
 create function postdate.id_floor(due timestamptz) returns uuid language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select (lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+    select (lpad(to_hex(floor(extract(epoch from due) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
+$$;
+create function postdate.id_ceiling(at timestamptz) returns uuid language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select (lpad(to_hex(floor(extract(epoch from at) * 1000)::bigint), 12, '0') || 'ffffffffffffffffffff')::uuid
+$$;
+create function postdate.id_ms(id uuid) returns bigint language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint from cast(id as text) t
 $$;
 
 -- Whole milliseconds, rounded up: never early. In the past is now.
@@ -107,35 +115,4 @@ begin
         update postdate.moved m set latest_id = new_id where m.id = first;
     end if;
     insert into postdate.moved (id, first_id) values (new_id, coalesce(first, old_id));
-end $$;
-
-create function postdate.message_supersede(old_id uuid, new_id uuid) returns boolean language plpgsql as $$
-begin
-    update postdate.message m
-       set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
-     where m.id = old_id and m.state in ('scheduled', 'failed') and m.owner is null;
-    if found then perform postdate.moved_note(old_id, new_id); end if;
-    return found;
-end $$;
-
--- The current message under any id it ever had, locked, on demand together with its key. Null id: there is none (in the scope).
-create function postdate.message_lock(wanted uuid, scope text[], with_key boolean) returns postdate.message language plpgsql as $$
-declare
-    m postdate.message;
-    latest uuid;
-    named text;
-    place text;
-begin
-    for i in 1..100 loop
-        latest := postdate.moved_latest(wanted);
-        select x.key, x.exchange into named, place from postdate.message x
-         where x.id = latest and (scope is null or x.exchange = any (scope));
-        if not found then return null; end if;
-        if with_key and named is not null then
-            perform from postdate.key k where k.exchange = place and k.key = named and k.id = latest for update;
-        end if;
-        select * into m from postdate.message x where x.id = latest for update;
-        exit when m.state is distinct from 'superseded' or postdate.moved_latest(wanted) = latest;
-    end loop;
-    return m;
 end $$;

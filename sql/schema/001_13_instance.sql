@@ -25,10 +25,10 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
     select i.heartbeat_at > clock_timestamp() - lease_ms * interval '1 ms' and exists (select from pg_stat_get_activity(i.backend_pid))
 $$;
 
--- Is somebody publishing it? An owner whose lease ran out long ago is nobody: no gateway may be left to say so.
+-- Is somebody publishing it? An owner whose lease ran out long ago is nobody: no gateway may be left to say so. 0: it may be claimed just now.
 create function postdate.owner_lives(owner integer) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp as $$
-    select exists (select from postdate.instance i where i.id = owner and i.heartbeat_at > clock_timestamp() - interval '30 s')
+    select owner = 0 or exists (select from postdate.instance i where i.id = owner and i.heartbeat_at > clock_timestamp() - interval '30 s')
 $$;
 
 -- What the intake stored lately, so that a redelivery after a crash between commit and acknowledgement is recognised by its

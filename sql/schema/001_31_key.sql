@@ -20,9 +20,10 @@ $$;
 -- How a key stands: free, live, claimed (can't be replaced any more), delivered (and remembered).
 create function postdate.key_standing(id uuid, key_memory_ms bigint) returns text language plpgsql as $$
 declare
-    m record;
+    m postdate.message;
 begin
-    select x.state, x.owner, x.settled_at into m from postdate.message x where x.id = key_standing.id;
+    select * into m from postdate.message x where x.id = key_standing.id;
+    m := postdate.message_stands(m);
     return case
         when m.state is null then 'free'
         when m.state = 'scheduled' and m.owner is null then 'live'

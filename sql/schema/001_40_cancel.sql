@@ -6,16 +6,17 @@
 create function postdate.do_cancel(wanted uuid, scope text[], out result text, out latest uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
-    m record;
+    m postdate.message;
 begin
     -- What is settled or under way is answered without a lock.
     latest := postdate.moved_latest(wanted);
-    select x.state, x.owner, x.deadline, x.doubted into m from postdate.message x
+    select * into m from postdate.message x
      where x.id = latest and (scope is null or x.exchange = any (scope));
     if not found then
         result := 'not_found';
         return;
     end if;
+    m := postdate.message_stands(m);
     if m.state in ('scheduled', 'failed', 'superseded') and m.owner is null then
         m := postdate.message_lock(wanted, scope, false);
         latest := coalesce(m.id, latest);
@@ -28,7 +29,7 @@ begin
         result := 'too_late';
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
-           set state = 'cancelled', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+           set state = 'cancelled', next_at = m.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
          where x.id = m.id;
         if m.recur is not null then perform postdate.recur_skip(m.recur, m.id); end if;
         perform postdate.commit_durably();

@@ -8,7 +8,7 @@ select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as 
        case when m.properties_json is not null then '{"delivery_mode": 2}' || coalesce(nullif(m.properties_json -> 'properties', 'null'), '{}')
             else postdate.wire_properties(m.properties) -> 'properties' end as properties,
        m.deadline
-  from postdate.message m;
+  from postdate.message_now m;
 
 -- One message by any id that it ever had. The view knows the latest only.
 create function postdate.message(id uuid) returns setof postdate.messages

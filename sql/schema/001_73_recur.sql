@@ -130,9 +130,9 @@ create function postdate.recur_waits(id uuid) returns boolean language plpgsql s
 declare
     latest uuid := postdate.moved_latest(recur_waits.id);
 begin
-    return exists (select from postdate.message m where m.id = latest and (m.settled_at is null or m.state = 'failed'))
+    return exists (select from postdate.message_now m where m.id = latest and (m.settled_at is null or m.state = 'failed'))
         or exists (select from postdate.lineage l where l.id in (recur_waits.id, latest) and (l.died_at is not null or exists (
-                select from postdate.message m where m.id = l.message and (m.settled_at is null or m.state = 'failed'))));
+                select from postdate.message_now m where m.id = l.message and (m.settled_at is null or m.state = 'failed'))));
 end $$;
 
 -- May rows be stored in the day of this time? Asked only after something was locked in this transaction (recur_claim, recur_look): most

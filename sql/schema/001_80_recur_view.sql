@@ -7,13 +7,13 @@ declare
     latest uuid := postdate.moved_latest(recur_outcome.id);
     l record;
 begin
-    select m.state, m.settled_at, m.due into state, settled_at, due from postdate.message m
+    select m.state, m.settled_at, m.due into state, settled_at, due from postdate.message_now m
      where m.id = latest;
     for l in select x.died_at, x.message from postdate.lineage x where x.id in (recur_outcome.id, latest) order by x.died_at loop
         if l.died_at is not null then
             state := 'dead';
             return;
-        elsif exists (select from postdate.message m where m.id = l.message and (m.settled_at is null or m.state = 'failed')) then
+        elsif exists (select from postdate.message_now m where m.id = l.message and (m.settled_at is null or m.state = 'failed')) then
             state := 'refused';
         end if;
     end loop;

@@ -25,7 +25,7 @@ DIRTY_KIB = 32 * 1024
 # As intake would have stored them: the row `bench_template` came by AMQP. Random times, and so random places in every index.
 ROWS = '''
 insert into postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body)
-select d.due, d.due, postdate.id_make(d.due), 'g', t.exchange, t.routing_key, %(key)s, t.properties, t.body
+select d.due, null, postdate.id_make(d.due), 'g', t.exchange, t.routing_key, %(key)s, t.properties, t.body
   from bench_template t,
        (select date_trunc('milliseconds', date_trunc('day', now()) + (%(first)s + random() * %(days)s) * interval '1 day') as due
           from generate_series(1, %(rows)s)) d
@@ -62,7 +62,7 @@ class Backlog:
             queue = lane.queue('template')
             lane.publish(queue, 1, int((time.time() + 86400) * 1000)).result()
             lane.wait_stored(queue, 1)
-        run_psql(self.super, 'create table public.bench_template as select exchange, routing_key, properties, body from postdate.message;'
+        run_psql(self.super, 'create table public.bench_template as select exchange, routing_key, properties, body from postdate.message_now;'
                              'delete from postdate.message')
 
     def lane(self):

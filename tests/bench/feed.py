@@ -8,7 +8,7 @@ from limits import message
 
 SHAPE = 'feed: handing over to the broker'
 BANDS = 3
-HANDED = f"select count(*) from postdate.message where state = 'handed' and settled_at is null and {SOON}"
+HANDED = f"select count(*) from postdate.message_now where state = 'handed' and settled_at is null and {SOON}"
 
 
 def fill(lane, count):

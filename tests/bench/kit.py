@@ -176,15 +176,15 @@ class Lane:
     def wait_stored(self, queue, count, deadline_s=120):
         """Until all are out of the intake queue. Returns the monotonic time."""
         if not self.bare:
-            text = f"select count(*) from postdate.message where routing_key = '{queue}' and {SOON}"
+            text = f"select count(*) from postdate.message_now where routing_key = '{queue}' and {SOON}"
             wait_until(lambda: self.place.value(text) == str(count), deadline_s, f'{count} messages to be stored', 0.1)
         return time.monotonic()
 
     def wait_settled(self, deadline_s=60):
         """Until nothing is claimed or handed over any more."""
         if not self.bare:
-            text = (f"select not exists (select from postdate.message where owner is not null and {SOON})"
-                    f" and not exists (select from postdate.message where state = 'handed' and settled_at is null and {SOON})")
+            text = (f"select not exists (select from postdate.message_now where owner is not null and {SOON})"
+                    f" and not exists (select from postdate.message_now where state = 'handed' and settled_at is null and {SOON})")
             wait_until(lambda: self.place.value(text) == 't', deadline_s, 'everything to be settled', 0.1)
 
     def processes(self):

@@ -42,7 +42,7 @@ class Ways:
         harness.run_psql(self.super, 'checkpoint')
 
     def stored(self):
-        return int(harness.run_psql(self.super, 'select count(*) from postdate.message')[0][0])
+        return int(harness.run_psql(self.super, 'select count(*) from postdate.message_now')[0][0])
 
     def amqp(self):
         queue, began = self.lane.queue('store'), time.monotonic()

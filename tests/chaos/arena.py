@@ -142,7 +142,7 @@ class Cell:
     def waiting(self, most):
         """How many wait to be delivered, counted up to `most`: counting a million would be a load of its own."""
         return int(self.arena.postgres.primary.psql(
-            f"select count(*) from (select from postdate.message where state in ('scheduled', 'claimed', 'handed') "
+            f"select count(*) from (select from postdate.message_now where state in ('scheduled', 'claimed', 'handed') "
             f"and routing_key like 'chaos.%' limit {most}) s",
             self.database)[0][0])
 

@@ -261,7 +261,7 @@ def keep_rows(arena):
     for cell in arena.cells.values():
         rows = arena.postgres.primary.psql(
             "select translate(encode(substr(body, 1, 40), 'escape'), E'\\t\\n', '  '), id, state, hold, attempts, error, due, next_at, settled_at, "
-            "created_at from postdate.message order by due limit 500000", cell.database, 120)
+            "created_at from postdate.message_now order by due limit 500000", cell.database, 120)
         with open(os.path.join(cell.directory, 'rows.tsv'), 'w', encoding='utf-8') as f:
             f.writelines('\t'.join(row) + '\n' for row in rows)
         if cell.rejects:

@@ -57,7 +57,7 @@ class Refused(LiveTest):
         rc, _, error = p.cli('schedule', '--batch', '-', stdin=line)
         self.assertEqual(rc, 0, error)
         wait_until(lambda: p.counts() == {'scheduled': 6}, 10, 'all to be stored')
-        held = dict(p.psql("select convert_from(body, 'UTF8'), hold from postdate.message"))
+        held = dict(p.psql("select convert_from(body, 'UTF8'), hold from postdate.message_now"))
         self.assertEqual(held, dict.fromkeys(('amqp', 'http', 'control', 'sql', 'cli', 'batch'), 'g'))
 
     def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):

@@ -14,7 +14,7 @@ class Cancel(SharedTest):
         return out.strip()
 
     def state(self, message_id):
-        return self.p.value(f"select state from postdate.message where id = '{message_id}'")
+        return self.p.value(f"select state from postdate.message_now where id = '{message_id}'")
 
     def test_cancelled_before_due_never_arrives(self):
         inbox, key = self.inbox()
@@ -29,9 +29,9 @@ class Cancel(SharedTest):
         _, key = self.inbox()
         message_id = self.schedule(key, '1h', 'a secret')
         where = f"where id = '{message_id}'"
-        self.assertEqual(self.p.value(f"select convert_from(body, 'UTF8') from postdate.message {where}"), 'a secret')
+        self.assertEqual(self.p.value(f"select convert_from(body, 'UTF8') from postdate.message_now {where}"), 'a secret')
         self.assertEqual(self.p.cli('cancel', message_id)[0], 0)
-        self.assertEqual(self.p.psql(f'select octet_length(body) from postdate.message {where}'), [['0']])
+        self.assertEqual(self.p.psql(f'select octet_length(body) from postdate.message_now {where}'), [['0']])
 
     def test_after_delivery_it_is_too_late(self):
         inbox, key = self.inbox()
@@ -63,7 +63,7 @@ class Cancel(SharedTest):
     def test_a_plain_amqp_message_is_cancelled_by_its_id_too(self):
         inbox, key = self.inbox()
         self.c.publish(key, b'plain', {'x-delay': 60_000, 'x-postdate-hold': 'gateway'})
-        query = f"select id from postdate.message where routing_key = '{key}'"
+        query = f"select id from postdate.message_now where routing_key = '{key}'"
         message_id = wait_until(lambda: self.p.value(query), 5, 'the stored message')
         self.assertEqual(self.p.cli('cancel', message_id)[0], 0)
         self.assertEqual(self.state(message_id), 'cancelled')
@@ -72,7 +72,7 @@ class Cancel(SharedTest):
     def test_what_rabbitmq_holds_is_not_cancelled_but_says_so(self):
         inbox, key = self.inbox()
         self.c.publish(key, b'plain', {'x-delay': 3500})
-        query = f"select id from postdate.message where routing_key = '{key}' and state = 'handed'"
+        query = f"select id from postdate.message_now where routing_key = '{key}' and state = 'handed'"
         message_id = wait_until(lambda: self.p.value(query), 3, 'the message to be handed over')
         rc, out, _ = self.p.cli('cancel', message_id)
         self.assertEqual((rc, out.strip()), (1, f'{message_id} too late'))
@@ -94,12 +94,12 @@ class CancelRace(LiveTest):
         c = p.client()
         for i in range(count):
             c.publish('race', str(i).encode(), {'x-postdate-at': due, 'x-postdate-hold': 'gateway'})
-        wait_until(lambda: p.value('select count(*) from postdate.message') == str(count), 10, 'all to be stored')
-        ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
+        wait_until(lambda: p.value('select count(*) from postdate.message_now') == str(count), 10, 'all to be stored')
+        ids = [row[0] for row in p.psql('select id from postdate.message_now order by id')]
         answers = self.cancel_around(p, ids, due, at_once, lead_ms)
-        settled = "select count(*) from postdate.message where state in ('cancelled', 'delivered')"
+        settled = "select count(*) from postdate.message_now where state in ('cancelled', 'delivered')"
         wait_until(lambda: p.value(settled) == str(count), 15, 'all to be settled')
-        state = dict(p.psql('select id, state from postdate.message'))
+        state = dict(p.psql('select id, state from postdate.message_now'))
         arrived = [m.id for m in inbox.wait(sum(rc == 1 for rc in answers.values()))]
         self.assertEqual(len(arrived), len(set(arrived)), 'delivered once')
         for i in ids:

@@ -130,9 +130,9 @@ class CancelRaces(LiveTest):
         session.close()
 
     def check(self, p, inbox, targets):
-        unsettled = "select count(*) from postdate.message where state not in ('cancelled', 'delivered')"
+        unsettled = "select count(*) from postdate.message_now where state not in ('cancelled', 'delivered')"
         wait_until(lambda: p.value(unsettled) == '0', 30, 'all to be settled')
-        state = dict(p.psql('select id, state from postdate.message'))
+        state = dict(p.psql('select id, state from postdate.message_now'))
         delivered = {i for i, s in state.items() if s == 'delivered'}
         try:
             wait_until(lambda: len(inbox.all()) >= len(delivered), 20, 'all deliveries')

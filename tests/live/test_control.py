@@ -96,7 +96,7 @@ class Control(SharedTest):
 
     def test_failed_messages_are_retried(self):
         m = self.schedule()
-        self.p.psql(f"update postdate.message set state = 'failed', settled_at = now(), error = 'e' where id = '{m['id']}'")
+        self.p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now(), error = 'e' where id = '{m['id']}'")
         answer = self.r.ask({'op': 'retry', 'id': m['id']})
         self.assertEqual((answer['status'], answer['state'], answer['error']), (200, 'scheduled', None))
         self.assertEqual(self.r.ask({'op': 'retry', 'id': m['id']})['status'], 409)
@@ -113,7 +113,7 @@ class Control(SharedTest):
         for _ in range(2):
             answer = self.r.ask(shift, message_id=key)
             self.assertEqual((answer['status'], answer['changed']), (200, 50))
-        spread = self.p.value('select count(*) from postdate.message where state = \'superseded\' '
+        spread = self.p.value('select count(*) from postdate.message_now where state = \'superseded\' '
                               f"and routing_key = '{self.name()}'")
         self.assertEqual(spread, '50')  # shifted once
         self.assertEqual(self.r.ask({'op': 'cancel', 'filter': filters})['changed'], 50)
@@ -125,7 +125,7 @@ class Control(SharedTest):
         self.assertEqual((first['status'], again), (201, first))
         other = self.r.ask(dict(request, body='y'), message_id=key)
         self.assertEqual(other['status'], 422)
-        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
 
     def test_the_documented_example(self):
         with open(os.path.join(harness.ROOT, 'docs', 'control-queue.md'), encoding='utf-8') as f:
@@ -175,11 +175,11 @@ class Control(SharedTest):
         gone = Requester(self.p.amqp)
         gone.send(dict(HOUR, routing_key=key))
         gone.close()
-        count = f"select count(*) from postdate.message where routing_key = '{key}'"
+        count = f"select count(*) from postdate.message_now where routing_key = '{key}'"
         wait_until(lambda: self.p.value(count) == '8', 10, 'all eight to be stored')
         self.schedule()
         wait_until(lambda: self.c.depth(QUEUE) == 0, 10, 'the queue to be empty')
-        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key in ('{QUEUE}', 'postdate.intake')"),
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key in ('{QUEUE}', 'postdate.intake')"),
                          '0')
         self.assertEqual(self.c.depth('postdate.rejected'), 0)
 
@@ -254,7 +254,7 @@ class ControlFaults(LiveTest):
         p.gateway()
         for correlation_id in sent:
             self.assertEqual(r.wait(correlation_id)[1]['status'], 201)
-        self.assertEqual(p.value("select count(*) from postdate.message where routing_key = 'k'"), '8')
+        self.assertEqual(p.value("select count(*) from postdate.message_now where routing_key = 'k'"), '8')
 
     def test_a_database_that_is_away_is_waited_for(self):
         p = self.place()
@@ -275,7 +275,7 @@ class ControlFaults(LiveTest):
         p.stack.psql(f'alter database {p.database} with allow_connections true')
         for correlation_id in sent:
             self.assertEqual(r.wait(correlation_id, 20)[1]['status'], 201)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '21')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '21')
         self.assertEqual(len(gw.lines_with('trying again until it works')), 1)
         self.assertEqual(gw.term(), 0)
 

@@ -164,7 +164,7 @@ class Scene:
 
     def clear(self):
         """The next run begins with nothing in the way."""
-        self.p.psql("update postdate.message set state = 'delivered', settled_at = now(), owner = null "
+        self.p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'delivered', settled_at = now(), owner = null "
                     'where settled_at is null')
 
     def judge(self, point, number, names, expected):
@@ -177,11 +177,11 @@ class Scene:
             if len(copies) > 2 or len({m.id for m in copies}) != 1:
                 wrong.append(f'{body}: {len(copies)} copies, ids {[m.id for m in copies]}')
             wrong.extend(f'{body}: early' for m in copies if m.at_ms < max(expected.get(body, 0), m.due_ms))
-        twice = self.p.psql("select body, count(*) from postdate.message where convert_from(body, 'UTF8') "
+        twice = self.p.psql("select body, count(*) from postdate.message_now where convert_from(body, 'UTF8') "
                             f"like '{number}.%' group by 1 having count(*) > 1")
         if twice:
             wrong.append(f'stored twice: {twice}')
-        states = {self.p.value(f"select state from postdate.message m join postdate.key k using (id) where k.key = 'c.{n}'")
+        states = {self.p.value(f"select state from postdate.message_now m join postdate.key k using (id) where k.key = 'c.{n}'")
                   for n in names}
         if names and states != {'cancelled'}:
             wrong.append(f'what was cancelled is {states}')

@@ -92,7 +92,7 @@ class DeadCommands(LiveTest):
         self.assertIn('dead letter', self.p.cli('show', c)[2])
         self.assertEqual(self.run_cli('dead', 'drop', c), f'{c} dropped\n')
         self.run_cli('dead', 'show', c, code=66)
-        self.assertEqual(self.p.psql("select routing_key, exchange from postdate.message"), [['k', 'postdate.return']] * 2)
+        self.assertEqual(self.p.psql("select routing_key, exchange from postdate.message_now"), [['k', 'postdate.return']] * 2)
 
     def test_requeue_by_filter_with_a_rate(self):
         bury(self.p, 450)
@@ -102,7 +102,7 @@ class DeadCommands(LiveTest):
         self.assertEqual(self.run_cli('dead', 'requeue', '--queue', 'wor*', '--rate', '10/s'), '450 of 450 requeued\n')
         span, steps, most = self.p.psql(
             'select extract(epoch from max(due) - min(due)), count(distinct due), max(step) from'
-            ' (select due, extract(epoch from due - lag(due) over (order by due)) as step from postdate.message) m')[0]
+            ' (select due, extract(epoch from due - lag(due) over (order by due)) as step from postdate.message_now) m')[0]
         self.assertAlmostEqual(float(span), 44.9, delta=1)  # a little of the first second has passed
         self.assertGreater(int(steps), 440)
         self.assertEqual(float(most), 0.1)
@@ -204,7 +204,7 @@ class DeadHttp(LiveTest):
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:2]}).json['changed'], 2)
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:3]}).json, {'matched': 1, 'changed': 1, 'dry_run': False})
         self.assertEqual(web.post('/v1/dead:requeue', {'filter': {'queue': 'oth*'}, 'rate': '10/m'}).json['changed'], 300)
-        self.assertGreater(float(self.p.value('select extract(epoch from max(due) - min(due)) from postdate.message')), 29.5 * 60)
+        self.assertGreater(float(self.p.value('select extract(epoch from max(due) - min(due)) from postdate.message_now')), 29.5 * 60)
         self.assertEqual(web.post('/v1/dead:drop', {'filter': {}, 'dry_run': True}).json['matched'], 2)
         self.assertEqual(web.post('/v1/dead:drop', {'ids': [ids[3]]}).json['changed'], 1)
         self.assertEqual(web.post('/v1/dead:drop', {'filter': {}}).json['changed'], 1)

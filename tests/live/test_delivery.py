@@ -91,7 +91,7 @@ class Delays(SharedTest):
         for m in inbox.wait(3):
             self.assert_on_time(m, at, 300)
         self.assertEqual({m.body for m in inbox.all()}, {b'int', b'str', b'float'})
-        self.assertEqual(self.p.value(f"select state from postdate.message where routing_key = '{key}' "
+        self.assertEqual(self.p.value(f"select state from postdate.message_now where routing_key = '{key}' "
                                       "and state = 'scheduled'"), 'scheduled')
 
     def test_opt_delivery_delay(self):
@@ -165,7 +165,7 @@ class Refused(SharedTest):
         self.c.publish(key, b'just', {'x-delay': 3 * DAY_MS})
         self.c.publish(key, b'more', {'x-delay': 3 * DAY_MS + 1})
         self.assert_parked(b'more')
-        query = (f"select extract(epoch from due) * 1000 from postdate.message where routing_key = '{key}'")
+        query = (f"select extract(epoch from due) * 1000 from postdate.message_now where routing_key = '{key}'")
         due = wait_until(lambda: self.p.value(query), 5, 'the stored message')
         self.assertGreaterEqual(float(due), at + 3 * DAY_MS)
 

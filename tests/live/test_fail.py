@@ -15,7 +15,7 @@ class Fail(SharedTest):
         self.addCleanup(self.web.close)
 
     def row(self, message_id):
-        return self.p.psql(f"select state, coalesce(error, '') from postdate.message where id = '{message_id}'")[0]
+        return self.p.psql(f"select state, coalesce(error, '') from postdate.message_now where id = '{message_id}'")[0]
 
     def doubt(self, exchange):
         """The broker did not take it (a nack: perhaps another queue did), and then its exchange went: retried for ever."""

@@ -88,12 +88,9 @@ class Locks(LiveTest):
         s, rows = self.lock(p, "convert_from(body, 'UTF8') like '%7'")
         self.assertEqual(len(rows), 30)
         inbox.wait(300, 20)
-        wait_until(lambda: p.counts() == {'claimed': 30, 'delivered': 270}, 10, 'the others to be settled')
-        time.sleep(max(0.0, 6 - (now_ms() - inbox.all()[0].at_ms) / 1000))  # locked for longer than any time-out
-        self.assertEqual(p.counts(), {'claimed': 30, 'delivered': 270})
+        wait_until(lambda: p.counts() == {'delivered': 300}, 10, 'all to be settled: that writes no row of theirs')
         s.run('rollback')
         s.close()
-        wait_until(lambda: p.counts() == {'delivered': 300}, 10, 'the locked ones to be settled')
         self.assertEqual(len(inbox.all()), 300, 'delivered once')
 
     def test_hundreds_of_one_held_key_do_not_hold_up_the_intake(self):

@@ -60,7 +60,7 @@ class DoubtfulCommits(LiveTest):
         return p
 
     def stored(self, p):
-        return int(p.value('select count(*) from postdate.message'))
+        return int(p.value('select count(*) from postdate.message_now'))
 
     def standby(self, name):
         self.servers.psql(f"alter system set synchronous_standby_names = '{name}'")

@@ -166,7 +166,7 @@ class FrozenRabbitMQ(OwnServers, LiveTest):
         try:
             g.wait_log('RabbitMQ at .*; trying again until it works', 60)
             wait_until(lambda: metric(g, 'postdate_broker_up') == 0, 60, 'the metric to say that it is away')
-            wait_until(lambda: p.value("select now() > max(due) from postdate.message") == 't', 60, 'all to be due')
+            wait_until(lambda: p.value("select now() > max(due) from postdate.message_now") == 't', 60, 'all to be due')
             rc, out, err = p.cli('doctor', timeout=120)
             self.assertEqual(rc, 1, out + err)
         finally:

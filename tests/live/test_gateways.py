@@ -34,7 +34,7 @@ class Gateways(LiveTest):
         wait_until(lambda: self.p.counts().get('claimed', 0) >= count, 15, f'{count} to be claimed')
 
     def owned(self, instances):
-        return int(self.p.value(f"select count(*) from postdate.message where owner in ({','.join(instances)})"))
+        return int(self.p.value(f"select count(*) from postdate.message_now where owner in ({','.join(instances)})"))
 
     def instances(self):
         return [r[0] for r in self.p.psql('select id from postdate.instance order by id')]

@@ -27,7 +27,7 @@ class Handover(LiveTest):
         """Also when what was rescued by mistake has had its time to come."""
         inbox.wait(len(bodies), 20)
         wait_until(lambda: set(p.counts()) == {'delivered'}, 20, 'all to be settled')
-        past = f"select now() > max(due) + interval '{grace_ms + 1500} ms' from postdate.message"
+        past = f"select now() > max(due) + interval '{grace_ms + 1500} ms' from postdate.message_now"
         wait_until(lambda: p.value(past) == 't', 10, 'the time of a rescue to pass')
         self.assertEqual(sorted(m.body for m in inbox.all()), sorted(bodies))
         for m in inbox.all():
@@ -47,7 +47,7 @@ class Handover(LiveTest):
             c.publish('k', body, {'x-delay': 3000})
         inbox.wait(31)
         wait_until(lambda: p.counts() == {'handed': 1, 'delivered': 30}, 5, 'the others to be settled')
-        past = "select now() > max(due) + interval '2500 ms' from postdate.message"
+        past = "select now() > max(due) + interval '2500 ms' from postdate.message_now"
         wait_until(lambda: p.value(past) == 't', 10, 'the time of a rescue to pass')
         self.assertEqual(p.counts(), {'handed': 1, 'delivered': 30})
         s.run('commit')

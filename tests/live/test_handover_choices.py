@@ -16,7 +16,7 @@ class WhatAll(Checks):
         return out.strip()
 
     def state(self, message_id):
-        return self.p.value(f"select state from postdate.message where id = '{message_id}'")
+        return self.p.value(f"select state from postdate.message_now where id = '{message_id}'")
 
     def cancel(self, *args):
         rc, out, error = self.p.cli('cancel', *args)
@@ -33,7 +33,7 @@ class WhatAll(Checks):
                self.schedule(key, 3500, '--body', 'cli key', '--key', 'cli.' + key)]
         for i in ids:
             self.wait_state(i, 'handed')
-        handed = f"select count(*) from postdate.message where routing_key = '{key}' and state = 'handed'"
+        handed = f"select count(*) from postdate.message_now where routing_key = '{key}' and state = 'handed'"
         wait_until(lambda: self.p.value(handed) == '3', 10, 'the one with a key to be handed over')
         for args in ((ids[0],), (ids[0],), ('--key', 'k.' + key), ('--key', 'cli.' + key)):
             rc, words = self.cancel(*args)
@@ -111,7 +111,7 @@ class CancelAgainstFeed(Checks):
         for i in range(count):
             c.publish('k', b'%d' % i, {'x-postdate-at': due, 'x-postdate-key': f'k{i}'})
         wait_until(lambda: p.counts() == {'scheduled': count}, 10, 'all to be stored')
-        ids = [r[0] for r in p.psql('select id from postdate.message order by id')]
+        ids = [r[0] for r in p.psql('select id from postdate.message_now order by id')]
         answers = {i: p.cli('cancel', i)[0] for i in ids[:5]}
         self.assertEqual(set(answers.values()), {0})
         feed = p.start_cli('feed', env=env)
@@ -123,7 +123,7 @@ class CancelAgainstFeed(Checks):
         answers.update(late)
         inbox.wait(sum(answers.values()), 30)
         expected = {i: 'cancelled' if rc == 0 else 'delivered' for i, rc in answers.items()}
-        wait_until(lambda: dict(p.psql('select id, state from postdate.message')) == expected, 15,
+        wait_until(lambda: dict(p.psql('select id, state from postdate.message_now')) == expected, 15,
                    'each to be what cancelling answered')
         self.assertEqual(sorted(m.id for m in inbox.all()), sorted(i for i, rc in answers.items() if rc == 1))
 

@@ -50,7 +50,7 @@ class Ways(Checks):
         return {'sql': self.sql, 'http': self.http, 'control': self.order}
 
     def state(self, message_id):
-        return self.p.value(f"select state from postdate.message where id = '{message_id}'")
+        return self.p.value(f"select state from postdate.message_now where id = '{message_id}'")
 
     def wait_state(self, message_id, state, deadline_s=10):
         wait_until(lambda: self.state(message_id) == state, deadline_s, f'{message_id} to be {state}')

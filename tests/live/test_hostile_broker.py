@@ -47,7 +47,7 @@ class Tricks(HostileTest):
         except AssertionError as e:
             raise AssertionError(f'{e}: left are {self.broker.left()}') from None
         self.assertIsNone(self.gw.process.poll(), f'postdated ended after {self.broker.played[-5:]}')
-        self.assertEqual(self.p.value("select count(*) from postdate.message where state in ('delivered', 'handed', 'failed')"),
+        self.assertEqual(self.p.value("select count(*) from postdate.message_now where state in ('delivered', 'handed', 'failed')"),
                          '0', 'nothing was confirmed')
         share = (cpu_seconds(pid) - cpu) / (time.monotonic() - began)
         self.assertLess(share, 0.7, 'processor time: it spins')
@@ -94,4 +94,4 @@ class Again(HostileTest):
         self.begin()
         self.broker.be_hostile({'intake': [delivers_again_to_the_same_consumer]}, quick=False)
         wait_until(lambda: self.broker.acknowledged, 20, 'all to be acknowledged')
-        self.assertEqual(self.p.psql('select body from postdate.message order by 1'), [['\\x616263'], ['\\x78797a']])
+        self.assertEqual(self.p.psql('select body from postdate.message_now order by 1'), [['\\x616263'], ['\\x78797a']])

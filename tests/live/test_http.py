@@ -198,7 +198,7 @@ class Calls(HttpTest):
         again = self.web.post('/v1/messages:reschedule', dict(body, shift_ms=3_600_000), Idempotency_Key='bulk-1')
         self.assertEqual(again.json, moved.json, 'not moved a second time')
         due = self.web.get(f'/v1/messages?state=scheduled&routing_key={self.name()}').json['messages']
-        rows = self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}' and state = 'superseded'")
+        rows = self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}' and state = 'superseded'")
         self.assertEqual((len(due), rows), (5, '5'))
         self.assertEqual(self.web.post('/v1/messages:retry', body).json['changed'], 0)
         done = self.web.post('/v1/messages:cancel', body).json
@@ -283,7 +283,7 @@ class Sparse(LiveTest):
 
 class Idempotency(HttpTest):
     def count(self):
-        return self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'")
+        return self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'")
 
     def test_the_same_key_answers_the_same_and_stores_once(self):
         body = dict(DUE, routing_key=self.name())
@@ -336,7 +336,7 @@ class Restart(LiveTest):
             answers.append(Web(g.http()).post('/v1/messages', body, Idempotency_Key='restart').body)
             self.assertEqual(g.term(), 0)
         self.assertEqual(answers[0], answers[1])
-        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '1')
 
     def test_two_gateways_cannot_listen_on_one_address(self):
         p = self.place()
@@ -386,7 +386,7 @@ class GroupCommit(LiveTest):
         for t in threads:
             t.join()
         self.assertEqual(len(set(map(str, ids))), 64 * each)
-        self.assertEqual(p.value('select count(*) from postdate.message'), str(64 * each))
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), str(64 * each))
         text = Web(g.http()).get('/metrics').body.decode()
         commits = int(re.search(r'^postdate_http_commits_total (\d+)', text, re.M).group(1))
         transactions = int(p.value("select count(distinct xmin::text) from postdate.message"))
@@ -417,7 +417,7 @@ class DatabaseAway(LiveTest):
         p.stack.psql(f'alter database {p.database} allow_connections true')
         wait_until(lambda: web.post('/v1/messages', dict(DUE, routing_key='r')).status == 201, 15, 'it to store again')
         wait_until(lambda: web.get('/readyz').status == 200, 10, '/readyz')
-        self.assertEqual(p.value('select count(*) from postdate.message'), '3')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '3')
 
     def test_a_database_that_takes_no_writes_is_not_ready(self):
         p = self.place()

@@ -23,7 +23,7 @@ class OpenTransactions(LiveTest):
         p.gateway()
         s = p.session()
         s.run('begin isolation level repeatable read')
-        s.run('select count(*) from postdate.message')
+        s.run('select count(*) from postdate.message_now')
         self.flow(p)
         s.run('commit')
         s.close()
@@ -39,7 +39,7 @@ class OpenTransactions(LiveTest):
         p.psql('analyze postdate.message')
         s = p.session()
         s.run('begin isolation level repeatable read')
-        s.run('select count(*) from postdate.message')
+        s.run('select count(*) from postdate.message_now')
         inbox.wait(count, 60)
         wait_until(lambda: p.counts().get('delivered') == count, 20, 'all to be settled')
         s.run('commit')
@@ -58,7 +58,7 @@ class OpenTransactions(LiveTest):
         s.run('begin')
         self.assertEqual(len(s.run("select id from postdate.message where routing_key = 'locked' for update")), 1)
         self.flow(p)
-        past = "select now() > due + interval '300 ms' from postdate.message where routing_key = 'locked'"
+        past = "select now() > due + interval '300 ms' from postdate.message_now where routing_key = 'locked'"
         wait_until(lambda: p.value(past) == 't', 5, 'its due time')
         self.assertEqual(inbox.all(), [])
         s.run('commit')
@@ -98,7 +98,7 @@ class BadTargets(LiveTest):
     PATIENT = {'POSTDATE_RETRY_ATTEMPTS': 1000, 'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '500ms'}
 
     def wait_failed(self, p, routing_key):
-        query = f"select state, attempts, error from postdate.message where routing_key = '{routing_key}'"
+        query = f"select state, attempts, error from postdate.message_now where routing_key = '{routing_key}'"
         return wait_until(lambda: next((r for r in p.psql(query) if r[0] == 'failed'), None), 10,
                           f'{routing_key} to fail')
 
@@ -125,7 +125,7 @@ class BadTargets(LiveTest):
         c = p.client()
         c.publish('k', b'exchange', {'x-delay': 100, 'x-postdate-exchange': 'later'})
         c.publish('later.queue', b'queue', {'x-delay': 100, 'x-postdate-exchange': ''})
-        wait_until(lambda: p.value('select min(attempts) >= 2 from postdate.message') == 't', 10, 'some attempts')
+        wait_until(lambda: p.value('select min(attempts) >= 2 from postdate.message_now') == 't', 10, 'some attempts')
         c.queue('later.queue')
         c.channel.exchange_declare('later', 'direct')
         c.queue('later.bound', 'k', 'later')
@@ -172,5 +172,5 @@ class BadTargets(LiveTest):
         r = inbox.result()
         self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
         self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS, r)
-        self.assertEqual(p.value("select count(*) from postdate.message where routing_key = 'bad' "
+        self.assertEqual(p.value("select count(*) from postdate.message_now where routing_key = 'bad' "
                                  "and state in ('delivered', 'failed')"), '0')

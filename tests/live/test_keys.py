@@ -12,7 +12,7 @@ class Keys(SharedTest):
 
     def stored(self, routing_key):
         """[(state, key)] of the messages with that routing key."""
-        return self.p.psql(f"select state, key from postdate.message where routing_key = '{routing_key}' order by 1")
+        return self.p.psql(f"select state, key from postdate.message_now where routing_key = '{routing_key}' order by 1")
 
     def assert_only(self, inbox, routing_key, body):
         """That message, and no other: a message published later on the same route has come by then."""

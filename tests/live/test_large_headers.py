@@ -80,7 +80,7 @@ class LargeRefusals(RetryKit):
             c.publish('work', b'%d' % i, exchange='')
         wait_until(lambda: len([m for m in refuser.messages if m.body != b'large']) == 60, 20, 'all small ones three times')
         wait_until(lambda: c.depth('postdate.retry') == 0, 10, 'nothing to be left over')
-        row = "select error from postdate.message where convert_from(body, 'utf8') = 'large'"
+        row = "select error from postdate.message_now where convert_from(body, 'utf8') = 'large'"
         wait_until(lambda: 'properties and headers have' in (p.value(row) or ''), 10, 'the large one to be refused, with the reason')
 
 

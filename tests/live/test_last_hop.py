@@ -111,7 +111,7 @@ class LastHop(Checks):
             c.publish('k', b'%d' % i, {'x-delay': 4000, 'x-postdate-exchange': 'orders'})
         self.wait_held(p, 5)
         c.channel.exchange_delete('orders')
-        wait_until(lambda: p.value("select count(*) from postdate.message where error like '%orders%' and settled_at is null") == '5', 20,
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where error like '%orders%' and settled_at is null") == '5', 20,
                    'the missing exchange to be said')
         c.channel.exchange_declare('orders', 'topic', durable=True)
         inbox = p.consumer('q', bind='k', exchange='orders')

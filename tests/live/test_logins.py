@@ -29,7 +29,7 @@ class Logins(LiveTest):
         return s
 
     def owned(self, p, instance):
-        return int(p.value(f'select count(*) from postdate.message where owner = {instance}'))
+        return int(p.value(f'select count(*) from postdate.message_now where owner = {instance}'))
 
     def instance(self, p):
         return p.value('select max(id) from postdate.instance')
@@ -82,7 +82,7 @@ class Strangers(Logins):
         for _ in range(2):
             answer = web.post('/v1/messages:reschedule', {'filter': {}, 'shift_ms': 60_000}, Idempotency_Key='shift')
             self.assertEqual((answer.status, answer.json), (200, {'matched': 1, 'changed': 1, 'dry_run': False}), answer.body)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '2', 'moved once')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '2', 'moved once')
         # Somebody took it and did not answer. He is at it if his session is one of the owner's that was there then.
         member, took = p.session(), 'update postdate.idempotency set status = null, holder_since = clock_timestamp(), holder = '
         for holder, since, status in ((member, '0', 409), (stranger, '0', 200), (member, '1 h', 200)):
@@ -107,7 +107,7 @@ class Members(Logins):
         killed = p.gateway(POSTDATE_DELIVERY_LEAD='60s', POSTDATE_POSTGRES_URL=logins[1])
         killed_id = self.instance(p)
         third = p.gateway(POSTDATE_DELIVERY_LEAD='60s', POSTDATE_POSTGRES_URL=logins[2])
-        p.psql(f'update postdate.message set owner = {killed_id} where id in (select id from postdate.message limit {COUNT // 2})')
+        p.psql(f'update postdate.message set next_at = coalesce(next_at, due), owner = {killed_id} where id in (select id from postdate.message_now limit {COUNT // 2})')
         killed.kill9()
         for what in (killed_id, stopped_id):
             wait_until(lambda w=what: self.owned(p, w) == 0, 25, f'the claims of instance {what} to be let go')
@@ -121,7 +121,7 @@ class Members(Logins):
         p = self.place()
         g, me = self.claim(p)
         g.kill9()
-        p.psql("update postdate.message set next_at = now() - interval '1 minute'")
+        p.psql(f"update postdate.message set next_at = now() - interval '1 minute', owner = {me}")
         status = json.loads(p.cli('status', '--json')[1])
         self.assertEqual(status['overdue'], COUNT)
         self.assertIsNotNone(status['oldest_overdue_at'])

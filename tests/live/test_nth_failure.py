@@ -55,7 +55,7 @@ class Schedule(Command):
                 '--key', 'key.' + tag)
 
     def wrong(self, tag, code, out, words):
-        rows = self.p.psql(f"select id, octet_length(properties) from postdate.message where key = 'key.{tag}'")
+        rows = self.p.psql(f"select id, octet_length(properties) from postdate.message_now where key = 'key.{tag}'")
         if code == 0 and [r[0] for r in rows] != [out.strip()]:
             return f'it printed {out!r}, there is {rows}'
         if rows and rows[0][1] != self.size():
@@ -63,7 +63,7 @@ class Schedule(Command):
         return f'there are {rows}' if len(rows) > 1 else None
 
     def size(self):
-        return self.p.psql("select octet_length(properties) from postdate.message where key = 'key.reference'")[0][0]
+        return self.p.psql("select octet_length(properties) from postdate.message_now where key = 'key.reference'")[0][0]
 
 
 class Batch(Command):
@@ -75,7 +75,7 @@ class Batch(Command):
                         + b'\n' for i in range(BATCH))
 
     def wrong(self, tag, code, out, words):
-        count = int(self.p.value(f"select count(*) from postdate.message where convert_from(body, 'UTF8') like '{tag}.%'"))
+        count = int(self.p.value(f"select count(*) from postdate.message_now where convert_from(body, 'UTF8') like '{tag}.%'"))
         said = re.search(r'accepted (\d+)', words)
         unknown = 'may or may not be stored' in words or not said
         if count not in ((BATCH,) if code == 0 else (0, BATCH) if unknown else (int(said.group(1)),)):
@@ -93,14 +93,14 @@ class Changing(Command):
         self.pool = iter([r[0] for r in rows])
         self.ids = {}
         if self.state == 'failed':
-            p.psql("update postdate.message set state = 'failed', settled_at = now()")
+            p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now()")
 
     def args(self, tag):
         self.ids[tag] = next(self.pool)
         return self.verb, self.ids[tag]
 
     def wrong(self, tag, code, out, words):
-        state = self.p.value(f"select state from postdate.message where id = '{self.ids[tag]}'")
+        state = self.p.value(f"select state from postdate.message_now where id = '{self.ids[tag]}'")
         allowed = (self.after,) if code == 0 else (self.state, self.after)
         return None if state in allowed else f'it is {state}'
 

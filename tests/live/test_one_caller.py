@@ -257,7 +257,7 @@ class Positions(LiveTest):
         p.psql("""insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
                    select d, d, postdate.id_make(d), 'g', 'b', 'many', '', ''
                      from (select date_trunc('milliseconds', now() + interval '1 hour' + random() * interval '60 minutes') as d from generate_series(1, 80000)) x""")
-        foreign = {id_.replace('-', ''): due for id_, due in p.psql("select id, to_char(due at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from postdate.message")}
+        foreign = {id_.replace('-', ''): due for id_, due in p.psql("select id, to_char(due at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from postdate.message_now")}
         early, page_token = 0, ''
         while page_token is not None:
             page = web.get(f'/v1/messages?page_token={page_token}').json

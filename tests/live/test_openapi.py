@@ -288,7 +288,7 @@ class EveryStatus(LiveTest):
         self.schedule(key='taken')
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='taken', on_conflict='reject')), 409, 'key-taken')
         owned = self.schedule()['id']
-        p.psql(f"update postdate.message set state = 'claimed', owner = (select id from postdate.instance limit 1) where id = '{owned}'")
+        p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'claimed', owner = (select id from postdate.instance limit 1) where id = '{owned}'")
         self.expect(self.ask('POST', f'/v1/messages/{owned}:fail', {}), 409, 'busy')
         self.expect(self.ask('POST', f'/v1/messages/{owned}:retry', {}), 409, 'too-late')
         s = p.session()

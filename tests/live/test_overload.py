@@ -57,7 +57,7 @@ class Overload(OwnServers, LiveTest):
         try:
             self.schedule(count, '500 ms')
             self.g.wait_log('RabbitMQ blocks publishers', 40)
-            past = "select now() > max(due) + interval '500 ms' from postdate.message"
+            past = "select now() > max(due) + interval '500 ms' from postdate.message_now"
             wait_until(lambda: self.p.value(past) == 't', 20, 'all to be due')
             # HTTP and cancel have nothing to do with the broker.
             began = time.monotonic()
@@ -93,7 +93,7 @@ class Overload(OwnServers, LiveTest):
         self.begin()
         size = Size(self.g)
         publisher = self.p.load('publish', '--routing-key', 'k', '--count', count, '--delay-spread-ms', '0,500')
-        wait_until(lambda: int(self.p.value('select count(*) from postdate.message')) > 500, 15, 'some to be stored', 0.01)
+        wait_until(lambda: int(self.p.value('select count(*) from postdate.message_now')) > 500, 15, 'some to be stored', 0.01)
         self.postgres(signal.SIGSTOP)
         try:
             publisher.result()  # the broker takes them all the same

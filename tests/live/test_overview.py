@@ -24,7 +24,7 @@ class Overview(LiveTest):
         self.assertEqual([name for name in seen['settings'] if name.endswith('url')], [])
         second.kill9()
         p.psql("select postdate.schedule('k', 'x'::text, delay => '1 hour')")
-        p.psql("update postdate.message set state = 'failed', settled_at = now()")
+        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now()")
 
         def found():
             return {f['name'] for f in web.get('/v1/overview').json['findings']} >= {'messages.failed'}
@@ -40,7 +40,7 @@ class Overview(LiveTest):
         ago = "date_trunc('day', now()) - interval '3 days'"
         day = p.value(f"select ({ago})::date")
         table = 'postdate.message_' + day.replace('-', '')
-        p.day(day, f"create table {table} (like postdate.message including defaults); {rows.format(table, 'failed', 'now()', ago, 1_000_001)}")
+        p.day(day, f"create table {table} (like postdate.message including defaults including constraints); {rows.format(table, 'failed', 'now()', ago, 1_000_001)}")
         p.psql(rows.format('postdate.message', 'delivered', 'd', "date_trunc('day', now())", 3))
         p.psql(rows.format('postdate.message', 'scheduled', 'null', "date_trunc('day', now()) + interval '2 days'", 2))
         p.psql(rows.format('postdate.message', 'cancelled', 'now()', "date_trunc('day', now()) + interval '2 days'", 4))

@@ -47,7 +47,7 @@ class Partitions(LiveTest):
         old = self.day(p, 60, [('delivered', '59 days', '2099-01-01')])
         reader = p.session()
         reader.run('begin isolation level repeatable read')
-        reader.run('select count(*) from postdate.message')
+        reader.run('select count(*) from postdate.message_now')
         p.gateway()
         client = p.client()
         client.queue('work', bind='work')

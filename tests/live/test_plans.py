@@ -30,7 +30,7 @@ class Plans(LiveTest):
         p = self.place_that_explains()
         p.gateway(POSTDATE_RETRY_FIRST='200ms', POSTDATE_RETRY_MAX='200ms')
         p.psql("select postdate.schedule('k', 'x', delay => '0 s', exchange => 'nowhere') from generate_series(1, 8)")
-        wait_until(lambda: p.value('select min(attempts) from postdate.message') not in ('0', None), 20, 'an attempt each')
+        wait_until(lambda: p.value('select min(attempts) from postdate.message_now') not in ('0', None), 20, 'an attempt each')
         found = wait_until(lambda: self.explained(p, 'unnest($1::uuid[], $5::text[]'), 10, 'the plan in the log')
         for plan in found:
             self.assertIn('Hash Join', plan)
@@ -48,11 +48,24 @@ class Plans(LiveTest):
                 self.assertEqual(p.cli('status')[0], 0)
                 found = wait_until(lambda n=seen: self.explained(p, 'order by owner limit $4')[n:], 10, 'the plan in the log')
                 for plan in found:
-                    self.assertNotIn('pkey', plan)
+                    self.assertLessEqual(plan.count('pkey on'), plan.count('(id > '), 'but for what an open claim has')
                     self.assertIn('owner_idx', plan)
                 for plan in self.explained(p, 'with dead as materialized'):
-                    self.assertNotIn('pkey on message', plan)
+                    self.assertLessEqual(plan.count('pkey on message'), plan.count('(id > '), 'from the frontier on, or of an open claim')
                 p.psql('analyze postdate.message')
+
+    def test_a_page_of_a_list_comes_in_the_order_of_the_primary_key(self):
+        """The view of how messages stand joined another table, so each page read and sorted the whole day: 505 ms instead of 1, of 200,000."""
+        p = self.place_that_explains()
+        p.psql("set postdate.forecast_noted = 'yes'; insert into postdate.message (due, id, hold, exchange, routing_key, properties, body) "
+               "select d, postdate.id_make(d), 'g', '', 'k', '', '' from generate_series(1, 3000) i, "
+               "lateral (select date_trunc('milliseconds', now()) + i * interval '1 ms' as d) x")
+        p.psql('analyze postdate.message')
+        self.assertEqual(p.cli('list', '--limit', '10')[0], 0)
+        found = wait_until(lambda: self.explained(p, 'Without bodies'), 10, 'the plan in the log')
+        for plan in found:
+            self.assertNotIn('Sort', plan)
+            self.assertNotIn('Nested Loop', plan)
 
     def test_looking_for_claims_of_the_dead_reads_none_of_the_living(self):
         """A held snapshot keeps what they settled in the index of what is owned, as a busy day does until the next vacuum."""
@@ -63,7 +76,7 @@ class Plans(LiveTest):
         inbox = p.consumer('q', bind='k')
         s = p.session()
         s.run('begin isolation level repeatable read')
-        s.run('select count(*) from postdate.message')
+        s.run('select count(*) from postdate.message_now')
         p.psql(f"select count(postdate.schedule('k', 'x', delay => '0 s')) from generate_series(1, {count})")
         inbox.wait(count, 60)
         wait_until(lambda: p.counts().get('delivered') == count, 20, 'all to be settled')
@@ -74,6 +87,7 @@ class Plans(LiveTest):
         time.sleep(2)
         self.assertLess(int(p.value(read)) - before, count)
         for plan in self.explained(p, 'gap.above'):
-            self.assertNotIn('pkey on message', plan)
+            if ' http counts@' not in plan:  # they count what is plain, too, between two ids
+                self.assertNotIn('pkey on message', plan)
         s.run('commit')
         s.close()

@@ -39,7 +39,7 @@ class PostgresHosts(LiveTest):
                        '--timeout-s', 60, '--idle-s', 1, '--retry').wait_consuming()
         publisher = p.load('publish', '--routing-key', 'flow', '--count', count, '--rate', count // 4, '--delay-spread-ms', '0,8000',
                            '--retry', '--timeout-s', 60)
-        wait_until(lambda: int(pg.primary.psql('select count(*) from postdate.message', 'hosts')[0][0]) >= count // 3, 30,
+        wait_until(lambda: int(pg.primary.psql('select count(*) from postdate.message_now', 'hosts')[0][0]) >= count // 3, 30,
                    'a third to be stored')
         pg.primary.end(signal.SIGKILL)
         pg.promote()

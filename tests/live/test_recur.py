@@ -25,7 +25,7 @@ class Recur(LiveTest):
         p.gateway()
         time.sleep(max(0, 10 - (time.monotonic() - began)))
         p.psql("select postdate.recur_remove('a'), postdate.recur_remove('b')")
-        wait_until(lambda: p.value("select count(*) from postdate.message where settled_at is null") == '0', 15, 'the last ones')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where settled_at is null") == '0', 15, 'the last ones')
         for name in ('a', 'b'):
             came = sorted(set(self.nominals(inbox, name)))
             self.assertGreaterEqual(len(came), 9)
@@ -93,7 +93,7 @@ class Recur(LiveTest):
         # paused: nothing; what was due meanwhile counts as missed
         self.assertEqual(value("select postdate.recur_pause('a')"), 't')
         p.psql("select postdate.recur_pause('a')")
-        wait_until(lambda: value("select count(*) from postdate.message where settled_at is null") == '0', 10, 'what was on its way')
+        wait_until(lambda: value("select count(*) from postdate.message_now where settled_at is null") == '0', 10, 'what was on its way')
         time.sleep(0.3)
         before = len(inbox.all())
         time.sleep(2.5)
@@ -105,16 +105,16 @@ class Recur(LiveTest):
         p.psql("select postdate.recur_set('a', '@every 1h', 's', 'three'::text)")
         first = value("select message from postdate.recur where name = 'a'")
         self.assertEqual(value("select postdate.cancel_key('recur/a')"), 'cancelled')
-        self.assertEqual(value(f"select state from postdate.message where id = '{first}'"), 'cancelled')
+        self.assertEqual(value(f"select state from postdate.message_now where id = '{first}'"), 'cancelled')
         second = value("select message from postdate.recur where name = 'a'")
         self.assertNotEqual(second, first)
         self.assertEqual(value("select postdate.recur_remove('a')"), 't')
         self.assertEqual(value("select postdate.recur_remove('a')"), 'f')
-        self.assertEqual(value(f"select state from postdate.message where id = '{second}'"), 'superseded')
+        self.assertEqual(value(f"select state from postdate.message_now where id = '{second}'"), 'superseded')
         # who waits for the one before
         p.psql("select postdate.recur_set('b', '@every 1s', 'nobody', 'x'::text, overlap => 'skip', exchange => 'not.there')")
-        wait_until(lambda: int(value("select count(*) from postdate.message where key = 'recur/b' and state = 'cancelled'")) >= 2, 15, 'two that are left out')
-        self.assertEqual(value("select count(*) from postdate.message where key = 'recur/b' and attempts > 0"), '1', 'one waits for its exchange')
+        wait_until(lambda: int(value("select count(*) from postdate.message_now where key = 'recur/b' and state = 'cancelled'")) >= 2, 15, 'two that are left out')
+        self.assertEqual(value("select count(*) from postdate.message_now where key = 'recur/b' and attempts > 0"), '1', 'one waits for its exchange')
 
     def test_in_the_callers_transaction(self):
         p = self.place()
@@ -124,7 +124,7 @@ class Recur(LiveTest):
         s.run('begin')
         s.run("select postdate.recur_set('gone', '@every 1s', 'r', 'x'::text)")
         s.run("rollback")
-        self.assertEqual(p.value("select (select count(*) from postdate.recur) + (select count(*) from postdate.message) + (select count(*) from postdate.key)"), '0')
+        self.assertEqual(p.value("select (select count(*) from postdate.recur) + (select count(*) from postdate.message_now) + (select count(*) from postdate.key)"), '0')
         p.psql("select postdate.recur_set('kept', '@every 1s', 'k', 'x'::text)")
         inbox.wait(1)
         # whoever has the schedule in an open transaction holds up this one, and no other
@@ -145,7 +145,7 @@ class Recur(LiveTest):
         p.psql("select postdate.recur_set('a', '@every 1h', 'r', 'x'::text)")
         p.psql("delete from postdate.message; update postdate.recur set look_at = now()")
         g = p.gateway()
-        wait_until(lambda: p.value("select count(*) from postdate.message m join postdate.recur r on r.message = m.id and m.recur = r.id") == '1', 15, 'its next one')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now m join postdate.recur r on r.message = m.id and m.recur = r.id") == '1', 15, 'its next one')
         self.assertTrue(g.lines_with('recur a: nothing carried it on'))
 
     def test_the_rules_of_a_zone_change(self):
@@ -159,8 +159,8 @@ class Recur(LiveTest):
         g = p.gateway()
         wait_until(lambda: p.psql('select name, nominal from postdate.recur order by name') == right, 15, 'the right times')
         self.assertTrue(g.lines_with('the rules of Europe/Berlin have changed: 2 next occurrences'))
-        self.assertEqual(p.value("select count(*) from postdate.message where state = 'superseded' and '" + first + "' ~ id::text"), '2')
-        self.assertEqual(p.value("select count(*) from postdate.message m join postdate.recur r on r.message = m.id and m.due = r.nominal and m.state = 'scheduled'"), '2')
+        self.assertEqual(p.value("select count(*) from postdate.message_now where state = 'superseded' and '" + first + "' ~ id::text"), '2')
+        self.assertEqual(p.value("select count(*) from postdate.message_now m join postdate.recur r on r.message = m.id and m.due = r.nominal and m.state = 'scheduled'"), '2')
 
     def test_the_command_line(self):
         p = self.place()

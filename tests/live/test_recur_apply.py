@@ -55,7 +55,7 @@ class RecurApply(LiveTest):
 
     def test_yaml(self):
         self.assertEqual(self.apply(YAML, '--dry-run'), ['+ nightly', '+ report', '+ tick'])
-        self.assertEqual((self.names(), self.p.value('select count(*) from postdate.message')), ('', '0'))
+        self.assertEqual((self.names(), self.p.value('select count(*) from postdate.message_now')), ('', '0'))
         self.apply(YAML)
         self.assertEqual(self.names(), 'nightly report tick')
         self.assertEqual(self.show('report')['body'], '{"kind":"daily","n":1.50,"list":[1,"two",null,true]}')
@@ -134,7 +134,7 @@ class RecurApply(LiveTest):
         text = 'schedules: {a: {cron: "0 9 * * *", routing_key: k, body: %s, until: "%s"}}'
         self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z'), '--dry-run'), ['+ a'])
         self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z')), ['+ a'])
-        self.assertEqual((self.show('a')['next_at'], self.p.value('select count(*) from postdate.message')), (None, '0'))
+        self.assertEqual((self.show('a')['next_at'], self.p.value('select count(*) from postdate.message_now')), (None, '0'))
         self.assertEqual(self.apply(text % ('x', '2020-01-01T00:00:00Z')), [])
         self.assertEqual(self.apply(text % ('y', '2020-01-01T00:00:00Z')), ['~ a', '    body: "x" -> "y"'])
         self.assertEqual(self.apply(text % ('y', '2099-01-01T00:00:00Z'))[0], '~ a')
@@ -193,7 +193,7 @@ class RecurApply(LiveTest):
             other.join()
             self.assertEqual(errors, [])
             self.assertEqual((self.show('a')['cron'], self.show('a')['body']), ('@daily', 'new'))
-            self.assertEqual(p.value("select count(*) from postdate.message where state = 'scheduled'"), '1')
+            self.assertEqual(p.value("select count(*) from postdate.message_now where state = 'scheduled'"), '1')
 
     def test_a_large_file(self):
         """Time grows with the file, not with its square."""

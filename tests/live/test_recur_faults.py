@@ -43,12 +43,12 @@ class Faults(LiveTest):
     def end(self, p):
         """Nothing follows, and what is on its way arrives."""
         p.psql("select postdate.recur_remove(name) from postdate.recurring")
-        wait_until(lambda: p.value('select count(*) from postdate.message where settled_at is null') == '0', 30, 'the last ones')
+        wait_until(lambda: p.value('select count(*) from postdate.message_now where settled_at is null') == '0', 30, 'the last ones')
 
     def settled(self, p, what):
         """What is due by now has been settled, so that no occurrence is in flight at two deaths."""
         now = p.value('select now()')
-        wait_until(lambda: p.value(f"select count(*) from postdate.message where settled_at is null and due <= '{now}' and state <> 'failed' and key like 'recur/%'")
+        wait_until(lambda: p.value(f"select count(*) from postdate.message_now where settled_at is null and due <= '{now}' and state <> 'failed' and key like 'recur/%'")
                    == '0', 25, what)
 
     def each_has(self, inbox, least):
@@ -76,7 +76,7 @@ class Faults(LiveTest):
 
     def says_how_many(self, p, inbox, name, least, most):
         """Of a schedule that makes up for none: the next one says how many were missed. It waits, or has come meanwhile."""
-        waits = p.psql("select properties_json -> 'headers' ->> 'x-postdate-missed' from postdate.message m join postdate.recur r on r.message = m.id "
+        waits = p.psql("select properties_json -> 'headers' ->> 'x-postdate-missed' from postdate.message_now m join postdate.recur r on r.message = m.id "
                        f"where r.name = '{name}'")
         came = [str(m[0].headers.get('x-postdate-missed', '')) for m in self.occurrences(inbox).get(name, {}).values()]
         return any(x.isdigit() and least <= int(x) <= most for x in came + [x for x, in waits])
@@ -170,7 +170,7 @@ class RecurCrashPoints(Faults):
         wait_until(lambda: len({m.id for m in ran.all()}) >= self.asked, 20, 'the ones that were asked for')
         self.assertEqual((len({m.id for m in ran.all()}), {m.headers['x-postdate-recur'] for m in ran.all()}), (self.asked, {'asked'}), 'one for each request')
         self.judge(inbox, 10, in_flight=(len(points) - len(NOTHING_PUBLISHED) + killed) * len(NAMES))
-        self.assertEqual(p.value("select count(*) from postdate.message where recur is not null or (state = 'failed')"), '0')
+        self.assertEqual(p.value("select count(*) from postdate.message_now where recur is not null or (state = 'failed')"), '0')
 
     def test_the_command_line_dies(self):
         """At an apply: nothing has been done, or all of it, and the next one says which."""
@@ -358,7 +358,7 @@ class RecurDatabaseClock(Faults):
         self.assertEqual(of('none'), {})
         self.assertTrue(self.says_how_many(p, inbox, 'none', 100, 100))
         self.assertTrue(g.lines_with(f'recur all: more than 100 missed since {first[:16]}'))
-        self.assertEqual(p.value(f"select count(*) from postdate.message where state = 'superseded' and '{carriers}' ~ id::text and due < now() - interval '6 days'"), '3')
+        self.assertEqual(p.value(f"select count(*) from postdate.message_now where state = 'superseded' and '{carriers}' ~ id::text and due < now() - interval '6 days'"), '3')
         self.assertTrue(all(len(m) == 1 for at in self.occurrences(inbox).values() for m in at.values()), 'none twice')
         g.term()
 
@@ -413,7 +413,7 @@ class RecurOutages(Faults):
         inbox = p.consumer('r', declare=True, bind='tick')
         p.psql("select postdate.recur_set('late', '@every 1s', 'tick', 'x'::text, grace => '0'), postdate.recur_set('soon', '@every 1s', 'tick', 'x'::text)")
         wait_until(lambda: len(inbox.all()) >= 4, 15, 'the first ones')
-        delivered = {row[0] for row in p.psql("select id from postdate.message where state = 'delivered'")}
+        delivered = {row[0] for row in p.psql("select id from postdate.message_now where state = 'delivered'")}
         dump = subprocess.run(['pg_dump', '--schema=postdate', p.postgres], capture_output=True, check=True, timeout=120).stdout
         dumped_ms = now_ms()
         count = len(inbox.all())
@@ -497,7 +497,7 @@ class RecurRules(Faults):
         for name in ('waiting', 'retried', 'dead'):
             p.psql(f"select postdate.recur_set('{name}', '@every 1s', '{name}', 'x'::text, overlap => 'skip'{', exchange => $$not.there$$' if name == 'waiting' else ''})")
         def left_out(name):
-            return int(p.value(f"select count(*) from postdate.message where key = 'recur/{name}' and state = 'cancelled' and error like 'left out%'"))
+            return int(p.value(f"select count(*) from postdate.message_now where key = 'recur/{name}' and state = 'cancelled' and error like 'left out%'"))
         wait_until(lambda: all(left_out(n) >= 3 for n in ('waiting', 'retried', 'dead')), 30, 'three of each that are left out')
         first = {r.queue: {m.headers['x-postdate-nominal'] for m in r.messages} for r in refusers}
         self.assertEqual([len(x) for x in first.values()], [1, 1], 'no second one while the first one is not done')

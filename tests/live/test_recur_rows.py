@@ -20,7 +20,7 @@ class RecurDecided(LiveTest):
 
     def nominals(self, name):
         """Of each occurrence that is or was to come, the nominal time."""
-        return [int(x) for x, in self.p.psql("select properties_json -> 'headers' ->> 'x-postdate-nominal' from postdate.message "
+        return [int(x) for x, in self.p.psql("select properties_json -> 'headers' ->> 'x-postdate-nominal' from postdate.message_now "
                                              f"where key = 'recur/{name}' and state in ('scheduled', 'delivered', 'claimed', 'failed') order by 1")]
 
     def rules_changed(self):
@@ -46,7 +46,7 @@ class RecurDecided(LiveTest):
         self.set('cancelled', '0 * * * *', ZONE, 'another')
         self.set('moved', '0 * * * *', ZONE, 'another')
         self.assertEqual([self.nominals(n) for n in ('moved', 'cancelled')], before)
-        self.assertEqual(p.value("select last = (select id from postdate.message where state = 'scheduled' and recur is null) from postdate.recur where name = 'moved'"), 't',
+        self.assertEqual(p.value("select last = (select id from postdate.message_now where state = 'scheduled' and recur is null) from postdate.recur where name = 'moved'"), 't',
                          'the one that was moved is the last one')
 
     def test_other_times_begin_now(self):
@@ -58,7 +58,7 @@ class RecurDecided(LiveTest):
         self.p.psql("select postdate.cancel_key('recur/a')")
         self.set('a', '0 0,12 * * *')
         noon_or_midnight = self.nominals('a')[0]
-        cancelled = int(self.p.value("select extract(epoch from max(due)) * 1000 from postdate.message where state = 'cancelled' and due < now() + interval '1 day'").split('.')[0])
+        cancelled = int(self.p.value("select extract(epoch from max(due)) * 1000 from postdate.message_now where state = 'cancelled' and due < now() + interval '1 day'").split('.')[0])
         self.assertNotEqual(noon_or_midnight, cancelled)
         self.assertLess(noon_or_midnight, now_ms() + 86_400_000 * 3 // 2)
 
@@ -85,7 +85,7 @@ class RecurDecided(LiveTest):
         self.assertEqual(len(p.psql('select postdate.recur_zones()')), 1)
         self.assertEqual((p.value('select nominal from postdate.recur'), p.value('select message is null from postdate.recur')), (right, 't'))
         p.psql("select postdate.recur_resume('a')")
-        self.assertEqual(p.value("select due from postdate.message where state = 'scheduled'"), right)
+        self.assertEqual(p.value("select due from postdate.message_now where state = 'scheduled'"), right)
 
     def test_made_up_ones_wait_for_the_one_before(self):
         p = self.p
@@ -94,12 +94,12 @@ class RecurDecided(LiveTest):
             p.psql(f"update postdate.recur set last = postdate.recur_run('{name}'), last_nominal = now() where name = '{name}'")
         run = "id in (select last from postdate.recur)"
         for state, made in (("state = 'scheduled'", 0), ("state = 'failed', settled_at = now()", 0), ("state = 'delivered', settled_at = now()", 1)):
-            p.psql(f"update postdate.message set {state} where {run}")
-            before = p.value('select count(*) from postdate.message where recur is null')
+            p.psql(f"update postdate.message set next_at = coalesce(next_at, due), {state} where {run}")
+            before = p.value('select count(*) from postdate.message_now where recur is null')
             p.psql("select postdate.recur_pause('resumed'); update postdate.recur set nominal = nominal - interval '5 hours' where name = 'resumed'; select postdate.recur_resume('resumed')")
             p.psql("update postdate.message set late_at = now() - interval '5 hours' where id = (select message from postdate.recur where name = 'looked'); "
                    "update postdate.recur set nominal = nominal - interval '5 hours', look_at = now() where name = 'looked'; select postdate.recur_look(10)")
-            came = int(p.value(f"select count(*) from postdate.message where recur is null and state = 'scheduled' and not {run.replace('last', 'message')}")) - (state == "state = 'scheduled'") * 2
+            came = int(p.value(f"select count(*) from postdate.message_now where recur is null and state = 'scheduled' and not {run.replace('last', 'message')}")) - (state == "state = 'scheduled'") * 2
             self.assertEqual(came, made * 2, (state, before))
         self.assertEqual(p.psql('select skipped from postdate.recur'), [['0'], ['0']])
 
@@ -110,7 +110,7 @@ class RecurDecided(LiveTest):
         last = p.value('select last from postdate.recur')
         state = lambda: p.value("select last_state from postdate.recurring")  # noqa: E731
         self.assertEqual(state(), 'scheduled')
-        p.psql(f"update postdate.message set state = 'delivered', settled_at = now() where id = '{last}'")
+        p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'delivered', settled_at = now() where id = '{last}'")
         self.assertEqual(state(), 'delivered')
         back = p.value("select postdate.schedule('q', 'x', delay => '1 hour')")
         p.psql("insert into postdate.lineage (id, message, changed_at, expires_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons) "
@@ -120,7 +120,7 @@ class RecurDecided(LiveTest):
         self.assertEqual(state(), 'dead')
         p.psql("delete from postdate.lineage")
         # moved: wherever it is now
-        p.psql(f"update postdate.message set state = 'failed' where id = '{last}'; select postdate.reschedule('{last}', '1 hour')")
+        p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed' where id = '{last}'; select postdate.reschedule('{last}', '1 hour')")
         self.assertEqual(state(), 'scheduled')
 
     def test_it_is_known_when_its_day_has_been_dropped(self):
@@ -130,9 +130,18 @@ class RecurDecided(LiveTest):
         self.set('a', '0 0 1 * *')
         p.psql("insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body) "
                f"select d, d, d + interval '250 ms', postdate.id_make(d), 'delivered', 'g', '', 'k', '', '' from (select timestamptz '{day} 12:00+00' as d) x; "
-               f"update postdate.recur set last_nominal = m.due, last = m.id from postdate.message m where m.due = '{day} 12:00+00'")
+               f"update postdate.recur set last_nominal = m.due, last = m.id from postdate.message_now m where m.due = '{day} 12:00+00'")
         p.psql(f"select postdate.recur_keep('{name}'); drop table postdate.{name}")
         self.assertEqual(p.psql("select last_state, last_lateness from postdate.recurring"), [['delivered', '00:00:00.25']])
+        # one that was moved is plain
+        name = p.day(day)
+        p.psql("with m as (insert into postdate.message (due, id, hold, exchange, routing_key, properties, body) "
+               f"select d, postdate.id_make(d), 'g', '', 'k', '', '' from (select timestamptz '{day} 13:00+00' as d) x returning id, due), "
+               "b as (insert into postdate.batch (owner, from_id, to_id, settled_at, done, snapshot) "
+               "select 1, postdate.id_floor(due), postdate.id_ceiling(due), due + interval '500 ms', true, pg_current_snapshot() from m) "
+               "update postdate.recur set last_nominal = m.due, last = m.id from m")
+        p.psql(f"select postdate.recur_keep('{name}'); drop table postdate.{name}")
+        self.assertEqual(p.psql("select last_state, last_lateness from postdate.recurring"), [['delivered', '00:00:00.5']])
         p.psql("update postdate.recur set last = postdate.id_make(now())")
         self.assertEqual(p.value("select last_state is null from postdate.recurring"), 't', 'of another one nothing is known')
 

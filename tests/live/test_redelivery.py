@@ -32,13 +32,13 @@ class Redelivery(LiveTest):
         wait_until(lambda: c.depth('postdate.intake') == 0 and not gate.waiting(), 15, 'the intake queue to be empty')
         for g in gateways:
             self.assertEqual(g.term(), 0)
-        self.assertEqual(p.value('select count(*) from postdate.message'), '1')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '1')
         self.assertEqual(c.depth('postdate.intake'), 0)
 
     def assert_stored_once(self, p, stopped, count):
         """RabbitMQ gives what the stopped gateway had to another one, which stores it; then the stopped one goes on, and is
         through with what it had when it consumes again."""
-        stored = 'select count(*) from postdate.message'
+        stored = 'select count(*) from postdate.message_now'
         p.stack.rabbitmqctl('close_all_connections', '-p', p.vhost, 'a test')
         c = p.client()
         p.gateway()
@@ -94,7 +94,7 @@ class Redelivery(LiveTest):
         c = p.client()
         for number in (1, 2, 3):
             c.publish('q', b'again', {'x-delay': HOUR_MS}, message_id='same')
-            wait_until(lambda n=number: p.value('select count(*) from postdate.message') == str(n), 10, f'{number} to be stored')
+            wait_until(lambda n=number: p.value('select count(*) from postdate.message_now') == str(n), 10, f'{number} to be stored')
             p.psql("begin; select nextval('postdate.redelivery'); commit")
 
     def test_a_thousand_redeliveries_after_a_quiet_hour(self):
@@ -116,7 +116,7 @@ class Redelivery(LiveTest):
         self.assertEqual(taken, 6000)
         began_ms = now_ms()
         p.gateway()
-        wait_until(lambda: p.value('select count(*) from postdate.message') == '6000', 120, 'all to be stored')
+        wait_until(lambda: p.value('select count(*) from postdate.message_now') == '6000', 120, 'all to be stored')
         print(f'note redelivery: 6,000 redeliveries after 40,000 notes in {(now_ms() - began_ms) / 1000:.1f} s', flush=True)
         self.assertLess(now_ms() - began_ms, 15_000 * harness.SLOWNESS)
 
@@ -161,4 +161,4 @@ class LateProbe(LiveTest):
         c = p.client()
         c.publish('q', b'mine', {'x-delay': HOUR_MS})
         wait_until(lambda: p.counts() and c.depth('postdate.intake') == 0, 15, 'the message to be stored')
-        self.assertEqual(p.psql('select routing_key from postdate.message'), [['q']])
+        self.assertEqual(p.psql('select routing_key from postdate.message_now'), [['q']])

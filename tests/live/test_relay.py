@@ -145,7 +145,7 @@ class Gateways(Relay):
         wait_until(lambda: p.client().depth('k') == 0, 10, 'what came twice')
         self.assertEqual([m.id for m in inbox.all() if m.at_ms < m.due_ms], [], 'early')
         twice = sorted({i for i, n in collections.Counter(m.id for m in inbox.all()).items() if n > 1})
-        slow = {i for i, in p.psql("select id from postdate.message where settled_at >= due + interval '250 ms'")}
+        slow = {i for i, in p.psql("select id from postdate.message_now where settled_at >= due + interval '250 ms'")}
         print(f'note relay, {self.transport}: {closed} connections of relays closed: {len(twice)} twice, {len(slow)} settled late', flush=True)
         self.assertEqual([i for i in twice if i not in slow], [])
 
@@ -242,7 +242,7 @@ class Mixed(Relay, LiveTest):
         p.psql("select count(postdate.schedule('k', 'x', due_at => now() + interval '4 s' + i * interval '1 s' / %d, "
                "hold => case i %% 2 when 0 then 'gateway' else 'broker' end)) from generate_series(1, %d) i" % (rate, count))
         self.wait_delivered(p, count, 60)
-        ms = float(p.value('select 1000 * percentile_cont(0.5) within group (order by extract(epoch from settled_at - due)) from postdate.message'))
+        ms = float(p.value('select 1000 * percentile_cont(0.5) within group (order by extract(epoch from settled_at - due)) from postdate.message_now'))
         print(f'note relay, {self.transport}: held and relayed in turn: half of them settled {ms:.0f} ms after they were due', flush=True)
         self.assertLess(ms, 2500 * harness.SLOWNESS)  # 4,000 where a batch ends at the first message of the other kind
 
@@ -257,7 +257,7 @@ class Mixed(Relay, LiveTest):
         g = p.gateway(**handover(self.transport))
         inbox = self.expect(p, 20)
         self.due_together(p, 20, 6_000)
-        ids = [row[0] for row in p.psql('select id from postdate.message order by id')]
+        ids = [row[0] for row in p.psql('select id from postdate.message_now order by id')]
         raw = [bytes.fromhex(i.replace('-', '')) for i in ids]
         client = p.client()
         for body in (raw[0][:15], raw[0] + b'x', raw[0] + bytes(16), raw[0] * 501):
@@ -496,7 +496,7 @@ class TtlGateways(Gateways, LiveTest):
         alone.wait_log('while other gateways have it: no more messages are taken', 40)
         self.assertGreater(now_ms() - cut_ms, 14_000)
         # Its proofs go to the other, also those that it had taken itself: nobody takes for lost what they prove.
-        wait_until(lambda: p.psql("select count(*) from postdate.message where state = 'handed' and due < now() - interval '3 s'") == [['0']],
+        wait_until(lambda: p.psql("select count(*) from postdate.message_now where state = 'handed' and due < now() - interval '3 s'") == [['0']],
                    20, 'what it delivered to be settled')
         r = self.all_there(inbox, 'one of two has no database')
         self.assertLess(r['duplicates'], 30)

@@ -11,7 +11,7 @@ COUNT = 20_000 if harness.FULL else 4000
 
 
 def delivered_at_least(p, count):
-    return lambda: int(p.value("select count(*) from postdate.message where state = 'delivered'")) >= count
+    return lambda: int(p.value("select count(*) from postdate.message_now where state = 'delivered'")) >= count
 
 
 class Flow:
@@ -53,7 +53,7 @@ class GatewayDies(LiveTest):
         g = p.gateway()
         flow = Flow(p, count=COUNT // 4, spread='1500,3000')
         for part in (0.1, 0.5):
-            wait_until(lambda: int(p.value('select count(*) from postdate.message')) >= COUNT // 4 * part, 15,
+            wait_until(lambda: int(p.value('select count(*) from postdate.message_now')) >= COUNT // 4 * part, 15,
                        'some to be stored', 0.005)
             g.kill9()
             g = p.gateway()

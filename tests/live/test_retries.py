@@ -175,7 +175,7 @@ class Retries(RetryKit):
         self.policy(p, 'work', first='100 ms')
         r = self.refuser(p, 'work', lambda m: m.headers.get('x-postdate-attempt', 1) == 2)
         c.publish('work', b'mine', exchange='')
-        tried = "select coalesce(max(attempts), 0) from postdate.message where exchange = 'postdate.return' and state = 'scheduled'"
+        tried = "select coalesce(max(attempts), 0) from postdate.message_now where exchange = 'postdate.return' and state = 'scheduled'"
         wait_until(lambda: int(p.value(tried)) >= 5, 20, 'five attempts to bind the queue')
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, '.*', '.*', '.*')
         self.assertEqual([m.body for m in r.wait(2)], [b'mine', b'mine'])
@@ -244,7 +244,7 @@ class Retries(RetryKit):
             p.gateway()
         wait_until(lambda: len(set(accepted)) == len(bodies), 60, 'all to be accepted')
         print(f'note retries, gateways killed: {len(bodies)} refused twice, {len(accepted) - len(bodies)} accepted twice', flush=True)
-        wait_until(lambda: p.value("select count(*) from postdate.message where state <> 'delivered'") == '0', 20, 'all to be settled')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state <> 'delivered'") == '0', 20, 'all to be settled')
         self.assertEqual(p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
 
     def test_a_burst_of_refusals_is_counted_once_each(self):
@@ -275,7 +275,7 @@ class Retries(RetryKit):
             r.wait(2 * count, 120)
             self.assertEqual(len({m.body for m in r.messages if 'x-postdate-attempt' in m.headers}), count)
         late = "percentile_cont(%s) within group (order by extract(epoch from settled_at - due) * 1000)"
-        row = p.psql(f"select count(*), {late % 0.5}, {late % 0.99}, max(extract(epoch from settled_at - due)) from postdate.message "
+        row = p.psql(f"select count(*), {late % 0.5}, {late % 0.99}, max(extract(epoch from settled_at - due)) from postdate.message_now "
                      "where exchange = 'postdate.return' and state = 'delivered' and routing_key <> 'always'")[0]
         print(f'note retries: {row[0]} back from ten queues, settled late by ms p50 {float(row[1]):.0f}, p99 {float(row[2]):.0f}; '
               f'{len(always.messages)} deliveries to the one that always fails', flush=True)

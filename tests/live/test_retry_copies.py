@@ -193,7 +193,7 @@ class Burials(RetryKit):
         reasons = 'select queue, reason from postdate.lineage where died_at is not null order by 1'
         wait_until(lambda: p.psql(reasons)[:1] == [['failed', 'return_failed']], 20, 'the one of before')
         p.gateways[0].term()
-        p.psql("update postdate.message set state = 'expired', settled_at = now(), owner = null where state in ('scheduled', 'claimed')")
+        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'expired', settled_at = now(), owner = null where state in ('scheduled', 'claimed')")
         p.gateway()  # instead of an hour
         wait_until(lambda: p.psql(reasons) == [['failed', 'return_failed'], ['scheduled', 'deadline']], 20, 'both')
 

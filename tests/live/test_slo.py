@@ -65,7 +65,7 @@ class Slo(LiveTest):
         p = self.place(transport='timer')
         gw = p.gateway(POSTDATE_SLO_LATE='300ms', POSTDATE_RETRY_FIRST='2s')
         Web(gw.http()).post('/v1/messages', NOW)  # nothing is bound: it comes back
-        wait_until(lambda: p.value('select max(attempts) from postdate.message') == '1', 10, 'the first attempt')
+        wait_until(lambda: p.value('select max(attempts) from postdate.message_now') == '1', 10, 'the first attempt')
         p.client().queue('q', bind=['k'])
         one = self.wait_counted(gw, 1)
         self.assertEqual((one['window']['late'], one['after_retry']),

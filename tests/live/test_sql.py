@@ -11,7 +11,7 @@ class Sql(SharedTest):
         return self.p.value(query)
 
     def state(self, message_id):
-        return self.sql(f"select state from postdate.message where id = '{message_id}'")
+        return self.sql(f"select state from postdate.message_now where id = '{message_id}'")
 
     def test_rolled_back_leaves_nothing_and_committed_arrives(self):
         inbox, key = self.inbox()
@@ -29,7 +29,7 @@ class Sql(SharedTest):
         self.assertEqual(inbox.wait_body(b'committed').body, b'committed')
         self.assertEqual([m.body for m in inbox.all()], [b'committed'])
         self.assertEqual(self.p.psql('select id from orders'), [['2']])
-        self.assertEqual(self.sql(f"select count(*) from postdate.message where routing_key = '{key}'"), '1')
+        self.assertEqual(self.sql(f"select count(*) from postdate.message_now where routing_key = '{key}'"), '1')
 
     def test_due_soon_leaves_on_its_millisecond(self):
         inbox, key = self.inbox()
@@ -230,7 +230,7 @@ class Sql(SharedTest):
         self.assertEqual(len(set(ids)), 51)
         for old in ids:
             self.assertIn(ids[-1], self.p.cli('show', old, '--json')[1])
-        self.assertEqual(self.sql(f"select count(*) from postdate.message where routing_key = '{key}' and state = 'scheduled'"), '1')
+        self.assertEqual(self.sql(f"select count(*) from postdate.message_now where routing_key = '{key}' and state = 'scheduled'"), '1')
         self.assertEqual(self.sql(f"select postdate.reschedule('{first}', '200 ms')"), 'rescheduled')
         m = inbox.wait(1)[0]
         self.assertEqual((m.body, m.headers['h']), (b'moved', 1))
@@ -252,10 +252,10 @@ class Sql(SharedTest):
         p, key = self.p, 'failing'
         one = self.sql(f"select postdate.schedule('{key}', 'x', '100 ms', key => 'f-1')")
         # what the settler writes when no attempt is left
-        p.psql(f"update postdate.message set next_at = next_at + interval '1 h' where id = '{one}' and owner is null")
+        p.psql(f"update postdate.message set next_at = coalesce(next_at, due) + interval '1 h' where id = '{one}' and owner is null")
         wait_until(lambda: self.state(one) == 'scheduled' and not self.sql(
-            f"select owner from postdate.message where id = '{one}' and owner is not null"), 10, 'it to wait')
-        p.psql(f"update postdate.message set state = 'failed', settled_at = now(), error = 'no such luck', attempts = 3 where id = '{one}'")
+            f"select owner from postdate.message_now where id = '{one}' and owner is not null"), 10, 'it to wait')
+        p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now(), error = 'no such luck', attempts = 3 where id = '{one}'")
         self.assertEqual(self.sql(f"select postdate.retry('{uuid.uuid4()}')"), 'not_found')
         inbox, _ = self.inbox(key)
         rc, out, err = p.cli('retry', '-k', key, '--dry-run')
@@ -298,7 +298,7 @@ class Sql(SharedTest):
         _, key = self.inbox()
         self.c.publish(key, b'x', {'x-delay': 3_600_000, 'n': 5, 'f': 2.5, 's': 'text', 'l': [1, True, None], 't': {'a': 'b'}, 'neg': -3},
                        priority=4, content_type='text/plain')
-        wait_until(lambda: self.sql(f"select count(*) from postdate.message where routing_key = '{key}'") == '1', 5, 'intake')
+        wait_until(lambda: self.sql(f"select count(*) from postdate.message_now where routing_key = '{key}'") == '1', 5, 'intake')
         where = f"from postdate.messages where routing_key = '{key}'"
         self.assertEqual(self.sql(f"""select headers = '{{"x-delay": -3600000, "n": 5, "f": 2.5, "s": "text", "l": [1, true, null],
                                       "t": {{"a": "b"}}, "neg": -3}}' and properties = '{{"delivery_mode": 2, "priority": 4,
@@ -324,8 +324,8 @@ class SqlRoles(LiveTest):
         rows = run_psql(url('t_producer'), "select error is null from postdate.schedule_many('[{\"routing_key\":\"k\",\"delay\":\"1h\",\"body\":\"\"}]')")
         self.assertEqual(rows, [['t']])
         self.assertEqual(run_psql(url('t_reader'), f"select state, headers, properties from postdate.messages where id = '{one}'")[0][0], 'scheduled')
-        for user, query in (('t_producer', 'select * from postdate.message'), ('t_producer', 'select * from postdate.messages'),
-                            ('t_producer', 'select * from postdate.key'), ('t_reader', 'select * from postdate.message'),
+        for user, query in (('t_producer', 'select * from postdate.message_now'), ('t_producer', 'select * from postdate.messages'),
+                            ('t_producer', 'select * from postdate.key'), ('t_reader', 'select * from postdate.message_now'),
                             ('t_reader', "select postdate.schedule('k', 'x', '1h')"), ('t_nobody', 'select * from postdate.messages'),
                             ('t_nobody', "select postdate.schedule('k', 'x', '1h')"),
                             ('t_producer', f"select postdate.do_cancel('{one}', null)"),

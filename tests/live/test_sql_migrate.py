@@ -75,6 +75,6 @@ class SqlMigrate(LiveTest):
         p.gateway(POSTDATE_RETRY_FIRST='1h', POSTDATE_RETRY_MAX='1h')
         p.psql("select postdate.schedule('nowhere', 'x', '0')")
         p.psql("select postdate.schedule('k', 'x', '0', exchange => 'missing')")
-        tried = 'select count(*) from postdate.message where attempts = 1'
+        tried = 'select count(*) from postdate.message_now where attempts = 1'
         wait_until(lambda: p.value(tried) == '2', 20, 'both to be tried')
-        self.assertEqual(p.psql('select routing_key, isolate from postdate.message order by 1'), [['k', 't'], ['nowhere', 'f']])
+        self.assertEqual(p.psql('select routing_key, isolate from postdate.message_now order by 1'), [['k', 't'], ['nowhere', 'f']])

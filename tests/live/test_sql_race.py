@@ -19,9 +19,9 @@ class SqlRace(LiveTest):
         answers = {}
         for number in range(1 if harness.SAN else self.rounds):
             answers.update(self.round(p, number))
-        settled = "select count(*) from postdate.message where state not in ('cancelled', 'delivered')"
+        settled = "select count(*) from postdate.message_now where state not in ('cancelled', 'delivered')"
         wait_until(lambda: p.value(settled) == '0', 20, 'all to be settled')
-        state = dict(p.psql('select id, state from postdate.message'))
+        state = dict(p.psql('select id, state from postdate.message_now'))
         wait_until(lambda: len(inbox.all()) >= sum(s == 'delivered' for s in state.values()), 10, 'all deliveries')
         arrived = [m.id for m in inbox.all()]
         self.assertEqual(len(arrived), len(set(arrived)), 'delivered once')
@@ -67,7 +67,7 @@ class SqlRace(LiveTest):
         answers = dict(p.psql("select id, postdate.cancel(id) from (select unnest('{%s}'::uuid[]) as id) i" % ','.join(ids)))
         self.assertIn('too_late', answers.values())
         p.gateway()
-        wait_until(lambda: p.value("select count(*) from postdate.message where state not in ('cancelled', 'delivered')") == '0', 30, 'the rest')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state not in ('cancelled', 'delivered')") == '0', 30, 'the rest')
         wait_until(lambda: len({m.id for m in inbox.all()}) >= sum(a == 'too_late' for a in answers.values()), 10, 'all deliveries')
         arrived = {m.id for m in inbox.all()}
         for one, answer in answers.items():
@@ -94,8 +94,8 @@ class SqlRace(LiveTest):
             else:
                 self.assertIn('too late to replace', out[0][0])
         s.close()
-        wait_until(lambda: p.value("select count(*) from postdate.message where state in ('scheduled', 'claimed')") == '0', 15, 'the end')
-        state = dict(p.psql('select id, state from postdate.message'))
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state in ('scheduled', 'claimed')") == '0', 15, 'the end')
+        state = dict(p.psql('select id, state from postdate.message_now'))
         wait_until(lambda: len(inbox.all()) >= sum(x == 'delivered' for x in state.values()), 10, 'all deliveries')
         arrived = [m.id for m in inbox.all()]
         self.assertEqual(len(arrived), len(set(arrived)))

@@ -166,9 +166,9 @@ class Stalled(LiveTest):
         bodies = [bytes([65 + i]) * 2_000_000 for i in range(6)]
         for i in range(6):
             p.psql(f"select postdate.schedule('dead', repeat(chr({65 + i}), 2000000), '0 s', exchange => '')")
-        given_back = "select count(*) from postdate.message where owner is null and state = 'claimed' and error like 'RabbitMQ has not confirmed%'"
+        given_back = "select count(*) from postdate.message_now where owner is null and state = 'claimed' and error like 'RabbitMQ has not confirmed%'"
         wait_until(lambda: int(p.value(given_back)) > 0, 10, 'some to be given back')
         p.psql("select postdate.schedule('other', 'x', '0 s', exchange => '')")
         p.client().queue('other')
-        wait_until(lambda: p.value("select state from postdate.message where routing_key = 'other'") == 'delivered', 10, 'another to be delivered')
+        wait_until(lambda: p.value("select state from postdate.message_now where routing_key = 'other'") == 'delivered', 10, 'another to be delivered')
         self.goes_on(p, dead, bodies, 1, doubted=4)  # what was in flight is in doubt

@@ -34,7 +34,7 @@ class Targets(Checks):
         return inbox
 
     def count(self, where):
-        return int(self.p.value(f'select count(*) from postdate.message where {where}'))
+        return int(self.p.value(f'select count(*) from postdate.message_now where {where}'))
 
     def wait_count(self, where, count, deadline_s=20):
         wait_until(lambda: self.count(where) >= count, deadline_s, f'{count} messages {where}', 0.05)
@@ -68,13 +68,13 @@ class Targets(Checks):
         self.c.channel.exchange_delete(TARGET)
         wait_until(lambda: p.counts() == {'failed': 2}, 20, 'both to fail')
         said = {'fails': f"no exchange '{TARGET}'", 'cancelled': 'NO_ROUTE'}
-        for attempts, key, error in p.psql('select attempts, routing_key, error from postdate.message'):
+        for attempts, key, error in p.psql('select attempts, routing_key, error from postdate.message_now'):
             self.assertEqual(attempts, '3')
             self.assertIn(said[key], error)
-        self.assertEqual(p.value("select postdate.cancel(id) from postdate.message where routing_key = 'cancelled'"),
+        self.assertEqual(p.value("select postdate.cancel(id) from postdate.message_now where routing_key = 'cancelled'"),
                          'cancelled')
         self.make_target()
-        failed = p.value("select id from postdate.message where state = 'failed'")
+        failed = p.value("select id from postdate.message_now where state = 'failed'")
         self.assertEqual(p.cli('retry', failed)[0], 0)
         self.assertEqual(self.c.wait_get('q').body, b'fails')
         wait_until(lambda: p.counts() == {'delivered': 1, 'cancelled': 1}, 10, 'the other to be delivered')

@@ -10,7 +10,7 @@ from harness import LiveTest, SharedTest, now_ms, wait_until
 # --- one gateway for all tests of a transport ----------------------------------------------------------------------
 class Promises(Checks):
     def rows(self, key, what='state'):
-        return [r[0] for r in self.p.psql(f"select {what} from postdate.message where routing_key = '{key}'")]
+        return [r[0] for r in self.p.psql(f"select {what} from postdate.message_now where routing_key = '{key}'")]
 
     def wait_rows(self, key, state, count):
         wait_until(lambda: self.rows(key) == [state] * count, 15, f'{count} rows of {key} to be {state}')
@@ -66,7 +66,7 @@ class Promises(Checks):
         rc, _, error = self.p.cli('schedule', '-k', key, '--delay', '2500ms', '--body', 'cli')
         self.assertEqual(rc, 0, error)
         if self.broker_waits:
-            handed = f"select body from postdate.message where routing_key = '{key}' and state = 'handed'"
+            handed = f"select body from postdate.message_now where routing_key = '{key}' and state = 'handed'"
             wait_until(lambda: self.p.psql(handed), 5, 'the plain one to be handed over')
             # One was: so the handover feeder has looked, and the others that were stored by then are not for it.
             wait_until(lambda: len(inbox.all()) > 0 or self.assert_only_plain(handed), 10, 'the first to be due')

@@ -117,18 +117,18 @@ class KilledControl(LiveTest):
         return answer
 
     def count(self):
-        return self.p.value("select count(*) from postdate.message where routing_key = 'gate'")
+        return self.p.value("select count(*) from postdate.message_now where routing_key = 'gate'")
 
     def test_with_a_message_id_the_answer_is_the_first_one(self):
         request = dict(DUE, op='schedule', routing_key='gate')
         answer = self.kill_between_commit_and_ack(request, message_id='once')
-        stored = self.p.value('select id from postdate.message')
+        stored = self.p.value('select id from postdate.message_now')
         self.assertEqual((answer['status'], answer['id'], self.count()), (201, stored, '1'))
 
     def test_with_a_key_the_message_is_there_already(self):
         request = dict(DUE, op='schedule', routing_key='gate', key='k')
         answer = self.kill_between_commit_and_ack(request)
-        stored = self.p.value('select id from postdate.message')
+        stored = self.p.value('select id from postdate.message_now')
         self.assertEqual((answer['status'], answer['id'], self.count()), (200, stored, '1'))
 
     def test_whenever_it_is_killed_each_request_is_done_once(self):
@@ -141,7 +141,7 @@ class KilledControl(LiveTest):
         total = 300
         for i in range(total):
             r.send(dict(DUE, op='schedule', routing_key='chaos', body=str(i)), message_id=f'chaos-{i}')
-        query = 'select count(*), count(distinct convert_from(body, \'UTF8\')) from postdate.message'
+        query = 'select count(*), count(distinct convert_from(body, \'UTF8\')) from postdate.message_now'
         for goal in (1, 60, 130):
             gw = p.gateway()
             wait_until(lambda: int(p.psql(query)[0][0]) >= goal, 20, f'{goal} to be stored', 0.001)
@@ -166,7 +166,7 @@ class KilledBulk(LiveTest):
         items = [dict(DUE, routing_key='gate' if i == 300 else 'k', delay_ms=noon_ms + i * 1000, delay=None, body=str(i))
                  for i in range(total)]
         self.assertEqual(web.post('/v1/messages', {'messages': items}).status, 200)
-        before = dict(p.psql("select convert_from(body, 'UTF8'), due from postdate.message"))
+        before = dict(p.psql("select convert_from(body, 'UTF8'), due from postdate.message_now"))
         self.assertEqual(len(before), total)
         gate = Gate(p, deferred=False)
         body = {'filter': {}, 'shift_ms': 7_200_000}
@@ -188,9 +188,9 @@ class KilledBulk(LiveTest):
         self.assertEqual((rest.status, rest.json['changed']), (200, 250), rest)
         again = web.post('/v1/messages:reschedule', body, Idempotency_Key='shift')
         self.assertEqual(again.body, rest.body)
-        wrong = p.psql("select convert_from(m.body, 'UTF8'), m.due from postdate.message m where state = 'scheduled'")
+        wrong = p.psql("select convert_from(m.body, 'UTF8'), m.due from postdate.message_now m where state = 'scheduled'")
         self.assertEqual(len(wrong), total)
-        shifted = p.psql("select count(*) from postdate.message a join postdate.message b on a.state = 'superseded' and "
+        shifted = p.psql("select count(*) from postdate.message_now a join postdate.message b on a.state = 'superseded' and "
                          "b.state = 'scheduled' and b.due = a.due + interval '2 h'")
         self.assertEqual(shifted, [[str(total)]], 'each was shifted once')
 
@@ -279,7 +279,7 @@ class Locks(HttpTest):
         for answer in answers:
             if answer.status == 503:
                 self.problem(answer, 503, 'overloaded')
-        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"),
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"),
                          str([a.status for a in answers].count(201)))
 
     def test_replaced_within_one_batch(self):
@@ -291,7 +291,7 @@ class Locks(HttpTest):
         for r in results:
             found = self.web.get(f'/v1/messages/{r["id"]}?view=full').json
             self.assertEqual((found['id'], found['body']), (results[2]['id'], '2'))
-        self.assertEqual(self.p.value(f"select count(*) from postdate.message where routing_key = '{self.name()}'"), '1')
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
 
 
 @not_san
@@ -331,7 +331,7 @@ class CommitRace(LiveTest):
         self.assertIn('retry-after', answers[1].headers)
         web = Web(gw.http())
         wait_until(lambda: web.post('/v1/messages', body, Idempotency_Key='race-2').status == 201, 20, 'the repetition')
-        self.assertEqual(p.value('select count(*) from postdate.message'), '2')
+        self.assertEqual(p.value('select count(*) from postdate.message_now'), '2')
 
     def start_behind_relay(self):
         p = self.place()
@@ -365,7 +365,7 @@ class CommitRace(LiveTest):
         for t in threads:
             t.join()
         self.assertEqual([a.status for a in answers], [201] * 5, answers)
-        stored = p.psql('select id from postdate.message')
+        stored = p.psql('select id from postdate.message_now')
         self.assertEqual(sorted(stored), sorted([a.json['id']] for a in answers), 'each once, under the id of its answer')
 
     def test_what_came_by_amqp_is_not_refused_over_its_own_commit(self):

@@ -81,11 +81,11 @@ static const struct query **slot_of(struct connection *c, const char *name)
 static const char *topic_of(const char *query, enum about about)
 {
     static const char *const topics[][2] = {
-        {"settle_delivered", "settle"},    {"operate_cancel", "operate"},
-        {"operate_reschedule", "operate"}, {"operate_retry", "operate"},
-        {"operate_fail", "operate"},       {"operate_cancel_key", "operate"},
-        {"operate_bulk_apply", "operate"}, {"instance_heartbeat", "heartbeat"},
-        {"instance_register", "register"},
+        {"settle_delivered", "settle"},      {"batch_settle", "settle"},
+        {"operate_cancel", "operate"},       {"operate_reschedule", "operate"},
+        {"operate_retry", "operate"},        {"operate_fail", "operate"},
+        {"operate_cancel_key", "operate"},   {"operate_bulk_apply", "operate"},
+        {"instance_heartbeat", "heartbeat"}, {"instance_register", "register"},
     };
     if (strcmp(query, "settle_other") == 0)
         return about == ABOUT_HANDED ? "handed" : "release";

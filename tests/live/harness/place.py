@@ -146,7 +146,7 @@ class Place:
     def counts(self):
         """Messages by state."""
         return {state: int(n) for state, n in
-                self.psql('select state, count(*) from postdate.message group by 1')}
+                self.psql('select state, count(*) from postdate.message_now group by 1')}
 
     def close(self, drop=True):
         problems = []

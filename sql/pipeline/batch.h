@@ -1,0 +1,73 @@
+/* Claims of plain messages (sql/schema/001_14_batch.sql): ranges of ids, of which one row is written, and
+ * settled by how far they are delivered. One thread for each connection. */
+#ifndef POSTDATE_SQL_PIPELINE_BATCH_H
+#define POSTDATE_SQL_PIPELINE_BATCH_H
+
+#include "sql/pipeline/claim.h"
+#include "sql/pipeline/locked.h"
+
+struct batch_request {
+    int32_t instance;
+    int64_t horizon_ms; /* messages due up to then, ms since 1970 */
+    int32_t rows_max;
+    int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
+    const struct locked_days *locked; /* of which none is touched; what is plain there is opened later */
+};
+
+/* By its number alone a batch could be taken for another one, after a failover to a standby that had not
+ * heard of it. */
+struct batch_name {
+    int64_t id;
+    int64_t claimed_ms; /* since 1970 */
+};
+
+/* Takes what was claimed: first the ids, in their order, then each row. A row that it cannot keep (false)
+ * stays claimed until the instance's claims are released. */
+struct batch_taker {
+    bool (*begin)(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count);
+    bool (*row)(void *ctx, const struct claimed_row *row);
+    void *ctx;
+};
+
+/* What a claim found out. */
+struct batch_claimed {
+    bool busy;    /* another gateway is claiming just now, and nothing was claimed */
+    bool unclear; /* the connection was lost while it was committed: it may be claimed */
+};
+
+/* Claims with a synchronous commit. Returns the number of rows, or -1. ERR_BUSY with pg_is_locked_out:
+ * somebody has another day locked. */
+int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_taker *taker,
+                struct batch_claimed *out, struct err *e);
+
+/* How far a batch is settled. */
+struct batch_position {
+    struct batch_name batch;
+    struct message_id upto; /* all of its rows up to here are delivered, or their rows say what they are */
+    bool done;              /* all of them */
+};
+/* But this one, which is before that. */
+struct batch_pending {
+    int64_t batch;
+    struct message_id id;
+};
+struct batch_settlement {
+    int32_t instance; /* of all of them */
+    const struct batch_position *positions;
+    size_t count;
+    const struct batch_pending *pending; /* all there are of these batches */
+    size_t pending_count;
+};
+/* Writes positions down, with a synchronous commit; those of an instance that others took for dead are left
+ * alone without an error. Touches no message. ERR_BUSY: somebody has one of the batches locked. */
+int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e);
+
+/* What is claimed by the instance (0: by any that there is no more), and not delivered, waits again, in
+ * doubt. What somebody has locked is left for the next time, and so are the days that are locked. */
+int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e);
+
+/* Opens what claims could not see or take, around the days that are locked; a few times a second, by any
+ * gateway. Returns how many messages now wait for a claim by themselves, or -1. */
+int batch_look_late(struct pg *c, const struct locked_days *locked, struct err *e);
+
+#endif

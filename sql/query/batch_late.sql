@@ -1,0 +1,1 @@
+select postdate.late_look($1::timestamptz[], $2::timestamptz[])

@@ -1,0 +1,1 @@
+select postdate.batch_restored()

@@ -1,0 +1,172 @@
+"""Everybody at once stores, cancels, claims, settles, dies and is taken over: what the orders of test_store_races have too few sessions for.
+
+POSTDATE_STORE_RACE_S says for how long messages are stored.
+"""
+import collections
+import contextlib
+import itertools
+import os
+import queue
+import random
+import threading
+import uuid
+
+from harness import LiveTest, now_ms, wait_until
+from steps_kit import Stepped
+from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, prepare
+
+SECONDS = float(os.environ.get('POSTDATE_STORE_RACE_S', '6'))
+NIL, LAST = str(uuid.UUID(int=0)), 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+REAP = 'update postdate.message m set owner = null where m.owner is not null and not exists (select from postdate.instance i where i.id = m.owner)'
+UNSETTLED = "select count(*) from postdate.message_now where state in ('scheduled', 'claimed')"
+
+
+class StoreRace(LiveTest):
+    vhosts = 0
+    weight = 40
+
+    def setUp(self):
+        self.p = self.place()
+        make_claim(self.p.psql)
+        self.result, self.errors, self.known, self.threads = Result(), [], [], []
+        self.stored, self.over, self.lock = threading.Event(), threading.Event(), threading.Lock()
+        self.seeds, self.owners, self.deaths = itertools.count(1), itertools.count(1), queue.Queue()
+
+    def member(self, act, until, *queries):
+        """A thread with a session, that acts again and again."""
+        session, rng = Stepped(self.p.postgres), random.Random(next(self.seeds))
+        prepare(session.run, *queries)
+
+        def live():
+            try:
+                while not until.is_set() and act(session.run, rng) != 'dead':
+                    pass
+            except Exception as e:  # pylint: disable=broad-except
+                self.errors.append(repr(e))
+            finally:
+                session.close()
+        self.threads.append(threading.Thread(target=live, daemon=True))
+        self.threads[-1].start()
+        return self.threads[-1]
+
+    def keep_open(self, rng, share, longest_s):
+        """Some transactions stay open for a while: that is what this is about."""
+        if rng.random() < share:
+            self.over.wait(rng.random() * longest_s)
+
+    def stores(self, run, rng):
+        ids = []
+        for _ in range(rng.randrange(1, 12)):
+            due = now_ms() + rng.choice([0, 30, rng.randrange(1500), rng.randrange(1500)])
+            ids.append(str(uuid.UUID(bytes=due.to_bytes(6, 'big') + b'\x80' + rng.randbytes(9))))
+        run('begin; select postdate.fence_for_store() as fence \\gset')
+        rows = '; '.join(insert(one, ':fence') for one in ids)
+        run(f'savepoint s; {rows}; release s' if rng.random() < 0.3 else rows)
+        self.keep_open(rng, 0.2, 2)
+        end = 'rollback' if rng.random() < 0.1 else 'commit'
+        run(end)
+        self.result.store(ids, end)
+        with self.lock:
+            self.known += [one for one in ids if end == 'commit' and rng.random() < 0.5]
+        self.over.wait(rng.random() * 0.02)
+
+    def cancels(self, run, rng):
+        with self.lock:
+            wanted = [self.known.pop(rng.randrange(len(self.known))) for _ in range(min(rng.randrange(1, 4), len(self.known)))]
+        if not wanted:
+            self.over.wait(0.02)
+            return
+        run('begin isolation level ' + rng.choice([COMMITTED, REPEATABLE]))
+        answers = [(one, run(f"select postdate.cancel('{one}')", may_fail=True)[0][0]) for one in wanted]
+        self.keep_open(rng, 0.2, 1.2)
+        end = 'rollback' if rng.random() < 0.2 else 'commit'
+        run(end)
+        self.errors += [a for _, a in answers if 'ERROR:' in a and 'could not serialize' not in a and 'is aborted' not in a]
+        if end == 'commit' and not any('ERROR:' in answer for _, answer in answers):
+            self.result.cancelled.update(one for one, answer in answers if answer == 'cancelled')
+
+    def gateway(self):
+        """What an instance does, that dies in some batch; another follows it."""
+        owner, lives_until = str(next(self.owners)), now_ms() + 1000
+        self.p.psql(f"insert into postdate.instance (id, name, backend_pid, running_since) overriding system value values ({owner}, '{owner}', 0, now())")
+
+        def claims(run, rng):
+            horizon = f'to_timestamp({now_ms() + 100} / 1000.0)'
+            rows = run(f'select {owner}, id, batch, claimed_at from test.claim({horizon}, 20, 1000000, {owner})')
+            self.result.claims += [(row[1], owner, False) for row in rows]
+            dies = now_ms() > lives_until and not self.stored.is_set() and rng.random() < 0.2
+            self.settles(run, rng, owner, rows[:rng.randrange(len(rows) + 1)] if dies else rows, not dies)
+            alone = run(f"execute claim ({horizon}, 'epoch', '{NIL}', 20, 1000000, {owner}, '{LAST}', 'epoch')")
+            self.result.claims += [(row[1], owner, row[3] == 't') for row in alone]
+            if dies:
+                return self.dies(run, owner)
+            if alone:
+                run(f"execute settle_delivered ('{{{','.join(row[1] for row in alone)}}}', '{NIL}', '{LAST}', {owner}, false)")
+                self.result.delivered.update(row[1] for row in alone)
+            if not rows and not alone:
+                self.over.wait(0.01)
+            return None
+        self.member(claims, self.over, 'claim', 'batch_settle', 'settle_delivered')
+
+    def settles(self, run, rng, owner, rows, all_of_it):
+        """In the order of the ids; what takes long is pending for a while."""
+        pending = []
+
+        def settle(row, done=0):
+            _, one, batch, claimed_at = row
+            numbers = ','.join([batch] * len(pending))
+            run(f"execute batch_settle ('{{{batch}}}', '{{{one}}}', '{{{done}}}', {owner}, '{{{numbers}}}', '{{{','.join(pending)}}}', "
+                f"array['{claimed_at}'::timestamptz])")
+        for i, row in enumerate(rows):
+            if rng.random() < 0.2:
+                pending.append(row[1])
+            elif i % 5 == 4:
+                if pending and rng.random() < 0.5:
+                    pending.pop(rng.randrange(len(pending)))
+                settle(row)
+                self.result.delivered.update(row[1] for row in rows[:i + 1] if row[1] not in pending)
+        if all_of_it and rows:
+            pending.clear()
+            settle(rows[-1], 1)
+            self.result.delivered.update(row[1] for row in rows)
+
+    def dies(self, run, owner):
+        self.deaths.put(owner)
+        self.result.dead.add(owner)
+        run(f'delete from postdate.instance where id = {owner}')
+        return 'dead'
+
+    def looks(self, run, rng):
+        run(LOOK)
+        run(f'{RELEASE}; {REAP}')
+        self.over.wait(rng.random() * 0.06)
+
+    def is_unrelated(self, run, rng):
+        """Its transaction has nothing to do with it, and delays nothing."""
+        run('begin; select pg_current_xact_id()')
+        self.stored.wait(4)
+        run('commit')
+
+    def test_everybody_at_once(self):
+        callers = [self.member(act, self.stored) for act in [self.stores, self.cancels] * 4 + [self.is_unrelated]]
+        for _ in range(3):
+            self.gateway()
+        self.member(self.looks, self.over)
+        until = now_ms() + SECONDS * 1000
+        while (left_ms := until - now_ms()) > 0:
+            with contextlib.suppress(queue.Empty):
+                self.deaths.get(timeout=left_ms / 1000)
+                self.gateway()
+        self.stored.set()
+        for t in callers:
+            t.join()
+        self.gateway()  # others may have died just now
+        until = now_ms() + 20_000
+        wait_until(lambda: self.p.value(UNSETTLED) == '0' or now_ms() > until or self.errors, 30, 'the end')
+        self.over.set()
+        for t in self.threads:
+            t.join()
+        self.assertEqual(self.errors, [])
+        self.assertEqual(dict(collections.Counter(self.result.faults())), {})
+        self.assertEqual(self.p.value(UNSETTLED), '0')
+        self.assertTrue(self.result.dead and self.result.cancelled, 'the race was no race')
