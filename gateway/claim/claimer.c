@@ -129,20 +129,6 @@ static enum looked look_sweep(struct claimer *c, struct claim_request *q, struct
 
 /* --- plain messages */
 
-static bool begin_range(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count)
-{
-    struct claim_loop *l = ctx;
-    l->range = claim_range_new(batch, l->instance, ids, count);
-    if (!l->range)
-        lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
-    return l->range != NULL;
-}
-
-static bool keep_row(void *ctx, const struct claimed_row *row)
-{
-    return claim_loop_keep(ctx, row);
-}
-
 /* From the frontier on, around days that somebody has locked. */
 static enum looked look_plain(struct claimer *c, const struct claim_request *q, struct err *e)
 {
@@ -158,11 +144,8 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
                                           .rows_max = limits.rows_max,
                                           .bytes_max = limits.bytes_max,
                                           .locked = &l->locks.days};
-    const struct batch_taker taker = {begin_range, keep_row, l};
-    claim_loop_begin(l);
-    int n = batch_claim(l->pg, &request, &taker, &claimed, e);
-    claim_range_release(l->range);
-    l->range = NULL;
+    const struct batch_taker taker = claim_loop_begin(l);
+    int n = claim_loop_end(l, batch_claim(l->pg, &request, &taker, &claimed, e), &claimed);
     if (n > 0)
         c->claimed_ms = clock_monotonic_ms();
     if (n >= 0)
@@ -170,23 +153,23 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
                : n == limits.rows_max || l->bytes > (size_t)limits.bytes_max / 2 ? LOOKED_MORE
                                                                                  : LOOKED_DONE;
     const struct due_range days = {TIMESTAMP_MIN_MS, q->horizon_ms + 1};
-    if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days, e) <= 0) {
-        if (claimed.unclear)
-            lease_end_instance(l->lease, l->instance);
+    if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days, e) <= 0)
         return LOOKED_ERROR;
-    }
     err_clear(e);
     return LOOKED_MORE; /* the same again, around them */
 }
 
-/* What claims could not see or take. A failure harms no claim. */
+/* What claims could not see or take, and what RabbitMQ lost. A failure harms no claim. */
 static int look_late(struct claimer *c, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
     if (now_ms - c->late_ms < LATE_EVERY_MS)
         return 0;
     c->late_ms = now_ms;
+    int64_t lost_before_ms = handover_rescue_before_ms(c->loop.handover);
     int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
+    if (n >= 0 && lost_before_ms > 0)
+        n = batch_close_handed(c->loop.pg, lost_before_ms, e);
     if (n < 0 && (pg_is_broken(c->loop.pg) || !err_is_transient(e)))
         return -1;
     if (n < 0) {
@@ -207,8 +190,6 @@ static enum looked look_once(struct claimer *c, struct err *e)
     if (locks_look(&l->locks, l->pg, e) != 0)
         return LOOKED_ERROR;
     struct claim_request q = {
-        .kind = CLAIM_DUE,
-        .rescue_before_ms = handover_rescue_before_ms(l->handover),
         .instance = l->instance,
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };

@@ -1,8 +1,9 @@
-/* The feeder inside the gateway: claims what may be handed to the broker before the horizon and gives it to
- * the hand-over publisher.
+/* The feeder inside the gateway: claims what may be handed to the broker before the horizon, as it arrives,
+ * and gives it to the hand-over publisher.
  *
  * The same loop as the claimer's (claim_loop.h), with another horizon: the window. What it misses, for
- * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. */
+ * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. While
+ * somebody has a day of the window locked, nothing is claimed here. */
 #include "gateway/handover/handover_feeder.h"
 #include "core/message/envelope.h"
 #include "gateway/pipeline/claimed_row.h"
@@ -11,6 +12,8 @@
 #define NAP_MS 1000
 #define FULL_NAP_MS 5
 #define COUNT_EVERY_MS 2000
+#define COUNT_EVERY_MOST_MS 20000
+#define COUNT_SHARE 20 /* counting takes no more than a twentieth of the time, up to the most */
 #define LOCK_TIMEOUT_MS 100
 
 static int push_handover(struct claim_loop *l, struct inflight *h)
@@ -29,7 +32,7 @@ static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct 
 {
     const struct config *c = feeder->loop.runtime->config;
     int64_t now_ms = clock_monotonic_ms();
-    if (feeder->counted_ms && now_ms - feeder->counted_ms < COUNT_EVERY_MS)
+    if (feeder->counted_ms && now_ms - feeder->counted_ms < feeder->count_pause_ms)
         return 0;
     const struct claim_handed q = {db_now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly;
@@ -37,6 +40,10 @@ static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct 
     if (handed < 0)
         return -1;
     bool counted = feeder->counted_ms != 0;
+    int64_t pause_ms = (clock_monotonic_ms() - now_ms) * COUNT_SHARE;
+    feeder->count_pause_ms = pause_ms < COUNT_EVERY_MS        ? COUNT_EVERY_MS
+                             : pause_ms < COUNT_EVERY_MOST_MS ? pause_ms
+                                                              : COUNT_EVERY_MOST_MS;
     feeder->counted_ms = now_ms;
     if (partly && counted)
         return 0; /* there is no more room than there was */
@@ -65,8 +72,6 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     struct handover_feeder *feeder = l->own;
     int64_t db_now_ms, until_ms;
     l->instance = lease_instance(l->lease);
-    if (locks_look(&l->locks, l->pg, e) != 0)
-        return -1;
     if (!runtime_now_ms(l->runtime, &db_now_ms))
         return NAP_MS / 20;
     runtime_set_up(l->runtime, UP_HANDOVER_FEEDER);
@@ -83,15 +88,16 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
         return NAP_MS;
     if (note_horizon(feeder, until_ms, e) != 0)
         return -1;
-    struct claim_request q = {.kind = CLAIM_HANDOVER,
-                              .instance = l->instance,
-                              .horizon_ms = until_ms,
-                              .floor_ms = floor_ms,
-                              .due = {floor_ms, until_ms + 1},
-                              .rows_max = feeder->room < CLAIM_ROWS ? (int32_t)feeder->room : CLAIM_ROWS,
-                              .bytes_max = CLAIM_BYTES};
-    enum looked looked = claim_loop_claim_around(l, &q, e);
-    return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
+    const struct batch_arrivals q = {.instance = l->instance,
+                                     .soonest_ms = floor_ms,
+                                     .until_ms = until_ms,
+                                     .rows_max =
+                                         feeder->room < CLAIM_ROWS ? (int32_t)feeder->room : CLAIM_ROWS,
+                                     .bytes_max = CLAIM_BYTES};
+    const struct batch_taker taker = claim_loop_begin(l);
+    struct batch_claimed claimed;
+    int n = claim_loop_end(l, batch_claim_arrivals(l->pg, &q, &taker, &claimed, e), &claimed);
+    return n < 0 ? -1 : claimed.busy ? FULL_NAP_MS : claimed.more ? 0 : NAP_MS;
 }
 
 static int64_t feeder_nap_ms(const struct config *config)
@@ -117,19 +123,16 @@ void *handover_feeder_thread(void *arg)
     static const struct claim_horizon window = {
         .name = "handover feeder",
         .session = "postdate handover feeder",
-        .one_piece = true,
         .lock_timeout_ms = feeder_lock_timeout_ms,
         .nap_ms = feeder_nap_ms,
         .begin = begin_connection,
         .look = feeder_look,
-        .claim = claim_loop_claim,
         .take = push_handover,
     };
     struct handover_feeder *feeder = arg;
     feeder->loop.horizon = &window;
     feeder->loop.notifier = &feeder->loop.runtime->handover_feeder_notifier;
     feeder->loop.own = feeder;
-    feeder->loop.locks.runtime = feeder->loop.runtime;
     claim_loop_run(&feeder->loop);
     return NULL;
 }

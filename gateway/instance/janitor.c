@@ -13,9 +13,9 @@
 #include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
-#define AGAIN_MS 60000   /* after a failure */
-#define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
-#define FORECAST_MS 5000 /* of each tick at most, half of it at rest */
+#define AGAIN_MS 60000  /* after a failure */
+#define RECUR_LINES 20  /* in the log: after an outage there may be thousands */
+#define FORECAST_MS 500 /* of each tick at most */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)

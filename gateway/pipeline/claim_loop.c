@@ -53,25 +53,40 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     return false;
 }
 
-bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row)
+static bool on_row(void *ctx, const struct claimed_row *row)
 {
+    struct claim_loop *l = ctx;
     if (keep_row(l, row))
         return true;
     lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
     return false;
 }
 
-static bool on_row(void *ctx, const struct claimed_row *row)
+static bool on_batch(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count)
 {
-    return claim_loop_keep(ctx, row);
+    struct claim_loop *l = ctx;
+    l->range = claim_range_new(batch, l->instance, ids, count);
+    if (!l->range)
+        lease_end_instance(l->lease, l->instance);
+    return l->range != NULL;
 }
 
-void claim_loop_begin(struct claim_loop *l)
+struct batch_taker claim_loop_begin(struct claim_loop *l)
 {
     l->next_at_ms = 0;
     l->bytes = 0;
     l->recovered = 0;
     l->sent_ns = clock_monotonic_ns();
+    return (struct batch_taker){on_batch, on_row, l};
+}
+
+int claim_loop_end(struct claim_loop *l, int n, const struct batch_claimed *claimed)
+{
+    claim_range_release(l->range);
+    l->range = NULL;
+    if (n < 0 && claimed->unclear)
+        lease_end_instance(l->lease, l->instance);
+    return n;
 }
 
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
@@ -104,7 +119,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
         if (one == LOOKED_MORE && l->next_at_ms < next_at_ms)
             next_at_ms = l->next_at_ms;
         all = one != LOOKED_DONE ? one : all;
-        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->horizon->one_piece && l->rows > 0))
+        if (one == LOOKED_ERROR || one == LOOKED_FULL)
             break;
     }
     l->next_at_ms = next_at_ms;

@@ -9,6 +9,7 @@
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/locks.h"
 #include "gateway/runtime/log.h"
+#include "sql/pipeline/batch.h"
 #include "sql/pipeline/claim.h"
 
 #define CLAIM_ROWS 1000
@@ -21,14 +22,13 @@ struct claim_horizon {
     const char *name;
     const char *session; /* as Postgres shows it */
     bool listens;        /* for NOTIFY */
-    bool one_piece;      /* one with rows is enough for a look */
     int64_t (*lock_timeout_ms)(const struct config *c);
     int64_t (*nap_ms)(const struct config *c);           /* after a look that met a lock or a limit */
     void (*begin)(struct claim_loop *l);                 /* on a new connection */
     int (*prepare)(struct claim_loop *l, struct err *e); /* before each look; NULL: nothing. -1: reconnect */
     /* One look. How long to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
-    /* Claims once within q->due: claim_loop_claim, perhaps with limits. */
+    /* Claims once within q->due: claim_loop_claim, perhaps with limits. NULL: it claims by itself. */
     enum looked (*claim)(struct claim_loop *l, struct claim_request *q, struct err *e);
     int (*take)(struct claim_loop *l, struct inflight *h); /* 0: owns h now; -1: out of memory */
 };
@@ -57,10 +57,10 @@ struct claim_loop { /* one thread's */
 
 /* Until the stop. */
 void claim_loop_run(struct claim_loop *l);
-/* Before a claim's rows are kept. */
-void claim_loop_begin(struct claim_loop *l);
-/* Takes a row that was claimed. False: it could not, and the instance ends. */
-bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row);
+/* Before a claim of a batch: what takes it. */
+struct batch_taker claim_loop_begin(struct claim_loop *l);
+/* After it: n rows; -1: it failed, and if it may have been committed, the instance ends. Returns n. */
+int claim_loop_end(struct claim_loop *l, int n, const struct batch_claimed *claimed);
 /* Claims once: is that all, or is there probably more? */
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
 /* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */

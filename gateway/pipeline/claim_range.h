@@ -14,7 +14,7 @@
 
 enum claim_mark {
     MARK_OPEN,
-    MARK_DELIVERED, /* that is written down with the range */
+    MARK_DELIVERED, /* or handed over: that is written down with the range */
     MARK_APART,     /* its own row says how it was settled */
 };
 

@@ -136,16 +136,10 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
 }
 
 /* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
-static void settle_handed(struct publisher *p, struct inflight *h)
-{
-    h->next_at_ms = h->message.due_ms + p->runtime->config->handover.grace_ms;
-    pipeline_settle(p->pipeline, h, SETTLE_HANDED);
-}
-
 static void note_ack(struct publisher *p, struct inflight *h)
 {
     p->refused = false;
-    settle_handed(p, h);
+    pipeline_settle(p->pipeline, h, SETTLE_HANDED);
 }
 
 /* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
@@ -183,7 +177,7 @@ static void give_up_connection(struct publisher *p, const struct publisher_end *
         if (refusal && !of_one)
             settle_refused(p, h);
         else
-            settle_handed(p, h);
+            pipeline_settle(p->pipeline, h, SETTLE_HANDED);
     }
 }
 

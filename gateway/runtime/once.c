@@ -73,7 +73,8 @@ static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
 
 static int look_at_messages(struct once *o, struct once_facts *f, struct err *e)
 {
-    const struct claim_left_query q = {o->rule.accepted_ms, o->rule.due_ms, COUNT_MOST};
+    const struct claim_left_query q = {o->rule.accepted_ms, o->rule.due_ms,
+                                       o->runtime->config->handover.grace_ms, COUNT_MOST};
     if (!o->pg)
         o->pg = health_open(o->runtime->config->postgres.url, "postdate once", ANSWER_MS, e);
     if (!o->pg || claim_count_left(o->pg, &q, &o->left, e) != 0)

@@ -11,7 +11,8 @@
 void settle_ranges_mark(struct claim_range **ranges, const struct inflight *h)
 {
     struct claim_range *r = h->range;
-    claim_range_mark(r, h->message.id, h->outcome == SETTLE_DELIVERED ? MARK_DELIVERED : MARK_APART);
+    bool by_position = h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED;
+    claim_range_mark(r, h->message.id, by_position ? MARK_DELIVERED : MARK_APART);
     if (r->listed)
         return;
     claim_range_hold(r);

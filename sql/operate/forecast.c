@@ -8,8 +8,8 @@
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define FOLD_MINUTES 10000 /* in one statement, which takes some 30 ms */
-#define COUNT_ROWS 20000   /* messages, likewise */
+#define FOLD_MINUTES 5000 /* in one statement, which takes some 20 ms */
+#define COUNT_ROWS 20000  /* messages, likewise */
 #define COUNT_DAYS 30
 #define NICE_BUCKETS 300
 #define ARRAY_MAX (1u << 20)
@@ -271,7 +271,6 @@ int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e)
     return 0;
 }
 
-/* A day that somebody has locked: the next round will do. */
 static void skip_day(struct pg *c, struct forecast_walk *w)
 {
     struct err e = {0};
@@ -281,39 +280,31 @@ static void skip_day(struct pg *c, struct forecast_walk *w)
     w->at_ms += DAY_MS;
 }
 
-/* 1: there is more. */
-static int correct_piece(struct pg *c, struct forecast_walk *w, struct err *e)
-{
-    struct pg_params p = {0};
-    int32_t days = w->singly > 0 ? 1 : COUNT_DAYS;
-    pg_add_time(&p, w->at_ms);
-    pg_add_int4(&p, days);
-    pg_add_int8(&p, COUNT_ROWS);
-    PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
-    if (!r && !pg_is_locked_out(c))
-        return -1;
-    if (!r && days > 1) {
-        w->singly = COUNT_DAYS; /* one of these days is locked */
-        return 1;
-    }
-    w->singly -= w->singly > 0;
-    if (r)
-        w->at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
-    else
-        skip_day(c, w);
-    PQclear(r);
-    return w->at_ms > 0;
-}
-
 int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
-    int more = pg_exec(c, "set lock_timeout = '200ms'", e) == 0 ? 1 : -1;
-    while (more > 0 && now_ms < until_ms) {
-        more = correct_piece(c, w, e);
+    if (pg_exec(c, "set lock_timeout = '200ms'", e) != 0)
+        return -1;
+    do {
+        struct pg_params p = {0};
+        int32_t days = w->singly > 0 ? 1 : COUNT_DAYS;
+        pg_add_time(&p, w->at_ms);
+        pg_add_int4(&p, days);
+        pg_add_int8(&p, COUNT_ROWS);
+        PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
+        w->singly = r && w->singly > 0 ? w->singly - 1 : w->singly;
+        if (!r && (days == 1 || !pg_is_locked_out(c))) {
+            skip_day(c, w); /* which somebody has locked: the next round will do */
+            return -1;
+        }
+        if (!r) {
+            w->singly = COUNT_DAYS; /* on one of these days */
+            err_clear(e);
+            continue;
+        }
+        w->at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
+        PQclear(r);
         now_ms = pause_after(now_ms);
-    }
-    if (more >= 0)
-        err_clear(e);
-    return more < 0 ? -1 : 0;
+    } while (w->at_ms > 0 && now_ms < until_ms);
+    return 0;
 }

@@ -10,6 +10,8 @@
 #define RELEASE_ROWS 1000    /* of a transaction */
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
 #define AVOID_ARRAY_MAX (64 * 1024)
+#define WINDOW_ROWS 1000 /* at once behind the old end of the window */
+#define CLOSE_ROWS 1000
 
 /* Two arrays, from when to when. */
 static int add_locked(struct pg_params *p, struct buf *from, struct buf *to, const struct locked_days *locked,
@@ -54,7 +56,7 @@ static int next_range(struct pg *c, const struct batch_request *q, struct range 
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
     PGresult *r =
-        add_locked(&p, &from, &to, q->locked, e) == 0 ? pg_query(c, sql_query_batch_next, &p, e) : NULL;
+        add_locked(&p, &from, &to, q->locked, e) == 0 ? pg_query(c, sql_query_batch_claim_next, &p, e) : NULL;
     buf_free(&from);
     buf_free(&to);
     if (!r)
@@ -114,6 +116,100 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
             PQclear(r);
     } while (found > 0 && n == 0 && memcmp(&range, &last, sizeof range) != 0);
     return found < 0 ? -1 : n;
+}
+
+/* --- arrivals */
+
+/* What claim_arrived says; NULL: that failed. */
+static PGresult *next_arrived(struct pg *c, const struct batch_arrivals *q, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, q->soonest_ms);
+    pg_add_int4(&p, q->rows_max);
+    pg_add_int8(&p, q->bytes_max);
+    return pg_query(c, sql_query_batch_arrived_next, &p, e);
+}
+
+static PGresult *read_arrived(struct pg *c, const PGresult *next, int32_t instance, struct err *e)
+{
+    struct pg_params p = {0};
+    struct message_id from = pg_id(next, 0, 3), to = pg_id(next, 0, 4);
+    for (int i = 0; i < 3; i++)
+        pg_add_str(&p, PQgetvalue(next, 0, i));
+    pg_add_id(&p, &from);
+    pg_add_id(&p, &to);
+    pg_add_str(&p, PQgetvalue(next, 0, 5));
+    pg_add_int4(&p, instance);
+    return pg_query(c, sql_query_batch_arrived, &p, e);
+}
+
+/* As claim_range. */
+static int claim_arrived(struct pg *c, const struct batch_arrivals *q, PGresult **rows,
+                         struct batch_claimed *out, struct err *e)
+{
+    *rows = NULL;
+    if (pg_begin(c, e) != 0)
+        return -1;
+    PGresult *next = next_arrived(c, q, e);
+    int found = next ? PQntuples(next) : -1;
+    if (found > 0 && pg_is_null(next, 0, 0)) {
+        out->busy = true;
+        found = 0;
+    }
+    if (found > 0)
+        *rows = read_arrived(c, next, q->instance, e);
+    PQclear(next);
+    if (found == 0 || *rows) {
+        if (pg_commit(c, e) == 0)
+            return found;
+        out->unclear = found > 0 && e->kind == ERR_AWAY;
+    }
+    PQclear(*rows);
+    pg_rollback(c);
+    return -1;
+}
+
+static int move_window(struct pg *c, int64_t until_ms, bool *more, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, until_ms);
+    pg_add_int4(&p, WINDOW_ROWS);
+    PGresult *r = pg_query(c, sql_query_batch_window, &p, e);
+    if (!r)
+        return -1;
+    *more = pg_bool(r, 0, 0);
+    PQclear(r);
+    return 0;
+}
+
+int batch_claim_arrivals(struct pg *c, const struct batch_arrivals *q, const struct batch_taker *taker,
+                         struct batch_claimed *out, struct err *e)
+{
+    PGresult *r;
+    *out = (struct batch_claimed){0};
+    if (move_window(c, q->until_ms, &out->more, e) != 0)
+        return -1;
+    int found = claim_arrived(c, q, &r, out, e);
+    if (found <= 0)
+        return found;
+    out->more = true;
+    int n = PQntuples(r);
+    if (n > 0)
+        n = begin_batch(r, taker) ? claim_rows(r, taker->row, taker->ctx, e)
+                                  : err_set(e, ERR_BUG, "out of memory for claimed messages");
+    PQclear(r);
+    return n;
+}
+
+int batch_close_handed(struct pg *c, int64_t before_ms, struct err *e)
+{
+    struct pg_params p = {0};
+    pg_add_time(&p, before_ms);
+    pg_add_int4(&p, CLOSE_ROWS);
+    PGresult *r = pg_query(c, sql_query_batch_close, &p, e);
+    int more = r ? pg_bool(r, 0, 0) : -1;
+    PQclear(r);
+    return more;
 }
 
 /* In the order of the parameters; after the first three comes the instance. */

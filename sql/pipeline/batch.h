@@ -1,5 +1,5 @@
-/* Claims of plain messages (sql/schema/001_14_batch.sql): ranges of ids, of which one row is written, and
- * settled by how far they are delivered. One thread for each connection. */
+/* Claims of plain messages (sql/schema/001_14_batch.sql, 001_16_handover.sql), of which one row is written,
+ * and settled by how far they are delivered, or handed over. One thread for each connection. */
 #ifndef POSTDATE_SQL_PIPELINE_BATCH_H
 #define POSTDATE_SQL_PIPELINE_BATCH_H
 
@@ -33,12 +33,29 @@ struct batch_taker {
 struct batch_claimed {
     bool busy;    /* another gateway is claiming just now, and nothing was claimed */
     bool unclear; /* the connection was lost while it was committed: it may be claimed */
+    bool more;    /* of arrivals: there may be */
 };
 
 /* Claims with a synchronous commit. Returns the number of rows, or -1. ERR_BUSY with pg_is_locked_out:
  * somebody has another day locked. */
 int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_taker *taker,
                 struct batch_claimed *out, struct err *e);
+
+struct batch_arrivals {
+    int32_t instance;
+    int64_t soonest_ms; /* messages due from then on, ms since 1970 … */
+    int64_t until_ms;   /* … up to then: the window's end, which only moves on */
+    int32_t rows_max;
+    int64_t bytes_max;
+};
+
+/* Claims what may be handed over to RabbitMQ, in the order in which it was stored. As batch_claim. */
+int batch_claim_arrivals(struct pg *c, const struct batch_arrivals *q, const struct batch_taker *taker,
+                         struct batch_claimed *out, struct err *e);
+
+/* What RabbitMQ has had, was due before that, and is not settled, waits again, in doubt: it is lost. 1: there
+ * may be more; 0; -1. */
+int batch_close_handed(struct pg *c, int64_t before_ms, struct err *e);
 
 /* How far a batch is settled. */
 struct batch_position {

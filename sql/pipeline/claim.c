@@ -51,9 +51,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
     pg_add_int8(&p, q->bytes_max);
     pg_add_int4(&p, q->instance);
     pg_add_bound(&p, q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1);
-    if (q->kind == CLAIM_DUE)
-        pg_add_time(&p, q->rescue_before_ms);
-    PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim, &p, e);
     if (!r)
         return -1;
     int n = claim_rows(r, fn, ctx, e);
@@ -113,8 +111,6 @@ int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct e
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, q->horizon_ms);
-    pg_add_time(&p, q->floor_ms);
     pg_add_time(&p, q->accepted_ms);
     pg_add_int8(&p, q->most);
     pg_add_bound(&p, q->floor_ms);
@@ -131,7 +127,7 @@ int claim_count_left(struct pg *c, const struct claim_left_query *q, struct clai
     pg_add_time(&p, q->accepted_ms);
     pg_add_time(&p, q->due_ms);
     pg_add_int8(&p, q->most);
-    pg_add_bound(&p, q->accepted_ms + 1);
+    pg_add_bound(&p, q->accepted_ms - q->grace_ms + 1);
     pg_add_bound(&p, q->due_ms + 1);
     PGresult *r = pg_query(c, sql_query_claim_once_left, &p, e);
     if (!r)

@@ -10,18 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum claim_kind {
-    CLAIM_DUE,      /* to publish it when it is due */
-    CLAIM_HANDOVER, /* to let the broker wait with it */
-};
-
 struct claim_request {
-    enum claim_kind kind;
     int32_t instance;
-    int64_t horizon_ms;       /* rows due to be tried up to this point in time */
-    int64_t floor_ms;         /* skip rows whose next_at lies before this; 0: a sweep */
-    struct due_range due;     /* only what is due then: these partitions are touched, and no others */
-    int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
+    int64_t horizon_ms;   /* rows due to be tried up to this point in time */
+    int64_t floor_ms;     /* skip rows whose next_at lies before this; 0: a sweep */
+    struct due_range due; /* only what is due then: these partitions are touched, and no others */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
 };
@@ -49,7 +42,7 @@ enum settle_kind {
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts; or its deadline has passed, and error
                          says that it may have been delivered */
     SETTLE_EXPIRED,  /* certainly not delivered, and its deadline has passed, or passes before the next try */
-    SETTLE_HANDED,   /* RabbitMQ holds it; if it is lost there, it is claimed again from next_at_ms on */
+    SETTLE_HANDED,   /* RabbitMQ holds it: its batch says so */
     SETTLE_HOLD,     /* released, and never to be handed over: its exchange can't be reached from the broker's
                         delay topology */
     SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
@@ -63,7 +56,7 @@ struct settle_item {
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
-    bool in_batch;      /* claimed with a range: that it was delivered, batch_settle says */
+    bool in_batch;      /* claimed with a range: that it was delivered or handed over, batch_settle says */
     bool untried;       /* FAILED, EXPIRED: this time nothing was published */
 };
 
@@ -97,8 +90,8 @@ int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *par
  * Committed, before any such claim: who takes over looks as far ahead (sql/pipeline/instance.c). */
 int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e);
 
-/* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
- * most. */
+/* How many are to be handed over: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to most.
+ */
 struct claim_waiting {
     int64_t horizon_ms, floor_ms, accepted_ms, most;
 };
@@ -108,6 +101,7 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
 struct claim_left_query {
     int64_t accepted_ms; /* of what was accepted by then … */
     int64_t due_ms;      /* … what is to be tried by then */
+    int64_t grace_ms;    /* so long after it was due RabbitMQ should have released it */
     int64_t most;
 };
 struct claim_left {

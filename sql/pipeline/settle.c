@@ -75,8 +75,6 @@ static const char *state_of(const struct settle_item *item)
         return "expired";
     case SETTLE_IN_DOUBT:
         return "claimed";
-    case SETTLE_HANDED:
-        return "handed";
     case SETTLE_WAIT:
     case SETTLE_RELEASE:
         return item->was_in_doubt ? "claimed" : "scheduled";
@@ -90,8 +88,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
     id_set_add(&b->ids, item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
-    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED ||
-                 item->kind == SETTLE_WAIT || (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
+    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_WAIT ||
+                 (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
     pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
     if (again)
         pg_array_time(&b->column[NEXT_AT], item->next_at_ms);
@@ -104,14 +102,22 @@ static void put_item(struct batch *b, const struct settle_item *item)
     bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT ||
                    item->untried;
     pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
+    bool anew = item->in_batch && item->kind == SETTLE_RELEASE && !item->error;
     pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h"
+                                                   : anew                    ? "p"
                                                    : item->isolate           ? "i"
                                                                              : ""));
 }
 
+/* Its batch says what became of it, and no row is written. */
+static bool is_by_position(const struct settle_item *item)
+{
+    return item->in_batch && (item->kind == SETTLE_DELIVERED || item->kind == SETTLE_HANDED);
+}
+
 static bool is_of(const struct settle_item *item, bool delivered)
 {
-    return (item->kind == SETTLE_DELIVERED) == delivered && !(item->in_batch && delivered);
+    return (item->kind == SETTLE_DELIVERED) == delivered && !is_by_position(item);
 }
 
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
@@ -177,8 +183,7 @@ struct settle_work {
     bool *done;
 };
 
-/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. What a range settles is
- * of neither. */
+/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. */
 static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_work *w, bool delivered,
                      struct err *e)
 {
@@ -213,7 +218,6 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
 {
     struct settle_item *free_items = calloc(count, sizeof *free_items);
     size_t n = 0;
-    memset(done, 0, count * sizeof *done);
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
     const struct settle_work work = {.items = items, .count = count, .done = done};
@@ -286,7 +290,7 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     if (settle_free_rows(c, o, items, count, done, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++) /* whatever is locked: no row is written for these */
-        done[i] = done[i] || (items[i].in_batch && items[i].kind == SETTLE_DELIVERED);
+        done[i] = done[i] || is_by_position(&items[i]);
     return 0;
 }
 

@@ -35,7 +35,7 @@ static void put_row(struct buf *b, const struct message *m, int64_t fence_ms)
 {
     buf_put_u16(b, COPY_COLUMNS);
     put_time(b, m->due_ms);
-    if (m->hold == HOLD_BROKER || m->due_ms <= fence_ms)
+    if (m->due_ms <= fence_ms)
         put_time(b, m->due_ms);
     else
         buf_put_u32(b, UINT32_MAX); /* plain */

@@ -1,14 +1,21 @@
--- $1, $2 the range that claim_next gave this transaction, $3 instance. Its plain rows but those that somebody has or had locked, in the order of their ids, written down as a batch.
+-- $1, $2 the range that claim_next gave this transaction, $3 instance. Its plain rows but those that somebody has or had locked, and those that RabbitMQ has or is to get, in the order of their ids, written down as a batch.
 -- One statement, so one snapshot. Whether a row is locked is looked at once: who locks it after that finds the fence moved. Of an instance that was buried nothing is claimed.
 -- Columns as claim.sql, the batch, and when it was claimed.
 with seen as materialized (
-    select coalesce(array_agg(m.id) filter (where m.xmax::text <> '0'), '{}') as held, count(*) as n
+    select coalesce(array_agg(m.id) filter (where m.xmax::text <> '0'), '{}') as locked, coalesce(array_agg(m.id) filter (where m.xmax::text = m.xmin::text), '{}') as by_itself,
+           count(*) as n
       from postdate.message m
-     where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null),
+     where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null)),
+anew as materialized ( -- as in batch_arrived.sql
+    select m.id from postdate.message m
+     where m.id = any (array(select unnest(s.by_itself) from seen s)) and m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null
+       for update skip locked),
+held as materialized (
+    select array(select l from unnest(s.locked) l where l <> all (array(select a.id from anew a))) as ids, s.n from seen s),
 claimed as materialized (
     insert into postdate.batch (owner, from_id, to_id, snapshot, skipped, done, settled_at)
-    select i.id, $1::uuid, $2::uuid, pg_current_snapshot(), s.held, n.nothing, case when n.nothing then clock_timestamp() end
-      from seen s, lateral (select cardinality(s.held) = s.n as nothing) n, postdate.instance i
+    select i.id, $1::uuid, $2::uuid, pg_current_snapshot(), h.ids, n.nothing, case when n.nothing then clock_timestamp() end
+      from held h, lateral (select cardinality(h.ids) = h.n as nothing) n, postdate.instance i
      where i.id = $3::int
     returning id, claimed_at, snapshot, skipped),
 noted as (
@@ -19,6 +26,6 @@ moved as (
 select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline,
        (select c.id from claimed c), (select c.claimed_at from claimed c)
   from postdate.message m
- where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null
+ where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null)
    and m.id <> all (select unnest(c.skipped) from claimed c) and exists (select from claimed)
  order by m.id

@@ -1,7 +1,6 @@
 -- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
 -- body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row is always taken. An instance that
--- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
--- due before this. The fourth column is true for a row whose earlier publish is in doubt.
+-- was buried claims nothing. The fourth column is true for a row whose earlier publish is in doubt.
 -- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
 -- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
 with candidate as materialized (
@@ -12,7 +11,6 @@ with candidate as materialized (
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
        and id < $7::uuid and id >= $3::uuid
        and exists (select from postdate.instance where id = $6::int)
-       and (state <> 'handed' or due < $8::timestamptz)
        and (late_at is null or late_at >= now())
        and (recur is null or (select true from postdate.recur x where x.id = recur for update skip locked)
             or (select true from postdate.recur x where x.id = recur) is null)

@@ -1,15 +1,7 @@
--- What `postdate feed` waits for: claim_handover.sql's candidates, and what a gateway has claimed of them but not yet handed over; of what was
--- accepted by $3 (later ones are no reason to wait longer). $1 horizon, $2 the least time ahead, $5 and $6 bounds of the ids between, $4 the number that matters.
-select (select count(*) from (
-            select from postdate.message
-             where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
-               and next_at <= $1::timestamptz and next_at >= $2::timestamptz
-               and id < $6::uuid and id >= $5::uuid
-               and created_at <= $3::timestamptz
-             order by next_at limit $4::bigint) w)
-     + (select count(*) from (
-            select from postdate.message
-             where owner is not null and state = 'claimed' and hold = 'b'
-               and id < $6::uuid and id >= $5::uuid
-               and created_at <= $3::timestamptz
-             order by owner limit $4::bigint) c)
+-- What `postdate feed` waits for: what may be handed over and nobody has claimed, and what a gateway has claimed of it but not yet handed over; of what was accepted by
+-- $1 (later ones are no reason to wait longer). $2 the number that matters, $3 and $4 bounds of the ids.
+select count(*) from (
+    select from postdate.message m
+     where m.hold = 'b' and m.next_at is null and m.id >= $3::uuid and m.id < $4::uuid and m.created_at <= $1::timestamptz
+       and postdate.handover_owner(m.id, m.born) is distinct from -1
+     limit $2::bigint) w

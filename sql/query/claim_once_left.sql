@@ -1,8 +1,8 @@
 -- What `postdated --once` still waits for: of what was accepted by $1, all that is due to be tried by $2, whoever has claimed it; and what the broker should have let
--- go long since by $1, which is to be rescued. $3: the number that matters. $4, $5: the first ids after $1 and $2.
+-- go long since by $1, which is to be rescued. $3: the number that matters. $4, $5: the first ids after $1 less that, and after $2.
 select (select count(*) from (
             select from postdate.message
-             where owner is null and settled_at is null and state <> 'handed'
+             where owner is null and settled_at is null and next_at is not null
                and next_at <= $2::timestamptz and id < $5::uuid and created_at <= $1::timestamptz
              order by next_at limit $3::bigint) w)
      + (select count(*) from (
@@ -12,16 +12,14 @@ select (select count(*) from (
      + (select count(*) from (
             select from postdate.message m
              where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
+               and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null)
              order by m.id limit $3::bigint) p)
      + (select count(*) from (
-            select from postdate.batch b, lateral (
-                   select from postdate.message m
-                    where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
-                    order by m.id limit $3::bigint) p
-             where not b.done limit $3::bigint) b)
+            select from postdate.batch b, postdate.batch_open_rows(b, b.from_id, $5::uuid, $3::bigint) o
+             where not b.done and o.created_at <= $1::timestamptz limit $3::bigint) b)
      + (select count(*) from postdate.late l where l.snapshot is not null or l.ids <> '{}'),
        (select count(*) from (
-            select from postdate.message
-             where owner is null and settled_at is null and state = 'handed'
-               and next_at <= $1::timestamptz and id < $4::uuid
-             order by next_at limit $3::bigint) h)
+            select from postdate.message m
+             where m.hold = 'b' and m.next_at is null and m.id > (select c.to_id from postdate.closed c where c.one = 1) and m.id < $4::uuid
+               and postdate.handover_owner(m.id, m.born) = -1
+             limit $3::bigint) h)

@@ -1,6 +1,3 @@
--- The schema; its table; is that one of a release? All of it from one snapshot: to_regclass sees what was committed since.
-select n.oid is not null, c.oid is not null, a.attname is not null
-  from (select) one
-  left join pg_namespace n on n.nspname = 'postdate'
-  left join pg_class c on c.relnamespace = n.oid and c.relname = 'meta'
-  left join pg_attribute a on a.attrelid = c.oid and a.attname = 'made_at' and not a.attisdropped
+-- The schema; its table; is that one of a release?
+select to_regnamespace('postdate') is not null, to_regclass('postdate.meta') is not null,
+       exists (select from pg_attribute where attrelid = to_regclass('postdate.meta') and attname = 'made_at')

@@ -6,14 +6,14 @@ with candidate as materialized (
            + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid
-       and state = 'handed' and owner is null and settled_at is null
+       and hold = 'b' and next_at is null and postdate.handover_owner(id, born) = -1
        and exists (select from postdate.instance where id = $4::int)
        for update skip locked),
 fitting as materialized (
     select id from (select *, sum(size) over (order by due, id rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint)
 update postdate.message m
-   set owner = $4::int, state = 'claimed', next_at = m.due
+   set owner = $4::int, state = 'claimed', next_at = m.due, attempts = 1
  where m.id = any (array(select id from fitting)) and m.id >= $2::uuid and m.id < $3::uuid
 returning m.due, m.id, m.due, true, m.attempts, m.hold, m.exchange, m.routing_key, m.key,
           case when $6::bool then m.properties else '' end, case when $6::bool then m.body else '' end, m.isolate and m.error is not null,

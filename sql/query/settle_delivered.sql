@@ -1,11 +1,12 @@
 -- $1 ids; $2, $3 their bounds (prune partitions); $4 instance; null: what nobody owns and is in doubt. `is not distinct from`, because `=` could be answered by the index of
 -- what is owned: statistics that were gathered while nothing was say that it has nothing, and each batch read all that this instance ever owned.
 -- What nobody owns and is in doubt is delivered, too, if its owner was taken for dead meanwhile, or if it had handed it over.
--- $5: the relay's, with a synchronous commit (else a full disk swallows seconds of them), also what the broker held, and what another gateway has claimed: that has died after it
--- delivered it, and a proof came, or it has not written down yet that the broker has it.
+-- $5: the relay's, with a synchronous commit (else a full disk swallows seconds of them), also what the broker held, plain rows, which had an attempt thereby, and what another
+-- gateway has claimed: that has died after it delivered it, and a proof came, or it has not written down yet that the broker has it.
 update postdate.message
-   set state = 'delivered', next_at = coalesce(next_at, due), settled_at = clock_timestamp(), owner = null, error = null, attempts = attempts + 1
+   set state = 'delivered', next_at = coalesce(next_at, due), settled_at = clock_timestamp(), owner = null, error = null,
+       attempts = attempts + 1 + (next_at is null and hold = 'b')::int
  where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid and (owner is not distinct from $4::int and owner is not null
-        or settled_at is null and ((owner is null or $5::bool) and state = 'claimed' or $5::bool and state = 'handed')
-        or $5::bool and next_at is null and exists (select from postdate.batch b where not b.done and b.from_id < message.id and b.to_id >= message.id))
+        or settled_at is null and (owner is null or $5::bool) and state = 'claimed'
+        or $5::bool and next_at is null and (hold = 'b' or exists (select from postdate.batch b where not b.done and b.from_id < message.id and b.to_id >= message.id)))
    and (not $5::bool or (select set_config('synchronous_commit', 'on', true)) = 'on')

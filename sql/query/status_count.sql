@@ -1,12 +1,8 @@
 -- One partition, [$1, $2): how many rows in each of the states that an index finds, so the rest of the day is not read. At most: $3 handed, $4 claimed,
 -- $5 cancelled, $6 superseded, $7 failed, $8 expired. And how many of those that are claimed are tried again.
-select (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and state = 'handed' and settled_at is null order by due limit $3::bigint) s),
+select (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and hold = 'b' and next_at is null and postdate.handover_owner(id, born) = -1 limit $3::bigint) s),
        (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and owner is not null order by owner limit $4::bigint) s)
-       + (select count(*) from (select from postdate.batch b, lateral (
-                                 select from postdate.message m
-                                  where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
-                                  order by m.id limit $4::bigint) p
-                               where not b.done limit $4::bigint) s),
+       + (select count(*) from (select from postdate.batch b, postdate.batch_open_rows(b, $1::uuid, $2::uuid, $4::bigint) p where not b.done limit $4::bigint) s),
        (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and state = 'cancelled' and state <> 'delivered' and settled_at is not null order by settled_at limit $5::bigint) s),
        (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and state = 'superseded' and state <> 'delivered' and settled_at is not null order by settled_at limit $6::bigint) s),
        (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and state = 'failed' and state <> 'delivered' and settled_at is not null order by settled_at limit $7::bigint) s),

@@ -15,7 +15,8 @@ select count(*),
                         select p.id, p.due from postdate.message p
                          where p.id >= $1::uuid and p.id < $2::uuid and p.id > b.from_id and p.id <= case when b.done then b.to_id else b.upto end and (b.done or p.id <> all (b.pending))
                            and p.next_at is null and pg_visible_in_snapshot(p.born, b.snapshot) and p.id <> all (b.skipped)
+                           and (p.hold = 'g' or postdate.handover_owner(p.id, p.born) is null)
                          order by p.id desc limit $3::bigint) m
-                  where b.to_id >= $1::uuid and b.from_id < $2::uuid
+                  where b.lane = 'g' and b.to_id >= $1::uuid and b.from_id < $2::uuid
                   order by b.to_id desc limit $3::bigint)) d
          order by d.id desc limit $3::bigint) s

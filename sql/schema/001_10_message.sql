@@ -8,9 +8,8 @@ create type postdate.message_state as enum
 -- range of due times: a day, or a month that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
 -- never before `due`.
 --
--- A row is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every
--- way of waiting (scheduled, handed to the broker and without a receipt, in doubt after a lost connection) is
--- found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
+-- A row that is not plain is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every
+-- way of waiting (short delays, retries, in doubt after a lost connection, lost by RabbitMQ) is found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
 -- statistics say. Columns are ordered by alignment, to lose no padding.
 --
 -- Messages from SQL keep headers and properties as JSON, {"headers":…,"properties":…}, and are encoded when they are
@@ -39,15 +38,14 @@ create table postdate.message (
     body            bytea not null,
     properties_json jsonb,
     primary key (id),
-    check (next_at is not null or state = 'scheduled' and owner is null and settled_at is null and error is null and attempts = 0 and hold = 'g' and recur is null)
+    check (next_at is not null or state = 'scheduled' and owner is null and settled_at is null and error is null and attempts = 0 and recur is null)
 ) partition by range (id);
 alter table postdate.message alter column properties_json set storage external;
 
 create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null and next_at is not null;
--- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.
-create index message_handover on postdate.message (next_at)
-    where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
-create index message_handed on postdate.message (due) where state = 'handed' and settled_at is null;
+-- What may be handed to the broker, as it arrives (001_16_handover.sql), until the relay settles it. A gateway that holds everything itself stores
+-- hold = 'g' only, and it stays empty.
+create index message_arrived on postdate.message (born, id) where hold = 'b' and next_at is null;
 create index message_owned on postdate.message (owner) where owner is not null;
 -- What waits for another attempt. All others that wait are due at `next_at`, whose index thus tells where a list of what is scheduled
 -- begins; these few lie before that (sql/operate/list.c).
@@ -77,6 +75,11 @@ create function postdate.id_floor(due timestamptz) returns uuid language sql imm
 $$;
 create function postdate.id_ceiling(at timestamptz) returns uuid language sql immutable set search_path = pg_catalog, pg_temp as $$
     select (lpad(to_hex(floor(extract(epoch from at) * 1000)::bigint), 12, '0') || 'ffffffffffffffffffff')::uuid
+$$;
+-- One that is less, and greater than all others that are, or nearly so.
+create function postdate.id_before(id uuid) returns uuid language sql immutable strict set search_path = pg_catalog, pg_temp as $$
+    select case when n = 0 then postdate.id_floor(postdate.id_due(id)) else (left(t, 24) || lpad(to_hex(n - 1), 12, '0'))::uuid end
+      from (select id::text as t, ('x' || right(id::text, 12))::bit(48)::bigint as n) x
 $$;
 create function postdate.id_ms(id uuid) returns bigint language sql immutable set search_path = pg_catalog, pg_temp as $$
     select ('x' || substr(t, 1, 8) || substr(t, 10, 4))::bit(48)::bigint from cast(id as text) t

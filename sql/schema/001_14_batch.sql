@@ -10,19 +10,26 @@
 create sequence postdate.fence minvalue 0 start 0;
 select setval('postdate.fence', floor(extract(epoch from now()) * 1000)::bigint);
 
--- All plain rows up to here belong to some claim, but those that its transaction could not see.
+-- How far claims have come, in both lanes: who claims has it locked, one at a time.
 create table postdate.frontier (
-    one   smallint primary key default 1 check (one = 1), -- no boolean: the planner knows that it is one row
-    to_id uuid not null
+    one       smallint primary key default 1 check (one = 1), -- no boolean: the planner knows that it is one row
+    to_id     uuid not null,             -- all plain rows up to here belong to some claim, but those that its transaction could not see
+    window_to uuid not null,             -- what RabbitMQ may hold is handed over up to here …
+    arrived   xid8 not null default '2'  -- … if it was stored by a transaction up to this, or never: it is the gateway's then
 );
-insert into postdate.frontier (to_id) values (postdate.id_ceiling(now()));
+insert into postdate.frontier (to_id, window_to) values (postdate.id_ceiling(now()), postdate.id_ceiling(now()));
 
--- The claims: plain rows after from_id and up to to_id that the snapshot shows, but those skipped. Of these, up to `upto` are delivered, but those pending;
--- all, once it is done. Ranges do not overlap and leave no gap.
+-- The claims. Of lane g, to publish them when they are due: plain rows after from_id and up to to_id that the snapshot shows, but those skipped, and those that
+-- a claim of another lane has. Its ranges do not overlap and leave no gap. Of the others, to hand them over to RabbitMQ: of these ids what may be handed over, and was
+-- stored by a transaction after from_born and up to to_born; lane p has pieces of one transaction. Up to `upto` they are delivered, or handed over, but those
+-- pending; all, once it is done.
 create table postdate.batch (
     id         bigint generated always as identity primary key,
     claimed_at timestamptz not null default date_trunc('milliseconds', clock_timestamp()), -- ids come again where a standby that had not heard of one takes over
     owner      integer not null,
+    lane       "char" not null default 'g' check (lane in ('g', 'b', 'p')),
+    from_born  xid8,
+    to_born    xid8,
     from_id    uuid not null,
     to_id      uuid not null,
     upto       uuid,
@@ -32,7 +39,10 @@ create table postdate.batch (
     skipped    uuid[] not null default '{}', -- somebody had them locked
     pending    uuid[] not null default '{}'  -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
 ) with (fillfactor = 70);
-create unique index batch_range on postdate.batch (to_id);
+create unique index batch_range on postdate.batch (to_id) where lane = 'g';
+create unique index batch_arrived on postdate.batch (to_born) where lane = 'b';
+create index batch_left on postdate.batch (to_id) where lane <> 'g';
+create unique index batch_piece on postdate.batch (to_born, to_id) where lane = 'p';
 create index batch_open on postdate.batch (to_id) where not done;
 
 -- Ranges in which plain rows may still appear that their claim could not see: of transactions that had their id before the fence was moved. First all
@@ -46,6 +56,7 @@ create table postdate.late (
     snapshot pg_snapshot,             -- null: it was looked at, but for what `waiting` stores
     waiting  xid8[] not null default '{}',
     ids      uuid[] not null default '{}',
+    doubt    boolean not null default false, -- of these ids: RabbitMQ had them
     long     boolean not null default false -- it may have more rows than one claim takes
 ) with (fillfactor = 50);
 create table postdate.late_mark (
@@ -64,8 +75,14 @@ begin
 end $$;
 
 -- What the next_at of a new row is: null for a plain one. Not immutable, so that it is inlined.
-create function postdate.next_at_of(due timestamptz, hold "char", fence bigint) returns timestamptz language sql stable as $$
-    select case when hold = 'b' or extract(epoch from due) * 1000 <= fence then due end
+create function postdate.next_at_of(due timestamptz, fence bigint) returns timestamptz language sql stable as $$
+    select case when extract(epoch from due) * 1000 <= fence then due end
+$$;
+
+-- How large a row is, for the limit of a claim, without unpacking it.
+create function postdate.size_to_claim(body bytea, properties bytea, properties_json jsonb) returns bigint language sql stable as $$
+    select octet_length(body)::bigint + octet_length(properties)
+           + case when pg_column_compression(properties_json) is null then coalesce(pg_column_size(properties_json), 0) else octet_length(properties_json::text) end
 $$;
 
 -- Lets the frontier pass ids up to here without reading them, for somebody has their day locked: what is plain is opened when it can be read. False: it was
@@ -79,7 +96,7 @@ begin
     if not found then return false; end if;
     if (select last_value from postdate.fence) < postdate.id_ms(ends) then perform setval('postdate.fence', postdate.id_ms(ends)); end if;
     -- no snapshot shows them: all of them are late
-    update postdate.batch set id = default, to_id = ends where to_id = begins and owner = 0 and done returning id into batch_id;
+    update postdate.batch set id = default, to_id = ends where lane = 'g' and to_id = begins and owner = 0 and done returning id into batch_id;
     if not found then
         insert into postdate.batch (owner, from_id, to_id, snapshot, done) values (0, begins, ends, '1:1:', true) returning id into batch_id;
     end if;
@@ -98,8 +115,9 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
 declare
     top uuid;  -- an id is a constant to the planner, and days are pruned by it
     past uuid := postdate.id_floor(horizon - interval '2 s');
-    total bigint;
+    total bigint := 0;
     locked record;
+    p record;
 begin
     loop
         select f.to_id into begins from postdate.frontier f where f.one = 1;
@@ -128,16 +146,14 @@ begin
         return next;
         return;
     end if;
-    loop -- until they fit
-        select (array_agg(p.id))[count(*)], sum(p.size) into ends, total
-          from (select m.id, octet_length(m.body) + octet_length(m.properties)
-                       + case when pg_column_compression(m.properties_json) is null then coalesce(pg_column_size(m.properties_json), 0)
-                              else octet_length(m.properties_json::text) end as size
-                  from postdate.message m
-                 where m.id > begins and m.id <= top and m.next_at is null
-                 order by m.id limit rows_max) p;
-        exit when rows_max = 1 or total <= bytes_max;
-        rows_max := greatest(rows_max * bytes_max / total, 1);
+    for p in select m.id, postdate.size_to_claim(m.body, m.properties, m.properties_json) as size
+               from postdate.message m
+              where m.id > begins and m.id <= top and m.next_at is null
+              order by m.id limit rows_max
+    loop
+        exit when total >= bytes_max;
+        ends := p.id;
+        total := total + p.size;
     end loop;
     if ends is null then return; end if;
     -- Before the rows are read: what is stored or cancelled from now on goes by it.
@@ -145,16 +161,43 @@ begin
     return next;
 end $$;
 
--- Gives those of the ids a next_at that nobody has locked; returns the others.
-create function postdate.late_open(wanted uuid[]) returns uuid[] language plpgsql
+-- Gives those of the ids a next_at that nobody has locked; returns the others. What may still be handed over, and is not in doubt, arrives anew instead.
+create function postdate.late_open(wanted uuid[], doubt boolean) returns uuid[] language plpgsql
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
 declare
     locked uuid[];
+    taken uuid[] := '{}';
+    one record;
+    to_id uuid;
+    arriving boolean;
+    owner integer;
+    fence bigint;
 begin
     if wanted = '{}' then return wanted; end if;
     locked := array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null order by m.id for update skip locked);
-    update postdate.message m set next_at = m.due where m.id = any (locked) and m.next_at is null;
-    return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
+    if doubt then
+        update postdate.message m set next_at = m.due, state = 'claimed', attempts = 1 where m.id = any (locked) and m.next_at is null;
+        return array(select m.id from postdate.message m where m.id = any (wanted) and m.id <> all (locked) and m.next_at is null);
+    end if;
+    -- What one lane could not take, the other one may have by now, or be about to.
+    for one in select m.id, m.born from postdate.message m where m.id = any (locked) and m.hold = 'b' and m.next_at is null loop
+        arriving := postdate.is_arriving(one.born); -- before the claims are read: of one that is over they tell
+        select f.to_id into to_id from postdate.frontier f where f.one = 1;
+        owner := postdate.batch_owner(one.id, one.born, 'b');
+        if owner is null or owner > 0 or owner = -1 then
+            taken := taken || one.id;
+            locked := array_remove(locked, one.id);
+        elsif arriving or owner = 0 and one.id > to_id then
+            locked := array_remove(locked, one.id);
+        end if;
+    end loop;
+    if locked <> '{}' then
+        fence := postdate.fence_for_store();
+        update postdate.message m
+           set next_at = case when m.hold = 'b' then postdate.next_at_of(m.due, fence) else m.due end, born = pg_current_xact_id()
+         where m.id = any (locked) and m.next_at is null;
+    end if;
+    return array(select m.id from postdate.message m where m.id = any (wanted) and m.id <> all (locked || taken) and m.next_at is null);
 end $$;
 
 -- A range that may have many rows is looked at in pieces: cuts off what is too much for one, and returns where the piece ends.
@@ -208,7 +251,8 @@ begin
             oldest := pg_snapshot_xmin(e.snapshot); -- for most rows that is enough
             found_ := array(select m.id from postdate.message m
                              where m.id > e.from_id and m.id <= e.to_id
-                               and m.next_at is null and m.born >= oldest and not pg_visible_in_snapshot(m.born, e.snapshot));
+                               and m.next_at is null and m.born >= oldest and not pg_visible_in_snapshot(m.born, e.snapshot)
+                               and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null));
             e.waiting := array(select x from pg_snapshot_xip(running) x where x < mark.below);
             e.snapshot := null;
         else
@@ -217,12 +261,13 @@ begin
                 e.to_id := postdate.late_cut(e, most);
                 found_ := array(select m.id from postdate.message m
                                  where m.id > e.from_id and m.id <= e.to_id
-                                   and m.next_at is null and m.born = any (ended));
+                                   and m.next_at is null and m.born = any (ended)
+                                   and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null));
                 e.waiting := array(select x from unnest(e.waiting) x where x <> all (ended));
             end if;
         end if;
         e.ids := array(select distinct i from unnest(e.ids || found_) i);
-        stays := postdate.late_open(e.ids);
+        stays := postdate.late_open(e.ids, e.doubt);
         opened := opened + cardinality(e.ids) - cardinality(stays);
         in_vain := in_vain + cardinality(stays);
         if e.waiting = '{}' and stays = '{}' then
@@ -231,7 +276,7 @@ begin
         end if;
         -- Neighbours that wait for the same are one.
         update postdate.late l set to_id = e.to_id, ids = l.ids || stays, long = true
-         where l.to_id = e.from_id and l.snapshot is null and l.waiting = e.waiting and cardinality(l.ids) + cardinality(stays) <= 1000;
+         where l.to_id = e.from_id and l.snapshot is null and l.waiting = e.waiting and l.doubt = e.doubt and cardinality(l.ids) + cardinality(stays) <= 1000;
         if found then
             delete from postdate.late l where l.id = e.id;
         else
@@ -256,6 +301,30 @@ begin
     end loop;
 end $$;
 
+-- The rows of a batch that are not settled, of the ids from `begins` on and before `ends`; of those pending, and of the others, `most` at most.
+create function postdate.batch_open_rows(b postdate.batch, begins uuid, ends uuid, most bigint) returns table (id uuid, due timestamptz, created_at timestamptz)
+language plpgsql stable set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    after_id uuid := coalesce(b.upto, b.from_id);
+begin
+    if b.pending <> '{}' then -- of an empty list no day is pruned
+        return query select m.id, m.due, m.created_at from postdate.message m
+                      where m.id = any (b.pending) and m.id >= begins and m.id < ends and m.next_at is null order by m.id limit most;
+    end if;
+    if b.lane = 'g' then
+        return query select m.id, m.due, m.created_at from postdate.message m
+                      where m.id > after_id and m.id <= b.to_id and m.id >= begins and m.id < ends and m.next_at is null
+                        and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
+                        and (m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null)
+                      order by m.id limit most;
+    else
+        return query select m.id, m.due, m.created_at from postdate.message m
+                      where m.hold = 'b' and m.born > b.from_born and m.born <= b.to_born and m.id > after_id and m.id <= b.to_id and m.id >= begins and m.id < ends
+                        and m.next_at is null and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
+                      order by m.id limit most;
+    end if;
+end $$;
+
 -- Claims of an instance that is gone, or of one that gives them up, wait again: rows that were not delivered get a next_at, in doubt. Some at a time: true,
 -- if there may be more. What somebody has locked, and days that somebody has, are left for the next time, and hold up no other claim.
 create function postdate.batch_release(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], most integer) returns boolean
@@ -272,15 +341,12 @@ begin
                             where d.begins <= postdate.id_due(x.to_id) and d.ends > postdate.id_due(least(x.pending[1], coalesce(x.upto, x.from_id))))
          order by x.id for update skip locked
     loop
-        ids_ := array(select m.id from postdate.message m
-                       where m.id > coalesce(b.upto, b.from_id) and m.id <= b.to_id and m.next_at is null
-                         and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
-                       order by m.id limit most);
-        if b.pending <> '{}' then -- of an empty list no day is pruned
-            ids_ := array(select m.id from postdate.message m where m.id = any (b.pending) and m.next_at is null order by m.id) || ids_;
-        end if;
+        ids_ := array(select o.id from postdate.batch_open_rows(b, b.from_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff', most) o);
         locked := array(select m.id from postdate.message m where m.id = any (ids_) and m.next_at is null order by m.id for update skip locked);
-        update postdate.message m set state = 'claimed', next_at = m.due where m.id = any (locked) and m.next_at is null;
+        -- RabbitMQ may have what was to be handed over: then the relay delivers it on time and settles it. It is tried a little later, or it would come twice.
+        update postdate.message m
+           set state = 'claimed', next_at = m.due + case when b.lane <> 'g' and m.due > clock_timestamp() + interval '1 s' then interval '1.5 s' else interval '0' end
+         where m.id = any (locked) and m.next_at is null;
         if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then
             update postdate.batch x set done = true, settled_at = clock_timestamp() where x.id = b.id;
             return true;
@@ -299,6 +365,15 @@ begin
      where m.id > l.from_id and m.id <= l.to_id and m.next_at is null
        and (m.id = any (l.ids) or m.born = any (l.waiting) or not pg_visible_in_snapshot(m.born, l.snapshot));
     delete from postdate.late;
+    -- RabbitMQ had these, and not the one that belongs to the copy
+    update postdate.message m set next_at = m.due, state = 'claimed', attempts = 1
+      from postdate.batch b
+     where b.lane <> 'g' and m.hold = 'b' and m.next_at is null and m.born > b.from_born and m.born <= b.to_born and m.id > b.from_id and m.id <= b.to_id
+       and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped);
+    delete from postdate.batch b where b.lane <> 'g';
+    delete from postdate.arriving;
+    update postdate.frontier set arrived = '2';
+    perform setval('postdate.arrival_fence', 2);
     -- logical replication copies no sequence: what is stored plain is due after the frontier
     perform setval('postdate.fence', greatest(s.last_value, postdate.id_ms(f.to_id))) from postdate.fence s, postdate.frontier f;
     update postdate.late_mark set upto = coalesce((select max(b.id) from postdate.batch b), 0), below = '3';

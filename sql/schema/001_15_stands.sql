@@ -1,24 +1,30 @@
 -- How messages stand: what the row says, or, of a plain one, what the claims say (001_14_batch.sql). Nothing else derives a state.
 
--- All plain rows up to here are delivered, but those that will never be seen.
+-- All plain rows up to here that the gateway holds are delivered, but those that will never be seen.
 create function postdate.settled_to() returns uuid language plpgsql stable cost 1
 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return (select least(f.to_id, (select b.from_id from postdate.batch b where not b.done order by b.to_id limit 1),
+    return (select least(f.to_id, (select b.from_id from postdate.batch b where not b.done and b.lane = 'g' order by b.to_id limit 1),
                          (select l.from_id from postdate.late l order by l.from_id limit 1))
               from postdate.frontier f where f.one = 1);
 end $$;
 
--- Of a plain row that may have been claimed: its owner; 0: nobody who is known; null: it is delivered. Where no other way is left, a plan that reads a table
+-- Of a plain row that may have been claimed: its owner; 0: nobody who is known; -1: RabbitMQ has it; -2: nobody has it; null: it is delivered. Where no other way is left, a plan that reads a table
 -- from its beginning looks so costly that each call was compiled just in time, for 18 ms: so frontier is read by its key.
-create function postdate.batch_owner(id uuid, born xid8) returns integer language plpgsql stable cost 1
+create function postdate.batch_owner(id uuid, born xid8, hold "char") returns integer language plpgsql stable cost 1
 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     b record;
+    n integer;
 begin
+    if hold = 'b' then
+        n := postdate.handover_owner(id, born);
+        if n is not null then return n; end if;
+        if postdate.id_ms(id) > (select x.last_value from postdate.fence x) then return -2; end if;
+    end if;
     if batch_owner.id > (select f.to_id from postdate.frontier f where f.one = 1) then return 0; end if;
     select x.owner, x.from_id, x.upto, x.done, x.snapshot, x.skipped, x.pending into b from postdate.batch x
-     where x.to_id >= batch_owner.id order by x.to_id limit 1;
+     where x.lane = 'g' and x.to_id >= batch_owner.id order by x.to_id limit 1;
     if not found or b.from_id >= batch_owner.id then return null; end if; -- of a claim that is not kept
     if not pg_visible_in_snapshot(born, b.snapshot) or batch_owner.id = any (b.skipped) then return 0; end if;
     return case when not b.done and (batch_owner.id > coalesce(b.upto, b.from_id) or batch_owner.id = any (b.pending)) then b.owner end;
@@ -36,20 +42,23 @@ end $$;
 create view postdate.message_now as
 select m.due, coalesce(m.next_at, m.due) as next_at, m.created_at,
        case when m.next_at is not null then m.settled_at
-            when m.due > (select postdate.fence_at()) then null
-            when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then
-                 (select x.settled_at from (select b.from_id, b.settled_at from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1) x where x.from_id < m.id)
+            when m.hold = 'g' and m.due > (select postdate.fence_at()) then null
+            when m.hold = 'g' and m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born, m.hold) is null then
+                 (select x.settled_at from (select b.from_id, b.settled_at from postdate.batch b where b.lane = 'g' and b.to_id >= m.id order by b.to_id limit 1) x
+                   where x.from_id < m.id)
             end as settled_at,
        m.deadline, m.late_at, m.recur, m.id,
        case when m.next_at is not null then m.owner
-            when m.due > (select postdate.fence_at()) or m.id <= (select postdate.settled_to()) then null
-            else postdate.batch_owner(m.id, m.born) end as owner,
+            when m.hold = 'g' and (m.due > (select postdate.fence_at()) or m.id <= (select postdate.settled_to())) then null
+            else nullif(greatest(postdate.batch_owner(m.id, m.born, m.hold), -1), -1) end as owner,
        case when m.next_at is not null then m.attempts
-            when m.due > (select postdate.fence_at()) then 0
-            when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then 1 else 0 end as attempts,
+            when m.hold = 'g' and m.due > (select postdate.fence_at()) then 0
+            when m.hold = 'g' and m.id <= (select postdate.settled_to()) or coalesce(postdate.batch_owner(m.id, m.born, m.hold), -1) = -1 then 1 else 0 end as attempts,
        case when m.next_at is not null then m.state
-            when m.due > (select postdate.fence_at()) then 'scheduled'
-            when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then 'delivered' else 'claimed' end as state,
+            when m.hold = 'g' and m.due > (select postdate.fence_at()) then 'scheduled'
+            when m.hold = 'g' and m.id <= (select postdate.settled_to()) then 'delivered'
+            else case coalesce(postdate.batch_owner(m.id, m.born, m.hold), -3) when -3 then 'delivered' when -2 then 'scheduled' when -1 then 'handed' else 'claimed' end::postdate.message_state
+            end as state,
        m.hold, m.isolate, m.doubted, m.exchange, m.routing_key, m.key, m.error, m.properties, m.body, m.properties_json
   from postdate.message m;
 
@@ -58,13 +67,19 @@ create function postdate.message_stands(m postdate.message) returns postdate.mes
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
     n record;
+    arriving boolean;
 begin
     if m.id is null or m.next_at is not null then return m; end if;
-    if m.due > postdate.fence_at() then
+    if m.hold = 'g' and m.due > postdate.fence_at() then
         m.next_at := m.due;
         return m;
     end if;
+    arriving := m.hold = 'b' and postdate.is_arriving(m.born); -- before the claims are read: of one that is over they tell
     select x.state, x.owner, x.settled_at, x.attempts into n from postdate.message_now x where x.id = m.id;
+    if n.state = 'scheduled' and arriving then
+        n.state := 'claimed';
+        n.owner := 0;
+    end if;
     m.next_at := m.due;
     m.state := n.state;
     m.owner := n.owner;

@@ -46,7 +46,7 @@ begin
         if kept is not null then return kept; end if;
     end if;
     insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-    values (d.due, postdate.next_at_of(d.due, d.hold, postdate.fence_for_store()), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
+    values (d.due, postdate.next_at_of(d.due, postdate.fence_for_store()), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
     perform postdate.after_write(s, d.due, now_at);
     return d.id;
 end $$;

@@ -130,7 +130,7 @@ begin
     id := postdate.key_take(d, s);
     if id is not null then return; end if;
     insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-    values (d.due, postdate.next_at_of(d.due, d.hold, postdate.fence_for_store()), clock_timestamp(), d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
+    values (d.due, postdate.next_at_of(d.due, postdate.fence_for_store()), clock_timestamp(), d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
     id := d.id;
 exception when unique_violation or object_not_in_prerequisite_state then
     get stacked diagnostics error = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
@@ -175,7 +175,7 @@ begin
         returning id),
     inserted as (
         insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-        select d.due, postdate.next_at_of(d.due, d.hold, fence), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline
+        select d.due, postdate.next_at_of(d.due, fence), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline
           from draft d where d.key is null or d.id in (select w.id from won w)
         returning id, due)
     select array_agg(i.id), min(i.due) into stored, first_due from inserted i;

@@ -38,7 +38,7 @@ begin
         return;
     end if;
     insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-    values (m.due, postdate.next_at_of(m.due, m.hold, postdate.fence_for_store()), now_at, m.id, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.properties_json, m.body, m.deadline);
+    values (m.due, postdate.next_at_of(m.due, postdate.fence_for_store()), now_at, m.id, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.properties_json, m.body, m.deadline);
     perform postdate.message_replaced(old_id, m.next_at, m.id);
     if m.recur is not null then perform postdate.recur_skip(m.recur, old_id); end if;
     perform postdate.after_write(s, m.due, now_at);

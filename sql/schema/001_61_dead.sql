@@ -41,7 +41,7 @@ begin
     select * into l from postdate.lineage x where x.id = dead_requeue.id and x.queue = dead_requeue.queue and x.died_at is not null for update;
     if not found then return false; end if;
     insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body, deadline)
-    values (at, postdate.next_at_of(at, 'g', postdate.fence_for_store()), row_id, 'g', 'postdate.return', l.routing_key, l.properties, l.body, l.deadline);
+    values (at, postdate.next_at_of(at, postdate.fence_for_store()), row_id, 'g', 'postdate.return', l.routing_key, l.properties, l.body, l.deadline);
     update postdate.lineage x
        set message = row_id, died_at = null, failed = 0, error = null, properties = null, body = null, changed_at = clock_timestamp(),
            expires_at = at + interval '30 days'

@@ -125,7 +125,7 @@ declare
 begin
     -- a plain row was delivered, or its day would be kept
     execute format('update postdate.recur r set kept = f.last, kept_state = case when m.next_at is null then ''delivered'' else m.state end,
-                           kept_at = case when m.next_at is null then (select b.settled_at from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1) else m.settled_at end
+                           kept_at = case when m.next_at is null then (select b.settled_at from postdate.batch b where b.lane = ''g'' and b.to_id >= m.id order by b.to_id limit 1) else m.settled_at end
                       from (select x.id, x.last from postdate.recur x where x.last >= $1 and x.last < $2 for update skip locked) f
                       join postdate.%I m on m.id = f.last
                      where r.id = f.id and m.state <> ''superseded''', partition) using postdate.id_floor(begins at time zone 'UTC'), postdate.id_floor(ends at time zone 'UTC');

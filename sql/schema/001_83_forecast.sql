@@ -1,18 +1,12 @@
 -- How much is due when, by exchange, without reading the messages. Whoever stores or cancels messages appends a row that says
 -- by how much minutes change: no row that two would queue on. A janitor adds those up; a slow count corrects what they missed.
 create table postdate.forecast (
-    grain    integer not null,          -- seconds: 3600, 86400
-    at       timestamptz not null,      -- when the hour or day (UTC) begins
+    grain    integer not null,          -- seconds: 60, 3600, 86400
+    at       timestamptz not null,      -- when the minute, hour or day (UTC) begins
     exchange text not null,
     n        bigint not null,
-    minutes  integer[],                 -- of an hour: each of its 60
     primary key (grain, at, exchange)
 ) with (fillfactor = 70);
-
--- Those that have any. hour: to look for, by the index.
-create view postdate.forecast_minute as
-select f.at as hour, f.at + (m.i - 1) * interval '1 minute' as at, f.exchange, m.n
-  from postdate.forecast f, unnest(f.minutes) with ordinality m (n, i) where f.grain = 3600 and m.n <> 0;
 
 -- It has a primary key so that its rows can be deleted beside a publication for all tables.
 create table postdate.forecast_change (
@@ -31,12 +25,12 @@ insert into postdate.forecast_state default values;
 
 -- One at a time, from SQL functions, recurring schedules, retries. What the programs store by COPY they note themselves, a row for
 -- each batch, and say so: a row trigger's condition costs a COPY nothing that could be measured, the trigger 10 µs a message.
--- It sets no search_path: that took 40 µs of the 140 that one `schedule` took. So whatever it names is named with its schema.
+-- It sets no search_path: that took 40 µs of the 140 that one `schedule` took. So each name and type is exactly one of pg_catalog, which is looked at first.
 create function postdate.forecast_note() returns trigger language plpgsql as $$
 begin
     insert into postdate.forecast_change (exchanges, minutes, n)
-    values (array[new.exchange], array[pg_catalog.floor(extract(epoch from new.due) operator(pg_catalog./) 60)::integer],
-        array[case when tg_op operator(pg_catalog.=) 'INSERT' then 1 else -1 end]);
+    values (array[new.exchange], array[floor(extract(epoch from new.due) / 60::numeric)::integer],
+        array[case when tg_op = 'INSERT'::text then 1 else -1 end]);
     return null;
 end $$;
 
@@ -46,44 +40,31 @@ create trigger forecast_stored after insert on postdate.message for each row
 create trigger forecast_ended after update of body on postdate.message for each row
     when (old.settled_at is null and new.state in ('cancelled', 'superseded')) execute function postdate.forecast_note();
 
--- The minutes of an hour (0 to 59 each, some of them maybe more than once) and what is added to them.
-create function postdate.forecast_add(minutes integer[], which integer[], n integer[]) returns integer[] language plpgsql immutable as $$
-begin
-    for i in 1 .. cardinality(which) loop
-        minutes[which[i] + 1] := minutes[which[i] + 1] + n[i];
-    end loop;
-    return minutes;
-end $$;
-
 -- Adds up changes of about so many minutes, at least one row; returns whether there may be more. Not when another gateway is at it.
 create function postdate.forecast_fold(most bigint) returns boolean language plpgsql as $$
 declare
-    entries bigint := 0;
-    piece tid[];
-    one record;
+    minutes bigint;
 begin
     perform from postdate.gate where name = 'forecast fold' for update skip locked;
     if not found then return false; end if;
-    for one in select x.ctid, cardinality(x.n) as n from postdate.forecast_change x loop
-        exit when entries >= most;
-        piece := piece || one.ctid;
-        entries := entries + one.n;
-    end loop;
-    with gone as (
-        delete from postdate.forecast_change where ctid = any (piece) returning *),
-    change as materialized (
-        select t.exchange, t.minute / 60 as hour, sum(t.n) as n, array_agg(t.minute % 60) as which, array_agg(t.n) as each
-          from gone, unnest(gone.exchanges, gone.minutes, gone.n) as t (exchange, minute, n) group by 1, 2),
-    days as (
+    with piece as materialized (
+        select s.ctid from (select c.ctid, sum(cardinality(c.n)) over (rows unbounded preceding) - cardinality(c.n) as before
+                              from (select ctid, n from postdate.forecast_change limit most) c) s
+         where s.before < most),
+    gone as (
+        delete from postdate.forecast_change where ctid = any (array(select ctid from piece)) returning *),
+    change as (
+        select t.exchange, t.minute::bigint * 60 as at, sum(t.n) as n from gone, unnest(gone.exchanges, gone.minutes, gone.n) as t (exchange, minute, n)
+         group by 1, 2 having sum(t.n) <> 0),
+    counted as (
         insert into postdate.forecast as f (grain, at, exchange, n)
-        select 86400, to_timestamp(c.hour / 24 * 86400::bigint), c.exchange, sum(c.n) from change c group by 2, 3
-            on conflict (grain, at, exchange) do update set n = f.n + excluded.n)
-    insert into postdate.forecast as f (grain, at, exchange, n, minutes)
-    select 3600, to_timestamp(c.hour * 3600::bigint), c.exchange, c.n, postdate.forecast_add(coalesce(b.minutes, array_fill(0, '{60}')), c.which, c.each)
-      from change c left join postdate.forecast b on b.grain = 3600 and b.at = to_timestamp(c.hour * 3600::bigint) and b.exchange = c.exchange
-        on conflict (grain, at, exchange) do update set n = f.n + excluded.n, minutes = excluded.minutes;
-    if entries >= most then return true; end if;
+        select g, to_timestamp(c.at / g * g), c.exchange, sum(c.n)
+          from change c, unnest('{60,3600,86400}'::int[]) g group by 1, 2, 3
+        on conflict (grain, at, exchange) do update set n = f.n + excluded.n)
+    select coalesce(sum(cardinality(n)), 0) into minutes from gone;
+    if minutes >= most then return true; end if;
     update postdate.forecast_state set folded_at = now();
+    delete from postdate.forecast where grain = 60 and at < now() - interval '1 hour';
     delete from postdate.forecast where grain = 3600 and at < now() - interval '2 hours';
     delete from postdate.forecast where grain = 86400 and at < now() - interval '2 days';
     return false;
@@ -115,8 +96,8 @@ begin
                 select m.exchange, date_trunc('minute', m.due) as due, count(*) as n from postdate.message m
                  where m.id >= first_id and m.id < postdate.id_floor(ends) and m.settled_at is null group by 1, 2) x
             union all
-            select f.exchange, (extract(epoch from f.at) / 60)::int, -f.n from postdate.forecast_minute f
-             where f.hour > begins - interval '1 hour' and f.hour < ends and f.at >= begins and f.at < ends
+            select f.exchange, (extract(epoch from f.at) / 60)::int, -f.n from postdate.forecast f
+             where f.grain = 60 and f.at >= begins and f.at < ends
             union all
             select t.exchange, t.minute, -t.n from postdate.forecast_change c, unnest(c.exchanges, c.minutes, c.n) as t (exchange, minute, n)
              where t.minute >= extract(epoch from begins) / 60 and t.minute < extract(epoch from ends) / 60) s

@@ -30,10 +30,9 @@ def handover(transport, grace=NEVER, min_ahead='300ms', window='6m', lead='150ms
 
 
 def who_held(p, messages):
-    """{body: 'broker' or 'timer'}. Consumers can't see it. A row that was handed over is to be rescued after its grace, and keeps
-    that time when it is delivered."""
+    """{body: 'broker' or 'timer'}. Consumers can't see it. To hand it over was an attempt, too."""
     ids = ', '.join(f"'{m.id}'" for m in messages)
-    rows = dict(p.psql(f"select id, case when next_at > due then 'broker' else 'timer' end from postdate.message_now where id in ({ids})"))
+    rows = dict(p.psql(f"select id, case when attempts > 1 or state = 'handed' then 'broker' else 'timer' end from postdate.message_now where id in ({ids})"))
     return {m.body: rows[m.id] for m in messages}
 
 

@@ -5,14 +5,12 @@ from harness import ROOT
 
 RELEASE = "select postdate.batch_release(null, '{}', '{}', 500)"
 LOOK = "select postdate.late_look('{}', '{}')"
-# Ranges in which there may be rows, but for those of transactions that run, in whichever database.
-NOT_LOOKED_AT = "select count(*) from postdate.late where snapshot is not null or ids <> '{}'"
 COMMITTED, REPEATABLE = 'read committed', 'repeatable read'
 
 
-def insert(one, fence):
+def insert(one, fence, hold='g'):
     return ("insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body) "
-            f"select d, postdate.next_at_of(d, 'g', {fence}), '{one}', 'g', 'x', 'k', '', '' from postdate.id_due('{one}') d")
+            f"select d, postdate.next_at_of(d, {fence}), '{one}', '{hold}', 'x', 'k', '', '' from postdate.id_due('{one}') d")
 
 
 def query_text(name):
@@ -25,14 +23,35 @@ def prepare(run, *names):
         run(f'prepare {name} as ' + query_text(name))
 
 
+ROW = """(due timestamptz, id uuid, next_at timestamptz, doubt boolean, attempts integer, hold "char", exchange text, routing_key text, key text, properties bytea,
+               body bytea, isolate boolean, properties_json text, clock timestamptz, deadline timestamptz, batch bigint, claimed_at timestamptz)"""
+
+
+def make_hand(run):
+    """As make_claim, of the hand-over lane (batch_claim_arrivals)."""
+    read = query_text('batch_arrived').replace('$7', 'instance_id')
+    for i, name in enumerate(('lane', 'from_born', 'to_born', 'from_id', 'to_id', 'snapshot')):
+        read = read.replace(f'${i + 1}', 'a.' + name)
+    run(f"""
+create schema if not exists test;
+create function test.hand(soonest timestamptz, rows_max integer, bytes_max bigint, instance_id integer) returns table {ROW}
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $claim$
+#variable_conflict use_column
+declare
+    a record;
+begin
+    select * into a from postdate.claim_arrived(soonest, rows_max, bytes_max);
+    if a.lane is null then return; end if;
+    return query {read};
+end $claim$""")
+
+
 def make_claim(run):
     """A function of the two statements with which a gateway claims (batch_claim in sql/pipeline/batch.c), each with a snapshot of its own."""
     read = query_text('batch_claim').replace('$1', 'begins').replace('$2', 'ends').replace('$3', 'instance_id')
     run(f"""
 create schema if not exists test;
-create function test.claim(horizon timestamptz, rows_max integer, bytes_max bigint, instance_id integer)
-returns table (due timestamptz, id uuid, next_at timestamptz, doubt boolean, attempts integer, hold "char", exchange text, routing_key text, key text, properties bytea,
-               body bytea, isolate boolean, properties_json text, clock timestamptz, deadline timestamptz, batch bigint, claimed_at timestamptz)
+create function test.claim(horizon timestamptz, rows_max integer, bytes_max bigint, instance_id integer) returns table {ROW}
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $claim$
 #variable_conflict use_column
 declare
@@ -52,10 +71,11 @@ end $claim$""")
 
 class Result:
     """What was stored, cancelled and claimed, as each session heard it. claims: id, owner, whether it was said to be in doubt; in the
-    order of the claims. delivered: by owners that died then."""
+    order of the claims; to hand it over is one, too. delivered: by owners that died then, or handed over. lost: what was handed over, and RabbitMQ lost."""
 
     def __init__(self, stored=()):
         self.stored, self.cancelled, self.claims, self.errors, self.dead, self.delivered = list(stored), set(), [], [], set(), set()
+        self.lost = set()
 
     def store(self, ids, end):
         self.stored += ids if end == 'commit' else []
@@ -74,14 +94,16 @@ class Result:
                     yield 'claimed, though cancelled'
             elif not owners or owners[-1][0] in self.dead and one not in self.delivered:
                 yield 'never claimed'
+            elif one in self.lost and len(owners) == 1:
+                yield 'lost and never claimed again'
             else:
-                yield from self.faults_of(owners)
+                yield from self.faults_of(one, owners)
 
-    def faults_of(self, owners):
+    def faults_of(self, one, owners):
         if owners[0][1]:
             yield 'in doubt, though nobody had it'
         for (before, _), (_, doubt) in zip(owners, owners[1:]):
-            if before not in self.dead:
+            if before not in self.dead and one not in self.lost:
                 yield 'claimed twice'
             elif not doubt:
                 yield 'claimed as new, though it was in doubt'

@@ -177,12 +177,14 @@ class FeedSpeaks(Feeding, LiveTest):
     def test_what_a_gateway_is_handing_over_is_waited_for(self):
         p = self.begin()
         self.store(p, 'k', [10 * MINUTE_MS] * 5)
-        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'claimed', owner = (select max(id) from postdate.instance)")
+        p.psql("update postdate.frontier set arrived = (select born from postdate.message order by born desc limit 1), window_to = postdate.id_ceiling(now() + interval '1 h')")
+        p.psql("insert into postdate.batch (owner, lane, from_born, to_born, from_id, to_id, snapshot) "
+               "select (select max(id) from postdate.instance), 'b', '2', arrived, closed.to_id, window_to, pg_current_snapshot() from postdate.frontier, postdate.closed")
         feed = p.start_cli('feed', '--verbose', '--window', '20m', env=self.env)
         wait_until(lambda: p.value("select fed_until > now() from postdate.meta") == 't', 10, 'the feed to begin')
         time.sleep(1)  # it looks several times
         self.assertIsNone(feed.poll(), 'they are not handed over yet')
-        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'handed', owner = null")
+        p.psql("update postdate.batch set done = true where lane = 'b'")
         _, error = feed.communicate(timeout=30)
         self.assertRegex(error.decode(), '5 handed over in .* 0 wait; the broker holds 5 of at most')
 

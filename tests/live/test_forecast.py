@@ -8,9 +8,8 @@ from web import Web
 
 TRUTH = ("select exchange, floor(extract(epoch from due) / 60)::int, count(*) from postdate.message_now where settled_at is null"
          " and due >= date_trunc('minute', now()) + interval '2 minutes' group by 1, 2 order by 1, 2")
-COUNTED = ("select exchange, (extract(epoch from at) / 60)::int, n from postdate.forecast_minute"
-           " where at >= date_trunc('minute', now()) + interval '2 minutes' order by 1, 2")
-HOUR = "insert into postdate.forecast (grain, at, exchange, minutes, n) values (3600, {}, '{}', {}, {})"
+COUNTED = ("select exchange, (extract(epoch from at) / 60)::int, n from postdate.forecast where grain = 60 and n <> 0"
+           " and at >= date_trunc('minute', now()) + interval '2 minutes' order by 1, 2")
 
 
 class Forecast(LiveTest):
@@ -52,50 +51,24 @@ class Forecast(LiveTest):
         self.agree(p, 'HTTP and AMQP')
         for table in ('3600', '86400'):
             self.assertEqual(p.psql(f'select at, exchange, n from postdate.forecast where grain = {table} and n > 0 order by 1, 2'),
-                             p.psql(f"select to_timestamp(floor(extract(epoch from at) / {table}) * {table}), exchange, sum(n) from postdate.forecast_minute"
-                                    " group by 1, 2 having sum(n) > 0 order by 1, 2"))
+                             p.psql(f"select to_timestamp(floor(extract(epoch from at) / {table}) * {table}), exchange, sum(n) from postdate.forecast"
+                                    " where grain = 60 group by 1, 2 having sum(n) > 0 order by 1, 2"))
 
     def test_the_slow_count_mends_what_is_wrong(self):
         p = self.place()
         p.psql("select postdate.schedule('k', 'x'::text, delay => i * interval '1 minute', exchange => 'e' || i % 3) from generate_series(3, 3000) i")
         p.psql('truncate postdate.forecast, postdate.forecast_change')  # as before the migration
-        p.psql(HOUR.format("date_trunc('hour', now()) + interval '5 hours'", 'gone', 'array_fill(7, array[60])', 420))
+        p.psql("insert into postdate.forecast values (60, date_trunc('minute', now()) + interval '5 hours', 'gone', 7)")
         p.gateway()
         wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 45, 'the slow count to be through')
         self.assertNotEqual(p.value('select counted_at from postdate.forecast_state'), '')
         # in pieces, the smallest being a minute
-        p.psql("update postdate.forecast set minutes[60] = minutes[60] + 1 where grain = 3600 and at > now()")
+        p.psql("update postdate.forecast set n = n + 1 where grain = 60 and at > now() + interval '10 minutes'")
         pieces = p.value('create function pieces(most bigint) returns int language plpgsql as $$ declare at timestamptz := to_timestamp(0); n int := 0; begin'
                          " while at < now() + interval '5 days' loop at := postdate.forecast_correct(at, 30, most); n := n + 1; end loop; return n; end $$;"
                          ' select pieces(100)')
         self.assertGreater(int(pieces), 28)
         self.agree(p, 'all pieces')
-
-    def test_many_changes_are_added_up_some_at_a_time(self):
-        p = self.place()
-        for n in (3, 300, 30):
-            p.psql(f"""select postdate.schedule_many((select jsonb_agg(jsonb_build_object('routing_key', 'k', 'body', 'x', 'delay', i || 'm')) from generate_series(5, {n + 4}) i))""")
-        waiting = 'select coalesce(sum(cardinality(n)), 0) from postdate.forecast_change'
-        left = [int(p.value(waiting))]
-        while p.value('select postdate.forecast_fold(100)') == 't':
-            left.append(int(p.value(waiting)))
-        self.assertGreater(len(left), 2)
-        self.assertEqual((left[0], left, p.value(waiting)), (333, sorted(set(left), reverse=True), '0'))
-        self.agree(p, 'all of them')
-
-    def test_a_locked_day_is_passed_by_the_slow_count(self):
-        p = self.place()
-        p.psql("select postdate.schedule('k', 'x'::text, delay => d * interval '23 hours 30 minutes', exchange => 'day ' || d) from unnest(array[1, 2, 3]) d")
-        day = p.value("select ((now() at time zone 'utc') + interval '47 hours')::date")
-        locker = p.session()
-        locker.run(f'begin; lock table postdate.{p.day(day)} in access exclusive mode')
-        p.psql('truncate postdate.forecast, postdate.forecast_change')
-        p.gateway()
-        counted = "select string_agg(exchange, ',' order by at) from postdate.forecast_minute where n = 1"
-        wait_until(lambda: p.value(counted) == 'day 1,day 3', 60, 'those beside it')
-        locker.run('rollback')
-        locker.close()
-        wait_until(lambda: p.value(counted) == 'day 1,day 2,day 3', 60, 'all of them')
 
     def test_what_the_api_says(self):
         p = self.place()
@@ -120,7 +93,8 @@ class Forecast(LiveTest):
                       'until=2020-01-01T00:00:00Z', 'step=', 'step=-1m', 'what=1', 'from=' + 'x' * 100):
             self.assertEqual(every.get('/v1/forecast?' + wrong).problem, 'invalid-request', wrong)
         # a burst of three seconds' work at the rate that is taken, and one more minute of as much behind it
-        p.psql(HOUR.format(f"'{hour}'::timestamptz + interval '5 hours'", 'c', 'array[120000, 120000] || array_fill(0, array[58])', 240000))
+        p.psql(f"insert into postdate.forecast select 60, '{hour}'::timestamptz + interval '5 hours' + i * interval '1 minute', 'c', 120000 from generate_series(0, 1) i")
+        p.psql(f"insert into postdate.forecast values (3600, '{hour}'::timestamptz + interval '5 hours', 'c', 240000)")
         bursts = every.get('/v1/forecast?step=1m').json['bursts']
         self.assertEqual([(b['count'], b['drain_ms']) for b in bursts], [(120000, 120000), (120000, 180000)])
         for step in ('5m', '1h', '6h'):  # found by minutes, whatever the step; which are counted from the hour, so that both are in one
@@ -137,8 +111,7 @@ class Forecast(LiveTest):
         self.assertIn('burst: 3 min', p.cli('forecast', '--step', '1m')[1])
         self.assertEqual(p.cli('forecast', '--step', '90s')[0], 64)
         # those with the most are named, though many come before them
-        for i in range(1, 31):
-            p.psql(HOUR.format(f"'{hour}'::timestamptz + interval '1 hour'", f'few.{i}', 'array[1] || array_fill(0, array[59])', 1))
+        p.psql(f"insert into postdate.forecast select 60, '{hour}'::timestamptz + interval '1 hour', 'few.' || i, 1 from generate_series(1, 30) i")
         self.assertEqual(every.get('/v1/forecast?step=1m').json['exchanges'][:3], ['c', 'b', 'a'])
         p.psql("delete from postdate.forecast where exchange like 'few.%'")
         wait_until(lambda: 'postdate_due_messages{within_seconds="86400"} 240100' in Web(gw.http()).get('/metrics').body.decode(), 20, 'the metric')

@@ -102,7 +102,7 @@ class Rounds(Once):
         self.assertEqual(p.counts(), {'handed': 1})
         wait_until(lambda: c.depth('postdate.exit') == 1, 15, 'RabbitMQ to have let it go')
         c.channel.queue_purge('postdate.exit')
-        wait_until(lambda: p.value('select next_at < now() from postdate.message_now') == 't', 15, 'the grace to be over')
+        wait_until(lambda: p.value("select due + interval '1 s' < now() from postdate.message_now") == 't', 15, 'the grace to be over')
         self.run_once(p)
         self.assertEqual([m.body for m in inbox.wait(1)], [b'lost'])
         self.assertEqual(p.counts(), {'delivered': 1})

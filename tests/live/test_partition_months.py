@@ -68,7 +68,7 @@ class Months(LiveTest):
         old.run('begin isolation level repeatable read')
         old.run('select count(*) from postdate.settings')
         g = p.gateway()
-        wait_until(lambda: self.is_days(p, name), 150, 'the month to be divided')  # a lock there is tried again after a minute
+        wait_until(lambda: self.is_days(p, name), 60, 'the month to be divided')
         self.assertEqual(self.content(p), before, 'ids and all else are the same')
         self.assertEqual(old.run('select count(*) from postdate.message')[0][0], count)
         self.assertEqual(old.run(f"select id from postdate.message('{mine}')"), [[mine]])

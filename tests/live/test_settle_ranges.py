@@ -27,6 +27,7 @@ class SettleRanges(Days):
         p.psql(f"select postdate.schedule(case i when {REFUSED} then 'nowhere' else 'k' end, i::text, due_at => d + i * interval '1 ms') "
                f'from (select {at} as d) x, generate_series(1, {COUNT}) i')
         self.refused = p.value("select id from postdate.message where routing_key = 'nowhere'")
+        self.last = p.value('select id from postdate.message order by id desc limit 1')
         wait_until(lambda: p.counts() == {'claimed': COUNT}, 10, 'all to be claimed')
 
     def hold_refused(self):
@@ -60,7 +61,7 @@ class SettleRanges(Days):
         name = self.p.day(self.p.value(f"select (postdate.id_due('{self.refused}') at time zone 'utc')::date"))
         held = self.lock(self.p, name)
         self.inbox.wait(COUNT - 1, 30)
-        settled = 'select count(*) from postdate.batch where upto = to_id and not done'
+        settled = f"select count(*) from postdate.batch where upto = '{self.last}' and not done"
         wait_until(lambda: self.p.value(settled) == '1', 10, 'the others to be settled')
         self.free(held)
         self.bind_nowhere()

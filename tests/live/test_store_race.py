@@ -13,12 +13,12 @@ import uuid
 
 from harness import LiveTest, now_ms, wait_until
 from steps_kit import Stepped
-from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, prepare
+from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, make_hand, prepare
 
 SECONDS = float(os.environ.get('POSTDATE_STORE_RACE_S', '6'))
 NIL, LAST = str(uuid.UUID(int=0)), 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 REAP = 'update postdate.message m set owner = null where m.owner is not null and not exists (select from postdate.instance i where i.id = m.owner)'
-UNSETTLED = "select count(*) from postdate.message_now where state in ('scheduled', 'claimed')"
+UNSETTLED = "select count(*) from postdate.message_now where state in ('scheduled', 'claimed', 'handed')"
 
 
 class StoreRace(LiveTest):
@@ -28,6 +28,8 @@ class StoreRace(LiveTest):
     def setUp(self):
         self.p = self.place()
         make_claim(self.p.psql)
+        make_hand(self.p.psql)
+        self.in_rabbitmq = {}
         self.result, self.errors, self.known, self.threads = Result(), [], [], []
         self.stored, self.over, self.lock = threading.Event(), threading.Event(), threading.Lock()
         self.seeds, self.owners, self.deaths = itertools.count(1), itertools.count(1), queue.Queue()
@@ -57,10 +59,10 @@ class StoreRace(LiveTest):
     def stores(self, run, rng):
         ids = []
         for _ in range(rng.randrange(1, 12)):
-            due = now_ms() + rng.choice([0, 30, rng.randrange(1500), rng.randrange(1500)])
+            due = now_ms() + rng.choice([0, 30, rng.randrange(1500), rng.randrange(2500), rng.randrange(2500)])
             ids.append(str(uuid.UUID(bytes=due.to_bytes(6, 'big') + b'\x80' + rng.randbytes(9))))
         run('begin; select postdate.fence_for_store() as fence \\gset')
-        rows = '; '.join(insert(one, ':fence') for one in ids)
+        rows = '; '.join(insert(one, ':fence', rng.choice('gb')) for one in ids)
         run(f'savepoint s; {rows}; release s' if rng.random() < 0.3 else rows)
         self.keep_open(rng, 0.2, 2)
         end = 'rollback' if rng.random() < 0.1 else 'commit'
@@ -95,8 +97,9 @@ class StoreRace(LiveTest):
             rows = run(f'select {owner}, id, batch, claimed_at from test.claim({horizon}, 20, 1000000, {owner})')
             self.result.claims += [(row[1], owner, False) for row in rows]
             dies = now_ms() > lives_until and not self.stored.is_set() and rng.random() < 0.2
-            self.settles(run, rng, owner, rows[:rng.randrange(len(rows) + 1)] if dies else rows, not dies)
-            alone = run(f"execute claim ({horizon}, 'epoch', '{NIL}', 20, 1000000, {owner}, '{LAST}', 'epoch')")
+            self.settles(run, rng, owner, rows[:rng.randrange(len(rows) + 1)] if dies else rows, not dies, self.result.delivered)
+            self.hands(run, rng, owner, dies)
+            alone = run(f"execute claim ({horizon}, 'epoch', '{NIL}', 20, 1000000, {owner}, '{LAST}')")
             self.result.claims += [(row[1], owner, row[3] == 't') for row in alone]
             if dies:
                 return self.dies(run, owner)
@@ -108,9 +111,32 @@ class StoreRace(LiveTest):
             return None
         self.member(claims, self.over, 'claim', 'batch_settle', 'settle_delivered')
 
-    def settles(self, run, rng, owner, rows, all_of_it):
+    def hands(self, run, rng, owner, dies):
+        run(f'select postdate.window_move(to_timestamp({now_ms() + rng.randrange(3000)} / 1000.0), 20)')
+        rows = run(f'select {owner}, id, batch, claimed_at from test.hand(to_timestamp({now_ms() + 300} / 1000.0), {rng.choice([2, 20])}, 1000000, {owner})')
+        self.result.claims += [(row[1], owner, False) for row in rows]
+        handed = rows[:rng.randrange(len(rows) + 1)] if dies else rows
+        with self.lock:
+            self.in_rabbitmq.update((row[1], int(row[1].replace('-', '')[:12], 16)) for row in handed)
+        self.settles(run, rng, owner, handed, not dies, None)
+
+    def relays(self, run, rng):
+        """What RabbitMQ has, if it does not lose it; what is lost is found out later."""
+        with self.lock:
+            due = [one for one, due_ms in self.in_rabbitmq.items() if due_ms < now_ms()]
+            for one in due:
+                self.in_rabbitmq.pop(one)
+        self.result.lost.update(one for one in due if rng.random() < 0.1)
+        if came := [one for one in due if one not in self.result.lost]:
+            run(f"execute settle_delivered ('{{{','.join(came)}}}', '{NIL}', '{LAST}', null, true)")
+            self.result.delivered.update(came)
+        run(f'select postdate.handed_close(to_timestamp({now_ms() - 1000} / 1000.0), 20)')
+        self.over.wait(0.02)
+
+    def settles(self, run, rng, owner, rows, all_of_it, delivered):
         """In the order of the ids; what takes long is pending for a while."""
         pending = []
+        delivered = set() if delivered is None else delivered
 
         def settle(row, done=0):
             _, one, batch, claimed_at = row
@@ -124,11 +150,11 @@ class StoreRace(LiveTest):
                 if pending and rng.random() < 0.5:
                     pending.pop(rng.randrange(len(pending)))
                 settle(row)
-                self.result.delivered.update(row[1] for row in rows[:i + 1] if row[1] not in pending)
+                delivered.update(row[1] for row in rows[:i + 1] if row[1] not in pending)
         if all_of_it and rows:
             pending.clear()
             settle(rows[-1], 1)
-            self.result.delivered.update(row[1] for row in rows)
+            delivered.update(row[1] for row in rows)
 
     def dies(self, run, owner):
         self.deaths.put(owner)
@@ -152,6 +178,7 @@ class StoreRace(LiveTest):
         for _ in range(3):
             self.gateway()
         self.member(self.looks, self.over)
+        self.member(self.relays, self.over, 'settle_delivered')
         until = now_ms() + SECONDS * 1000
         while (left_ms := until - now_ms()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -169,4 +196,4 @@ class StoreRace(LiveTest):
         self.assertEqual(self.errors, [])
         self.assertEqual(dict(collections.Counter(self.result.faults())), {})
         self.assertEqual(self.p.value(UNSETTLED), '0')
-        self.assertTrue(self.result.dead and self.result.cancelled, 'the race was no race')
+        self.assertTrue(self.result.dead and self.result.cancelled and self.result.lost, 'the race was no race')

@@ -8,8 +8,7 @@ import random
 
 import harness
 from harness import LiveTest
-from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, prepare
-from test_faults2 import OwnPostgres
+from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, make_hand, prepare
 from steps_kit import PAUSE, Course, Steps, all_orders, function_text, plant, some_orders
 
 # Before which text of which function a session may pause.
@@ -23,12 +22,22 @@ PAUSES = [
     ('postdate.claim_pass', 'insert into postdate.batch', 'pass.note'),
     ('postdate.late_look', 'if newest is null', 'look.mark'),
     ('postdate.batch_release', 'locked := array', 'release.lock'),
+    ('postdate.claim_arrived', 'if (select x.last_value from postdate.arrival_fence x) <', 'hand.fence'),
+    ('test.hand', 'return query', 'hand.read'),
+    ('postdate.message_stands', "if n.state = 'scheduled'", 'cancel.stands'),
+    ('postdate.window_move', 'locked := array', 'window.lock'),
+    ('postdate.handed_close', 'if ends <= begins', 'close.ends'),
 ]
 INSTANCES = ('insert into postdate.instance (id, name, backend_pid, running_since) overriding system value '
              'select i, i, 0, now() from generate_series(1, 3) i on conflict do nothing')
 FENCE_MOVES = ("perform test.pause('claim.fence'); if (select last_value from postdate.fence) < postdate.id_ms(ends) "
                "then perform setval('postdate.fence', postdate.id_ms(ends)); end if;")
-CLAIM, CANCEL = ('claim.fence', 'claim.read'), ('cancel.lock', 'cancel.fence')
+CLAIM, CANCEL, HAND = ('claim.fence', 'claim.read'), ('cancel.lock', 'cancel.fence'), ('hand.fence', 'hand.read')
+ARRIVAL_FENCE_MOVES = "perform setval('postdate.arrival_fence', to_born::text::bigint);"
+
+SEEN, SKIPPED = 'pg_visible_in_snapshot(m.born, b.snapshot)', 'm.id <> all (b.skipped)'
+FREE = "(m.hold = 'g' or postdate.handover_owner(m.id, m.born) is null)"
+OF_GATEWAY = '\n                        and ' + FREE
 
 # What is wrong, in which functions, where it is found, and what is wrong then.
 MISTAKES = [
@@ -50,10 +59,22 @@ MISTAKES = [
     ('a row is known by its xmin', 'store_then_looks', 'never claimed',
      [('postdate.late_look', [('not pg_visible_in_snapshot(m.born, e.snapshot)', 'not pg_visible_in_snapshot(m.xmin::text::xid8, e.snapshot)'),
                      ('m.born = any (ended)', 'm.xmin::text::xid8 = any (ended)')])]),
-    ('a take-over takes what its claim skipped', 'owner_dies', 'in doubt, though nobody had it', [('postdate.batch_release', [(' and m.id <> all (b.skipped)', '')])]),
+    ('a take-over takes what its claim skipped', 'owner_dies', 'in doubt, though nobody had it', [('postdate.batch_open_rows', [(f'and {SKIPPED}{OF_GATEWAY}', OF_GATEWAY)])]),
     ('a take-over takes what its claim did not see', 'owner_dies_late', 'in doubt, though nobody had it',
-     [('postdate.batch_release', [('and pg_visible_in_snapshot(m.born, b.snapshot)', '')])]),
-    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_release', [('m.id = any (b.pending)', 'false')])]),
+     [('postdate.batch_open_rows', [(f'{SEEN} and {SKIPPED}{OF_GATEWAY}', f'{SKIPPED}{OF_GATEWAY}')])]),
+    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_open_rows', [('m.id = any (b.pending)', 'false')])]),
+    ('the fence of what arrives is not moved', 'hand_and_cancel', 'claimed, though cancelled', [('postdate.claim_arrived', [(ARRIVAL_FENCE_MOVES, '')])]),
+    ('who cancels does not ask what arrives', 'hand_and_cancel', 'claimed, though cancelled', [('postdate.message_stands', [('and postdate.is_arriving(m.born)', 'and false')])]),
+    ('who cancels asks after he has read the claims', 'hand_and_cancel', 'claimed, though cancelled',
+     [('postdate.message_stands', [("arriving := m.hold = 'b' and postdate.is_arriving(m.born);", ''),
+                                   ("if n.state = 'scheduled' and arriving then", "if n.state = 'scheduled' and m.hold = 'b' and postdate.is_arriving(m.born) then")])]),
+    ('what is locked is handed over', 'hand_and_cancel', 'claimed, though cancelled', [('test.hand', [("m.xmax::text <> '0'", 'false')])]),
+    ('a claim reads what its snapshot does not show', 'hand_late', 'claimed twice', [('test.hand', [('and pg_visible_in_snapshot(m.born, a.snapshot::text::pg_snapshot)', '')])]),
+    ('who claims does not ask what is handed over', 'hand_and_claim', 'claimed twice',
+     [('test.claim', [(f'{FREE}),', 'true),'), (f'{FREE}\n', 'true\n')])]),
+    ('who hands over does not lock the frontier', 'hand_and_claim', 'claimed twice',
+     [('postdate.claim_arrived', [('select * into f from postdate.frontier x where x.one = 1 for update skip locked;', 'select * into f from postdate.frontier x where x.one = 1;')])]),
+    ('what is on its way to RabbitMQ is closed', 'close_on_its_way', 'never claimed', [('postdate.handed_close', [('ends := least(ends, open_);', '')])]),
 ]
 
 
@@ -64,9 +85,40 @@ class Order:
     def __init__(self, number, start_ms):
         base = start_ms + number * 100
         self.setup = []
+        self.hold = 'g'
+        self.soonest = f'to_timestamp({base} / 1000.0)'
         self.horizon = f'to_timestamp({base + 50} / 1000.0)'
         self.earlier, self.between, self.first, self.last = (f'{base + i:012x}'[:8] + '-' + f'{base + i:012x}'[8:] + '-8000-8000-000000000000' for i in range(4))
         self.result = Result([self.first, self.last])
+
+    def may_wait_in_rabbitmq(self, window=True):
+        self.hold = 'b'
+        if window:
+            self.setup = [self.window()]
+        return self
+
+    def insert(self, one, fence=0):
+        return insert(one, fence, self.hold)
+
+    def window(self):
+        return f'select postdate.window_move({self.horizon}, 100)'
+
+    def stored_too(self, one):
+        self.result.store([one], 'commit')
+        return self
+
+    def hand(self, owner, rows=100):
+        return f'select {owner}, id, batch from test.hand({self.soonest}, {rows}, 1000000, {owner})'
+
+    def closes(self):
+        return f'select postdate.handed_close({self.horizon}, 100)'
+
+    def handed_by(self, owner):
+        """They were claimed; RabbitMQ loses them."""
+        self.setup += [self.insert(self.first), self.insert(self.last), self.hand(owner)]
+        self.result.claims += [(one, str(owner), False) for one in (self.first, self.last)]
+        self.result.dead.add(str(owner))
+        return self
 
     def claim(self, owner):
         return f'select {owner}, id, batch from test.claim({self.horizon}, 100, 1000000, {owner})'
@@ -82,7 +134,7 @@ class Order:
     def store(self, end='commit', steps=3):
         """In a savepoint, so that the row's xmin is not the id of the transaction."""
         fence = 'begin; select postdate.fence_for_store() as fence \\gset'
-        row = f'savepoint s; {insert(self.between, ":fence")}; release s'
+        row = f'savepoint s; {self.insert(self.between, ":fence")}; release s'
 
         def heard(sql, _):
             if sql.endswith(end):
@@ -97,15 +149,16 @@ class Order:
             if sql == end == 'commit' and answers in (['cancelled'], ['t']):
                 self.result.cancelled.add(self.first)
         call = f"select postdate.message_supersede('{self.first}', '{self.earlier}')" if replace else f"select postdate.cancel('{self.first}')"
+        points = CANCEL if self.hold == 'g' else (*CANCEL, 'cancel.stands')
         begins = [f'begin isolation level {isolation}; savepoint s; {call}']
         if isolation != COMMITTED:  # its snapshot is older than what it does
             begins = [f'begin isolation level {isolation}; do $$ begin perform from postdate.message; end $$', f'savepoint s; {call}']
-        return Course('cancel', [*begins, end], CANCEL, heard)
+        return Course('cancel', [*begins, end], points, heard)
 
     def gateway(self, *statements, name='gateway', points=()):
         def heard(sql, rows):
             self.result.errors += [row[0] for row in rows if 'ERROR:' in row[0]]
-            if 'test.claim' in sql:
+            if 'test.claim' in sql or 'test.hand' in sql:
                 self.result.claims += [(row[1], row[0], False) for row in rows if len(row) == 3]
         return Course(name, statements, points, heard)
 
@@ -116,6 +169,9 @@ class Order:
                 self.result.delivered.add(self.last)
         return Course('owner', [f"begin; update postdate.batch set upto = '{self.last}', pending = array['{self.first}']::uuid[] where owner = {owner} and not done",
                                 'commit'], (), heard)
+
+    def settles_all(self, owner):
+        return Course('owner', [f"update postdate.batch set upto = '{self.last}', done = true where owner = {owner} and lane <> 'g' and not done"])
 
     def claimed_by(self, owner):
         self.setup = [insert(self.first, 0), insert(self.last, 0), self.claim(owner)]
@@ -152,25 +208,37 @@ TAKING_OVER = {
     'owner_dies_with_one_pending': lambda o: [o.claimed_by(2).settles(2), o.gateway(o.dies(2), LOOK, RELEASE, points=['release.lock'])],
     'owner_dies_late': lambda o: [o.store(), o.gateway(o.claim(2), o.dies(2), LOOK, LOOK)],
 }
+HANDING = {
+    'hand': lambda o: [o.may_wait_in_rabbitmq().store(), o.gateway('begin; ' + o.hand(1), 'commit', points=HAND)],
+    'hand_undone': lambda o: [o.may_wait_in_rabbitmq().store('rollback'), o.gateway(o.hand(1), o.hand(1), points=HAND)],
+    'hand_late': lambda o: [o.may_wait_in_rabbitmq().stored_too(o.earlier).store(), o.gateway(o.hand(1), o.insert(o.earlier), o.hand(1), o.hand(1), points=['hand.read'])],
+    'hand_one_by_one': lambda o: [o.may_wait_in_rabbitmq().store(), o.gateway(o.hand(1, 1), o.hand(1, 1), o.hand(1, 1))],
+    'two_hand': lambda o: [o.may_wait_in_rabbitmq().gateway(o.hand(1), name='gateway 1', points=HAND), o.gateway(o.hand(2), name='gateway 2', points=HAND)],
+    'hand_and_claim': lambda o: [o.may_wait_in_rabbitmq().gateway('begin; ' + o.hand(1), 'commit', name='gateway 1', points=HAND),
+                                 o.gateway('begin; ' + o.claim(2), 'commit', name='gateway 2', points=CLAIM)],
+}
+NOT_HANDING = {
+    'hand_and_cancel': lambda o: [o.may_wait_in_rabbitmq().cancel(), o.gateway('begin; ' + o.hand(1), 'commit', points=HAND)],
+    'hand_and_cancel_undone': lambda o: [o.may_wait_in_rabbitmq().cancel('rollback'), o.gateway(o.hand(1), LOOK, o.hand(1), points=['hand.read'])],
+    'hand_and_cancel_repeatable_read': lambda o: [o.may_wait_in_rabbitmq().cancel(isolation=REPEATABLE), o.gateway(o.hand(1), points=HAND)],
+    'hand_and_replace': lambda o: [o.may_wait_in_rabbitmq().cancel(replace=True), o.gateway(o.hand(1), points=HAND)],
+    'window_and_cancel': lambda o: [o.may_wait_in_rabbitmq(False).cancel(), o.gateway(o.window(), o.hand(1), points=['window.lock', 'hand.read'])],
+    'window_and_store': lambda o: [o.may_wait_in_rabbitmq(False).store(), o.gateway(o.hand(1), o.window(), o.hand(1), points=['window.lock', 'hand.read'])],
+    'hand_and_die': lambda o: [o.may_wait_in_rabbitmq().cancel(), o.gateway(o.hand(2), o.dies(2), LOOK, points=['hand.read', 'release.lock'])],
+    'close_on_its_way': lambda o: [o.may_wait_in_rabbitmq().handed_by(2).gateway(o.claim(3), o.closes(), name='closer', points=['close.ends']), o.settles_all(2)],
+}
 # Too many for all of their orders.
 LARGE = {
     'all': lambda o: [o.store(), o.cancel(isolation=REPEATABLE), o.gateway(o.claim(1), points=CLAIM), o.gateway(LOOK, LOOK, LOOK, name='looker', points=['look.mark'])],
     'all_die': lambda o: [o.store(), o.cancel('rollback'), o.gateway(o.claim(2), o.dies(2), points=[*CLAIM, 'release.lock']), o.gateway(LOOK, LOOK, name='looker')],
+    'hand_all': lambda o: [o.may_wait_in_rabbitmq().store(), o.cancel(isolation=REPEATABLE), o.gateway(o.hand(1), points=HAND), o.gateway(o.claim(2), LOOK, name='another', points=CLAIM)],
     'two_cancel': lambda o: [o.cancel(), o.cancel('rollback', REPEATABLE), o.gateway(o.claim(1), LOOK, points=CLAIM)],
 }
 
 
 class StoreRaces(LiveTest):
-    """On a PostgreSQL of its own: one mistake is found only while no transaction of others ends."""
     vhosts = 0
     weight = 40
-    together = True
-
-    @classmethod
-    def setUpClass(cls):
-        cls.servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-races'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
 
     def setUp(self):
         self.p = self.place()
@@ -180,6 +248,7 @@ class StoreRaces(LiveTest):
         self.sql(PAUSE)
         self.sql(INSTANCES)
         make_claim(self.sql)
+        make_hand(self.sql)
         for function, before, point in PAUSES:
             self.plant(function, [(before, f"perform test.pause('{point}'); {before}")])
         prepare(self.sql, 'claim')
@@ -198,7 +267,7 @@ class StoreRaces(LiveTest):
             self.orders += 1
             order = Order(self.orders, self.start_ms)
             courses = scenario(order)
-            self.sql('; '.join([INSTANCES, *order.setup, insert(order.first, 0) + ' on conflict do nothing', insert(order.last, 0) + ' on conflict do nothing']))
+            self.sql('; '.join([INSTANCES, *order.setup, order.insert(order.first) + ' on conflict do nothing', order.insert(order.last) + ' on conflict do nothing']))
             done = self.steps.run(courses, choose)
             self.finish(order)
             faults = list(order.result.faults())
@@ -209,8 +278,10 @@ class StoreRaces(LiveTest):
         """What gateways do again and again, as often as it takes: the first look only marks what it waits for."""
         end = f'{order.last[:14]}9000-8000-000000000000'
         release = f'{RELEASE}; {RELEASE}; ' if order.result.dead else ''
-        rows = self.sql(f"{release}{order.claim(3)}; {LOOK}; {LOOK}; {LOOK}; "
-                        f"execute claim ({order.horizon}, 'epoch', '{order.between}', 100, 1000000, 3, '{end}', 'epoch'); "
+        hand = f'{order.window()}; {order.hand(3)}; {order.hand(3)}; ' if order.hold == 'b' and not order.result.dead else ''
+        close = f"update postdate.batch set done = true, settled_at = now() where lane <> 'g'; {order.closes()}; "
+        rows = self.sql(f"{release}{hand}{order.claim(3)}; {LOOK}; {hand}{LOOK}; {LOOK}; {close if order.hold == 'b' and order.result.dead else ''}"
+                        f"execute claim ({order.horizon} + interval '3 s', 'epoch', '{order.between}', 100, 1000000, 3, '{end}'); "
                         'update postdate.batch set done = true, settled_at = now() where not done')
         order.result.claims += [(row[1], row[0], False) for row in rows if len(row) == 3]
         order.result.claims += [(row[1], '3', row[3] == 't') for row in rows if len(row) > 10]
@@ -220,6 +291,12 @@ class StoreRaces(LiveTest):
 
     def test_every_order_of_cancelling(self):
         self.run_all(CANCELLING)
+
+    def test_every_order_of_handing_over(self):
+        self.run_all(HANDING)
+
+    def test_every_order_of_handing_over_and_cancelling(self):
+        self.run_all(NOT_HANDING)
 
     def test_every_order_of_taking_over(self):
         self.run_all(TAKING_OVER)
@@ -239,9 +316,9 @@ class StoreRaces(LiveTest):
             right = [self.text(function) for function, _ in changes]
             for function, texts in changes:
                 self.plant(function, texts)
-            fault, count = all_orders(self.runs({**STORING, **CANCELLING, **TAKING_OVER}[scenario]))
+            fault, count = all_orders(self.runs({**STORING, **CANCELLING, **TAKING_OVER, **HANDING, **NOT_HANDING}[scenario]))
             self.assertIsNotNone(fault, f'{what}: not found in {count} orders')
             self.assertIn(symptom, fault[0], what)
             for text in right:
                 self.sql(text)
-            self.sql('delete from postdate.late; update postdate.message set next_at = due, settled_at = now(), state = $$delivered$$ where next_at is null')
+            self.sql('delete from postdate.late; delete from postdate.arriving; update postdate.message set next_at = due, settled_at = now(), state = $$delivered$$ where next_at is null')
