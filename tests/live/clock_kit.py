@@ -13,8 +13,7 @@ def postgres_with_clock(cls, name):
     """For setUpClass: (clocks, the stack with that Postgres and the RabbitMQ of all tests)."""
     clocks = MovedClocks(ROOT)
     cls.addClassCleanup(clocks.close)
-    servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-' + name))
-    cls.addClassCleanup(servers.command, 'clean', check=False)
+    servers = Stack.own(cls.addClassCleanup, name)
     before = {k: os.environ.get(k) for k in clocks.env}
     os.environ.update(clocks.env)
     try:

@@ -3,7 +3,6 @@
 The plugin is the double of tests/plugin_double unless STACK_PLUGINS_DIR named the real one when the servers started.
 """
 import functools
-import os
 import random
 import re
 
@@ -135,8 +134,6 @@ class OwnServers(Checks):
 
 @functools.cache
 def own_servers(plugins):
-    name = '-own' if plugins is None else '-bare'
-    servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + name), plugins)
-    harness.at_end_of_job(servers.command, 'clean', check=False)
+    servers = Stack.own(harness.at_end_of_job, 'own' if plugins is None else 'bare', plugins)
     harness.at_end_of_job(own_servers.cache_clear)
     return servers

@@ -125,9 +125,7 @@ class PluginGoes(LiveTest):
     vhosts = 0
 
     def test_what_the_plugin_held_when_it_was_disabled_is_delivered_by_the_gateway(self):
-        servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-plugin-goes'))
-        self.addCleanup(servers.command, 'clean', check=False)
-        servers.start()
+        servers = Stack.own(self.addCleanup, 'plugin-goes').start()
         servers.need_plugin()
         servers.make_vhosts(['t'])
         p = harness.Place(servers)

@@ -131,8 +131,7 @@ class DoctorOwnPostgres(Doctor):
     vhosts = 0
 
     def test_settings_of_the_server(self):
-        servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-doctor'))
-        self.addCleanup(servers.command, 'clean', check=False)
+        servers = Stack.own(self.addCleanup, 'doctor')
         servers.command('start-postgres')
         folder = os.path.join(servers.directory, 'postgres')
         url = f'postgresql:///postgres?host={folder}/run&port=5432&user=postgres'

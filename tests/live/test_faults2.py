@@ -28,9 +28,7 @@ class Standby(LiveTest):
     weight = 20
 
     def test_a_standby_is_not_ready_until_it_is_promoted(self):
-        servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-standby'))
-        self.addCleanup(servers.command, 'clean', check=False)
-        servers.start()
+        servers = OwnPostgres.own(self.addCleanup, 'standby').start()
         p = harness.Place(servers)
         self.addCleanup(p.close, drop=False)
         web = lambda path: Web(address).get(path)
@@ -106,9 +104,7 @@ class PostgresFaults(DoubtfulCommits):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-pgfaults'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
+        cls.servers = OwnPostgres.own(cls.addClassCleanup, 'pgfaults').start()
 
     @harness.only_full
     @harness.not_san
@@ -160,8 +156,7 @@ class GermanPostgres(DoubtfulCommits):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-german'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
+        cls.servers = OwnPostgres.own(cls.addClassCleanup, 'german')
         locales = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, locales)
         os.chmod(locales, 0o755)  # Postgres runs as another user
@@ -203,9 +198,7 @@ class Prepared(LiveTest):
     weight = 15
 
     def test_what_was_scheduled_in_it_is_delivered_once_it_is_committed(self):
-        servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-prepared'))
-        self.addCleanup(servers.command, 'clean', check=False)
-        servers.start()
+        servers = OwnPostgres.own(self.addCleanup, 'prepared').start()
         servers.psql('alter system set max_prepared_transactions = 5')
         servers.command('stop-postgres')
         servers.start()

@@ -34,9 +34,7 @@ class Migrate(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-migrate'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
+        cls.servers = Stack.own(cls.addClassCleanup, 'migrate').start()
         cls.servers.make_vhosts(['m0', 'm1'])
         # Asked before anything waits: it takes seconds where the machine is busy.
         cls.is_double = 'true' in cls.servers.rabbitmqctl('eval', 'code:which(postdate_double) =/= non_existing.')

@@ -1,5 +1,4 @@
 """Far ahead a partition has a month. It becomes days before it begins, or once it has grown; few partitions are few locks."""
-import os
 import threading
 
 import harness
@@ -218,8 +217,7 @@ class Locks(Doctor):
     """A server as it is installed: max_connections 100, max_locks_per_transaction 64."""
 
     def own_server(self):
-        servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-locks'))
-        self.addCleanup(servers.command, 'clean', check=False)
+        servers = Stack.own(self.addCleanup, 'locks')
         servers.command('start-postgres')
         url = f"postgresql:///postdate?host={servers.directory}/postgres/run&port=5432&user=postgres"
         run_psql(url, 'alter system set max_connections = 100')

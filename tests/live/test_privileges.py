@@ -39,9 +39,7 @@ class LeastPrivilege(LiveTest):
     @classmethod
     def setUpClass(cls):
         """A Postgres in which the documented statements were run, word for word but for the names of role and database."""
-        cls.servers = Servers(harness.note_stack(os.environ['STACK_DIR'] + '-least'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
+        cls.servers = Servers.own(cls.addClassCleanup, 'least').start()
         statements = re.search(r'(?s)```sql\n(create role postdate .*?)```', document('docs', 'security.md')).group(1)
         for statement in re.sub(r'\bpostdate\b', 'least', statements).split(';'):
             if statement.strip():

@@ -1,5 +1,4 @@
 """Programs and servers die in the middle: nothing is lost, nothing is early, everything recovers alone."""
-import os
 import time
 
 import pika
@@ -106,9 +105,7 @@ class ServersDie(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = Stack(harness.note_stack(os.environ['STACK_DIR'] + '-faults'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
+        cls.servers = Stack.own(cls.addClassCleanup, 'faults').start()
         cls.servers.make_vhosts([f'f{i}' for i in range(10)])
 
     def setUp(self):

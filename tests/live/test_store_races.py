@@ -3,10 +3,8 @@ and that mistakes are found that are planted into it.
 
 test_store_race has the same at random, with more sessions.
 """
-import os
 import random
 
-import harness
 from harness import LiveTest
 from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, prepare
 from test_faults2 import OwnPostgres
@@ -168,9 +166,7 @@ class StoreRaces(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = OwnPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-races'))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
-        cls.servers.start()
+        cls.servers = OwnPostgres.own(cls.addClassCleanup, 'races').start()
 
     def setUp(self):
         self.p = self.place()

@@ -263,8 +263,7 @@ class TlsPlaces(Tls):
     def setUpClass(cls):
         cls.certs = Certificates()
         cls.addClassCleanup(cls.certs.remove)
-        cls.servers = TlsPostgres(harness.note_stack(os.environ['STACK_DIR'] + '-' + cls.__name__.lower()))
-        cls.addClassCleanup(cls.servers.command, 'clean', check=False)
+        cls.servers = TlsPostgres.own(cls.addClassCleanup, cls.__name__.lower())
         cls.servers.start(cls.certs)
 
     def place(self, **options):

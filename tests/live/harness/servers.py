@@ -53,6 +53,13 @@ class Stack:
     def amqp(self):
         return self.env['POSTDATE_AMQP_URL']
 
+    @classmethod
+    def own(cls, add_cleanup, name, *args):
+        """Servers of a test's own, not started yet, and cleaned in the end. add_cleanup: addCleanup of the test, addClassCleanup of its class."""
+        servers = cls(note_stack(f"{os.environ['STACK_DIR']}-{name}"), *args)
+        add_cleanup(servers.command, 'clean', check=False)
+        return servers
+
     def load(self):
         self.env = read_env_file(os.path.join(self.directory, 'env'))
         return self
