@@ -138,11 +138,6 @@ static bool begin_range(void *ctx, const struct batch_name *batch, const struct 
     return l->range != NULL;
 }
 
-static bool keep_row(void *ctx, const struct claimed_row *row)
-{
-    return claim_loop_keep(ctx, row);
-}
-
 /* From the frontier on, around days that somebody has locked. */
 static enum looked look_plain(struct claimer *c, const struct claim_request *q, struct err *e)
 {
@@ -158,7 +153,7 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
                                           .rows_max = limits.rows_max,
                                           .bytes_max = limits.bytes_max,
                                           .locked = &l->locks.days};
-    const struct batch_taker taker = {begin_range, keep_row, l};
+    const struct batch_taker taker = {begin_range, claim_loop_keep, l};
     claim_loop_begin(l);
     int n = batch_claim(l->pg, &request, &taker, &claimed, e);
     claim_range_release(l->range);

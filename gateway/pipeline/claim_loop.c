@@ -53,17 +53,13 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     return false;
 }
 
-bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row)
+bool claim_loop_keep(void *loop, const struct claimed_row *row)
 {
+    struct claim_loop *l = loop;
     if (keep_row(l, row))
         return true;
     lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
     return false;
-}
-
-static bool on_row(void *ctx, const struct claimed_row *row)
-{
-    return claim_loop_keep(ctx, row);
 }
 
 void claim_loop_begin(struct claim_loop *l)
@@ -77,7 +73,7 @@ void claim_loop_begin(struct claim_loop *l)
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
 {
     claim_loop_begin(l);
-    l->rows = claim_due(l->pg, q, on_row, l, e);
+    l->rows = claim_due(l->pg, q, claim_loop_keep, l, e);
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         lease_end_instance(l->lease, l->instance);
     say_recovered(l);

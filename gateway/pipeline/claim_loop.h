@@ -59,8 +59,8 @@ struct claim_loop { /* one thread's */
 void claim_loop_run(struct claim_loop *l);
 /* Before a claim's rows are kept. */
 void claim_loop_begin(struct claim_loop *l);
-/* Takes a row that was claimed. False: it could not, and the instance ends. */
-bool claim_loop_keep(struct claim_loop *l, const struct claimed_row *row);
+/* Takes a row that was claimed. loop: struct claim_loop. False: it could not, and the instance ends. */
+bool claim_loop_keep(void *loop, const struct claimed_row *row);
 /* Claims once: is that all, or is there probably more? */
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
 /* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */

@@ -55,10 +55,20 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
     return rc;
 }
 
+/* What is about ids before the bound. */
+static int prune_before(struct pg *c, const char *query, const struct message_id *bound, struct err *e)
+{
+    struct pg_params p = {0};
+    int64_t removed = 1;
+    pg_add_id(&p, bound);
+    for (int round = 0; round < ROUNDS_MAX && removed > 0; round++)
+        removed = pg_run(c, query, &p, e);
+    return removed < 0 ? -1 : 0;
+}
+
 int prune_moved(struct pg *c, struct err *e)
 {
     struct due_range *days = NULL;
-    int64_t removed = 1;
     int n = partitions_all_filled(c, &days, e);
     if (n <= 0) {
         free(days);
@@ -67,17 +77,9 @@ int prune_moved(struct pg *c, struct err *e)
     /* Ids sort like due times: all that are less belong to days before the first one that is kept. */
     struct message_id bound = message_id_floor(days[0].from_ms);
     free(days);
-    for (int i = 0; i < ROUNDS_MAX && removed > 0; i++) {
-        struct pg_params p = {0};
-        pg_add_id(&p, &bound);
-        removed = pg_run(c, sql_query_prune_moved, &p, e);
-    }
-    for (int i = 0; i < ROUNDS_MAX && removed >= 0 && (i == 0 || removed > 0); i++) {
-        struct pg_params p = {0};
-        pg_add_id(&p, &bound);
-        removed = pg_run(c, sql_query_prune_batch, &p, e);
-    }
-    return removed < 0 ? -1 : 0;
+    return prune_before(c, sql_query_prune_moved, &bound, e) == 0
+               ? prune_before(c, sql_query_prune_batch, &bound, e)
+               : -1;
 }
 
 int prune_lineage(struct pg *c, struct err *e)

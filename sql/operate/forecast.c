@@ -292,6 +292,7 @@ static int correct_piece(struct pg *c, struct forecast_walk *w, struct err *e)
     PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
     if (!r && !pg_is_locked_out(c))
         return -1;
+    err_clear(e);
     if (!r && days > 1) {
         w->singly = COUNT_DAYS; /* one of these days is locked */
         return 1;
@@ -311,9 +312,8 @@ int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, st
     int more = pg_exec(c, "set lock_timeout = '200ms'", e) == 0 ? 1 : -1;
     while (more > 0 && now_ms < until_ms) {
         more = correct_piece(c, w, e);
-        now_ms = pause_after(now_ms);
+        if (more > 0)
+            now_ms = pause_after(now_ms);
     }
-    if (more >= 0)
-        err_clear(e);
     return more < 0 ? -1 : 0;
 }

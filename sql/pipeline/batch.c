@@ -11,21 +11,29 @@
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
 #define AVOID_ARRAY_MAX (64 * 1024)
 
-/* Two arrays, from when to when. */
-static int add_locked(struct pg_params *p, struct buf *from, struct buf *to, const struct locked_days *locked,
-                      struct err *e)
+/* The last two parameters are arrays: from when to when. */
+static PGresult *query_around(struct pg *c, const char *query, struct pg_params *p,
+                              const struct locked_days *locked, struct err *e)
 {
-    buf_init(from, AVOID_ARRAY_MAX);
-    buf_init(to, AVOID_ARRAY_MAX);
-    pg_array_begin(from, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
-    pg_array_begin(to, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
+    struct buf from, to;
+    buf_init(&from, AVOID_ARRAY_MAX);
+    buf_init(&to, AVOID_ARRAY_MAX);
+    pg_array_begin(&from, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
+    pg_array_begin(&to, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
     for (int i = 0; i < locked->count; i++) {
-        pg_array_time(from, locked->day[i].from_ms);
-        pg_array_time(to, locked->day[i].to_ms);
+        pg_array_time(&from, locked->day[i].from_ms);
+        pg_array_time(&to, locked->day[i].to_ms);
     }
-    pg_add_bytes(p, buf_bytes(from));
-    pg_add_bytes(p, buf_bytes(to));
-    return from->failed || to->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+    pg_add_bytes(p, buf_bytes(&from));
+    pg_add_bytes(p, buf_bytes(&to));
+    PGresult *r = NULL;
+    if (from.failed || to.failed)
+        err_set(e, ERR_BUG, "out of memory");
+    else
+        r = pg_query(c, query, p, e);
+    buf_free(&from);
+    buf_free(&to);
+    return r;
 }
 
 static bool begin_batch(const PGresult *r, const struct batch_taker *taker)
@@ -49,14 +57,10 @@ static int next_range(struct pg *c, const struct batch_request *q, struct range 
                       struct err *e)
 {
     struct pg_params p = {0};
-    struct buf from, to;
     pg_add_time(&p, q->horizon_ms);
     pg_add_int4(&p, q->rows_max);
     pg_add_int8(&p, q->bytes_max);
-    PGresult *r =
-        add_locked(&p, &from, &to, q->locked, e) == 0 ? pg_query(c, sql_query_batch_next, &p, e) : NULL;
-    buf_free(&from);
-    buf_free(&to);
+    PGresult *r = query_around(c, sql_query_batch_next, &p, q->locked, e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -163,15 +167,11 @@ int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
 static int release_some(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf from, to;
     pg_add_owner(&p, instance);
-    int more = add_locked(&p, &from, &to, locked, e);
     pg_add_int4(&p, RELEASE_ROWS);
-    PGresult *r = more == 0 ? pg_query(c, sql_query_batch_release, &p, e) : NULL;
-    more = r ? pg_bool(r, 0, 0) : -1;
+    PGresult *r = query_around(c, sql_query_batch_release, &p, locked, e);
+    int more = r ? pg_bool(r, 0, 0) : -1;
     PQclear(r);
-    buf_free(&from);
-    buf_free(&to);
     return more;
 }
 
@@ -186,12 +186,8 @@ int batch_release(struct pg *c, int32_t instance, const struct locked_days *lock
 int batch_look_late(struct pg *c, const struct locked_days *locked, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf from, to;
-    PGresult *r =
-        add_locked(&p, &from, &to, locked, e) == 0 ? pg_query(c, sql_query_batch_late, &p, e) : NULL;
+    PGresult *r = query_around(c, sql_query_batch_late, &p, locked, e);
     int n = r ? pg_int4(r, 0, 0) : -1;
     PQclear(r);
-    buf_free(&from);
-    buf_free(&to);
     return n;
 }

@@ -1,2 +1,2 @@
--- $1 instance, $2 and $3 the days that are locked, $4 rows
-select postdate.batch_release($1::int, $2::timestamptz[], $3::timestamptz[], $4::int)
+-- $1 instance, $2 rows, $3 and $4 the days that are locked
+select postdate.batch_release($1::int, $3::timestamptz[], $4::timestamptz[], $2::int)
