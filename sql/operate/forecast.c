@@ -8,8 +8,8 @@
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define FOLD_MINUTES 10000 /* in one statement, which takes some 30 ms */
-#define COUNT_ROWS 20000   /* messages, likewise */
+#define FOLD_MINUTES 5000 /* in one statement, which takes some 30 ms */
+#define COUNT_ROWS 20000  /* messages, likewise */
 #define COUNT_DAYS 30
 #define NICE_BUCKETS 300
 #define ARRAY_MAX (1u << 20)
