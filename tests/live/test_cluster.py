@@ -145,7 +145,7 @@ class Promises:
         finally:
             os.kill(pid, signal.SIGCONT)
         try:
-            self.cluster.wait_whole(45)
+            self.cluster.wait_whole(20)
         except TimeoutError:
             # Whom the others had given up does not always find back to them by itself: RabbitMQ is restarted there.
             self.cluster.kill(victim)
@@ -228,7 +228,9 @@ class ClusterTtl(Promises, LiveTest):
         _, out, _ = self.p.cli('doctor', '--json', '--rabbitmqctl', os.path.join(servers.directory, 'rabbitmqctl'),
                                env={**handover('ttl'), 'POSTDATE_AMQP_URL': servers.url_of(self.p.vhost)})
         found = {f['check']: f for f in json.loads(out) if f['status'] == 'fail'}
-        self.assertIn('is down or inaccessible', found['handover.messages']['detail'], out)
+        version = servers.rabbitmqctl('version')  # 4.0 answers nothing for long, as it waits for the node
+        says = 'is down or inaccessible' if version < '4' else "cannot look up queue 'postdate.ttl.*no answer in time"
+        self.assertRegex(found['handover.messages']['detail'], says, out)
         self.assertIn('queues do not answer, among them \'postdate.ttl', found['broker.down']['detail'], out)
         self.assertIn(self.cluster.nodes[victim] + ', which does not run', found['broker.down']['detail'], out)
 
