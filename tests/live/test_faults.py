@@ -56,7 +56,7 @@ class Locks(LiveTest):
         c = p.client()
         inbox = p.consumer('q', bind='k')
         c.publish_burst('k', [b'locked', *(b'%d' % i for i in range(20))], {'x-delay': 4000})
-        wait_until(lambda: p.counts() == {'claimed': 21}, 10, 'the first gateway to claim all')
+        wait_until(lambda: p.claimed() == 21, 10, 'the first gateway to claim all')
         s, rows = self.lock(p, "body = 'locked'")
         self.assertEqual(len(rows), 1)
         p.gateway()
@@ -84,7 +84,7 @@ class Locks(LiveTest):
         inbox = p.consumer('q', bind='k')
         for part in range(5):
             c.publish_burst('k', [b'%d-%d' % (part, i) for i in range(60)], {'x-delay': 4000 + 500 * part})
-        wait_until(lambda: p.counts() == {'claimed': 300}, 10, 'all to be claimed')
+        wait_until(lambda: p.claimed() == 300, 10, 'all to be claimed')
         s, rows = self.lock(p, "convert_from(body, 'UTF8') like '%7'")
         self.assertEqual(len(rows), 30)
         inbox.wait(300, 20)
@@ -238,7 +238,7 @@ class Doubt(LiveTest):
         malformed = schedule_malformed(p, 'malformed', '4s')
         refused = [malformed, schedule(p, 'unroutable', '4s')]
         ids = [schedule(p, 'later', '12s'), *refused]
-        wait_until(lambda: p.counts() == {'claimed': 3}, 10, 'all to be claimed')
+        wait_until(lambda: p.claimed() == 3, 10, 'all to be claimed')
         first.kill9()
         second = p.gateway(POSTDATE_DELIVERY_LEAD='60s', POSTDATE_RETRY_ATTEMPTS=1, POSTDATE_RETRY_FIRST='500ms')
         wait_until(lambda: count_of(p, 'attempts > 0') == 2, 15, 'two to be tried')

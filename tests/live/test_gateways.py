@@ -31,7 +31,7 @@ class Gateways(LiveTest):
         return r
 
     def wait_claimed(self, count):
-        wait_until(lambda: self.p.counts().get('claimed', 0) >= count, 15, f'{count} to be claimed')
+        wait_until(lambda: self.p.claimed() >= count, 15, f'{count} to be claimed')
 
     def owned(self, instances):
         return int(self.p.value(f"select count(*) from postdate.message_now where owner in ({','.join(instances)})"))

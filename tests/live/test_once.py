@@ -155,7 +155,7 @@ class Rounds(Once):
         other.term()
         c.publish('q', b'soon', {'x-delay': 3000, 'x-postdate-key': 'x'})
         process = self.start_once(p, env={'POSTDATE_DELIVERY_LEAD': '10s'})
-        wait_until(lambda: p.counts().get('claimed') == 1, 15, 'it to be claimed')
+        wait_until(lambda: p.claimed() == 1, 15, 'it to be claimed')
         process.send_signal(signal.SIGTERM)
         self.assertEqual(self.end(process)[0], 0)
         self.assertNotIn('delivered', p.counts())

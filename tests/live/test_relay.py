@@ -71,13 +71,16 @@ class Gateways(Relay):
         for number, point in enumerate(('relay_claim.before', 'relay_claim.after')):
             first = p.gateway(LD_PRELOAD=SHIM, POSTDATE_CRASH='relay_publish.before:1', **options)
             inbox = self.expect(p, 50, key=f'k{number}')
+            c = p.client()
+            c.queue(f'copies{number}', f'k{number}')
             self.due_together(p, 50, 6_000, key=f'k{number}')
             wait_until(lambda: first.lines_with('died at relay_publish.before'), 20, 'the first one to die')
             second = p.gateway(wait=False, LD_PRELOAD=SHIM, POSTDATE_CRASH=f'{point}:1', **options)
             wait_until(lambda: second.lines_with(f'died at {point}'), 20, f'the second one to die at {point}')
+            delivered = c.depth(f'copies{number}')  # by the second one, for what nobody had taken before needs no looking up; it may not be settled
             p.gateway(**options)
             r = self.all_there(inbox, f'one died, the next one at {point}')
-            self.assertLessEqual(r['duplicates'], 5)  # what it delivered meanwhile needs no looking up, and may not be settled
+            self.assertLessEqual(r['duplicates'], delivered)
             self.assertLess(r['max_ms'], 15_000, 'they waited for grace')
             self.wait_delivered(p, 50 * (number + 1))
             p.gateways[-1].kill9()
@@ -301,7 +304,7 @@ class Mixed(Relay, LiveTest):
         first_ms = now_ms() + 10_000
         p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 50).result()
         p.psql(f"select count(postdate.schedule('held', 'x', due_at => to_timestamp({(first_ms + 1000) / 1000}))) from generate_series(1, {held})")
-        wait_until(lambda: p.counts().get('claimed') == held, 20, 'those that the gateway holds to be claimed')
+        wait_until(lambda: p.claimed() == held, 20, 'those that the gateway holds to be claimed')
         settler = int(p.value("select pid from pg_stat_activity where application_name = 'postdate settler' "
                               f"and datname = '{p.database}'"))
         os.kill(settler, signal.SIGSTOP)

@@ -111,9 +111,11 @@ class Reserved(LiveTest):
         wait_until(lambda: c.depth('postdate.intake.expired') == 2, 10, 'them to expire')
         gw = p.gateway(**env)
         inbox = p.consumer('q')
-        got = wait_until(lambda: inbox.all() or p.counts() or c.depth('postdate.rejected'), 10, 'something to happen')
-        refused = [c.wait_get('postdate.rejected') for _ in range(2)] if got == 2 or not inbox.all() else []
+        wait_until(lambda: inbox.all() or sum(p.counts().values()) + c.depth('postdate.rejected') == 2, 10, 'both to be judged')
         self.assertEqual([m.body for m in inbox.all()], [])
+        refused = [c.wait_get('postdate.rejected') for _ in range(c.depth('postdate.rejected'))]
+        if int(p.stack.rabbitmqctl('version').split('.')[0]) < 4:
+            self.assertEqual(len(refused), 2)
         for m in refused:
             self.assertIn('a publisher can write that', m.headers['x-postdate-error'])
         self.assertEqual(gw.term(), 0)

@@ -83,7 +83,7 @@ class GatewayDies(LiveTest):
         first = p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         flow = Flow(p, count=5000, spread='8000,9000')
         flow.publisher.result()
-        wait_until(lambda: p.counts().get('claimed') == 5000, 10, 'the first gateway to claim all')
+        wait_until(lambda: p.claimed() == 5000, 10, 'the first gateway to claim all')
         p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         first.kill9()
         r = flow.check(self, duplicates_at_most=0)

@@ -27,7 +27,7 @@ class SettleRanges(Days):
         p.psql(f"select postdate.schedule(case i when {REFUSED} then 'nowhere' else 'k' end, i::text, due_at => d + i * interval '1 ms') "
                f'from (select {at} as d) x, generate_series(1, {COUNT}) i')
         self.refused = p.value("select id from postdate.message where routing_key = 'nowhere'")
-        wait_until(lambda: p.counts() == {'claimed': COUNT}, 10, 'all to be claimed')
+        wait_until(lambda: p.claimed() == COUNT, 10, 'all to be claimed')
 
     def hold_refused(self):
         held = self.p.session()

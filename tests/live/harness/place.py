@@ -148,6 +148,10 @@ class Place:
         return {state: int(n) for state, n in
                 self.psql('select state, count(*) from postdate.message_now group by 1')}
 
+    def claimed(self):
+        """How many messages a gateway has claimed. In counts(), what it is about to claim is `claimed`, too."""
+        return int(self.value("select count(*) from postdate.message_now where state = 'claimed' and owner > 0"))
+
     def close(self, drop=True):
         problems = []
         self.asker.close()
