@@ -12,15 +12,25 @@ enum {
     ADDED_MAX = 256 /* bytes that the names, the lengths and the id take, generously */
 };
 
+static size_t content_of(const struct message *m)
+{
+    return m->exchange.len + m->routing_key.len + m->properties.len;
+}
+
+bool envelope_holds(const struct message *m)
+{
+    return content_of(m) <= ENVELOPE_CONTENT_MAX;
+}
+
 int envelope_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e)
 {
     struct wire_properties original, p = {.flags = WIRE_HEADERS};
     struct err why = {0};
     char id[MESSAGE_ID_TEXT_SIZE];
     struct buf headers;
-    size_t content = m->exchange.len + m->routing_key.len + m->properties.len;
+    size_t content = content_of(m);
 
-    if (content > ENVELOPE_CONTENT_MAX)
+    if (!envelope_holds(m))
         return err_set(e, ERR_REJECT, "names and properties have %zu bytes; at most %u can wait in RabbitMQ",
                        content, ENVELOPE_CONTENT_MAX);
     if (wire_properties_read(m->properties, &original, &why) != 0)

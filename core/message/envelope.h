@@ -19,6 +19,8 @@
  * default, with what RabbitMQ adds on the way. */
 #define ENVELOPE_CONTENT_MAX (96u * 1024)
 
+bool envelope_holds(const struct message *m);
+
 /* Appends the AMQP properties of m's envelope to out: steering (table entries, each name once) says how long
  * to wait. ERR_REJECT: m's names and properties are longer than ENVELOPE_CONTENT_MAX. ERR_BUG: no memory. */
 int envelope_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e);

@@ -202,7 +202,6 @@ static enum looked look_once(struct claimer *c, struct err *e)
     if (locks_look(&l->locks, l->pg, e) != 0)
         return LOOKED_ERROR;
     struct claim_request q = {
-        .kind = CLAIM_DUE,
         .rescue_before_ms = handover_rescue_before_ms(l->handover),
         .instance = l->instance,
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,

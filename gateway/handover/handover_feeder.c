@@ -1,11 +1,13 @@
 /* The feeder inside the gateway: claims what may be handed to the broker before the horizon and gives it to
- * the hand-over publisher.
+ * the hand-over publisher. Most of it never waits for a claim: it is stored as handed, by the intake, to
+ * which the feeder says how far the window reaches and how much room there is.
  *
  * The same loop as the claimer's (claim_loop.h), with another horizon: the window. What it misses, for
  * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. */
 #include "gateway/handover/handover_feeder.h"
 #include "core/message/envelope.h"
 #include "gateway/pipeline/claimed_row.h"
+#include "sql/pipeline/handing.h"
 
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define NAP_MS 1000
@@ -15,13 +17,11 @@
 
 static int push_handover(struct claim_loop *l, struct inflight *h)
 {
-    struct handover_feeder *feeder = l->own;
-    const struct message *m = &h->message;
-    if (m->exchange.len + m->routing_key.len + m->properties.len > ENVELOPE_CONTENT_MAX) {
+    if (!envelope_holds(&h->message)) {
         pipeline_settle(l->pipeline, h, SETTLE_HOLD);
         return 0;
     }
-    feeder->room--;
+    atomic_fetch_sub(&l->handover->room, 1);
     return due_queue_push(&l->pipeline->handover, h);
 }
 
@@ -41,23 +41,27 @@ static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct 
     if (partly && counted)
         return 0; /* there is no more room than there was */
     atomic_store(&feeder->loop.runtime->metrics.handed, handed);
-    feeder->room = c->handover.max_messages - handed;
+    atomic_store(&feeder->loop.handover->room, c->handover.max_messages - handed);
     return 0;
 }
 
-/* A gateway that takes over from this one must know how far ahead to look for its claims. */
-static int note_horizon(struct handover_feeder *feeder, int64_t until_ms, struct err *e)
+static bool begin_handing(void *ctx, struct message_id id, size_t count)
 {
-    if (until_ms <= feeder->noted_ms)
-        return 0;
-    return claim_note_horizon(feeder->loop.pg, until_ms, &feeder->noted_ms, e);
+    struct claim_loop *l = ctx;
+    l->handing = handing_new(id, count);
+    if (!l->handing)
+        lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
+    return l->handing != NULL;
 }
 
-/* Half of the memory at most: deliveries come first. */
-static bool is_full(struct pipeline *p)
+static enum looked claim_handover(struct claim_loop *l, struct claim_request *q, struct err *e)
 {
-    return atomic_load(&p->claimed.bytes) >= INFLIGHT_BYTES_MAX / 2 ||
-           atomic_load(&p->claimed.count) >= INFLIGHT_COUNT_MAX / 2;
+    const struct handing_taker taker = {begin_handing, claim_loop_keep, l};
+    claim_loop_begin(l);
+    int rows = handing_claim(l->pg, q, l->runtime->config->handover.grace_ms, &taker, e);
+    handing_release(l->handing);
+    l->handing = NULL;
+    return claim_loop_end(l, q, rows, e);
 }
 
 static int64_t feeder_look(struct claim_loop *l, struct err *e)
@@ -70,25 +74,23 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     if (!runtime_now_ms(l->runtime, &db_now_ms))
         return NAP_MS / 20;
     runtime_set_up(l->runtime, UP_HANDOVER_FEEDER);
-    if (!l->instance || !atomic_load(&l->handover->handing) || atomic_load(&l->handover->exit_silent) ||
-        atomic_load(&l->handover->policy) != POLICY_NONE)
+    if (!l->instance)
         return NAP_MS;
-    if (is_full(l->pipeline))
-        return FULL_NAP_MS;
+    if (!handover_may(l->handover, l->pipeline))
+        return atomic_load(&l->handover->handing) ? FULL_NAP_MS : NAP_MS;
     if (count_room(feeder, db_now_ms, e) != 0 ||
         claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
     int64_t floor_ms = db_now_ms + config_least_ahead_ms(l->runtime->config);
-    if (feeder->room <= 0 || until_ms <= floor_ms)
+    int64_t room = atomic_load(&l->handover->room);
+    atomic_store(&l->handover->until_ms, until_ms);
+    if (room <= 0 || until_ms <= floor_ms)
         return NAP_MS;
-    if (note_horizon(feeder, until_ms, e) != 0)
-        return -1;
-    struct claim_request q = {.kind = CLAIM_HANDOVER,
-                              .instance = l->instance,
+    struct claim_request q = {.instance = l->instance,
                               .horizon_ms = until_ms,
                               .floor_ms = floor_ms,
                               .due = {floor_ms, until_ms + 1},
-                              .rows_max = feeder->room < CLAIM_ROWS ? (int32_t)feeder->room : CLAIM_ROWS,
+                              .rows_max = room < CLAIM_ROWS ? (int32_t)room : CLAIM_ROWS,
                               .bytes_max = CLAIM_BYTES};
     enum looked looked = claim_loop_claim_around(l, &q, e);
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
@@ -109,7 +111,7 @@ static int64_t feeder_lock_timeout_ms(const struct config *config)
 static void begin_connection(struct claim_loop *l)
 {
     struct handover_feeder *feeder = l->own;
-    feeder->counted_ms = feeder->noted_ms = 0;
+    feeder->counted_ms = 0;
 }
 
 void *handover_feeder_thread(void *arg)
@@ -122,7 +124,7 @@ void *handover_feeder_thread(void *arg)
         .nap_ms = feeder_nap_ms,
         .begin = begin_connection,
         .look = feeder_look,
-        .claim = claim_loop_claim,
+        .claim = claim_handover,
         .take = push_handover,
     };
     struct handover_feeder *feeder = arg;

@@ -5,9 +5,8 @@
 #include "gateway/pipeline/claim_loop.h"
 
 struct handover_feeder {
-    struct claim_loop loop;   /* the supervisor sets its first members */
-    int64_t counted_ms, room; /* how many more the broker may hold; monotonic time of the count */
-    int64_t noted_ms;         /* up to when the database knows that this gateway claims */
+    struct claim_loop loop; /* the supervisor sets its first members */
+    int64_t counted_ms;     /* monotonic: when it counted what the broker holds */
 };
 
 void *handover_feeder_thread(void *handover_feeder);

@@ -14,6 +14,9 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/stamp.h"
+#include "gateway/pipeline/handover.h"
+#include "gateway/pipeline/lease.h"
+#include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/rejected.h"
 #include "gateway/runtime/runtime.h"
@@ -54,6 +57,9 @@ struct intake_deferred {
 
 struct intake {
     struct runtime *runtime;
+    struct pipeline *pipeline;
+    struct lease *lease;
+    struct handover *handover;
     struct notifier notifier;
     /* The thread's own. */
     struct accept_rules rules;
@@ -69,6 +75,7 @@ struct intake {
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];
     struct store_item items[INTAKE_BATCH_MAX];
+    struct store_handover offer;            /* what of this batch RabbitMQ may wait for */
     size_t item_delivery[INTAKE_BATCH_MAX]; /* which delivery an item came from */
     size_t count, item_count, bytes;
     struct intake_deferred *deferred, **deferred_end;
@@ -100,6 +107,15 @@ void *intake_thread(void *intake);
 /* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
  * INTAKE_STORE. -1: nothing is sure, drop the connection. */
 int intake_store(struct intake *in, struct err *e);
+
+/* intake_handover.c: before a batch is stored: what of it may be handed over at once. NULL: nothing. */
+struct store_handover *intake_offer(struct intake *in);
+/* After it was: gives those stored as handed to the hand-over publisher. If that is not possible, or it was
+ * not clear whether they were stored, the instance ends, and they wait for a gateway. */
+void intake_hand_over(struct intake *in, const struct store_item *items, size_t count);
+void intake_offer_unclear(struct intake *in);
+/* Is something stored that the feeder may claim? */
+bool intake_leaves_to_feeder(const struct intake *in);
 
 /* intake_deferred.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
  * others INTAKE_DEFERRED. */

@@ -65,7 +65,8 @@ static struct store_options store_options(struct intake *in)
 {
     return (struct store_options){.key_memory_ms = in->runtime->config->keys.key_memory_ms,
                                   .session = &in->session,
-                                  .locks = &in->locks};
+                                  .locks = &in->locks,
+                                  .handover = intake_offer(in)};
 }
 
 /* For struct commit_check; ctx is the intake. */
@@ -104,16 +105,24 @@ static int store_patiently(struct intake *in, struct err *e)
                                  .away_ms = PATIENCE_MS,
                                  .unclear_ms = PATIENCE_MS};
     in->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
-    return commit_check_store(&check, &o, in->items, in->item_count, e);
+    int rc = commit_check_store(&check, &o, in->items, in->item_count, e);
+    if (rc == 0)
+        intake_hand_over(in, in->items, in->item_count);
+    else
+        intake_offer_unclear(in);
+    return rc;
 }
 
 /* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
 static int store_singly(struct intake *in, struct err *e)
 {
-    const struct store_options o = store_options(in);
     for (size_t i = 0; i < in->item_count; i++) {
-        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0)
+        const struct store_options o = store_options(in);
+        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0) {
+            intake_hand_over(in, &in->items[i], 1);
             continue;
+        }
+        intake_offer_unclear(in);
         if (e->kind != ERR_REJECT)
             return -1;
         refuse(in, &in->deliveries[in->item_delivery[i]], e->text, METRIC_REJECTED_DATABASE);
@@ -128,7 +137,7 @@ static void tell_stored(struct intake *in, int64_t now_ms)
     if (store_begun_ms(in->pg) > now_ms)
         now_ms = store_begun_ms(in->pg);
     runtime_ring_claimer(in->runtime, in->items, in->item_count, now_ms);
-    if (in->runtime->transport)
+    if (in->runtime->transport && intake_leaves_to_feeder(in))
         notifier_notify(&in->runtime->handover_feeder_notifier);
 }
 

@@ -36,6 +36,10 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         claim_range_hold(l->range);
         h->range = l->range;
     }
+    if (l->handing) {
+        handing_hold(l->handing);
+        h->handing = l->handing;
+    }
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt) {
@@ -70,16 +74,21 @@ void claim_loop_begin(struct claim_loop *l)
     l->sent_ns = clock_monotonic_ns();
 }
 
-enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
+enum looked claim_loop_end(struct claim_loop *l, const struct claim_request *q, int rows, const struct err *e)
 {
-    claim_loop_begin(l);
-    l->rows = claim_due(l->pg, q, claim_loop_keep, l, e);
+    l->rows = rows;
     if (l->rows < 0 && e->kind == ERR_AWAY) /* it may have been committed */
         lease_end_instance(l->lease, l->instance);
     say_recovered(l);
     if (l->rows < 0)
         return LOOKED_ERROR;
     return l->rows == q->rows_max || l->bytes > (size_t)q->bytes_max / 2 ? LOOKED_MORE : LOOKED_DONE;
+}
+
+enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e)
+{
+    claim_loop_begin(l);
+    return claim_loop_end(l, q, claim_due(l->pg, q, claim_loop_keep, l, e), e);
 }
 
 enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *q, struct err *e)

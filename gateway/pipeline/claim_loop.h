@@ -45,6 +45,7 @@ struct claim_loop { /* one thread's */
     struct locks locks;
     int32_t instance;          /* under which this look claims */
     struct claim_range *range; /* that the rows belong to which are kept just now; NULL: none */
+    struct handing *handing;   /* the same */
     /* Of the last claim: */
     int64_t sent_ns;    /* claimed_row_hear_clock */
     int64_t next_at_ms; /* the greatest of its rows */
@@ -61,6 +62,9 @@ void claim_loop_run(struct claim_loop *l);
 void claim_loop_begin(struct claim_loop *l);
 /* Takes a row that was claimed. loop: struct claim_loop. False: it could not, and the instance ends. */
 bool claim_loop_keep(void *loop, const struct claimed_row *row);
+/* After it: how many there were; -1: e says why. Is that all, or is there probably more? */
+enum looked claim_loop_end(struct claim_loop *l, const struct claim_request *q, int rows,
+                           const struct err *e);
 /* Claims once: is that all, or is there probably more? */
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
 /* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */

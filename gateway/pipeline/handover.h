@@ -4,6 +4,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 #define POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 
+#include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/runtime.h"
 #include <stdatomic.h>
 
@@ -13,11 +14,13 @@ enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 struct handover {
     struct runtime *runtime;
     /* The way there. */
-    atomic_int policy;         /* enum policy_state; handing over needs POLICY_NONE */
-    atomic_bool handing;       /* the hand-over publisher is connected and not blocked */
-    atomic_int topology_epoch; /* counts how often something of the delay topology may have got lost */
-    atomic_bool exit_silent;   /* nothing comes out of the exit queue */
-    atomic_bool rescued;       /* the broker lost something: perhaps a part of the delay topology */
+    atomic_int policy;            /* enum policy_state; handing over needs POLICY_NONE */
+    atomic_bool handing;          /* the hand-over publisher is connected and not blocked */
+    atomic_int topology_epoch;    /* counts how often something of the delay topology may have got lost */
+    atomic_bool exit_silent;      /* nothing comes out of the exit queue */
+    atomic_int_fast64_t until_ms; /* the feeder's: what is due by then may be handed over; 0: nothing … */
+    atomic_int_fast64_t room;     /* … and so many */
+    atomic_bool rescued;          /* the broker lost something: perhaps a part of the delay topology */
     /* RabbitMQ's last hop. */
     atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
@@ -33,6 +36,9 @@ void handover_open(struct handover *handover, struct runtime *rt);
 /* Is the state another one than before? */
 bool handover_set_policy(struct handover *handover, enum policy_state state);
 void handover_set_handing(struct handover *handover, bool handing);
+/* May messages be handed over now? Not where they would take more than half of the memory: deliveries come
+ * first. */
+bool handover_may(struct handover *handover, struct pipeline *p);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
 /* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over

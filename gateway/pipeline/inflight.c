@@ -6,6 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct handing *handing_new(struct message_id id, size_t count)
+{
+    struct handing *h = calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    h->id = id;
+    h->open = count;
+    atomic_init(&h->holders, 1);
+    return h;
+}
+
+void handing_hold(struct handing *h)
+{
+    atomic_fetch_add(&h->holders, 1);
+}
+
+void handing_release(struct handing *h)
+{
+    if (h && atomic_fetch_sub(&h->holders, 1) == 1)
+        free(h);
+}
+
 static struct bytes copy_bytes(uint8_t **at, struct bytes v)
 {
     struct bytes copy = bytes_of(*at, v.len);
@@ -81,6 +103,7 @@ void inflight_free(struct inflight *h)
     atomic_fetch_sub(&h->budget->bytes, h->size);
     atomic_fetch_sub(&h->budget->count, 1);
     claim_range_release(h->range);
+    handing_release(h->handing);
     free(h->error);
     free(h);
 }

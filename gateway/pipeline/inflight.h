@@ -15,6 +15,27 @@ struct inflight_budget {
     atomic_size_t count, bytes;
 };
 
+/* A hand-over under way (sql/pipeline/handing.h), and how many of its messages are still to be brought to
+ * RabbitMQ.
+ *
+ * Who stores or claims them makes it. Each message in flight keeps it alive, and the settler, who alone
+ * counts. One that nobody settles, for its message is in memory no more, is never over: the end of the
+ * instance lets its messages wait for a gateway. */
+struct handing {
+    struct message_id id;
+    atomic_int holders;
+    /* The settler's. */
+    struct handing *next;
+    size_t open;
+    int64_t written_ms; /* monotonic: when the database was told that it is over; 0: not yet */
+};
+
+/* With one holder. NULL: out of memory. */
+struct handing *handing_new(struct message_id id, size_t count);
+void handing_hold(struct handing *h);
+/* The last one frees it. NULL is fine. */
+void handing_release(struct handing *h);
+
 /* What an error is about. Its text is for people; what follows from it is decided by this. */
 enum inflight_cause {
     INFLIGHT_REFUSED,     /* the broker closed a channel or a connection while it was in flight, perhaps over
@@ -32,6 +53,7 @@ struct inflight {
     struct inflight_budget *budget;
     int32_t instance;          /* under which it was claimed; settling is guarded by it */
     struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
+    struct handing *handing;   /* of one that is to be handed over; held */
     int attempts;              /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
     bool receipt;     /* somebody else delivered it, RabbitMQ itself or another gateway: nobody knows when */

@@ -30,6 +30,7 @@ struct pipeline {
     struct result_queue results;
     struct delivered_ring delivered; /* of what was claimed */
     struct relay_book book;          /* of what was relayed */
+    atomic_int handings;             /* hand-overs that are over, which the database does not know yet */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
     atomic_int_fast64_t

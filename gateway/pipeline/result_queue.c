@@ -49,7 +49,7 @@ int result_queue_unsettled(const struct result_queue *q)
 
 static bool was_taken_by_the_broker(const struct inflight *h)
 {
-    return !h->receipt && (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_HANDED);
+    return !h->receipt && h->outcome == SETTLE_DELIVERED;
 }
 
 void result_queue_put(struct result_queue *q, struct inflight *h)

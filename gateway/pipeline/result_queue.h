@@ -13,7 +13,7 @@ struct result_queue {
     pthread_mutex_t lock;
     pthread_cond_t came; /* CLOCK_MONOTONIC */
     struct inflight *first, **last;
-    atomic_int unsettled; /* claimed, delivered or handed, not written down, and not deferred */
+    atomic_int unsettled; /* claimed, delivered, not written down, and not deferred */
     atomic_int *relayed;  /* the same of what was relayed; relay_book.h counts it */
     atomic_int room;      /* for so many of these: the size of the window */
     atomic_bool behind;   /* what was relayed takes long to be settled */

@@ -138,7 +138,6 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
 /* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
 static void settle_handed(struct publisher *p, struct inflight *h)
 {
-    h->next_at_ms = h->message.due_ms + p->runtime->config->handover.grace_ms;
     pipeline_settle(p->pipeline, h, SETTLE_HANDED);
 }
 

@@ -10,7 +10,7 @@
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define TICK_MS 50
 #define BUSY_MS 5     /* there is more, or no memory for it */
-#define AGAIN_MS 1000 /* somebody has it locked, or has not written down yet that RabbitMQ holds it */
+#define AGAIN_MS 1000 /* somebody has it locked */
 #define LOCK_TIMEOUT_MS 100
 #define SAY_EVERY_MS 60000
 

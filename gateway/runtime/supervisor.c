@@ -101,7 +101,7 @@ static const struct thread threads[] = {
     {PUBLISHER(patient),            .up = UP_PATIENT,           .notifier = AT(pipeline.patient.notifier)},
     {.run = claimer_thread,         .arg = AT(claimer),         SEES_ALL(claimer.loop),
      .ends_with = STOP_INTAKE,      .up = UP_CLAIMER,           .notifier = AT(runtime.claimer_notifier)},
-    {.run = intake_thread,          .arg = AT(intake),          SEES_RUNTIME(intake),
+    {.run = intake_thread,          .arg = AT(intake),          SEES_ALL(intake),
      .ends_with = STOP_INTAKE,      .up = UP_INTAKE,            .notifier = AT(intake.notifier)},
     {.run = janitor_thread,         .arg = AT(janitor),         SEES_RUNTIME(janitor),
      .ends_with = STOP_INTAKE,      .notifier = AT(janitor.notifier)},

@@ -34,7 +34,7 @@ void settle_backlog_put_back(struct settle_backlog *backlog, struct inflight *h)
 
 static bool same_owner(const struct inflight *a, const struct inflight *b)
 {
-    return a->relayed == b->relayed && a->instance == b->instance;
+    return a->relayed == b->relayed && a->instance == b->instance && !a->handing == !b->handing;
 }
 
 static void add_message(struct settle_batch *b, struct inflight *h)

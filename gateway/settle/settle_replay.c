@@ -1,7 +1,7 @@
 #include "gateway/settle/settle_replay.h"
 
-/* Putting a message back twice could take it away from the same gateway's next claim. `handed`: while its
- * outcome is unclear nobody claims it, for it is claimed again after due + grace only. */
+/* Putting a message back twice could take it away from the same gateway's next claim. That it is handed over,
+ * its row says already. */
 bool settle_replay_may_repeat(enum settle_kind kind)
 {
     return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_EXPIRED ||
@@ -11,8 +11,8 @@ bool settle_replay_may_repeat(enum settle_kind kind)
 void settle_replay_add(struct settle_replay *s, const struct settle_item *item, int32_t instance,
                        int64_t now_ms)
 {
-    if (!settle_replay_may_repeat(item->kind) || item->kind == SETTLE_FAILED || item->kind == SETTLE_EXPIRED)
-        return; /* such a one is tried once more: its error text is gone */
+    if (item->kind != SETTLE_DELIVERED)
+        return; /* what failed or expired is tried once more: its error text is gone */
     struct settle_replay_item *to = &s->ring[s->count++ % SETTLE_REPLAY_MAX];
     *to = (struct settle_replay_item){.item = *item, .instance = instance, .added_ms = now_ms};
     to->item.error = NULL;

@@ -26,7 +26,7 @@ static struct settle_owner owner_of(const struct settler *s, size_t i)
 {
     const struct inflight *h = s->batch.messages[i];
     int32_t instance = h->relayed ? lease_instance(s->lease) : h->instance;
-    return (struct settle_owner){.instance = instance, .relayed = h->relayed};
+    return (struct settle_owner){.instance = instance, .relayed = h->relayed, .handing = h->handing != NULL};
 }
 
 /* Tried again after LATER_MS. */
@@ -94,6 +94,7 @@ static void finish_message(struct settler *s, size_t i)
     const struct settle_owner o = owner_of(s, i);
     count_delivery(s, s->batch.messages[i]);
     say_end(s, s->batch.messages[i]);
+    settle_handings_mark(&s->handings, s->batch.messages[i]);
     if (o.relayed)
         relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
     else if (!s->batch.items[i].in_batch)
@@ -153,8 +154,8 @@ static int settle_singly(struct settler *s, struct err *e)
     return 0;
 }
 
-/* Some of what was relayed was not as it should be: settled by somebody else, most likely, but the gateway
- * that handed it over may not have written that down yet. -1: nothing is known. */
+/* Some of what was relayed was not as it should be: settled by somebody else, most likely, or somebody has it
+ * locked. -1: nothing is known. */
 static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
     struct message_id ids[SETTLE_BATCH_MAX];
@@ -197,8 +198,8 @@ static int settle_batch(struct settler *s, struct err *e)
     return settle_around_locks(s, e);
 }
 
-/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed`,
- * `expired` or `handed` twice does no harm, nor does anything about what was relayed. Putting a message back
+/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
+ * `expired` twice does no harm, nor does anything about what was relayed. Putting a message back
  * twice could: this gateway may have claimed it again in between. Such a message is left to the end of the
  * instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
@@ -263,7 +264,8 @@ static int repeat_outcomes(struct settler *s, struct err *e)
             err_clear(e);
         }
     settle_ranges_repeat(s->ranges, s->lease);
-    if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
+    settle_handings_repeat(&s->handings);
+    if (settle_ranges_write(&s->ranges, s->pg, e) != 0 || settle_handings_write(&s->handings, s->pg, e) != 0)
         return -1;
     if (settle_ranges_are_written(s->ranges)) /* else somebody has them locked */
         atomic_store(&s->lease->forgotten, false);
@@ -277,7 +279,7 @@ static int settle_once(struct settler *s, struct err *e)
         return -1;
     if (write_slo(s, e) != 0)
         return -1;
-    if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
+    if (settle_ranges_write(&s->ranges, s->pg, e) != 0 || settle_handings_write(&s->handings, s->pg, e) != 0)
         return -1;
     gather_results(s);
     settle_batch_take(&s->batch, &s->backlog, clock_monotonic_ms());
@@ -311,13 +313,14 @@ void *settler_thread(void *arg)
     unsigned attempt = 0;
     int64_t give_up_ns = INT64_MAX;
     settle_backlog_open(&s->backlog);
+    s->handings.unwritten = &s->pipeline->handings;
     for (;;) {
         if (runtime_stopping(s->runtime, STOP_SETTLER)) {
             if (give_up_ns == INT64_MAX)
                 give_up_ns = clock_monotonic_ns() + GIVE_UP_MS * INT64_C(1000000);
             gather_results(s);
             bool all = settle_backlog_is_empty(&s->backlog) && !s->later && s->slo.delivered == 0 &&
-                       settle_ranges_are_written(s->ranges);
+                       settle_ranges_are_written(s->ranges) && atomic_load(&s->pipeline->handings) == 0;
             if (all || clock_monotonic_ns() > give_up_ns)
                 break;
         }
@@ -342,6 +345,7 @@ void *settler_thread(void *arg)
     free_list(s->backlog.first[1]);
     free_list(s->later);
     settle_ranges_close(&s->ranges);
+    settle_handings_close(&s->handings);
     pg_close(s->pg);
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/log.h"
 #include "gateway/settle/settle_batch.h"
+#include "gateway/settle/settle_handings.h"
 #include "gateway/settle/settle_ranges.h"
 #include "gateway/settle/settle_replay.h"
 #include "sql/operate/slo.h"
@@ -22,7 +23,8 @@ struct settler {
         *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
     int64_t later_ms;
     struct claim_range *ranges; /* held: settle_ranges.h */
-    int64_t around_ms;          /* monotonic: until then rows that somebody has locked are not waited for */
+    struct settle_handings handings;
+    int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
     struct settle_replay replay;
     struct log_quota ends;
     struct slo_count slo; /* settled, and not yet written */

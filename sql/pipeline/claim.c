@@ -40,20 +40,24 @@ int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row
     return n;
 }
 
+void claim_params(struct pg_params *p, const struct claim_request *q)
+{
+    pg_add_time(p, q->horizon_ms);
+    pg_add_time(p, q->floor_ms);
+    pg_add_bound(p, q->due.from_ms);
+    pg_add_int4(p, q->rows_max);
+    pg_add_int8(p, q->bytes_max);
+    pg_add_int4(p, q->instance);
+    pg_add_bound(p, q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1);
+}
+
 int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_time(&p, q->horizon_ms);
-    pg_add_time(&p, q->floor_ms);
-    pg_add_bound(&p, q->due.from_ms);
-    pg_add_int4(&p, q->rows_max);
-    pg_add_int8(&p, q->bytes_max);
-    pg_add_int4(&p, q->instance);
-    pg_add_bound(&p, q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1);
-    if (q->kind == CLAIM_DUE)
-        pg_add_time(&p, q->rescue_before_ms);
-    PGresult *r = pg_query(c, q->kind == CLAIM_DUE ? sql_query_claim : sql_query_claim_handover, &p, e);
+    claim_params(&p, q);
+    pg_add_time(&p, q->rescue_before_ms);
+    PGresult *r = pg_query(c, sql_query_claim, &p, e);
     if (!r)
         return -1;
     int n = claim_rows(r, fn, ctx, e);
@@ -96,18 +100,6 @@ int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *par
         n = some < 0 ? -1 : n + some;
     }
     return n;
-}
-
-int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e)
-{
-    struct pg_params p = {0};
-    pg_add_time(&p, until_ms);
-    PGresult *r = pg_query(c, sql_query_claim_horizon, &p, e);
-    if (!r)
-        return -1;
-    *out_ms = PQntuples(r) > 0 ? pg_time_ms(r, 0, 0) : until_ms;
-    PQclear(r);
-    return 0;
 }
 
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)

@@ -10,18 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum claim_kind {
-    CLAIM_DUE,      /* to publish it when it is due */
-    CLAIM_HANDOVER, /* to let the broker wait with it */
-};
-
 struct claim_request {
-    enum claim_kind kind;
     int32_t instance;
     int64_t horizon_ms;       /* rows due to be tried up to this point in time */
     int64_t floor_ms;         /* skip rows whose next_at lies before this; 0: a sweep */
     struct due_range due;     /* only what is due then: these partitions are touched, and no others */
-    int64_t rescue_before_ms; /* CLAIM_DUE: what the broker holds is taken back only if due before this */
+    int64_t rescue_before_ms; /* claim_due: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
 };
@@ -36,9 +30,9 @@ struct claimed_row {
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 
-/* Claims with a synchronous commit and calls fn for each row, not in order. fn must take them all: a row that
- * it can't keep in memory (returns false) stays claimed until the instance's claims are released. Returns the
- * number of rows, or -1. */
+/* Claims what is to be published when it is due, with a synchronous commit, and calls fn for each row, not in
+ * order. fn must take them all: a row that it can't keep in memory (returns false) stays claimed until the
+ * instance's claims are released. Returns the number of rows, or -1. */
 int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
 
@@ -49,7 +43,7 @@ enum settle_kind {
     SETTLE_FAILED,   /* certainly not delivered, and no more attempts; or its deadline has passed, and error
                          says that it may have been delivered */
     SETTLE_EXPIRED,  /* certainly not delivered, and its deadline has passed, or passes before the next try */
-    SETTLE_HANDED,   /* RabbitMQ holds it; if it is lost there, it is claimed again from next_at_ms on */
+    SETTLE_HANDED,   /* RabbitMQ holds it. Its row says so already (sql/pipeline/handing.h) */
     SETTLE_HOLD,     /* released, and never to be handed over: its exchange can't be reached from the broker's
                         delay topology */
     SETTLE_WAIT,     /* not a byte was sent: scheduled as before, but for next_at_ms; error says why */
@@ -72,6 +66,7 @@ struct settle_owner {
     int32_t instance; /* 0: those that were in doubt and that nobody owns any more */
     bool relayed; /* also those that the broker held: a gateway took them from the exit queue. Saying so twice
                      does no harm, whatever became of them */
+    bool handing; /* these were to be handed over, and are not */
 };
 
 /* Settles those items that are the owner's still; others (taken over meanwhile) are left alone without an
@@ -92,10 +87,6 @@ struct claim_handed {
     int64_t now_ms, window_ms, most;
 };
 int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
-
-/* Claims for the broker will be due up to until_ms; *out_ms: up to when that is known by now (past until_ms).
- * Committed, before any such claim: who takes over looks as far ahead (sql/pipeline/instance.c). */
-int claim_note_horizon(struct pg *c, int64_t until_ms, int64_t *out_ms, struct err *e);
 
 /* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
  * most. */

@@ -81,11 +81,9 @@ int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struc
     PGresult *r = pg_query(c, sql_query_locked_claims_range, NULL, e);
     if (!r)
         return -1;
-    int64_t until_ms = pg_time_ms(r, 0, 1), oldest_ms = pg_time_ms(r, 0, 2);
+    int64_t oldest_ms = pg_time_ms(r, 0, 1);
     *now_ms = pg_time_ms(r, 0, 0);
     PQclear(r);
     *out = (struct due_range){oldest_ms < 0 ? *now_ms : oldest_ms, *now_ms + HORIZON_MS};
-    if (until_ms > out->to_ms)
-        out->to_ms = until_ms;
     return 0;
 }

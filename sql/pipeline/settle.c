@@ -75,8 +75,6 @@ static const char *state_of(const struct settle_item *item)
         return "expired";
     case SETTLE_IN_DOUBT:
         return "claimed";
-    case SETTLE_HANDED:
-        return "handed";
     case SETTLE_WAIT:
     case SETTLE_RELEASE:
         return item->was_in_doubt ? "claimed" : "scheduled";
@@ -90,8 +88,8 @@ static void put_item(struct batch *b, const struct settle_item *item)
     id_set_add(&b->ids, item->id);
     if (item->kind == SETTLE_DELIVERED)
         return;
-    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_HANDED ||
-                 item->kind == SETTLE_WAIT || (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
+    bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_WAIT ||
+                 (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
     pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
     if (again)
         pg_array_time(&b->column[NEXT_AT], item->next_at_ms);
@@ -109,9 +107,15 @@ static void put_item(struct batch *b, const struct settle_item *item)
                                                                              : ""));
 }
 
+/* Of a range, that it was delivered is not written into the row; nor that RabbitMQ has what is `handed`. */
+static bool is_written(const struct settle_item *item)
+{
+    return item->kind != SETTLE_HANDED && !(item->in_batch && item->kind == SETTLE_DELIVERED);
+}
+
 static bool is_of(const struct settle_item *item, bool delivered)
 {
-    return (item->kind == SETTLE_DELIVERED) == delivered && !(item->in_batch && delivered);
+    return (item->kind == SETTLE_DELIVERED) == delivered && is_written(item);
 }
 
 static size_t count_kind(const struct settle_item *items, size_t count, bool delivered)
@@ -145,6 +149,8 @@ static int64_t batch_run(struct pg *c, const struct batch *b, const struct settl
     for (int i = 0; i < COLUMNS && !delivered; i++)
         pg_add_bytes(&p, buf_bytes(&b->column[i]));
     pg_add_bool(&p, o->relayed);
+    if (!delivered)
+        pg_add_bool(&p, o->handing);
     for (int i = 0; i < COLUMNS; i++)
         if (b->column[i].failed)
             return err_set(e, ERR_BUG, "out of memory while settling");
@@ -198,6 +204,7 @@ static int lock_free(struct pg *c, const struct settle_owner *o, const struct se
     pg_add_owner(&p, o->instance);
     pg_add_bool(&p, o->relayed);
     pg_add_bool(&p, o->relayed && delivered);
+    pg_add_bool(&p, o->handing);
     r = pg_query(c, sql_query_settle_lock, &p, e);
     for (size_t i = 0; r && i < w->count; i++)
         if (is_of(&w->items[i], delivered))
@@ -286,7 +293,7 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     if (settle_free_rows(c, o, items, count, done, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++) /* whatever is locked: no row is written for these */
-        done[i] = done[i] || (items[i].in_batch && items[i].kind == SETTLE_DELIVERED);
+        done[i] = done[i] || !is_written(&items[i]);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Shared by claim.c, settle.c and relay.c. */
+/* Shared by claim.c, handing.c, settle.c and relay.c. */
 #ifndef POSTDATE_SQL_PIPELINE_SETTLE_INTERNAL_H
 #define POSTDATE_SQL_PIPELINE_SETTLE_INTERNAL_H
 
@@ -28,6 +28,8 @@ void pg_add_owner(struct pg_params *p, int32_t instance);
 /* Is the id among the rows of r? */
 bool is_among(const PGresult *r, struct message_id id);
 
+/* The first seven parameters of a claim. */
+void claim_params(struct pg_params *p, const struct claim_request *q);
 /* Calls fn for each row of a claim. Returns how many, or -1 (ERR_BUG) when fn could not keep one. */
 int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
                struct err *e);

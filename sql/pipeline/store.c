@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_COLUMNS 10
+#define COPY_COLUMNS 11
 #define STORE_IDLE_MS "2500"
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
@@ -16,7 +16,8 @@
 #define LOCKS_FOUND_MAX 3 /* tries, each without the days that were found locked in the one before */
 
 static const char copy_statement[] =
-    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body, deadline)"
+    "copy postdate.message (due, next_at, id, hold, exchange, routing_key, key, properties, body, deadline,"
+    " state)"
     " from stdin (format binary)";
 
 static void put_field(struct buf *b, struct bytes v)
@@ -31,11 +32,18 @@ static void put_time(struct buf *b, int64_t ms)
     buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
 }
 
-static void put_row(struct buf *b, const struct message *m, int64_t fence_ms)
+struct row_rules {
+    int64_t fence_ms, grace_ms;
+};
+
+static void put_row(struct buf *b, const struct store_item *item, const struct row_rules *rules)
 {
+    const struct message *m = &item->message;
     buf_put_u16(b, COPY_COLUMNS);
     put_time(b, m->due_ms);
-    if (m->hold == HOLD_BROKER || m->due_ms <= fence_ms)
+    if (item->handed)
+        put_time(b, m->due_ms + rules->grace_ms);
+    else if (m->hold == HOLD_BROKER || m->due_ms <= rules->fence_ms)
         put_time(b, m->due_ms);
     else
         buf_put_u32(b, UINT32_MAX); /* plain */
@@ -53,22 +61,24 @@ static void put_row(struct buf *b, const struct message *m, int64_t fence_ms)
         put_time(b, m->deadline_ms);
     else
         buf_put_u32(b, UINT32_MAX);
+    put_field(b, bytes_of_str(item->handed ? "handed" : "scheduled"));
 }
 
 static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count,
-                     int64_t fence_ms, struct err *e)
+                     const struct row_rules *rules, struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         if (items[i].result != STORE_ACCEPTED)
             continue;
-        put_row(b, &items[i].message, fence_ms);
+        put_row(b, &items[i], rules);
         if (b->len >= COPY_CHUNK && pg_copy_flush(c, b, e) != 0)
             return -1;
     }
     return 0;
 }
 
-static int copy_messages(struct pg *c, const struct store_item *items, size_t count, struct err *e)
+static int copy_messages(struct pg *c, const struct store_options *o, const struct store_item *items,
+                         size_t count, struct err *e)
 {
     size_t rows = 0;
     for (size_t i = 0; i < count; i++)
@@ -78,13 +88,13 @@ static int copy_messages(struct pg *c, const struct store_item *items, size_t co
     PGresult *r = pg_query(c, sql_query_store_fence, NULL, e);
     if (!r)
         return -1;
-    int64_t fence_ms = pg_int8(r, 0, 0);
+    const struct row_rules rules = {pg_int8(r, 0, 0), o->handover ? o->handover->grace_ms : 0};
     PQclear(r);
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_copy_begin(c, copy_statement, &b, e);
     if (rc == 0)
-        rc = pg_copy_end(c, &b, copy_rows(c, &b, items, count, fence_ms, e), e);
+        rc = pg_copy_end(c, &b, copy_rows(c, &b, items, count, &rules, e), e);
     buf_free(&b);
     return rc;
 }
@@ -155,7 +165,9 @@ static int store_in_transaction(struct pg *c, const struct store_options *o, str
                    accept_keys(c, o, items, count, e) == 0 &&
                    note_batch(c, o->session, items, count, false, e) == 0 &&
                    note_batch(c, o->session, items, count, true, e) == 0 &&
-                   note_due(c, items, count, e) == 0 && copy_messages(c, items, count, e) == 0 &&
+                   note_due(c, items, count, e) == 0 &&
+                   note_handing(c, o->handover, items, count, store_begun_ms(c), e) == 0 &&
+                   copy_messages(c, o, items, count, e) == 0 &&
                    (!x || !x->after || x->after(x->ctx, c, e) == 0)
                ? 0
                : -1;
@@ -196,6 +208,7 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
     for (size_t i = 0; i < count; i++) {
         items[i].result = items[i].day_locked ? STORE_WAITS : STORE_ACCEPTED;
         items[i].untried = false;
+        items[i].handed = items[i].handed && o->handover && o->handover->tried;
     }
     if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
         return -1;
@@ -203,6 +216,8 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
         settle_due(&items[i], store_begun_ms(c));
     if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
+    if (o->handover && (pg_is_broken(c) || e->kind == ERR_AWAY)) /* it may be committed */
+        o->handover->tried = true;
     pg_rollback(c);
     if (o->session)
         *o->session = before; /* they are still to be looked up */

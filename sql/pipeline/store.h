@@ -30,6 +30,21 @@ struct store_item {
                         earlier one of the same key does */
     bool untried; /* out: it waits because others of the batch met locks; nobody knows whether it meets one */
     struct message_id existing_id; /* out */
+    bool
+        handed; /* out: RabbitMQ is to wait for it, and the caller to bring it there: struct store_handover */
+};
+
+/* What RabbitMQ may wait for. Of what is stored, messages without key or deadline that are due by until_ms,
+ * and not sooner than in least_ahead_ms, are stored as handed, in one hand-over under way (handing.h). None
+ * are, where the instance was buried. */
+struct store_handover {
+    struct message_id handing; /* its id: random, another one for each batch */
+    int32_t instance;          /* the caller's */
+    int64_t until_ms, least_ahead_ms;
+    int64_t grace_ms; /* so long after its due time one is lost in RabbitMQ */
+    size_t most;
+    bool tried; /* out: a try may be committed though store_accept failed, and what it marked stays marked
+                   when it is offered again. Set false before the first one */
 };
 
 /* More to be done in the transaction that stores the batch; all of it is committed with the batch or not at
@@ -66,6 +81,7 @@ struct store_options {
     struct store_session *session;   /* NULL: not from AMQP */
     const struct store_extra *extra; /* NULL: nothing more */
     struct store_locks *locks;       /* NULL: each batch finds out by itself */
+    struct store_handover *handover; /* NULL: RabbitMQ waits for nothing at once */
 };
 
 /* A delay counts from the database's clock as the transaction begins. The request for that leaves after the

@@ -19,6 +19,11 @@ int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *item
 int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                 struct err *e);
 
+/* Marks what RabbitMQ is to wait for, and notes the hand-over that is under way then. h may be NULL. Inside
+ * the transaction, which began at now_ms, before it is stored. In handing.c. */
+int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,
+                 int64_t now_ms, struct err *e);
+
 /* Notes when what is accepted will be due, for the forecast. Inside the transaction, before it is stored. */
 int note_due(struct pg *c, const struct store_item *items, size_t count, struct err *e);
 

@@ -19,6 +19,10 @@ select (select count(*) from (
                     where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
                     order by m.id limit $3::bigint) p
              where not b.done limit $3::bigint) b)
+     + (select count(*) from (
+            select from postdate.handing h, unnest(h.ids) i (id), postdate.message m
+             where m.id = i.id and m.id < $5::uuid and m.created_at <= $1::timestamptz
+             limit $3::bigint) h)
      + (select count(*) from postdate.late l where l.snapshot is not null or l.ids <> '{}'),
        (select count(*) from (
             select from postdate.message

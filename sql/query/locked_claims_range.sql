@@ -1,5 +1,5 @@
--- Now; up to when gateways have claimed for the broker; and the first instant of the oldest partition, as in partition_oldest.
-select clock_timestamp(), (select claimed_until from postdate.meta),
+-- Now, and the first instant of the oldest partition, as in partition_oldest.
+select clock_timestamp(),
        (select to_timestamp(substr(c.relname::text, 9), 'YYYYMMDD') from pg_class c
          where c.relname >= 'message_0' and c.relname < 'message_a' and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
            and exists (select from pg_inherits i where i.inhrelid = c.oid and not i.inhdetachpending)

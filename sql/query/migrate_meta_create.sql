@@ -3,7 +3,6 @@
 create table if not exists postdate.meta (
     made_at           timestamptz not null default now(),
     fed_until         timestamptz,      -- how far `postdate feed` let messages be handed over
-    claimed_until     timestamptz,      -- how far ahead gateways have claimed what the broker is to wait with: no dead one owned what is due later
     system_identifier bigint,
     database_oid      bigint,
     version           integer not null,

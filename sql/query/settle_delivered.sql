@@ -2,7 +2,7 @@
 -- what is owned: statistics that were gathered while nothing was say that it has nothing, and each batch read all that this instance ever owned.
 -- What nobody owns and is in doubt is delivered, too, if its owner was taken for dead meanwhile, or if it had handed it over.
 -- $5: the relay's, with a synchronous commit (else a full disk swallows seconds of them), also what the broker held, and what another gateway has claimed: that has died after it
--- delivered it, and a proof came, or it has not written down yet that the broker has it.
+-- delivered it, and a proof came.
 update postdate.message
    set state = 'delivered', next_at = coalesce(next_at, due), settled_at = clock_timestamp(), owner = null, error = null, attempts = attempts + 1
  where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid and (owner is not distinct from $4::int and owner is not null

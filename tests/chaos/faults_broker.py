@@ -266,4 +266,4 @@ def settle_down(cells, left, limit_s):
 
 def are_handed(cell, count):
     return int(cell.arena.postgres.primary.psql(
-        f"select count(*) from (select from postdate.message_now where state = 'handed' limit {count}) m", cell.database)[0][0]) == count
+        f"select count(*) from (select from postdate.message_now where state = 'handed' and id not in (select unnest(ids) from postdate.handing) limit {count}) m", cell.database)[0][0]) == count

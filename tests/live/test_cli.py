@@ -432,7 +432,7 @@ class Trouble(CliTest):
         maker.process.stdin.write("set client_min_messages = warning; do $$ begin for i in 1..1000 loop execute 'create schema postdate'; execute 'create table postdate.meta (made_at int)'; commit; "
                                   "execute 'drop schema postdate cascade'; commit; end loop; end $$; select 'made';\n")
         maker.process.stdin.flush()
-        seen = p.psql('create temp table seen (schema_ boolean, table_ boolean, release boolean); do $$ begin for i in 1..20000 loop '
+        seen = p.psql('set search_path = pg_catalog; create temp table seen (schema_ boolean, table_ boolean, release boolean); do $$ begin for i in 1..20000 loop '
                       f'insert into seen {exists}; end loop; end $$; select distinct * from seen order by 1')
         self.assertIn(['made'], maker.run('select'))
         self.assertEqual(seen, [['f', 'f', 'f'], ['t', 't', 't']])

@@ -72,6 +72,7 @@ class Scene:
             send(f'now {i}', 0)
             send(f'soon {i}', 1000)
             send(f'held {i}', 900, **{'x-postdate-hold': 'gateway'})
+        send('fed', 1000, **{'x-postdate-hold': 'broker', 'x-postdate-key': f'f.{name}'})  # handed over by a claim, for it has a key
         send('returned', 0, key=f'late.{name}')  # nothing is bound there yet
         self.client.publish('k', f'{name} bad'.encode(), {'x-delay': 'soon'}, message_id=f'{name} bad')
         if not requests:

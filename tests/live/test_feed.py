@@ -177,12 +177,13 @@ class FeedSpeaks(Feeding, LiveTest):
     def test_what_a_gateway_is_handing_over_is_waited_for(self):
         p = self.begin()
         self.store(p, 'k', [10 * MINUTE_MS] * 5)
-        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'claimed', owner = (select max(id) from postdate.instance)")
+        p.psql("update postdate.message set state = 'handed';"
+               'insert into postdate.handing (owner, ids) select max(i.id), (select array_agg(id) from postdate.message) from postdate.instance i')
         feed = p.start_cli('feed', '--verbose', '--window', '20m', env=self.env)
         wait_until(lambda: p.value("select fed_until > now() from postdate.meta") == 't', 10, 'the feed to begin')
         time.sleep(1)  # it looks several times
         self.assertIsNone(feed.poll(), 'they are not handed over yet')
-        p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'handed', owner = null")
+        p.psql('delete from postdate.handing')
         _, error = feed.communicate(timeout=30)
         self.assertRegex(error.decode(), '5 handed over in .* 0 wait; the broker holds 5 of at most')
 

@@ -34,7 +34,7 @@ class Thousands(Checks):
         return self.fail(f'{COUNT} were never handed over within {AHEAD_MS[-1] / 1000:.0f} s')
 
     def states(self, p, key):
-        return dict(p.psql(f"select state, count(*) from postdate.message_now where routing_key = '{key}' group by 1"))
+        return dict(p.psql(f"select {harness.STATE}, count(*) from postdate.message_now where routing_key = '{key}' group by 1"))
 
     def all_handed(self, p, key, first_due_ms):
         """False when there would be less than 4 s left to do something."""

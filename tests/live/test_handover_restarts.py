@@ -16,7 +16,7 @@ class Restarts(Checks):
 
     def states(self, p, key):
         return {state: int(n) for state, n in
-                p.psql(f"select state, count(*) from postdate.message_now where routing_key = '{key}' group by 1")}
+                p.psql(f"select {harness.STATE}, count(*) from postdate.message_now where routing_key = '{key}' group by 1")}
 
     def hand_over(self, p, count, spread_ms, declare):
         """So many for a key, by which declare(key) has bound the queues, handed over before the first is due; (key, when that is)."""

@@ -190,25 +190,26 @@ class LockedDays(Days):
         self.assertEqual(g.term(), 0)
 
 
-class FarClaims(Days):
+class FarHandOvers(Days):
     who_waits = 'ttl'
 
-    def test_a_dead_ones_claims_are_released_however_far_ahead_and_around_locks(self):
-        """Two days ahead it ended, though the window may be 40 days. It was the dead one's, not this one's."""
+    def test_a_dead_ones_are_released_however_far_ahead_and_around_locks(self):
         p = self.place(max_delay='40d')
-        g = p.gateway(POSTDATE_HANDOVER_WINDOW='30d')
-        wait_until(lambda: p.value("select claimed_until > now() + interval '29 days' from postdate.meta") == 't', 15,
-                   'the database to know how far ahead is claimed')
-        self.assertEqual(g.term(), 0)
         near, far, locked = self.day(p, 4), self.day(p, -25), self.day(p, -1)
         for day, _ in (near, far, locked):
-            self.row(p, day, state='claimed', owner='987654', next_at="now() + interval '30 days'")
+            self.row(p, day, state='handed', next_at="now() + interval '30 days'")
+        p.psql('insert into postdate.handing (owner, ids) select 987654, array_agg(id) from postdate.message')
+        p.psql(f'insert into postdate.handing (owner, ids) select 987654, array_agg(id) from postdate.{locked[1]}')
+        self.row(p, near[0], state='claimed', owner='987654', next_at="now() + interval '30 days'")
         held = self.lock(p, locked[1])
         g = p.gateway()
         for _, name in (near, far):
-            wait_until(lambda n=name: p.value(f'select count(*) from postdate.{n} where owner is null') == '1', 5, f'that of {name}')
+            wait_until(lambda n=name: p.value(f"select count(*) from postdate.{n} where state = 'handed'") == '0', 5, f'that of {name}')
+        wait_until(lambda: p.value(f"select count(*) from postdate.{near[1]} where owner is not null") == '0', 5, 'the claim beside it')
+        self.assertEqual(p.psql('select cardinality(ids) from postdate.handing'), [['1'], ['1']])
         self.free(held)
-        wait_until(lambda: p.value(f'select count(*) from postdate.{locked[1]} where owner is null') == '1', 25, 'that of the locked day')
+        wait_until(lambda: p.value('select count(*) from postdate.handing') == '0', 25, 'that of the locked day')
+        self.assertEqual(p.value(f"select state from postdate.{locked[1]}"), 'claimed')
         self.assertEqual(g.term(), 0)
 
 

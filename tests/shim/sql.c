@@ -34,8 +34,8 @@ static const struct query {
 #include "shim_queries.inc"
 };
 
-/* Who writes it: what the fifth parameter of settle_delivered and of settle_other says. */
-enum about { ABOUT_OTHERS, ABOUT_HANDED, ABOUT_RELAYED };
+/* Who writes it: what the fifth parameter of settle_delivered says. */
+enum about { ABOUT_OTHERS, ABOUT_RELAYED };
 
 struct connection {
     const struct pg_conn *conn;
@@ -82,13 +82,12 @@ static const char *topic_of(const char *query, enum about about)
 {
     static const char *const topics[][2] = {
         {"settle_delivered", "settle"},      {"batch_settle", "settle"},
+        {"settle_other", "release"},         {"handing_done", "handed"},
         {"operate_cancel", "operate"},       {"operate_reschedule", "operate"},
         {"operate_retry", "operate"},        {"operate_fail", "operate"},
         {"operate_cancel_key", "operate"},   {"operate_bulk_apply", "operate"},
         {"instance_heartbeat", "heartbeat"}, {"instance_register", "register"},
     };
-    if (strcmp(query, "settle_other") == 0)
-        return about == ABOUT_HANDED ? "handed" : "release";
     if (strcmp(query, "settle_delivered") == 0 && about == ABOUT_RELAYED)
         return "relay_settle";
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
@@ -101,9 +100,7 @@ static enum about about_of(const char *const *values, const int *lengths, int co
 {
     if (count <= 4 || !values[4])
         return ABOUT_OTHERS;
-    if (lengths[4] == 1 && values[4][0] == 1)
-        return ABOUT_RELAYED;
-    return memmem(values[4], (size_t)lengths[4], "handed", 6) ? ABOUT_HANDED : ABOUT_OTHERS;
+    return lengths[4] == 1 && values[4][0] == 1 ? ABOUT_RELAYED : ABOUT_OTHERS;
 }
 
 static bool query_point(const struct query *q, enum about about, const char *side)

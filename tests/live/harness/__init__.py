@@ -15,7 +15,7 @@ pika, runs the command line and asks the database. `run.py` finds and runs the c
 """
 from .cases import LiveTest, SharedTest, TooSlow, at_end_of_job, end_of_job, given_time, needs_vhosts, not_san, only_full, with_both
 from .clients import Client, Consumer, Received
-from .place import Place, make_template
+from .place import STATE, Place, make_template
 from .ports import free_port, free_ports
 from .postgres import Session, postgres_url, psql_error, run_psql
 from .programs import Gateway, Load

@@ -1,4 +1,4 @@
--- What may be handed to the broker: parameters as claim.sql, but $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
+-- Claims what may be handed to the broker: parameters as claim.sql, but $8 is after how many ms it is lost there, and $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
 -- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
     select id, next_at, octet_length(body) + octet_length(properties)
@@ -13,11 +13,15 @@ with candidate as materialized (
        for update skip locked),
 fitting as materialized (
     select id from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
-     where before < $5::bigint)
+     where before < $5::bigint),
+noted as materialized (
+    insert into postdate.handing (owner, ids)
+    select $6::int, f.ids from (select array_agg(id) as ids from fitting) f where f.ids is not null
+    returning id)
 update postdate.message m
-   set owner = $6::int, state = 'claimed'
+   set state = 'handed', next_at = m.due + $8::bigint * interval '1 ms'
  where m.id = any (array(select id from fitting))
    and m.id < $7::uuid and m.id >= $3::uuid
-returning m.due, m.id, m.next_at, false,
+returning m.due, m.id, m.due, false,
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null, m.properties_json::text,
-          clock_timestamp(), m.deadline
+          clock_timestamp(), m.deadline, (select id from noted)

@@ -1,0 +1,91 @@
+#include "sql/pipeline/handing.h"
+
+#include "core/message/envelope.h"
+#include "sql/pipeline/settle_internal.h"
+#include "sql/pipeline/store_internal.h"
+#include "sql_embedded.h"
+
+#define HANDING_COLUMN 15
+
+int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
+                  const struct handing_taker *taker, struct err *e)
+{
+    struct pg_params p = {0};
+    claim_params(&p, q);
+    pg_add_int8(&p, grace_ms);
+    PGresult *r = pg_query(c, sql_query_handing_claim, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    if (n > 0)
+        n = taker->begin(taker->ctx, pg_id(r, 0, HANDING_COLUMN), (size_t)n)
+                ? claim_rows(r, taker->row, taker->ctx, e)
+                : err_set(e, ERR_BUG, "out of memory for claimed messages");
+    PQclear(r);
+    return n;
+}
+
+int handing_done(struct pg *c, const struct message_id *handings, size_t count, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf ids;
+    buf_init(&ids, SETTLE_ARRAY_MAX);
+    pg_array_begin(&ids, PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_id(&ids, handings[i]);
+    pg_add_bytes(&p, buf_bytes(&ids));
+    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_handing_done, &p, e);
+    buf_free(&ids);
+    return n < 0 ? -1 : 0;
+}
+
+/* --- with what is stored */
+
+static bool may_wait(const struct store_handover *h, const struct store_item *item, int64_t now_ms)
+{
+    const struct message *m = &item->message;
+    return item->result == STORE_ACCEPTED && m->hold == HOLD_BROKER && m->key.len == 0 &&
+           m->deadline_ms == 0 && m->due_ms <= h->until_ms && m->due_ms >= now_ms + h->least_ahead_ms &&
+           envelope_holds(m);
+}
+
+/* How many are marked. What was marked by a try that may be committed stays as it is. */
+static size_t mark(const struct store_handover *h, struct store_item *items, size_t count, int64_t now_ms)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count && !h->tried && n < h->most; i++)
+        n += items[i].handed = may_wait(h, &items[i], now_ms);
+    for (size_t i = 0; i < count && h->tried; i++)
+        n += items[i].handed && items[i].result == STORE_ACCEPTED;
+    return n;
+}
+
+static int64_t note(struct pg *c, const struct store_handover *h, const struct store_item *items,
+                    size_t count, size_t marked, struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf ids;
+    buf_init(&ids, SETTLE_ARRAY_MAX);
+    pg_array_begin(&ids, PG_OID_UUID, marked);
+    for (size_t i = 0; i < count; i++)
+        if (items[i].handed && items[i].result == STORE_ACCEPTED)
+            pg_array_id(&ids, items[i].message.id);
+    pg_add_id(&p, &h->handing);
+    pg_add_int4(&p, h->instance);
+    pg_add_bytes(&p, buf_bytes(&ids));
+    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_handing_store, &p, e);
+    buf_free(&ids);
+    return n;
+}
+
+int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,
+                 int64_t now_ms, struct err *e)
+{
+    size_t marked = h ? mark(h, items, count, now_ms) : 0;
+    if (marked == 0)
+        return 0;
+    int64_t noted = note(c, h, items, count, marked, e);
+    for (size_t i = 0; i < count && noted == 0; i++)
+        items[i].handed = false;
+    return noted < 0 ? -1 : 0;
+}
