@@ -18,28 +18,42 @@ begin
                 else case when d = len then d - 2 else d + 1 end end;
 end $$;
 
+-- The day that 1#2 or 5l is in such a month; null: none.
+create function postdate.cron_nth_day(nth text, len integer, first_ integer) returns integer language plpgsql immutable as $$
+declare
+    d integer := (left(nth, 1)::integer - first_ + 7) % 7 + 1; -- the first of them
+begin
+    d := d + case when nth ~ 'l$' then (len - d) / 7 else right(nth, 1)::integer - 1 end * 7;
+    return case when d <= len then d end;
+end $$;
+
 -- The days of each kind of month. As Debian's cron: if both day fields are restricted (none begins with * or ?), either may match.
-create function postdate.cron_days(by_date boolean[], dates text[], by_weekday boolean[], nth text[], either boolean) returns bit varying
+create function postdate.cron_days(by_date bit(31), dates text[], by_weekday bit(7), nth text[], either boolean) returns bit varying
 language plpgsql immutable as $$
 declare
-    bits text := '';
-    weekday integer;
-    resolved integer[];
-    dated boolean;
-    named boolean;
+    bits bit varying := '';
+    weeks bit varying := repeat(by_weekday::text, 6)::bit varying;
+    dated bit(31);
+    named bit(31);
+    special text;
+    d integer;
 begin
     for len in 28..31 loop
         for first_ in 0..6 loop
-            resolved := array(select postdate.cron_day(s, len, first_) from unnest(dates) s);
-            for d in 1..31 loop
-                weekday := (first_ + d - 1) % 7;
-                dated := by_date[d] or coalesce(d = any (resolved), false);
-                named := by_weekday[weekday] or weekday || '#' || (d + 6) / 7 = any (nth) or (d > len - 7 and weekday || 'l' = any (nth));
-                bits := bits || case when d <= len and case when either then dated or named else dated and named end then '1' else '0' end;
+            dated := by_date;
+            named := substring(weeks from first_ + 1 for 31);
+            foreach special in array dates loop
+                d := postdate.cron_day(special, len, first_);
+                if d is not null then dated := set_bit(dated, d - 1, 1); end if;
             end loop;
+            foreach special in array nth loop
+                d := postdate.cron_nth_day(special, len, first_);
+                if d is not null then named := set_bit(named, d - 1, 1); end if;
+            end loop;
+            bits := bits || substring(case when either then dated | named else dated & named end for len) || repeat('0', 31 - len)::bit varying;
         end loop;
     end loop;
-    return bits::bit varying;
+    return bits;
 end $$;
 
 -- "1h30m" in seconds; null: no duration.

@@ -157,7 +157,8 @@ begin
         when 3 then p.hours := postdate.cron_bits(f.matched, 0, 23);
         when 4 then dates := f;
         when 5 then p.months := postdate.cron_bits(f.matched, 1, 12);
-        when 6 then p.days := postdate.cron_days(dates.matched, dates.special, f.matched, f.special, fields[5 - first_] !~ '^[*?]' and fields[7 - first_] !~ '^[*?]');
+        when 6 then p.days := postdate.cron_days(postdate.cron_bits(dates.matched, 1, 31)::bit(31), dates.special, postdate.cron_bits(f.matched, 0, 6)::bit(7), f.special,
+            fields[5 - first_] !~ '^[*?]' and fields[7 - first_] !~ '^[*?]');
         when 7 then
             if fields[7] <> '*' then p.years := postdate.cron_bits(f.matched, 1970, 2199); end if;
         end case;
