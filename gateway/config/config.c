@@ -142,7 +142,8 @@ void config_print_sample(FILE *out)
         fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' ? "#" : "", o->name, *o->initial == '\0' ? "" : " ",
                 o->initial);
     }
-    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of, and with the\n"
+    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of, and "
+          "with the\n"
           "# delay of messages that ask for none (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
           "[route]\n#orders.delayed = orders\n#orders.later = orders, delay=5s\n",
           out);

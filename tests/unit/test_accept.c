@@ -133,8 +133,11 @@ static void test_delay_of_a_route(void **state)
     static const struct {
         const char *header, *value;
         int64_t ahead_ms;
-    } asked[] = {{"x-delay", "0", 0}, {"x-delay", "-5000", 0}, {"x-delay", "700", 700},
-                 {"x-opt-delivery-delay", "1", 1}, {"x-postdate-at", "1795334400007", 7}};
+    } asked[] = {{"x-delay", "0", 0},
+                 {"x-delay", "-5000", 0},
+                 {"x-delay", "700", 700},
+                 {"x-opt-delivery-delay", "1", 1},
+                 {"x-postdate-at", "1795334400007", 7}};
     for (size_t i = 0; i < COUNT_OF(asked); i++) {
         sample_put_text(&f->headers, asked[i].header, asked[i].value);
         assert_int_equal(try_with(f, &rules, "orders.later", "k"), 0);
@@ -147,11 +150,8 @@ static void test_delay_of_a_route(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_plain),
-        TEST(test_lossless),
-        TEST(test_allow),
-        TEST(test_sizes_and_names),
-        TEST(test_delay_of_a_route),
+        TEST(test_plain),           TEST(test_lossless),         TEST(test_allow),
+        TEST(test_sizes_and_names), TEST(test_delay_of_a_route),
     };
     return cmocka_run_group_tests_name("accept", tests, NULL, NULL);
 }

@@ -352,10 +352,11 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct command command_recur = {
     .name = "recur",
-    .synopsis = "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
-                "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
-                "       postdate recur preview NAME | --cron EXPRESSION [--dialect D] [--zone Z] [-n 10] [--json]\n"
-                "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
+    .synopsis =
+        "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
+        "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
+        "       postdate recur preview NAME | --cron EXPRESSION [--dialect D] [--zone Z] [-n 10] [--json]\n"
+        "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
     .summary = "Schedules that recur: set, list, pause, preview them",
     .help = "      --cron E        five to seven fields, @every 90s, @daily: '0 9 * * mon-fri'\n"
             "      --dialect D     day of week 1 is Monday: cron (as Spring); or Sunday: quartz\n"
