@@ -69,7 +69,7 @@ def random_field(r, low, high, names=()):
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         if r.random() < 0.35:
             a, b = sorted((r.randint(low, high), r.randint(low, high)))
-            items.append(f'{a}-{b}' + (f'/{r.randint(1, 9)}' if r.random() < 0.4 and a < b else ''))
+            items.append(f'{a}-{b}' + (f'/{min(r.randint(1, 9), high - low + (high != 7))}' if r.random() < 0.4 and a < b else ''))
         else:
             items.append(r.choice(names) if names and r.random() < 0.3 else str(r.randint(low, high)))
     return ','.join(items)

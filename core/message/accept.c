@@ -81,15 +81,22 @@ static int check_routing_key(struct bytes key, struct err *e)
                    bytes_printable(key, shown, sizeof(shown)));
 }
 
+/* The route by which it came; NULL: by none. */
+static const struct accept_route *find_route(const struct accept_rules *rules, const struct draft *d)
+{
+    for (size_t i = 0; i < rules->route_count; i++) {
+        if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
+            return &rules->routes[i];
+    }
+    return NULL;
+}
+
 static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d)
 {
     if (d->request_headers.has_exchange)
         return d->request_headers.exchange;
-    for (size_t i = 0; i < rules->route_count; i++) {
-        if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
-            return bytes_of_str(rules->routes[i].delivery_exchange);
-    }
-    return bytes_of_str(rules->delivery_exchange);
+    const struct accept_route *route = find_route(rules, d);
+    return bytes_of_str(route != NULL ? route->delivery_exchange : rules->delivery_exchange);
 }
 
 /* RabbitMQ before 4.0 takes an entry that a publisher wrote for its own, counts it up and keeps the rest. So
@@ -189,6 +196,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
+    const struct accept_route *route = find_route(rules, &d);
+    clock.unasked_ms = route != NULL ? route->delay_ms : 0;
     if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
         request_headers_read(headers, rules, &d.request_headers, e) != 0 ||
         circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)

@@ -15,6 +15,7 @@
 struct accept_route {
     const char *intake_exchange;
     const char *delivery_exchange;
+    int64_t delay_ms; /* of messages that ask for none; 0: at once */
 };
 
 struct accept_rules {
@@ -45,7 +46,8 @@ struct accept_input {
 
 /* Fills out (its id is not set here; views point into the input or the arena).
  *
- * Delay: as delay_read; x-postdate-at wins over x-opt-delivery-time, -delay and x-delay; none: at once.
+ * Delay: as delay_read; x-postdate-at wins over x-opt-delivery-time, -delay and x-delay; none: that of the
+ * route by which it came, or at once.
  * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
  * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
  * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at

@@ -230,7 +230,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
     bool has_time = has_at || wire_find(headers, DELIVERY_TIME_HEADER, &time_field);
     bool has_delay = wire_find(headers, HEADER_DELAY, &delay_field);
     bool has_x = wire_find(headers, HEADER_X_DELAY, &x_field);
-    int64_t delay_ms = 0, x_ms;
+    int64_t delay_ms = clock->unasked_ms, x_ms;
 
     *out = (struct delay){0};
     if (has_x && delay_number(&x_field, &x_ms) && x_ms > 0 && x_ms <= clock->max_delay_ms)
@@ -247,7 +247,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
     }
     /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
     int64_t due_ms = base_ms(headers, clock, &out->from_now);
-    out->later = delay_ms > 0;
+    out->later = (has_delay || has_x) && delay_ms > 0;
     if (delay_ms > 0 && __builtin_add_overflow(due_ms, delay_ms, &due_ms))
         due_ms = TIMESTAMP_MAX_MS;
     out->due_ms = clamp_time(due_ms);

@@ -17,6 +17,7 @@
 struct delay_clock {
     int64_t now_ms;
     int64_t max_delay_ms;
+    int64_t unasked_ms; /* the delay where no header asks for one; not beyond max_delay_ms */
     bool broker_stamps; /* count from the header timestamp_in_ms, where it is there and not ahead of now_ms */
     int64_t stamp_behind_ms; /* added to it: the broker's clock is that much behind */
 };
@@ -24,12 +25,12 @@ struct delay_clock {
 struct delay {
     int64_t due_ms;     /* 0..TIMESTAMP_MAX_MS; may lie in the past: then it is due at once */
     bool from_now;      /* due_ms was counted from now_ms */
-    bool later;         /* a time, or a positive delay, was asked for */
+    bool later;         /* a header asked for a time, or for a positive delay */
     int64_t x_delay_ms; /* x-delay as sent where it is a number in 1..max_delay_ms, else 0 */
 };
 
 /* Reads the delay from a checked table (wire_properties_read). x-postdate-at wins, then x-opt-delivery-time,
- * x-opt-delivery-delay, x-delay; none, or a relative one <= 0, means at once. The absolute ones are
+ * x-opt-delivery-delay, x-delay; none means unasked_ms, a relative one <= 0 at once. The absolute ones are
  * milliseconds since 1970, an AMQP timestamp, or a time as timestamp_parse takes it. ERR_REJECT names the
  * header that counts, its value and what is allowed. */
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);

@@ -1,6 +1,7 @@
 /* Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
 #include "gateway/config/config.h"
 
+#include "core/base/duration.h"
 #include "gateway/config/config_load.h"
 #include "gateway/config/config_table.h"
 #include <arpa/inet.h>
@@ -25,6 +26,15 @@ static bool is_loopback(const char *listen)
     host[len] = '\0';
     return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
            (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
+
+static void check_route_delay(struct config_loader *l, const char *where, const struct accept_route *r)
+{
+    char delay[40], most[40];
+    if (r->delay_ms > l->config->delivery.max_delay_ms)
+        config_mistake(l, where, 0, "route.%s: the delay of %s is longer than delivery.max_delay (%s)",
+                       r->intake_exchange, duration_format(r->delay_ms, delay, sizeof delay),
+                       duration_format(l->config->delivery.max_delay_ms, most, sizeof most));
 }
 
 static void check_together(struct config_loader *l)
@@ -58,6 +68,7 @@ static void check_together(struct config_loader *l)
         if (strcmp(r->intake_exchange, r->delivery_exchange) == 0)
             config_mistake(l, where, 0, "route.%s: leads to itself: messages would go in circles",
                            r->intake_exchange);
+        check_route_delay(l, where, r);
     }
 }
 
@@ -131,9 +142,10 @@ void config_print_sample(FILE *out)
         fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' ? "#" : "", o->name, *o->initial == '\0' ? "" : " ",
                 o->initial);
     }
-    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of\n"
-          "# (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
-          "[route]\n#orders.delayed = orders\n",
+    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of, and "
+          "with the\n"
+          "# delay of messages that ask for none (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
+          "[route]\n#orders.delayed = orders\n#orders.later = orders, delay=5s\n",
           out);
 }
 

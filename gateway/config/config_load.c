@@ -334,7 +334,28 @@ static void set_from_secret_file(struct config_loader *l, const struct option *o
     free(text);
 }
 
-/* POSTDATE_ROUTE="a=b,c=d" replaces the [route] section. */
+static bool is_delay(const char *text)
+{
+    text += strspn(text, " \t");
+    if (strncmp(text, "delay", strlen("delay")) != 0)
+        return false;
+    text += strlen("delay");
+    return text[strspn(text, " \t")] == '=';
+}
+
+/* The first route of *rest, with its delay; *rest: what follows, or NULL. */
+static char *take_route(char **rest)
+{
+    char *item = *rest, *end = strchr(item, ',');
+    while (end != NULL && is_delay(end + 1))
+        end = strchr(end + 1, ',');
+    if (end != NULL)
+        *end++ = '\0';
+    *rest = end;
+    return trim_blanks(item);
+}
+
+/* POSTDATE_ROUTE="a=b,c=d,delay=5s" replaces the [route] section. */
 static void load_routes(struct config_loader *l, const char *value)
 {
     char *copy = strdup(value), *rest = copy;
@@ -343,7 +364,7 @@ static void load_routes(struct config_loader *l, const char *value)
     config_clear_routes(l->config);
     while (rest != NULL) {
         struct err e;
-        char *item = trim_blanks(strsep(&rest, ","));
+        char *item = take_route(&rest);
         char *equals = strchr(item, '=');
         if (equals == NULL) {
             config_mistake(l, "POSTDATE_ROUTE", 0, "\"%s\" is not intake-exchange=delivery-exchange", item);

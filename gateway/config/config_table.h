@@ -64,8 +64,8 @@ void option_clear(const struct option *o, struct config *c);
  * copy. */
 char *option_exchange_dup(const char *value, struct err *e);
 
-/* An entry of [route]. */
-int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e);
+/* An entry of [route]; target: "delivery-exchange", or "delivery-exchange, delay=5s". */
+int config_add_route(struct config *c, const char *intake, const char *target, struct err *e);
 void config_clear_routes(struct config *c);
 
 #endif

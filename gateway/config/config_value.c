@@ -352,8 +352,29 @@ void config_clear_routes(struct config *c)
     c->route_count = 0;
 }
 
-int config_add_route(struct config *c, const char *intake, const char *delivery, struct err *e)
+/* What stands behind the comma of an entry: "delay=5s". */
+static int parse_route_option(const char *text, int64_t *delay_ms, struct err *e)
 {
+    size_t name_len = strcspn(text += strspn(text, " \t"), " \t=");
+    const char *value = text + name_len + strspn(text + name_len, " \t");
+    if (name_len != strlen("delay") || strncmp(text, "delay", name_len) != 0 || *value != '=')
+        return err_set(e, ERR_CONFIG,
+                       "\"%.80s\" is not allowed behind the delivery exchange: write exchange, or "
+                       "exchange, delay=5s",
+                       text);
+    value += 1 + strspn(value + 1, " \t");
+    struct err why;
+    if (duration_parse(value, delay_ms, &why) != 0)
+        return err_set(e, ERR_CONFIG, "%s", why.text);
+    return 0;
+}
+
+int config_add_route(struct config *c, const char *intake, const char *target, struct err *e)
+{
+    const char *comma = strchr(target, ',');
+    int64_t delay_ms = 0;
+    if (comma != NULL && parse_route_option(comma + 1, &delay_ms, e) != 0)
+        return -1;
     /* Nothing can be bound to the default exchange. */
     if (*intake == '\0' || strcmp(intake, "\"\"") == 0)
         return err_set(e, ERR_CONFIG,
@@ -366,12 +387,20 @@ int config_add_route(struct config *c, const char *intake, const char *delivery,
     if (routes == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     c->routes = routes;
+    size_t len = comma != NULL ? (size_t)(comma - target) : strlen(target);
+    while (len > 0 && (target[len - 1] == ' ' || target[len - 1] == '\t'))
+        len--;
+    char *delivery = strndup(target, len);
+    if (delivery == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
     char *from = option_exchange_dup(intake, e);
     char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
+    free(delivery);
     if (to == NULL) {
         free(from);
         return -1;
     }
-    routes[c->route_count++] = (struct accept_route){.intake_exchange = from, .delivery_exchange = to};
+    routes[c->route_count++] =
+        (struct accept_route){.intake_exchange = from, .delivery_exchange = to, .delay_ms = delay_ms};
     return 0;
 }

@@ -15,7 +15,7 @@ const still = r => async () => {
     const now = await get(one(r.name));
     return { text: `The schedule "${now.name}", ${now.paused ? 'paused' : now.next_at ? `next ${ago(now.next_at)}, at ${stamp(now.next_at)}` : 'without a next time'}.`, possible: true, now };
 };
-const DEFINITION = ['cron', 'zone', 'exchange', 'routing_key', 'body', 'body_base64', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from', 'until'];
+const DEFINITION = ['cron', 'dialect', 'zone', 'exchange', 'routing_key', 'body', 'body_base64', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from', 'until'];
 const definition = r => Object.fromEntries(DEFINITION.filter(k => r[k] !== undefined && r[k] !== null).map(k => [k, r[k]]));
 
 const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. What is due meanwhile counts as missed.',
@@ -48,15 +48,15 @@ const last = r => !r.last_at ? 'never' : [zoned(r, r.last_at), ' ', r.last_state
 const times = list => list.length ? table('Next times', [['In its own zone', t => h('span', { class: 'mono' }, t.local)], ['UTC', t => utc(t.at)],
     ['Clock change', t => t.mark ? chip(t.mark, 'busy') : '–']], list) : empty('There is no next time.');
 
-const PREVIEW = [{ name: 'cron', label: 'Expression' }, { name: 'zone', label: 'Time zone' }, { name: 'n', label: 'How many' }];
+const PREVIEW = [{ name: 'cron', label: 'Expression' }, { name: 'dialect', label: 'Day of week 1 is', choices: [['', 'as written'], ['cron', 'Monday (cron, Spring)'], ['quartz', 'Sunday (Quartz)']] }, { name: 'zone', label: 'Time zone' }, { name: 'n', label: 'How many' }];
 
 export const recurring = {
     title: () => 'Recurring schedules',
     every: 5000,
     load: async (at, signal) => {
-        const { cron, zone, n, page_token } = at.params;
+        const { cron, dialect, zone, n, page_token } = at.params;
         const [list, preview] = await Promise.all([offered('v1/recurring' + query({ page_size: 100, page_token }), { signal }),
-            cron ? offered('v1/recurring:preview' + query({ cron, zone, n }), { signal }).catch(e => { if (e.status >= 400 && e.status < 500 && e.status !== 401) return { refused: e.message }; throw e; }) : null]);
+            cron ? offered('v1/recurring:preview' + query({ cron, dialect, zone, n }), { signal }).catch(e => { if (e.status >= 400 && e.status < 500 && e.status !== 401) return { refused: e.message }; throw e; }) : null]);
         return { list, preview };
     },
     view: ({ list, preview }, at) => {
@@ -68,10 +68,10 @@ export const recurring = {
             ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : zoned(r, r.next_at), 'nowrap'],
             ['Last', last], ['Actions', r => h('div', { class: 'buttons' }, actions(r))]], rows, r => r.name), pager(['recurring'], at.params, rows.length, list.next_page_token)]
             : empty('There are no recurring schedules.', ['Set one: ', h('code', null, 'postdate recur set report --cron \'0 9 * * mon-fri\' --zone Europe/Berlin -k report.daily --body x')])),
-        card('Preview an expression', h('p', null, 'Five or six fields, @daily, @every 90s; days on which the clock changes are marked.'),
+        card('Preview an expression', h('p', null, 'Five fields, six with the second first, seven with the year last, too; @daily, @every 90s. Days on which the clock changes are marked.'),
             filterForm(['recurring'], PREVIEW, { zone: zoneName(), n: '10', ...shown }),
             preview?.refused && h('p', { class: 'notice bad', role: 'alert' }, preview.refused), preview?.times && times(preview.times),
-            at.params.cron && commandLine('postdate', 'recur', 'preview', '--cron', at.params.cron, at.params.zone ? ['--zone', at.params.zone] : [], at.params.n ? ['-n', at.params.n] : []))];
+            at.params.cron && commandLine('postdate', 'recur', 'preview', '--cron', at.params.cron, at.params.dialect ? ['--dialect', at.params.dialect] : [], at.params.zone ? ['--zone', at.params.zone] : [], at.params.n ? ['-n', at.params.n] : []))];
     },
 };
 
@@ -85,7 +85,7 @@ export const recurringOne = {
         return { r, next, history };
     },
     view: ({ r, next, history }, at) => r ? [h('p', null, h('a', { href: '#/recurring' }, 'All schedules')),
-        h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([['State', chip(stateOf(r), tone[stateOf(r)])], ['Expression', h('span', { class: 'mono' }, name(r.cron))], ['Zone', r.zone],
+        h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([['State', chip(stateOf(r), tone[stateOf(r)])], ['Expression', h('span', { class: 'mono' }, name(r.cron))], r.dialect && ['Dialect', r.dialect], ['Zone', r.zone],
             ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', zoned(r, r.next_at)],
             r.next_id && ['Next message', h('a', { href: route(['messages', r.next_id]) }, h('code', null, r.next_id))], ['Last', last(r)],
             r.last_id && ['Last message', h('a', { href: route(['messages', r.last_id]) }, h('code', null, r.last_id))], r.error && ['Error', h('span', { class: 'bad-text' }, name(r.error))],

@@ -1,13 +1,13 @@
 -- When a cron expression matches next.
 
--- The longest possible wait is 40 years, for a weekday on 29 February across the year 2100.
+-- The longest possible wait is 40 years, for a weekday on 29 February across the year 2100; with a field of years, until the last of them.
 create function postdate.cron_local(p postdate.cron_plan, t bigint) returns bigint language plpgsql immutable as $$
 declare
-    day date := date '1970-01-01' + (t / 86400)::integer;
+    s integer := (t % 86400 + 86400) % 86400; -- before 1970, where a zone is behind UTC, t is negative
+    day date := date '1970-01-01' + ((t - s) / 86400)::integer;
     y integer := date_part('year', day);
     mo integer := date_part('month', day);
     d integer := date_part('day', day);
-    s integer := t % 86400;
     h integer := s / 3600;
     mi integer := s / 60 % 60;
     k integer;
@@ -36,7 +36,14 @@ begin
         d := d + 1;
         today := false;
     end if;
-    for i in 1..600 loop
+    for i in 1..case when p.years is null then 600 else 3000 end loop
+        if y > 2199 and p.years is not null then return null; end if;
+        if y < 1970 or get_bit(p.years, y - 1970) = 0 then
+            y := y + 1;
+            mo := 1;
+            d := 1;
+            continue;
+        end if;
         if get_bit(p.months, mo - 1) = 1 then
             first_ := make_date(y, mo, 1);
             len := case when mo = 2 then case when y % 4 = 0 and (y % 100 <> 0 or y % 400 = 0) then 29 else 28 end
@@ -121,7 +128,7 @@ begin
 end $$;
 
 -- The first time after `after` at which this expression matches in this zone.
-create function postdate.recur_next(cron text, zone text, after timestamptz) returns timestamptz
+create function postdate.recur_next(cron text, zone text, after timestamptz, dialect text default null) returns timestamptz
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select postdate.cron_next(postdate.cron_parse(cron), postdate.zone_check(zone), after)
+    select postdate.cron_next(postdate.cron_parse(cron, dialect), postdate.zone_check(zone), after)
 $$;

@@ -6,6 +6,7 @@ create table postdate.recur (
     id           bigint generated always as identity primary key,
     name         text not null unique,
     cron         text not null,
+    dialect      text check (dialect in ('cron', 'quartz')), -- which day of the week 1 is; null: nobody has said it
     zone         text not null,
     plan         postdate.cron_plan not null,  -- cron, parsed
     anchor       timestamptz not null,         -- what @every counts from

@@ -20,7 +20,7 @@ $$;
 
 -- What somebody has set, without what follows from it. A long body is told by its hash.
 create function postdate.recur_definition(r postdate.recur) returns jsonb language sql stable set search_path = pg_catalog, pg_temp as $$
-    select jsonb_strip_nulls(jsonb_build_object('cron', r.cron, 'zone', r.zone, 'exchange', r.exchange, 'routing_key', r.routing_key, 'missed', r.missed,
+    select jsonb_strip_nulls(jsonb_build_object('cron', r.cron, 'dialect', r.dialect, 'zone', r.zone, 'exchange', r.exchange, 'routing_key', r.routing_key, 'missed', r.missed,
                'grace', postdate.recur_duration_shown(r.grace), 'jitter', postdate.recur_duration_shown(r.jitter), 'dst', r.dst, 'overlap', r.overlap,
                'from', postdate.recur_time_shown(r.from_at), 'until', postdate.recur_time_shown(r.until_at)))
         || jsonb_build_object('headers', r.content -> 'headers', 'properties', r.content -> 'properties')

@@ -23,11 +23,11 @@ begin
 end $$;
 
 create function postdate.recur_row(name text, cron text, zone text, exchange text, routing_key text, body bytea, missed text, grace interval, jitter interval,
-    dst text, overlap text, from_at timestamptz, until_at timestamptz) returns postdate.recur language plpgsql immutable as $$
+    dst text, overlap text, from_at timestamptz, until_at timestamptz, dialect text) returns postdate.recur language plpgsql immutable as $$
 declare
     r postdate.recur;
 begin
-    r.name := name; r.cron := cron; r.zone := zone; r.exchange := exchange; r.routing_key := routing_key; r.body := body; r.missed := missed;
+    r.name := name; r.cron := cron; r.dialect := dialect; r.zone := zone; r.exchange := exchange; r.routing_key := routing_key; r.body := body; r.missed := missed;
     r.grace := grace; r.jitter := date_trunc('milliseconds', jitter); r.dst := dst; r.overlap := overlap;
     r.from_at := date_trunc('milliseconds', from_at); r.until_at := until_at;
     return r;
@@ -43,7 +43,7 @@ begin
     select * into strict s from postdate.settings;
     perform postdate.recur_short('name', r.name);
     perform postdate.recur_check(r);
-    r.plan := postdate.cron_parse(r.cron);
+    r.plan := postdate.cron_parse(r.cron, r.dialect);
     r.zone := postdate.zone_check(coalesce(r.zone, 'UTC'));
     r.cron := btrim(regexp_replace(r.cron, '\s+', ' ', 'g'));
     d := postdate.draft_make(s, now_at, r.routing_key, r.body, body_kind, now_at, r.exchange, coalesce(headers, '{}'), properties, null, 'keep', 'gateway');
@@ -53,23 +53,24 @@ begin
     return r;
 end $$;
 
--- Refuses what would never run. over_too: what has ended already is no mistake.
+-- Refuses what would never run. over_too: what has ended already, or whose last year has passed, is no mistake.
 create function postdate.recur_check_runs(r postdate.recur, upcoming timestamptz, now_at timestamptz, over_too boolean) returns void language plpgsql as $$
 begin
-    if upcoming is null and not (over_too and r.until_at <= now_at) then
-        perform postdate.refuse('recur: it would never run', 'until is ' || coalesce(r.until_at::text, 'not given') || '.', 'Set until later than its first occurrence.');
-    end if;
+    if upcoming is not null or (over_too and (r.until_at <= now_at or (r.plan).years is not null)) then return; end if;
+    perform postdate.refuse('recur: it would never run',
+        case when r.until_at is null then 'The last time that ' || postdate.shown(r.cron) || ' names has passed.' else 'until is ' || r.until_at || '.' end,
+        case when r.until_at is null then 'Name a later year.' else 'Set until later than its first occurrence.' end);
 end $$;
 
 -- Changes a schedule, which is locked. What was cancelled or moved stays so, unless the times are others now.
 create function postdate.recur_change_to(old postdate.recur, r postdate.recur, now_at timestamptz) returns postdate.recur language plpgsql as $$
 declare
     gone boolean := postdate.recur_let_go(old, now_at);
-    same_times boolean := (old.cron, old.zone, old.dst, old.from_at) is not distinct from (r.cron, r.zone, r.dst, r.from_at);
+    same_times boolean := (old.cron, old.dialect, old.zone, old.dst, old.from_at) is not distinct from (r.cron, r.dialect, r.zone, r.dst, r.from_at);
 begin
     if gone then old := postdate.recur_pass_by(old, true); end if;
     update postdate.recur x
-       set cron = r.cron, zone = r.zone, plan = r.plan, exchange = r.exchange, routing_key = r.routing_key, body = r.body, content = r.content,
+       set cron = r.cron, dialect = r.dialect, zone = r.zone, plan = r.plan, exchange = r.exchange, routing_key = r.routing_key, body = r.body, content = r.content,
            missed = r.missed, grace = r.grace, jitter = r.jitter, dst = r.dst, overlap = r.overlap, from_at = r.from_at, until_at = r.until_at,
            anchor = case when x.cron = r.cron and x.from_at is not distinct from r.from_at then x.anchor else r.anchor end,
            last = old.last, last_nominal = old.last_nominal, earliest = old.earliest, passed = old.passed, changed_at = now_at, changed_by = session_user, message = null
@@ -90,8 +91,8 @@ declare
     upcoming timestamptz;
 begin
     loop
-        insert into postdate.recur as x (name, cron, zone, plan, anchor, exchange, routing_key, body, content, missed, grace, jitter, dst, overlap, from_at, until_at)
-        values (r.name, r.cron, r.zone, r.plan, r.anchor, r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at)
+        insert into postdate.recur as x (name, cron, dialect, zone, plan, anchor, exchange, routing_key, body, content, missed, grace, jitter, dst, overlap, from_at, until_at)
+        values (r.name, r.cron, r.dialect, r.zone, r.plan, r.anchor, r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at)
             on conflict on constraint recur_name_key do nothing
         returning x.* into old;
         made := found;
@@ -101,8 +102,8 @@ begin
     end loop;
     now_at := clock_timestamp(); -- who had it locked has let its occurrences go by now
     if not made then
-        if (old.cron, old.zone, old.exchange, old.routing_key, old.body, old.content, old.missed, old.grace, old.jitter, old.dst, old.overlap, old.from_at, old.until_at)
-           is not distinct from (r.cron, r.zone, r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at) then
+        if (old.cron, old.dialect, old.zone, old.exchange, old.routing_key, old.body, old.content, old.missed, old.grace, old.jitter, old.dst, old.overlap, old.from_at, old.until_at)
+           is not distinct from (r.cron, r.dialect, r.zone, r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at) then
             return old.nominal;
         end if;
         old := postdate.recur_change_to(old, r, now_at);
@@ -130,10 +131,11 @@ begin
         execute format($f$
 create function postdate.recur_set(name text, cron text, routing_key text, body %1$s, zone text default 'UTC', exchange text default null,
     headers jsonb default null, properties jsonb default null, missed text default 'one', grace interval default '1 minute', jitter interval default '0',
-    dst text default 'run', overlap text default 'allow', from_at timestamptz default null, until_at timestamptz default null)
+    dst text default 'run', overlap text default 'allow', from_at timestamptz default null, until_at timestamptz default null,
+    dialect text default null)
 returns timestamptz language plpgsql security definer set search_path = pg_catalog, pg_temp as $b$
 begin
-    return postdate.recur_store(postdate.recur_draft(postdate.recur_row(name, cron, zone, exchange, routing_key, %2$s, missed, grace, jitter, dst, overlap, from_at, until_at),
+    return postdate.recur_store(postdate.recur_draft(postdate.recur_row(name, cron, zone, exchange, routing_key, %2$s, missed, grace, jitter, dst, overlap, from_at, until_at, dialect),
                               %3$L, headers, properties), false);
 end $b$ $f$, kind, case kind when 'bytea' then 'body' when 'text' then $e$convert_to(body, 'UTF8')$e$ else $e$convert_to(body::text, 'UTF8')$e$ end,
             case when kind in ('json', 'jsonb') then 'j' else 't' end);

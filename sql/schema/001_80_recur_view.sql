@@ -22,7 +22,7 @@ end $$;
 -- version: another one after each change of what somebody has set, and for each schedule of the same name.
 create view postdate.recurring as
 select r.name, r.cron, r.zone, r.exchange, r.routing_key, r.body, r.content -> 'headers' as headers, nullif(r.content -> 'properties', 'null') as properties,
-       r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at, r.paused,
+       r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at, r.paused, r.dialect,
        r.nominal as next_at, r.message as next_id, r.last_nominal as last_at, r.last as last_id,
        coalesce(o.state, case when r.kept = r.last then r.kept_state end) as last_state,
        coalesce(o.settled_at, case when r.kept = r.last then r.kept_at end) as last_settled_at,
@@ -30,10 +30,11 @@ select r.name, r.cron, r.zone, r.exchange, r.routing_key, r.body, r.content -> '
        r.error, r.created_at, r.changed_at, r.changed_by, r.id || '-' || to_hex((date_part('epoch', r.changed_at) * 1000000)::bigint) as version
   from postdate.recur r left join lateral postdate.recur_outcome(r.last) o on r.last is not null;
 
-create function postdate.recur_preview(cron text, zone text default 'UTC', n integer default 10, from_at timestamptz default null, dst text default 'run')
+create function postdate.recur_preview(cron text, zone text default 'UTC', n integer default 10, from_at timestamptz default null, dst text default 'run',
+    dialect text default null)
 returns table (at timestamptz, local text, mark text) language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    p postdate.cron_plan := postdate.cron_parse(cron);
+    p postdate.cron_plan := postdate.cron_parse(cron, dialect);
     z text := postdate.zone_check(zone);
     anchor timestamptz := date_trunc('second', coalesce(from_at, clock_timestamp()));
 begin
@@ -75,7 +76,7 @@ create function postdate.recur_object(r postdate.recurring, with_body boolean) r
             when not with_body then ''
             when jsonb_typeof(postdate.wire_text(r.body)) = 'string' then ',"body":' || postdate.wire_text(r.body)::text
             else ',"body_base64":' || (postdate.wire_text(r.body) -> '!bytes')::text end || '}'
-      from (select r.name, r.cron, r.zone, r.exchange, r.routing_key, r.missed, postdate.recur_duration_shown(r.grace) as grace,
+      from (select r.name, r.cron, r.zone, r.dialect, r.exchange, r.routing_key, r.missed, postdate.recur_duration_shown(r.grace) as grace,
                    postdate.recur_duration_shown(r.jitter) as jitter, r.dst, r.overlap, postdate.recur_time_shown(r.from_at) as "from",
                    postdate.recur_time_shown(r.until_at) as "until", r.paused, postdate.recur_time_shown(r.next_at) as next_at, r.next_id,
                    postdate.recur_time_shown(r.last_at) as last_at, r.last_id, r.last_state,

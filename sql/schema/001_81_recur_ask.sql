@@ -3,7 +3,7 @@
 -- The definition in a JSON object; more: fields that are somebody else's. "json" is delivered byte for byte.
 create function postdate.recur_parse(name text, o json, more text[] default '{}') returns postdate.recur language plpgsql as $$
 declare
-    known text[] := '{cron,zone,exchange,routing_key,body,body_base64,json,headers,properties,missed,grace,jitter,dst,overlap,from,until}';
+    known text[] := '{cron,dialect,zone,exchange,routing_key,body,body_base64,json,headers,properties,missed,grace,jitter,dst,overlap,from,until}';
     wrong text;
     body bytea;
     kind "char" := 't';
@@ -14,7 +14,7 @@ begin
     select k into wrong from json_object_keys(o) k where k <> all (known || more) limit 1;
     if wrong is not null then
         perform postdate.refuse('recur: ' || left(wrong, 80) || ' is no field', 'Its value is ' || postdate.shown((o -> wrong)::text) || '.',
-            'Allowed are cron, zone, exchange, routing_key, body or body_base64 or json, headers, properties, missed, grace, jitter, dst, overlap, from, until'
+            'Allowed are cron, dialect, zone, exchange, routing_key, body or body_base64 or json, headers, properties, missed, grace, jitter, dst, overlap, from, until'
                 || case when cardinality(more) > 0 then ', ' || array_to_string(more, ', ') else '' end || '.');
     end if;
     select k into wrong from json_object_keys(o) k group by k having count(*) > 1 limit 1;
@@ -38,7 +38,7 @@ begin
             coalesce(postdate.recur_duration('grace', postdate.recur_text(o, 'grace')), '1 minute'),
             coalesce(postdate.recur_duration('jitter', postdate.recur_text(o, 'jitter')), '0'), postdate.recur_text(o, 'dst', 'run'),
             postdate.recur_text(o, 'overlap', 'allow'), postdate.recur_time('from', postdate.recur_text(o, 'from')),
-            postdate.recur_time('until', postdate.recur_text(o, 'until'))),
+            postdate.recur_time('until', postdate.recur_text(o, 'until')), postdate.recur_text(o, 'dialect')),
         kind, nullif((o -> 'headers')::jsonb, 'null'), nullif((o -> 'properties')::jsonb, 'null'));
 end $$;
 
@@ -59,7 +59,7 @@ begin
         select '[' || coalesce(string_agg(row_to_json(t)::text, ','), '') || ']' into answer
           from (select postdate.recur_time_shown(p.at) as at, p.local, p.mark
                   from postdate.recur_preview(arg ->> 'cron', coalesce(arg ->> 'zone', 'UTC'), coalesce((arg ->> 'n')::integer, 10),
-                                              postdate.recur_time('from', arg ->> 'from'), coalesce(arg ->> 'dst', 'run')) p) t;
+                                              postdate.recur_time('from', arg ->> 'from'), coalesce(arg ->> 'dst', 'run'), arg ->> 'dialect') p) t;
         return;
     elsif operation = 'list' then
         rows := coalesce((arg ->> 'limit')::integer, 100);

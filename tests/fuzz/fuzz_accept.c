@@ -14,7 +14,8 @@
 #define PROPERTIES_MAX ((size_t)120 * 1024)
 #define MAX_DELAY_MS (INT64_C(730) * DAY_MS)
 
-static const struct accept_route routes[] = {{"orders.delayed", "orders"}};
+static const struct accept_route routes[] = {
+    {.intake_exchange = "orders.delayed", .delivery_exchange = "orders", .delay_ms = 5000}};
 static const char *const allow[] = {"orders*", "postdate.delivery", ""};
 
 static struct accept_rules rules_of(uint8_t choice)

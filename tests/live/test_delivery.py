@@ -221,7 +221,31 @@ class SmallLimit(SharedTest):
 
 class Content(SharedTest):
     """As it was published."""
-    gateway_env = {'POSTDATE_ROUTE': 'orders.delayed=orders'}
+    gateway_env = {'POSTDATE_ROUTE': 'orders.delayed=orders,orders.later=orders,delay=1500ms'}
+
+    def test_the_delay_of_a_route(self):
+        """For publishers that cannot set a header; who can, decides. What has come back without a new delay is counted as ever."""
+        key = 'later'
+        self.c.channel.exchange_declare('orders', 'topic', durable=True)
+        self.c.queue('later.q', key, 'orders')
+        inbox = self.p.consumer('later.q')
+        began = now_ms()
+        self.c.publish(key, b'route', exchange='orders.later', message_id='r')
+        for i, headers in enumerate(({'x-delay': 0}, {'x-delay': 300}, {'x-opt-delivery-delay': 600}, {'x-postdate-at': began + 900})):
+            self.c.publish(key, b'own %d' % i, headers, exchange='orders.later')
+        self.c.publish(key, b'at once', exchange='orders.delayed')
+        came = {m.body: m for m in inbox.wait(6)}
+        last = came[b'route']
+        self.assertEqual(max(came.values(), key=lambda m: m.due_ms).body, b'route')
+        self.assert_on_time(last, began, 1500)
+        self.assertNotIn('x-delay', last.headers)
+        self.assertLess(came[b'own 0'].due_ms - began, 1400)
+        self.assertLess(came[b'at once'].due_ms - began, 1400)
+        again = {k: v for k, v in last.headers.items() if k.startswith('x-postdate-')}
+        self.c.publish(key, b'back', again, exchange='orders.later')
+        back = inbox.wait(7)[6]
+        self.assertEqual((back.body, back.headers['x-postdate-hops']), (b'back', 1))
+        self.assertGreaterEqual(back.due_ms - last.due_ms, 1500)
 
     def test_bodies_of_every_byte_and_of_none(self):
         inbox, key = self.inbox()

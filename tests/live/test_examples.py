@@ -15,7 +15,9 @@ from harness import LiveTest, SharedTest, wait_until
 EXAMPLES = os.path.join(harness.ROOT, 'docs', 'examples')
 # Which page shows which; the README shows the two in Python, too.
 PAGES = {'publish': 'publish.md', 'Publish': 'publish.md', 'consume': 'consume.md', 'order': 'sql.md', 'http': 'http.md',
-         'retry': 'retry-clients.md', 'Retry': 'retry-clients.md', 'retry_celery': 'retry-clients.md'}
+         'retry': 'retry-clients.md', 'Retry': 'retry-clients.md', 'retry_celery': 'retry-clients.md', 'move_celery': 'from-others.md',
+         **{f'export_{x}': 'from-others.md' for x in ('sidekiq', 'bullmq', 'asynq', 'celery_redis', 'pgboss', 'graphile', 'river', 'dbscheduler',
+                                                      'quartz', 'quartz_cron')}}
 LANGUAGES = {'py': 'python', 'js': 'js', 'java': 'java', 'go': 'go', 'sql': 'sql', 'sh': 'sh', 'cs': 'csharp'}
 POM = '''<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>example</groupId><artifactId>example</artifactId><version>1</version>

@@ -1,4 +1,5 @@
 """Recurring schedules: each occurrence comes once, whichever gateway lives; what was missed; what people do to a schedule."""
+import datetime as dt
 import json
 import time
 
@@ -179,6 +180,21 @@ class Recur(LiveTest):
         self.assertEqual(len(cli('preview', 'r', '-n', '3').splitlines()), 3)
         self.assertIn('clock goes back', cli('preview', '--cron', '30 2 * * *', '--zone', 'Europe/Berlin', '--from', '2026-10-25T00:00:00Z', '-n', '1'))
         self.assertIn('"23"', cli('set', 'r', '--cron', '0 25 * * *', '-k', 'k', '--body', '', rc=65))
+        # as Spring and Quartz write it
+        fields = ('--cron', '0 0 9 ? * 2', '-k', 'report', '--body', 'x')
+        refused = cli('set', 'q', *fields, rc=65)
+        for words in ('read TUE', 'reads MON', '--dialect quartz'):
+            self.assertIn(words, refused)
+        cli('set', 'q', *fields, '--dialect', 'quartz')
+        self.assertEqual([json.loads(cli('show', 'q', '--json'))[k] for k in ('cron', 'dialect')], ['0 0 9 ? * 2', 'quartz'])
+        self.assertRegex(cli('show', 'q'), r'(?m)^dialect +quartz$')
+        for dialect, weekday in (('quartz', 1), ('cron', 2)):
+            out = cli('preview', '--cron', '0 0 9 ? * 2', '--dialect', dialect, '-n', '1')
+            self.assertEqual(dt.date.fromisoformat(out[:10]).isoweekday(), weekday, out)
+        self.assertIn('Allowed are cron', cli('set', 'q', *fields, '--dialect', 'spring', rc=65))
+        cli('set', 'q', *fields, '--dialect', 'cron')
+        self.assertEqual(dt.date.fromisoformat(cli('preview', 'q', '-n', '1')[:10]).isoweekday(), 2)
+        cli('remove', 'q')
         cli('pause', 'r')
         self.assertIn('paused', cli('show', 'r'))
         # set again: what is not given has its default again, and the pause stays

@@ -80,6 +80,14 @@ class RecurApply(LiveTest):
         self.assertEqual(self.apply(changed), expected)
         self.assertEqual((self.names(), self.show('report')['cron'], self.show('nightly')['paused']), ('nightly report tick', '0 8 * * mon-fri', False))
         self.assertIn('postdate recur (', self.p.value("select who from postdate.recurring_changes where name = 'stray' and what = 'remove'"))
+        # the same expression, read otherwise; a year that has passed is no mistake in a file
+        dated = YAML + '  old:\n    cron: 0 0 9 ? * 2 2020-2021\n    dialect: cron\n    routing_key: k\n    body: x\n'
+        self.apply(dated)
+        self.assertEqual(self.apply(dated), [])
+        self.assertEqual(self.apply(dated.replace('dialect: cron', 'dialect: quartz')), ['~ old', '    dialect: "cron" -> "quartz"'])
+        self.assertIsNone(self.show('old')['next_at'])
+        self.assertIn('"old": cron: day of week "2" may be', self.apply(dated.replace('    dialect: cron\n', ''), rc=65))
+        self.apply(changed)
         # only what begins with a prefix
         self.assertEqual(self.apply('schedules: {night-2: {cron: "@daily", routing_key: k, body: x}}', '--prefix', 'night'), ['+ night-2', '- nightly'])
         self.assertEqual(self.names(), 'night-2 report tick')

@@ -10,7 +10,7 @@ from test_sql import psql_error
 UTC = dt.timezone.utc
 NAMES = {'jan': 1, 'feb': 2, 'mar': 3, 'apr': 4, 'may': 5, 'jun': 6, 'jul': 7, 'aug': 8, 'sep': 9, 'oct': 10, 'nov': 11, 'dec': 12,
          'sun': 0, 'mon': 1, 'tue': 2, 'wed': 3, 'thu': 4, 'fri': 5, 'sat': 6}
-RANGES = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]
+RANGES = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7), (1970, 2199)]
 MACROS = {'@hourly': '0 * * * *', '@daily': '0 0 * * *', '@midnight': '0 0 * * *', '@weekly': '0 0 * * 0', '@monthly': '0 0 1 * *',
           '@yearly': '0 0 1 1 *', '@annually': '0 0 1 1 *'}
 ZONES = ['UTC', 'Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe', 'Africa/Casablanca', 'America/Sao_Paulo', 'Asia/Kolkata', 'Asia/Kathmandu',
@@ -24,34 +24,65 @@ def value(text):
 
 
 def numbers(text, low, high):
-    """The plain part of a field: what is left of L and # is somebody else's."""
+    """The plain part of a field: what is left of L, W and # is somebody else's."""
     out = set()
     for item in text.split(','):
-        if re.fullmatch(r'l|\w+l|\w+#\d', item):
+        if re.fullmatch(r'l|\w+l|\w+#\d|l-\d+w?|\w+w', item):
             continue
         span, _, step = item.partition('/')
-        first, last = (low, high) if span == '*' else (value(span.split('-')[0]), value(span.split('-')[-1]))
+        first, last = (low, high) if span in '*?' else (value(span.split('-')[0]), value(span.split('-')[-1]))
+        if step and span not in '*?' and '-' not in span:
+            last = high
         out |= set(range(first, last + 1, int(step or 1)))
     return out
 
 
+def month_ends(year, month):
+    following = dt.date(year + month // 12, month % 12 + 1, 1)
+    return (following - dt.timedelta(days=1)).day
+
+
+def days_named(text, year, month):
+    """The days that l, l-3, 15w, lw and l-3w are in this month: of the weekdays (Monday to Friday) in it, the nearest."""
+    out = set()
+    end = month_ends(year, month)
+    for item in text.split(','):
+        if not re.fullmatch(r'lw?|l-\d+w?|\d+w', item):
+            continue
+        number = int(re.search(r'\d+', item)[0]) if re.search(r'\d', item) else 0
+        goal = end - number if item[0] == 'l' else number
+        if 1 <= goal <= end and item[-1] == 'w':
+            out.add(min((d for d in range(1, end + 1) if dt.date(year, month, d).isoweekday() < 6), key=lambda d: abs(d - goal)))
+        elif 1 <= goal <= end:
+            out.add(goal)
+    return out
+
+
+def quartz_to_cron(text):
+    """A field of weekdays in Quartz's numbers, in cron's."""
+    items = [re.sub(r'^(\w+)/', r'\1-7/', item) if item != 'l' else '7' for item in text.split(',')]
+    return ','.join(re.sub(r'(^|-)([1-7])', lambda m: m[1] + str(int(m[2]) - 1), item, count=2) for item in items)
+
+
 class Cron:
-    def __init__(self, text):
+    def __init__(self, text, dialect=None):
         fields = MACROS.get(text, text).lower().split()
-        fields = ['0'] * (6 - len(fields)) + fields
+        fields = (['0'] if len(fields) == 5 else []) + fields
+        fields += ['*'] * (7 - len(fields))
+        if dialect == 'quartz' and text[0] != '@':
+            fields[5] = quartz_to_cron(fields[5])
         self.fields = fields
-        self.second, self.minute, self.hour, self.dom, self.month, self.dow = (numbers(f, *r) for f, r in zip(fields, RANGES))
+        self.second, self.minute, self.hour, self.dom, self.month, self.dow, self.year = (numbers(f, *r) for f, r in zip(fields, RANGES))
         self.dow = {d % 7 for d in self.dow}
         self.times = [h * 3600 + m * 60 + s for h in sorted(self.hour) for m in sorted(self.minute) for s in sorted(self.second)]
-        self.wild = fields[1].startswith('*') or fields[2].startswith('*')
-        self.either = not fields[3].startswith('*') and not fields[5].startswith('*')
+        self.wild = any(re.match(r'[*]|\d+/', f) for f in fields[1:3])
+        self.either = fields[3][0] not in '*?' and fields[5][0] not in '*?'
 
     def day(self, d):
-        if d.month not in self.month:
+        if d.month not in self.month or d.year not in self.year:
             return False
         weekday = d.isoweekday() % 7
-        last = (d + dt.timedelta(days=1)).month != d.month
-        dated = d.day in self.dom or (last and 'l' in self.fields[3].split(','))
+        dated = d.day in self.dom or d.day in days_named(self.fields[3], d.year, d.month)
         named = weekday in self.dow
         for item in self.fields[5].split(','):
             if '#' in item:
@@ -109,7 +140,7 @@ def random_field(r, low, high, names=()):
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         if r.random() < 0.4:
             a, b = sorted((r.randint(low, high), r.randint(low, high)))
-            items.append(f'{a}-{b}' + (f'/{r.randint(1, 9)}' if r.random() < 0.4 else ''))
+            items.append(f'{a}-{b}' + (f'/{min(r.randint(1, 9), high - low + (high != 7))}' if r.random() < 0.4 else ''))
         else:
             items.append(number())
     return ','.join(items)
@@ -120,31 +151,80 @@ def random_cron(r):
               random_field(r, 0, 7, ('mon', 'fri', 'sun'))]
     if r.random() < 0.3:
         fields[1] = r.choice(('0', '1', '2', '3', '2,3', '1-4', '0-3', '*'))  # where clocks change
-    if r.random() < 0.1:
-        fields[2] = r.choice(('L', '31', '29-31', '1,L'))
+    if r.random() < 0.2:
+        fields[2] = r.choice(('L', '31', '29-31', '1,L', 'L-3', 'LW', '15W', '1W', '31W', '1W,L-2W', 'L-30', '5/7'))
         fields[3] = '*'
     if r.random() < 0.15:
         fields[4] = r.choice(('5L', 'fril', '2#1', 'sun#5', '0#2,3', 'satL,1#1'))
-    if r.random() < 0.2:
+    if r.random() < 0.1:
+        fields[:2] = r.choice(('0/15', '7/20')), r.choice(('*', '0/2', '9-17'))
+    if r.random() < 0.3:
         fields.insert(0, random_field(r, 0, 59))
+        if r.random() < 0.5:
+            fields.append(r.choice(('*', '2000-2100', '*/2', '2001/3', '1999,2013,2028-2090')))
     return ' '.join(fields)
 
 
 class RecurCron(SharedTest):
-    def ask(self, cases, n):
+    def ask(self, cases, n, dialect=None):
         """[(cron, zone, from)] → lists of instants, in one statement."""
         rows = ','.join(f"({i}, '{c}', '{z}', '{f.isoformat()}'::timestamptz)" for i, (c, z, f) in enumerate(cases))
         out = [[] for _ in cases]
+        said = f", dialect => '{dialect}'" if dialect else ''
         for i, at in self.p.psql(f'select i, extract(epoch from at)::bigint from (values {rows}) v(i, c, z, f), '
-                                 f'lateral postdate.recur_preview(c, z, {n}, f) p order by 1, 2'):
+                                 f'lateral postdate.recur_preview(c, z, {n}, f{said}) p order by 1, 2'):
             out[int(i)].append(dt.datetime.fromtimestamp(int(at), UTC))
         return out
 
-    def compare(self, cases, n):
-        for (cron, zone, start), got in zip(cases, self.ask(cases, n)):
-            until = (got[-1] if got else start).date() + dt.timedelta(days=3)
-            self.assertEqual([str(x) for x in got], [str(x) for x in Cron(cron).after(start, zoneinfo.ZoneInfo(zone), len(got), until)], f'{cron} in {zone} after {start}')
-            self.assertEqual(len(got), n, f'{cron} in {zone}')
+    def compare(self, cases, n, dialect=None):
+        for (cron, zone, start), got in zip(cases, self.ask(cases, n, dialect)):
+            wanted = Cron(cron, dialect)
+            over = len(got) < n and wanted.fields[6] != '*'  # its last year has passed
+            until = dt.date(2200, 1, 2) if over else (got[-1] if got else start).date() + dt.timedelta(days=3)
+            expected = wanted.after(start, zoneinfo.ZoneInfo(zone), n if over else len(got), until)
+            self.assertEqual([str(x) for x in got], [str(x) for x in expected], f'{cron} in {zone} after {start}')
+            self.assertEqual(len(got), n if not over else len(expected), f'{cron} in {zone}')
+
+    def test_as_spring_and_quartz_write_it(self):
+        start = dt.datetime(2026, 1, 1, tzinfo=UTC)
+        for dialect, expressions in ((None, ('0 0 */2 * * ?', '0 0/5 14,18 * * ?', '0 15 10 L-2 * ?', '0 0 9 LW * ?', '0 0 9 15W * ?', '0 0 9 1W,31W * ?',
+                                             '0 0 9 L-3W * ?', '0 0 9 ? * MON#2', '0 0 9 ? * FRIL', '0 0 9 ? * MON-FRI', '0 0 12 ? * 0', '0 0 9 ? * ?',
+                                             '0 0 0 1 1 ? 2027/2', '0 0 0 29 2 ? 2027-2199', '0 0 12 L 2 ? *')),
+                                     ('cron', ('0 0 9 ? * 2', '0 0 9 ? * 2-6', '0 0 9 ? * 5L', '0 0 9 ? * 1#2,3', '0 0 9 ? * 5-7/2')),
+                                     ('quartz', ('0 0 9 ? * 2', '0 0 9 ? * 2-6', '0 0 9 ? * 6L', '0 0 9 ? * 2#2,3', '0 0 9 ? * L', '0 0 9 ? * 1,7',
+                                                 '0 0 9 ? * 2/2', '0 0 9 ? * SUN,3', '0 0 9 15 * ?', '@weekly'))):
+            self.compare([(e, 'Europe/Berlin', start) for e in expressions], 20, dialect)
+        self.assertEqual([f'{x:%Y-%m-%d}' for x in self.ask([('0 0 9 ? * 2', 'UTC', start)], 2, 'quartz')[0]], ['2026-01-05', '2026-01-12'])  # Mondays
+        self.assertEqual([f'{x:%Y-%m-%d}' for x in self.ask([('0 0 9 ? * 2', 'UTC', start)], 2, 'cron')[0]], ['2026-01-06', '2026-01-13'])  # Tuesdays
+
+    def test_years(self):
+        start = dt.datetime(2026, 6, 1, tzinfo=UTC)
+        self.assertEqual([x.year for x in self.ask([('0 0 0 1 1 ? 2020,2027-2029', 'UTC', start)], 9)[0]], [2027, 2028, 2029])  # and then it is over
+        self.assertEqual(self.ask([('0 0 0 1 1 ? 2020', 'UTC', start)], 9), [[]])
+        self.assertEqual([str(x) for x in self.ask([('0 0 0 1 1 ? 2027', 'Pacific/Auckland', start)], 9)[0]], ['2026-12-31 11:00:00+00:00'])
+        self.assertEqual([str(x) for x in self.ask([('0 0 0 29 2 ? 2197-2199,2000', 'America/New_York', dt.datetime(1970, 1, 1, tzinfo=UTC))], 9)[0]],
+                         ['2000-02-29 05:00:00+00:00'])
+        state, text = psql_error(self.p.postgres, "select postdate.recur_set('past', '0 0 0 1 1 ? 2020', 'k', 'x'::text)")
+        self.assertEqual(state, '22023', text)
+        self.assertIn('would never run', text)
+        self.assertIn('Name a later year', text)
+
+    def test_question_marks_and_numbers(self):
+        """Such an expression comes from Spring or from Quartz, and they do not mean the same."""
+        for weekdays, cron, quartz in (('2', 'TUE', 'MON'), ('2-6', 'TUE-SAT', 'MON-FRI'), ('6L', 'SATL', 'FRIL'), ('MON,6#3', 'MON,SAT#3', 'MON,FRI#3'), ('1-5/2', 'MON-FRI/2', 'SUN-THU/2')):
+            state, text = psql_error(self.p.postgres, f"select postdate.recur_next('0 0 9 ? * {weekdays}', 'UTC', now())")
+            self.assertEqual(state, '22023', text)
+            for word in (f'read {cron};', f'reads {quartz}.', '--dialect quartz', 'field 6, at column 11'):
+                self.assertIn(word, text, weekdays)
+        state, text = psql_error(self.p.postgres, "select postdate.recur_set('q', '0 9 ? * 2', 'k', 'x'::text)")
+        self.assertEqual(state, '22023', text)
+        self.assertIn('field 5, at column 9', text)
+        for dialect, word in (('spring', 'Allowed are cron'), ('Quartz', '"Quartz"'), ('', '""')):
+            state, text = psql_error(self.p.postgres, f"select postdate.recur_next('0 0 9 ? * 2', 'UTC', now(), '{dialect}')")
+            self.assertEqual(state, '22023', text)
+            self.assertIn(word, text, dialect)
+        state, text = psql_error(self.p.postgres, "select postdate.recur_next('0 0 9 13 * fri', 'UTC', now(), 'quartz')")
+        self.assertIn('both given', text)
 
     def test_random_expressions(self):
         r = random.Random(18)
@@ -197,6 +277,12 @@ class RecurCron(SharedTest):
             ('America/New_York', '2026-11-01 05:00', '30 * * * *', ['2026-11-01 05:30', '2026-11-01 06:30', '2026-11-01 07:30']),
             ('Africa/Casablanca', '2026-02-14 12:00', '30 2 * * *', ['2026-02-15 01:30', '2026-02-16 02:30']),   # back for Ramadan
             ('Africa/Casablanca', '2026-03-21 12:00', '30 2 * * *', ['2026-03-22 02:00', '2026-03-23 01:30']),   # and forward again
+            # midnight is left out, as a fixed time or one of every two hours: what goes on is the clock, not the count
+            ('Africa/Cairo', '2026-04-23 18:00', '0 0 */2 * * ?', ['2026-04-23 20:00', '2026-04-23 23:00', '2026-04-24 01:00']),
+            ('Africa/Cairo', '2026-04-23 18:00', '0 0 0/2 * * ?', ['2026-04-23 20:00', '2026-04-23 23:00', '2026-04-24 01:00']),
+            ('Africa/Cairo', '2026-04-23 18:00', '0 0 0,2 * * ?', ['2026-04-23 22:00', '2026-04-23 23:00', '2026-04-24 21:00']),
+            ('Africa/Cairo', '2026-10-29 18:00', '0 0 */2 * * ?', ['2026-10-29 19:00', '2026-10-29 22:00', '2026-10-30 00:00']),
+            ('Africa/Cairo', '2026-10-29 18:00', '0 0 23/1 * * ?', ['2026-10-29 20:00', '2026-10-29 21:00', '2026-10-30 21:00']),
             ('Pacific/Apia', '2011-12-29 12:00', '30 9 * * *', ['2011-12-29 19:30', '2011-12-30 19:30']),        # 30 December was not: no run for it
         ]
         for zone, start, cron, expected in table:
@@ -249,21 +335,42 @@ class RecurCron(SharedTest):
                 ('0 0 31 4,6,9,11 *', 'never'),
                 ('0 0 * * monday', 'day of week "monday"', 'field 5', '"mon"'),
                 ('0 0 * january *', 'month "january"', '"jan"'),
-                ('5/15 * * * *', 'no step', '"5-59/15"'),
+                ('0 0 * * 5/2', 'no step', '"5-7/2"'),
+                ('5/x * * * *', 'no step', '5/5'),
                 ('*/0 * * * *', 'step of 0'),
+                ('*/90 * * * *', 'step larger than the field', 'up to 60', '"@every 90m"'),
+                ('5/61 * * * *', 'step larger than the field', '"@every 61m"'),
+                ('0 0-20/36 * * *', 'step larger than the field', 'up to 24', '"@every 36h"'),
+                ('*/90 * * * * *', 'second "*/90"', '"@every 90s"'),
+                ('0 0 */45 * *', '"@every 45d"'),
+                ('0 0 * * */14', 'up to 7', '"@every 14d"'),
+                ('0 0 1 */18 *', 'up to 12'),
                 ('0 22-4 * * *', 'begins behind its end', '"22-23,0-4"'),
                 ('0 0 * * fri-sun', 'begins behind its end', '"5-7"'),
                 ('0 0 * * 7-1', 'begins behind its end', '"0-1"'),
-                ('0 0 ? * mon', '"*"'),
+                ('? 0 * * mon', 'minute "?"', 'any day', '"*"'),
+                ('0 0 1,? * *', 'stands alone'),
+                ('0 10 ? * MON-FRI *', 'EventBridge', '"0 0 10 ? * MON-FRI *"'),
+                ('0 0 L-31 * *', 'in no month', 'L-30'),
+                ('0 0 L-0 * *', '"L"'),
+                ('0 0 32W * *', 'in no month', '"LW"'),
+                ('0 0 1-15W * *', 'day of month "1-15w" is not understood', '15W'),
+                ('0 0 30W 2 *', 'never'),
+                ('0 0 * * L', '"L" names no day', 'FRIL'),
+                ('0 0 0 29 2 ? 2027', 'never', 'of year "2027"'),
+                ('0 0 0 1 1 ? 26', 'year "26"', '"2026"'),
+                ('0 0 0 1 1 ? 2200', 'out of range', '1970 to 2199'),
                 ('0 0 * * 5#6', 'no month', '"5L"'),
                 ('1,,2 * * * *', 'empty place', '"1,2"'),
                 ('0 0 * *', '4 fields', '"0 0 * * *"'),
-                ('0 0 0 * * * *', '7 fields'),
+                ('0 0 0 * * * * *', '8 fields'),
                 ('', 'empty'),
                 ('@every 90', '"@every 90s"'),
                 ('@every 500ms', '"@every 1s"'),
                 ('@day', '"@daily"'),
-                ('@reboot', '@hourly'),
+                ('@reboot', 'not supported', 'when the machine starts', '@hourly'),
+                ('@often', 'is not known', 'stands for five fields', '@hourly'),
+                ('@daily 5', 'takes nothing behind it', '"@daily"'),
                 ('0 0 0 0 0 x', 'day of month "0"', 'field 4', 'column 7')):
             state, text = psql_error(self.p.postgres, f"select postdate.recur_next('{cron}', 'UTC', now())")
             self.assertEqual(state, '22023', text)

@@ -1,4 +1,5 @@
 """Recurring schedules over HTTP and the control queue: one implementation, conditions, tokens, pages, who changed what."""
+import datetime as dt
 import json
 import re
 import threading
@@ -53,6 +54,16 @@ class RecurHttp(LiveTest):
         web.ask('PUT', '/v1/recurring/json', exact)
         self.ask(web, 'POST', '/json:run', {})
         self.assertEqual(inbox.wait(3)[2].body, b'{"b" : 1.10, "a":19.99}')
+        # which day of the week a number is
+        quartz = dict(DAILY, cron='0 0 9 ? * 2')
+        self.assertIn('reads MON', self.ask(web, 'PUT', '/quartz', quartz, 422).json['detail'])
+        self.assertEqual(self.ask(web, 'PUT', '/quartz', dict(quartz, dialect='quartz'), 201).json['dialect'], 'quartz')
+        self.assertIsNone(s['dialect'])
+        for dialect, weekday in (('quartz', 1), ('cron', 2)):
+            at = self.ask(web, 'GET', f':preview?cron=0%200%209%20%3F%20*%202&n=1&dialect={dialect}').json['times'][0]['local']
+            self.assertEqual(dt.date.fromisoformat(at[:10]).isoweekday(), weekday, at)
+        self.ask(web, 'GET', ':preview?cron=0%200%209%20%3F%20*%202', status=400)
+        self.ask(web, 'DELETE', '/quartz')
         # pages
         for i in range(3):
             self.ask(web, 'PUT', f'/p{i}', DAILY, 201)
@@ -179,6 +190,7 @@ class RecurHttp(LiveTest):
         self.assertEqual([x['name'] for x in r.ask({'op': 'recur_list', 'page_size': 5})['recurring']], ['c'])
         self.assertEqual(len(r.ask({'op': 'recur_preview', 'name': 'c', 'n': 3})['times']), 3)
         self.assertEqual(len(r.ask({'op': 'recur_preview', 'cron': '@daily', 'n': '2'})['times']), 2)
+        self.assertEqual(len(r.ask({'op': 'recur_preview', 'cron': '0 0 9 ? * 2', 'dialect': 'quartz', 'n': 2})['times']), 2)
         self.assertEqual([x['what'] for x in r.ask({'op': 'recur_history', 'name': 'c'})['changes']], ['run', 'resume', 'pause', 'set', 'set'])
         self.assertEqual([r.ask({'op': 'recur_remove', 'name': 'c'})['status'] for _ in range(2)], [200, 404])
         for wrong in ({'op': 'recur_set', 'name': 'c'}, {'op': 'recur_show'}, {'op': 'recur_pause', 'name': 'c', 'why': 'x'}, dict(DAILY, op='recur_set', name='c', if_match=5)):

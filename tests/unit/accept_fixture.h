@@ -12,7 +12,11 @@
 #define NOW INT64_C(1795334400000)
 #define INTAKE "postdate.intake"
 
-static const struct accept_route routes[] = {{"orders.delayed", "orders"}, {"secret.delayed", "secret"}};
+static const struct accept_route routes[] = {
+    {.intake_exchange = "orders.delayed", .delivery_exchange = "orders"},
+    {.intake_exchange = "secret.delayed", .delivery_exchange = "secret"},
+    {.intake_exchange = "orders.later", .delivery_exchange = "orders", .delay_ms = 5000},
+};
 static const char *const allow_all[] = {"*"};
 static const struct accept_rules rules = {
     .hold = HOLD_POLICY_PLAIN,

@@ -118,13 +118,40 @@ static void test_sizes_and_names(void **state)
     arena_free(&tiny);
 }
 
+/* A route may have a delay for messages that ask for none. Any header of theirs wins. */
+static void test_delay_of_a_route(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(try_raw(f, &rules, "orders.later", "order.cancel"), 0);
+    assert_true(f->message.due_ms == NOW + 5000);
+    assert_true(f->message.counted_from_ms == NOW);
+    assert_true(bytes_equal_str(f->message.exchange, "orders"));
+    sample_put_text(&f->headers, "x-postdate-exchange", "elsewhere");
+    assert_int_equal(try_with(f, &rules, "orders.later", "k"), 0);
+    assert_true(f->message.due_ms == NOW + 5000);
+    assert_false(has_header(f, "x-delay"));
+    static const struct {
+        const char *header, *value;
+        int64_t ahead_ms;
+    } asked[] = {{"x-delay", "0", 0},
+                 {"x-delay", "-5000", 0},
+                 {"x-delay", "700", 700},
+                 {"x-opt-delivery-delay", "1", 1},
+                 {"x-postdate-at", "1795334400007", 7}};
+    for (size_t i = 0; i < COUNT_OF(asked); i++) {
+        sample_put_text(&f->headers, asked[i].header, asked[i].value);
+        assert_int_equal(try_with(f, &rules, "orders.later", "k"), 0);
+        assert_true(f->message.due_ms == NOW + asked[i].ahead_ms);
+    }
+    sample_put_text(&f->headers, "x-delay", "soon");
+    assert_int_equal(try_with(f, &rules, "orders.later", "k"), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_plain),
-        TEST(test_lossless),
-        TEST(test_allow),
-        TEST(test_sizes_and_names),
+        TEST(test_plain),           TEST(test_lossless),         TEST(test_allow),
+        TEST(test_sizes_and_names), TEST(test_delay_of_a_route),
     };
     return cmocka_run_group_tests_name("accept", tests, NULL, NULL);
 }

@@ -198,6 +198,13 @@ static void test_mistakes(void **state)
     refused("[delivery]\nallow=a,,b\n", "delivery.allow: is empty");
     refused("[route]\na=\n", "route.a: is empty");
     refused("[route]\na=b\na=c\n", ":3: route.a: is given twice");
+    refused("[route]\na=b, later\n", ":2: route.a: \"later\" is not allowed behind the delivery exchange");
+    refused("[route]\na=b, dleay=5s\n", "is not allowed behind");
+    refused("[route]\na=b, delay=soon\n", "route.a: duration \"soon\"");
+    refused("[route]\na=b, delay=5s, delay=6s\n", "route.a: duration ");
+    refused("[route]\na=, delay=5s\n", "route.a: is empty");
+    refused("[delivery]\nmax_delay=1h\n[route]\na=b, delay=2h\n",
+            "route.a: the delay of 2h is longer than delivery.max_delay (1h)");
     refused("[route]\npostdate=b\n", "already intake.exchange");
     refused("[retry]\nfirst=1h\n", "retry.first");
     refused("[amqp]\ncert_file=/c\n", "belong together");
@@ -263,11 +270,22 @@ static void test_environment_wins(void **state)
     assert_non_null(strstr(reported, "POSTDATE_PORT"));
     assert_null(strstr(strstr(reported, "warning: ") + 1, "warning: ")); /* one in all */
     config_free(&c);
+    setenv("POSTDATE_ROUTE", "a=b, delay=5s ,c=\"\",delay = 1m,d=e", 1);
+    assert_int_equal(load(&c, ""), 0);
+    assert_int_equal(c.route_count, 3);
+    assert_string_equal(c.routes[0].delivery_exchange, "b");
+    assert_int_equal(c.routes[0].delay_ms, 5000);
+    assert_string_equal(c.routes[1].delivery_exchange, "");
+    assert_int_equal(c.routes[1].delay_ms, 60000);
+    assert_int_equal(c.routes[2].delay_ms, 0);
+    config_free(&c);
     setenv("POSTDATE_INTAKE_PREFETCH", "many", 1);
     refused("", "POSTDATE_INTAKE_PREFETCH: \"many\" is not allowed");
     setenv("POSTDATE_INTAKE_PREFETCH", "7", 1);
     setenv("POSTDATE_ROUTE", "nowhere", 1);
     refused("", "POSTDATE_ROUTE: \"nowhere\"");
+    setenv("POSTDATE_ROUTE", "a=b,delay=soon", 1);
+    refused("", "POSTDATE_ROUTE: a: duration \"soon\"");
 }
 
 static void test_secret_files(void **state)

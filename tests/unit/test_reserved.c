@@ -8,7 +8,10 @@
 
 #define INTAKE "in"
 
-static const struct accept_route routes[] = {{"orders.in", "orders"}, {"mail.in", "postdate.mail"}};
+static const struct accept_route routes[] = {
+    {.intake_exchange = "orders.in", .delivery_exchange = "orders"},
+    {.intake_exchange = "mail.in", .delivery_exchange = "postdate.mail"},
+};
 static const struct accept_rules rules = {.intake_queue = INTAKE,
                                           .intake_exchange = "later",
                                           .delivery_exchange = "postdate.out",

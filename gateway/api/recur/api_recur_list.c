@@ -10,7 +10,7 @@
 
 static const char *const no_filter[] = {NULL};
 static const char *const list_names[] = {"page_size", "page_token", NULL};
-static const char *const preview_names[] = {"name", "cron", "zone", "n", "from", "dst", NULL};
+static const char *const preview_names[] = {"name", "cron", "dialect", "zone", "n", "from", "dst", NULL};
 /* The last name, filled up with zeros. */
 static const struct api_pages pages = {
     .version = 3, .names = no_filter, .least = 3, .most = API_POSITION_MAX};
@@ -94,7 +94,7 @@ static int64_t read_number(struct api_request *r)
 /* Either the name of a schedule, or an expression. False: answered. */
 static bool read_subject(struct api_request *r, struct recur_request *q, json_t *argument)
 {
-    static const char *const fields[] = {"cron", "zone", "from", "dst"};
+    static const char *const fields[] = {"cron", "dialect", "zone", "from", "dst"};
     q->name = r->id.len > 0 ? r->id : api_param(r, "name");
     int64_t n = read_number(r);
     if (n == 0)
@@ -109,7 +109,7 @@ static bool read_subject(struct api_request *r, struct recur_request *q, json_t 
     if (named ? !given : json_object_get(argument, "cron") != NULL)
         return true;
     api_fail(&r->answer, API_INVALID_REQUEST,
-             "give the name of a schedule, or cron with zone, from and dst as you like");
+             "give the name of a schedule, or cron with dialect, zone, from and dst as you like");
     return false;
 }
 

@@ -27,18 +27,19 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"set", RECUR_SET, 1, "zkeExHPtbfmgjdouv", false},
+    {"set", RECUR_SET, 1, "zkeExHPtbfmgjdouvD", false},
     {"list", RECUR_LIST, 0, "J", false},
     {"show", RECUR_SHOW, 1, "JY", false},
     {"pause", RECUR_PAUSE, 1, "", false},
     {"resume", RECUR_RESUME, 1, "", false},
     {"remove", RECUR_REMOVE, 1, "", false},
     {"run", RECUR_RUN, 1, "", false},
-    {"preview", RECUR_PREVIEW, -1, "eznudJ", false},
+    {"preview", RECUR_PREVIEW, -1, "eznudDJ", false},
     {"apply", RECUR_SET, 1, "NQJ", true},
 };
 
 static const struct option options[] = {{"cron", required_argument, NULL, 'e'},
+                                        {"dialect", required_argument, NULL, 'D'},
                                         {"zone", required_argument, NULL, 'z'},
                                         {"routing-key", required_argument, NULL, 'k'},
                                         {"exchange", required_argument, NULL, 'E'},
@@ -351,12 +352,14 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct command command_recur = {
     .name = "recur",
-    .synopsis = "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
-                "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
-                "       postdate recur preview NAME | --cron EXPRESSION [--zone Z] [-n 10] [--json]\n"
-                "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
+    .synopsis =
+        "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
+        "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
+        "       postdate recur preview NAME | --cron EXPRESSION [--dialect D] [--zone Z] [-n 10] [--json]\n"
+        "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
     .summary = "Schedules that recur: set, list, pause, preview them",
-    .help = "      --cron E        five or six fields, @every 90s, @daily: '0 9 * * mon-fri'\n"
+    .help = "      --cron E        five to seven fields, @every 90s, @daily: '0 9 * * mon-fri'\n"
+            "      --dialect D     day of week 1 is Monday: cron (as Spring); or Sunday: quartz\n"
             "      --zone Z        time zone, such as Europe/Berlin (default: UTC)\n"
             "  -k, --routing-key K where its messages go\n"
             "      --exchange E    delivery exchange (default: delivery.exchange)\n"

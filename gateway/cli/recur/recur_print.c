@@ -76,8 +76,9 @@ static void print_json_line(const char *label, const json_t *value)
 
 void recur_print_all(const json_t *o, int64_t now_ms)
 {
-    static const char *const fields[] = {"name",   "cron", "zone",    "routing_key", "missed", "grace",
-                                         "jitter", "dst",  "overlap", "from",        "until",  "error"};
+    static const char *const fields[] = {"name",   "cron",  "dialect", "zone", "routing_key",
+                                         "missed", "grace", "jitter",  "dst",  "overlap",
+                                         "from",   "until", "error"};
     char when[CLI_WHEN_SIZE], last[120];
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         print_line(fields[i], text_of(o, fields[i]));
