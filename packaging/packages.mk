@@ -10,7 +10,9 @@ dist:
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/dist.sh $(DIST).tar.gz
 deb: dist
 	@JOBS=$(JOBS) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/deb.sh $(VERSION) $(DIST).tar.gz
+# Of the plain build; `make deb` has one of the packages' programs.
 sbom: all
+	@tools/deps.sh --only python3
 	@mkdir -p $(dir $(DIST))
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/sbom.py $(VERSION) $(BUILD)/postdated $(BUILD)/postdate >$(DIST).spdx.json
 	@echo $(DIST).spdx.json

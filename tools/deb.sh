@@ -1,6 +1,6 @@
 #!/bin/bash
-# deb.sh VERSION TARBALL: Debian's packages of that tarball, source and binary, in build/deb (`make deb`). For the Debian or
-# Ubuntu that it runs on. Installs what they are built with. DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
+# deb.sh VERSION TARBALL: Debian's packages of that tarball, source and binary, in build/deb (`make deb`), with the bill of
+# materials of the programs in them. For the Debian or Ubuntu that it runs on. Installs what they are built with. DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
 set -euo pipefail
 version=$1 tarball=$(realpath "$2")
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ source=$out/postdate-$version
 # What the control file says, without versions and profiles.
 mapfile -t needed < <(sed -n '/^Build-Depends:/,/^[^ B]/{s/^Build-Depends:/ /;/^ /p}' packaging/debian/control |
     tr ',' '\n' | sed 's/[(<].*//; s/ //g; s/^debhelper-compat$/debhelper/; /^dh-sequence-/d; /^$/d')
-tools/deps.sh --only build-essential "${needed[@]}"
+tools/deps.sh --only build-essential python3 "${needed[@]}"
 
 rm -rf "$out"
 mkdir -p "$out"
@@ -40,6 +40,8 @@ if ! dpkg-buildpackage -us -uc "-j${JOBS:-1}" >"$log" 2>&1; then
     echo "deb.sh: the packages cannot be built" >&2
     exit 1
 fi
+package=postdate_$(dpkg-parsechangelog -S Version)_$(dpkg --print-architecture)
 cd "$top"
+tools/sbom.py "$version" "$source/debian/postdate/usr/bin/postdated" "$source/debian/postdate/usr/bin/postdate" >"$out/$package.spdx.json"
 rm -rf "$source"
-ls -1 "$out"/*.deb
+ls -1 "$out"/*.deb "$out"/*.json

@@ -32,18 +32,17 @@ build_packages() { # suite
         cd $source_in
         mkdir /srv/first /srv/second /srv/next
         make deb
-        make sbom
         mv build/deb/* build/dist/* /srv/first
         mkdir -p /srv/somewhere/else
         cp -r . /srv/somewhere/else
         rm -rf /srv/somewhere/else/build
         cd /srv/somewhere/else
         (umask 077; TZ=Asia/Kathmandu LC_ALL=C DEB_BUILD_OPTIONS=nocheck make deb)
-        mv build/deb/*.deb build/deb/*.dsc build/deb/*.tar.* build/dist/* /srv/second
+        mv build/deb/*.deb build/deb/*.dsc build/deb/*.tar.* build/deb/*.json build/dist/* /srv/second
         cd /srv/second
         for file in *; do cmp \"\$file\" \"/srv/first/\$file\"; done
         echo 'Both times the same:'
-        sha256sum *.deb *.dsc *.tar.*
+        sha256sum *.deb *.dsc *.json *.tar.*
         cd $source_in
         DEB_BUILD_OPTIONS=nocheck make deb VERSION=$next
         mv build/deb/*.deb /srv/next
