@@ -2,6 +2,7 @@
 # deb.sh VERSION TARBALL: Debian's packages of that tarball, source and binary, in build/deb (`make deb`), with the bill of
 # materials of the programs in them. For the Debian or Ubuntu that it runs on. Installs what they are built with. DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
 set -euo pipefail
+umask 022 # modes are in the source package
 version=$1 tarball=$(realpath "$2")
 cd "$(dirname "$0")/.."
 top=$PWD
