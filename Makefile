@@ -6,7 +6,8 @@
 #   CC=, CFLAGS=, LDFLAGS=  as usual; CFLAGS and LDFLAGS are appended
 #   PYTHON=                 the Python 3 (with pika) that runs the demo and the live tests
 
-VERSION := 0.1.0
+# As semantic versions are written: docs/versions.md.
+VERSION := 1.0.0-dev
 PREFIX ?= /usr/local
 DESTDIR ?=
 comma := ,
@@ -84,7 +85,7 @@ libraries-found:
 	@pkg-config --exists $(LIBS) || \
 	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
 
-include tools/embedded.mk packaging/install.mk tests/tests.mk tests/fuzz/fuzz.mk
+include tools/embedded.mk packaging/install.mk packaging/packages.mk tests/tests.mk tests/fuzz/fuzz.mk
 
 # --- servers and demo: these install what is missing, then build with a fresh look at the libraries --------------------
 deps:
@@ -151,6 +152,7 @@ help:
 #: make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)
 #: make run        the stack, then the gateway in the foreground
 #: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
+#: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md   writes the tables of that page from the table of options
 #: make deps | format | clean
 

@@ -10,8 +10,12 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
-.PHONY: units test-deps test-known test matrix chaos bench console-shots faults-full
+.PHONY: units unit-tests test-deps test-known test matrix chaos bench console-shots faults-full
 units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
+
+# The units alone, plain: what can run where packages are built.
+unit-tests: $(UNITS)
+	@for test in $^; do $$test || exit; done
 
 # The command line of a release after this one, whose schema has a step more.
 $(NEXT)/sql_embedded.c: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files tests/schema/002_10_next.sql

@@ -1,11 +1,13 @@
 #!/bin/bash
-# matrix.sh: the README's two commands on each Debian that users have, from an empty system (`make matrix`; needs root).
+# matrix.sh: the README's two commands and the packages on each Debian that users have, from an empty system (`make matrix`;
+# needs root). What is done with the packages is in matrix_packages.sh.
 #
 #   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next
-#   TEST=all|live                  as for make test; live: all live tests with the plain build
+#   TEST=all|live|packages         as for make test; live: all live tests with the plain build; packages: these alone
 #   ONLY=word                      only tests with this word in their name
 #   FRESH=1                        makes the systems anew; else they are kept, and brought up to date once a day
-#   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed
+#   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed,
+#                                  SUITE.packages what was built
 #   MIRROR=http://deb.debian.org/debian
 # STACK_PLUGINS_DIR and POSTDATE_TEST_… are passed on. A system is a chroot made by debootstrap, with the host's name server, proxy and
 # certificates. What runs in it has process ids and mounts of its own, which end with it, however it ends.
@@ -45,27 +47,27 @@ remove_system() { # root
     rm -rf "$1"
 }
 
-make_system() { # suite
-    local root=$MATRIX_DIR/$1 new=$MATRIX_DIR/$1.unfinished
+make_system() { # suite name: MATRIX_DIR/name
+    local root=$MATRIX_DIR/$2 new=$MATRIX_DIR/$2.unfinished
     [[ ! ${FRESH:-} ]] || remove_system "$root"
     if [[ -e $root && ! -e $root/.postdate-matrix ]]; then
         # Made by hand: as good, when it is that Debian and apt works in it.
         chroot "$root" apt-get --version >/dev/null 2>&1 || die 73 "$root is not a system that can be used: move it away"
-        say "$1: taking $root as it is (made by somebody else)"
+        say "$2: taking $root as it is (made by somebody else)"
         touch -d '2 days ago' "$root/.postdate-matrix"
     fi
     if [[ ! -e $root ]]; then
-        say "$1: making an empty system in $root"
+        say "$2: making an empty system in $root"
         remove_system "$new"
-        debootstrap --variant=minbase "$1" "$new" "$MIRROR" >"$MATRIX_DIR/$1.debootstrap.log" 2>&1 ||
-            die 69 "$1: debootstrap failed; is $MIRROR there, and does it have $1? It said: $(tail -n 2 "$MATRIX_DIR/$1.debootstrap.log")"
+        debootstrap --variant=minbase "$1" "$new" "$MIRROR" >"$MATRIX_DIR/$2.debootstrap.log" 2>&1 ||
+            die 69 "$1: debootstrap failed; is $MIRROR there, and does it have $1? It said: $(tail -n 2 "$MATRIX_DIR/$2.debootstrap.log")"
         touch -d '2 days ago' "$new/.postdate-matrix"
         mv "$new" "$root"
     fi
     provide_devices "$root" || die 71 "$1: cannot mount in $root"
     [[ ! $(find "$root/.postdate-matrix" -mmin -1440) ]] || return 0
-    settle_in "$root" >"$MATRIX_DIR/$1.apt.log" 2>&1 ||
-        die 69 "$1: apt-get failed; the end of $MATRIX_DIR/$1.apt.log: $(tail -n 2 "$MATRIX_DIR/$1.apt.log")"
+    settle_in "$root" >"$MATRIX_DIR/$2.apt.log" 2>&1 ||
+        die 69 "$1: apt-get failed; the end of $MATRIX_DIR/$2.apt.log: $(tail -n 2 "$MATRIX_DIR/$2.apt.log")"
     touch "$root/.postdate-matrix"
 }
 
@@ -102,28 +104,49 @@ done < <(compgen -e | grep -E -i '^(https?_proxy|no_proxy|SSL_CERT_FILE|CURL_CA_
 
 versions() { # root: of what users have
     chroot "$1" "${clean_env[@]}" bash -c '
-        of() { dpkg-query -W -f "\${Version}" "$1" 2>/dev/null | sed "s/^[0-9]*://; s/[-+~].*//"; }
+        of() { dpkg-query -W -f "\${Version}\n" "$1" 2>/dev/null | sed "s/^[0-9]*://; s/[-+~].*//" | grep -m 1 .; }
         postgres=$(printf "%s\n" /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
-        echo "$(of rabbitmq-server)|$($postgres --version 2>/dev/null | cut -d " " -f 3)|$(of librabbitmq-dev)|$(of libmicrohttpd-dev)"'
+        echo "$(of rabbitmq-server)|$($postgres --version 2>/dev/null | cut -d " " -f 3)|$(of "librabbitmq[0-9]*")|$(of "libmicrohttpd[0-9]*")"'
 }
 
-run_suite() { # suite; fields of its row go to SUITE.row
-    local suite=$1 root=$MATRIX_DIR/$1 row=$MATRIX_DIR/$1.row log=$MATRIX_DIR/$1.log began=$SECONDS rc=0 demo tests=
-    echo "$suite|||||no system||" >"$row"
-    make_system "$suite" || exit
+# shellcheck source=tools/matrix_packages.sh
+. "$top/tools/matrix_packages.sh"
+
+run_tests() { # sets demo and tests
+    local root=$MATRIX_DIR/$suite began=$SECONDS rc=0
     copy_source "$root" || die 74 "$suite: cannot copy the checkout"
     in_system() { chroot "$root" "${clean_env[@]}" bash -c "cd $source_in && $1" </dev/null 2>&1 | tee -a "$log"; return "${PIPESTATUS[0]}"; }
-    : >"$log"
-    echo "$suite|||||did not end||" >"$row"
     say "$suite: make demo"
     in_system 'make demo'
     rc=$?
     demo="$([[ $rc -eq 0 ]] && echo ok || echo FAILED) in $((SECONDS - began)) s"
-    echo "$suite|$(versions "$root")|$demo||" >"$row"
     say "$suite: make test"
     in_system 'make test' || rc=1
     tests=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
-    echo "$suite|$(versions "$root")|$demo|${tests:-did not run to its end}|$(((SECONDS - began + 30) / 60))" >"$row"
+    tests=${tests:-did not run to its end}
+    return $rc
+}
+
+run_suite() { # suite; fields of its row go to SUITE.row
+    local suite=$1 row=$MATRIX_DIR/$1.row log=$MATRIX_DIR/$1.log began=$SECONDS rc=0 root demo=- tests packages known
+    tell() { echo "$suite|$1|$demo|$tests|$packages|$(((SECONDS - began + 30) / 60))" >"$row"; }
+    packages=- tests='no system'
+    tell '|||'
+    [[ $TEST == packages ]] || make_system "$suite" "$suite" || exit
+    make_system "$suite" "$suite.clean" || exit
+    : >"$log"
+    tests='did not end'
+    tell '|||'
+    if [[ $TEST != packages ]]; then
+        run_tests || rc=1
+        known=$(versions "$MATRIX_DIR/$suite")
+        packages='did not end'
+        tell "$known"
+    fi
+    say "$suite: packages"
+    if test_packages "$suite"; then packages=ok; else packages=FAILED rc=1; fi
+    [[ $TEST != packages ]] || tests=- known=$(versions "$root")
+    tell "$known"
     exit "$rc"
 }
 
@@ -131,10 +154,10 @@ run_suite() { # suite; fields of its row go to SUITE.row
 table() {
     local suite fields
     {
-        echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|libmicrohttpd|demo|tests|minutes'
-        for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite|||||not run||"; done
+        echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|libmicrohttpd|demo|tests|packages|minutes'
+        for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite|||||-|not run|-|0"; done
     } | while IFS='|' read -ra fields; do
-        printf '%-9s %-9s %-11s %-12s %-14s %-15s %-36s %s\n' "${fields[@]:0:7}" "${fields[7]:-}"
+        printf '%-9s %-9s %-11s %-12s %-14s %-15s %-36s %-11s %s\n' "${fields[@]}"
     done
 }
 
@@ -149,7 +172,7 @@ finish() {
 main() {
     local suite result=0 running=
     [[ $(id -u) -eq 0 ]] || die 77 "needs root, for chroots (try: sudo make matrix)"
-    [[ $TEST == all || $TEST == live ]] || die 64 "TEST=$TEST: allowed are all, live"
+    [[ $TEST =~ ^(all|live|packages)$ ]] || die 64 "TEST=$TEST: allowed are all, live, packages"
     for suite in "${suites[@]}"; do
         [[ $suite =~ ^[a-z]+$ ]] || die 64 "SUITES: $suite is not the name of a Debian (as in SUITES=\"bookworm trixie sid\")"
     done
@@ -163,7 +186,7 @@ main() {
     for suite in "${suites[@]}"; do
         setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child -- "$0" --suite "$suite" 8>&- &
         running=$!
-        wait "$running" || result=1
+        if wait "$running"; then rm -rf "$MATRIX_DIR/$suite.layers"; else result=1; fi
         running=
     done
     finish

@@ -145,6 +145,14 @@ static void print_adopted(const struct migrate_report *r, const char *vhost)
             r->origin, r->new_identity, r->old_identity, vhost);
 }
 
+/* The first start after an installation, in the journal. */
+static void say_not_configured(const struct config *c)
+{
+    cli_say("no server is configured: set postgres.url and amqp.url in %s. What must be created before, "
+            "docs/install.md says (of the package: /usr/share/doc/postdate/install.md.gz)",
+            c->source != NULL ? c->source : "/etc/postdate/postdate.conf");
+}
+
 static int migrate_database(struct cli *cli, bool rebind, bool quiet)
 {
     struct migrate_report report = {0};
@@ -152,6 +160,8 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
     struct broker *broker = NULL;
     struct err e;
     int code = cli_open(cli, CLI_SCHEMA_ANY);
+    if (code != 0 && cli->has_config && config_names_no_server(&cli->config))
+        say_not_configured(&cli->config);
     if (code == 0)
         code = ask_broker(&cli->config, quiet, &identity, &broker);
     if (code != 0)

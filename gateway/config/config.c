@@ -149,6 +149,12 @@ void config_print_sample(FILE *out)
           out);
 }
 
+bool config_names_no_server(const struct config *c)
+{
+    return strcmp(c->postgres.url, option_find("postgres", "url")->initial) == 0 &&
+           strcmp(c->amqp.url, option_find("amqp", "url")->initial) == 0;
+}
+
 enum hold_policy config_hold_policy(const struct config *c, bool has_transport)
 {
     return hold_policy_make(has_transport, c->handover.what == HANDOVER_ALL);

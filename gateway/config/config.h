@@ -101,6 +101,9 @@ void config_print_sample(FILE *out);
 void config_each(const struct config *c, void (*fn)(void *ctx, const char *name, const char *value),
                  void *ctx);
 
+/* Neither server's address was set: as after an installation. */
+bool config_names_no_server(const struct config *c);
+
 /* Whether there is a transport only a gateway knows that has asked the broker, and its schema, in which it
  * records that (sql/admin/settings.h). */
 enum hold_policy config_hold_policy(const struct config *c, bool has_transport);

@@ -340,6 +340,15 @@ class Trouble(CliTest):
             with self.subTest(args=args):
                 self.fails(p, 69, *args, env=env, says=('/nonexistent', 'No such file or directory; Is the server running'))
 
+    @harness.needs_vhosts(0)
+    def test_a_start_without_configuration_says_what_to_do(self):
+        """As the unit's, after an installation."""
+        p = self.place(migrate=False)
+        nothing = {'POSTDATE_POSTGRES_URL': None, 'POSTDATE_AMQP_URL': None, 'PGHOST': '/nonexistent'}
+        self.fails(p, 69, 'migrate', env=nothing, says=('no server is configured', ' in /dev/null', 'install.md'))
+        rc, _, err = p.cli('migrate', env={**nothing, 'POSTDATE_AMQP_URL': p.amqp})
+        self.assertEqual((rc, 'no server is configured' in err), (69, False), err)
+
     def test_login_and_permission_refused(self):
         p = self.place()
         role = 'nobody_' + p.database

@@ -1,0 +1,48 @@
+#!/bin/bash
+# deb.sh VERSION TARBALL: Debian's packages of that tarball, source and binary, in build/deb (`make deb`), with the bill of
+# materials of the programs in them. For the Debian or Ubuntu that it runs on. Installs what they are built with. DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
+set -euo pipefail
+umask 022 # modes are in the source package
+version=$1 tarball=$(realpath "$2")
+cd "$(dirname "$0")/.."
+top=$PWD
+out=build/deb
+upstream=${version/-/\~}
+source=$out/postdate-$version
+
+# What the control file says, without versions and profiles.
+mapfile -t needed < <(sed -n '/^Build-Depends:/,/^[^ B]/{s/^Build-Depends:/ /;/^ /p}' packaging/debian/control |
+    tr ',' '\n' | sed 's/[(<].*//; s/ //g; s/^debhelper-compat$/debhelper/; /^dh-sequence-/d; /^$/d')
+tools/deps.sh --only build-essential python3 "${needed[@]}"
+
+rm -rf "$out"
+mkdir -p "$out"
+cp "$tarball" "$out/postdate_$upstream.orig.tar.gz"
+tar -C "$out" -xf "$tarball"
+cp -r "$source/packaging/debian" "$source/debian"
+cd "$source"
+
+# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one.
+if [[ $(dpkg-parsechangelog -S Version) != "$upstream"-* ]]; then
+    {
+        printf 'postdate (%s-1) unstable; urgency=medium\n\n  * Built from the sources; not released.\n\n' "$upstream"
+        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
+        cat debian/changelog
+    } >debian/changelog.new
+    mv debian/changelog.new debian/changelog
+fi
+
+# What was given to this make is not the package's.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
+log=$top/$out/build.log
+echo "Building the packages (log: $out/build.log) ..."
+if ! dpkg-buildpackage -us -uc "-j${JOBS:-1}" >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    echo "deb.sh: the packages cannot be built" >&2
+    exit 1
+fi
+package=postdate_$(dpkg-parsechangelog -S Version)_$(dpkg --print-architecture)
+cd "$top"
+tools/sbom.py "$version" "$source/debian/postdate/usr/bin/postdated" "$source/debian/postdate/usr/bin/postdate" >"$out/$package.spdx.json"
+rm -rf "$source"
+ls -1 "$out"/*.deb "$out"/*.json

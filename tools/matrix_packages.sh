@@ -1,0 +1,96 @@
+#!/bin/bash
+# matrix_packages.sh: the Debian packages on an empty system of a Debian; a part of matrix.sh, which reads it.
+#
+# SUITE.clean is a system in which nothing was installed but make. What is done to it goes to a layer above it, which is made
+# anew for each run: in one the packages are built, twice, in different folders and at different times, and looked at by
+# lintian; in one they are installed with the servers of that Debian, configured by the install page, upgraded and purged.
+# That one has a network of its own, so the servers have their usual ports. SUITE.packages keeps what was built.
+
+new_layer() { # suite name: sets root
+    local layer=$MATRIX_DIR/$1.layers/$2
+    root=$layer/root
+    rm -rf "$layer"
+    mkdir -p "$layer/changes" "$layer/work" "$root"
+    if ! mount -t overlay overlay -o "lowerdir=$MATRIX_DIR/$1.clean,upperdir=$layer/changes,workdir=$layer/work" "$root" 2>/dev/null; then
+        cp -a --one-file-system "$MATRIX_DIR/$1.clean/." "$root" || return 1
+    fi
+    provide_devices "$root"
+}
+
+in_layer() { # script: in $root; it stops at the first command that fails
+    chroot "$root" "${clean_env[@]}" bash -euc "$1" </dev/null 2>&1 | tee -a "$log"
+    return "${PIPESTATUS[0]}"
+}
+
+# The second time as somebody else would, and a third time a version later.
+build_packages() { # suite
+    local out=$MATRIX_DIR/$1.packages version next
+    new_layer "$1" build && copy_source "$root" || return 1
+    version=$(sed -n 's/^VERSION := //p' "$top/Makefile")
+    next=$(awk -F '[.-]' '{ print $1 "." $2 "." $3 + 1 }' <<<"$version")
+    in_layer "
+        cd $source_in
+        mkdir /srv/first /srv/second /srv/next
+        make deb
+        mv build/deb/* build/dist/* /srv/first
+        mkdir -p /srv/somewhere/else
+        cp -r . /srv/somewhere/else
+        rm -rf /srv/somewhere/else/build
+        cd /srv/somewhere/else
+        (umask 077; TZ=Asia/Kathmandu LC_ALL=C DEB_BUILD_OPTIONS=nocheck make deb)
+        mv build/deb/*.deb build/deb/*.dsc build/deb/*.tar.* build/deb/*.json build/dist/* /srv/second
+        cd /srv/second
+        for file in *; do cmp \"\$file\" \"/srv/first/\$file\"; done
+        echo 'Both times the same:'
+        sha256sum *.deb *.dsc *.json *.tar.*
+        cd $source_in
+        DEB_BUILD_OPTIONS=nocheck make deb VERSION=$next
+        mv build/deb/*.deb /srv/next
+        apt-get -qq install -y lintian >/dev/null
+        lintian --version
+        cd /srv/first
+        HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --fail-on error,warning *.changes
+        echo 'lintian: no error, no warning'" || return 1
+    rm -rf "$out"
+    mkdir -p "$out/next"
+    cp "$root"/srv/first/* "$out" && cp "$root"/srv/next/* "$out/next"
+}
+
+# What could be left behind: files, without those that apt, the servers and the running system write; and the text of /etc.
+traces='
+    traces() {
+        find / -xdev \( -path /proc -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /var/cache \
+            -o -path /var/lib/apt -o -path /var/lib/postgresql -o -path /var/lib/rabbitmq -o -path /root -o -name __pycache__ \) -prune \
+            -o -printf "%y %m %u %g %p\n" | sort
+        find /etc -type f ! -name "*-" ! -name .pwd.lock -exec sha256sum {} + | sort -k 2
+    }'
+
+install_packages() { # suite
+    new_layer "$1" install || return 1
+    cp -r "$MATRIX_DIR/$1.packages" "$root/root/packages" &&
+        install -D -m 755 "$top/packaging/debian/tests/deliver" "$root/usr/local/bin/deliver" || return 1
+    printf 'APT::Get::Assume-Yes "true";\n' >"$root/etc/apt/apt.conf.d/zz-matrix"
+    # With what the package depends on, so that the rest needs no network, and nothing of these is left behind.
+    in_layer '
+        cd /root/packages
+        apt-get -qq install postgresql rabbitmq-server python3-pika sudo iproute2 >/dev/null
+        apt-get -qq satisfy "$(dpkg-deb -f postdate_*.deb Depends)" >/dev/null' || return 1
+    in_layer "unshare --net bash -euc '$traces
+        cd /root/packages
+        ip link set lo up
+        traces >/root/before
+        apt-get install ./postdate_*.deb ./postdate-monitoring_*.deb
+        if grep -x postdated /proc/[0-9]*/comm; then exit 1; fi
+        deliver fresh configure message leave
+        apt-get install ./next/postdate_*.deb
+        postdate --version
+        deliver fetch remove
+        apt-get purge postdate-monitoring
+        traces >/root/after
+        diff /root/before /root/after
+        echo \"Purged without a trace.\"'"
+}
+
+test_packages() { # suite
+    build_packages "$1" && install_packages "$1"
+}
