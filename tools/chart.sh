@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit
 helm_version=v3.22.0
 kubeconform_version=v0.7.0
 schemas_package='kubernetes-validate==1.37.0 --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9'
-kubernetes=(1.27.0 1.37.0)
+kubernetes=(1.31.0 1.37.0)
 chart=packaging/helm/postdate
 work=$PWD/build/chart
 schemas=$work/schemas

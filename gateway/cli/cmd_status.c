@@ -108,7 +108,7 @@ static int watch_status(struct cli *cli, bool json)
     return stopped ? 0 : code;
 }
 
-/* For the health check of a container, which has a host name of its own. Counts nothing, so it can be asked often. */
+/* For the health check of a container, which has a host name of its own. It counts nothing. */
 static int status_here(struct cli *cli)
 {
     struct err e;
@@ -166,9 +166,8 @@ const struct command command_status = {
     .name = "status",
     .synopsis = "[--json] [--watch] | --here",
     .summary = "Show backlog, next due message and gateways",
-    .help =
-        "      --json          as a JSON object\n"
-        "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n"
-        "      --here          only whether a gateway of this host is alive; exit 1 if none is\n",
+    .help = "      --json          as a JSON object\n"
+            "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n"
+            "      --here          only whether a gateway of this host is alive; exit 1 if none is\n",
     .run = run_status,
 };

@@ -47,8 +47,8 @@ struct runtime {
     /* Set before the threads start. */
     const struct config *config;
     char name[INSTANCE_NAME_SIZE]; /* host:pid */
-    char identity[OWNER_ID_SIZE]; /* of the schema */
-    int up_wanted;                /* enum up_bit of the threads that there are */
+    char identity[OWNER_ID_SIZE];  /* of the schema */
+    int up_wanted;                 /* enum up_bit of the threads that there are */
     /* One thread's at a time: startup's, then the intake's. */
     bool owner_refused; /* said that the vhost can't remember whose it is */
 
