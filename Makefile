@@ -41,7 +41,7 @@ LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
-.PHONY: all deps stack stack-stop stack-clean run transport-known demo clean format check tidy help libraries-found force
+.PHONY: all deps stack stack-stop stack-clean run transport-known demo clean format check tidy chart help libraries-found force
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -122,6 +122,7 @@ check: $(GENERATED) $(CONFIG_PAGE)
 	$(Q)tools/check_layers.sh
 	$(Q)tools/check_rooms.py
 	$(Q)tools/check_docs.py
+	$(Q)tools/chart_values.py check
 	$(Q)tools/config_page.sh check $(CONFIG_PAGE)
 	$(Q)tools/check_format.sh $(SOURCES)
 	$(Q)cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
@@ -135,6 +136,13 @@ $(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config/config_table.c 
 docs/configuration.md: $(CONFIG_PAGE) force
 	@tools/config_page.sh write $<
 
+# The Helm chart: rendered, validated, and compared with what it must be. Its table of values, and the options that it
+# lets through, are written from values.yaml and the page of options.
+chart: $(BUILD)/postdated
+	$(Q)BUILD=$(BUILD) tools/chart.sh
+docs/kubernetes.md: docs/configuration.md
+	@tools/chart_values.py write
+
 help:
 	@sed -n 's/^#: //p' Makefile
 
@@ -143,6 +151,7 @@ help:
 #: make test       every test, on private servers (TEST=live: all live tests with the plain build; ONLY=words)
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)
+#: make chart      the Helm chart: lint, render, validate (Helm and kubeconform, or Go to build them)
 #: make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
@@ -154,6 +163,7 @@ help:
 #: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
 #: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md   writes the tables of that page from the table of options
+#: make docs/kubernetes.md      writes the table of the chart's values, and its schema
 #: make deps | format | clean
 
 OBJECTS := $(call object,tools/config_page.c) $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \

@@ -1,6 +1,7 @@
 #!/bin/sh
 # make_secrets.sh: makes the passwords of the compose project, once, and gives each service a volume with only what it
-# needs. Runs as root in a container without network; nothing of it is in the repository, an image or an environment.
+# needs. Runs as root in a container without network, of the image of PostgreSQL, which has a shell and is needed anyway.
+# Nothing of it is in the repository, an image or an environment.
 #
 #   /secrets             the passwords themselves; no other service has this volume
 #   /for/postgres        superuser, postdate
@@ -24,8 +25,8 @@ app=$(password rabbitmq-app)
 
 printf '%s' "$super" | give /for/postgres/superuser
 printf '%s' "$sql" | give /for/postgres/postdate
-printf '%s\n' "$amqp" | /usr/libexec/postdate/make_definitions.sh /templates/definitions.json | give /for/rabbitmq/10-postdate.json
-printf '%s\n' "$app" | /usr/libexec/postdate/make_definitions.sh /templates/definitions-app.json | give /for/rabbitmq/20-app.json
+printf '%s\n' "$amqp" | /make_definitions.sh /templates/definitions.json | give /for/rabbitmq/10-postdate.json
+printf '%s\n' "$app" | /make_definitions.sh /templates/definitions-app.json | give /for/rabbitmq/20-app.json
 printf 'postgresql://postdate:%s@postgres/postdate\n' "$sql" | give /for/gateway/postgres_url
 printf 'amqp://postdate:%s@rabbitmq:5672/%%2f\n' "$amqp" | give /for/gateway/amqp_url
 printf 'amqp://app:%s@rabbitmq:5672/%%2f\n' "$app" | give /for/app/amqp_url

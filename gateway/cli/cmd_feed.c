@@ -108,7 +108,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
     progress_start(&p, total);
     p.unit = "messages";
     while (code == 0 && f->waiting > 0 && f->handed < most && clock_monotonic_ns() - moved_ns < STALL_NS) {
-        if ((alive = lookup_alive(f->cli->pg, &e)) <= 0)
+        if ((alive = lookup_alive(f->cli->pg, NULL, &e)) <= 0)
             break;
         progress_update(&p, total - f->waiting, total - f->waiting);
         clock_nap_ms(POLL_MS);
@@ -184,7 +184,7 @@ static int feed_window(struct feed *f)
         return cli_fail(&e);
     if ((code = find_horizon(f)) != 0)
         return code;
-    int alive = lookup_alive(f->cli->pg, &e);
+    int alive = lookup_alive(f->cli->pg, NULL, &e);
     if (alive < 0)
         return cli_fail(&e);
     if (alive > 0 && ((code = wait_for_gateways(f, &gone)) != 0 || !gone))

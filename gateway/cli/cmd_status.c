@@ -108,26 +108,50 @@ static int watch_status(struct cli *cli, bool json)
     return stopped ? 0 : code;
 }
 
+/* For the health check of a container, which has a host name of its own. It counts nothing. */
+static int status_here(struct cli *cli)
+{
+    struct err e;
+    char host[INSTANCE_HOST_SIZE];
+    instance_host(host);
+    int alive = lookup_alive(cli->pg, host, &e);
+    if (alive < 0)
+        return cli_fail(&e);
+    if (alive > 0)
+        printf("alive: %d of %s\n", alive, host);
+    else
+        cli_say("no gateway of %s is alive", host);
+    return alive > 0 ? 0 : 1;
+}
+
 static int run_status(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"watch", no_argument, NULL, 'w'}, CLI_LONG};
+    static const struct option options[] = {{"here", no_argument, NULL, 'H'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"watch", no_argument, NULL, 'w'},
+                                            CLI_LONG};
     struct status status;
     struct err e;
-    bool json = false, watch = false;
+    bool json = false, watch = false, here = false;
     int option, code;
     while ((option = getopt_long(argc, argv, CLI_SHORT "w", options, NULL)) != -1) {
         if (option == 'j')
             json = true;
         else if (option == 'w')
             watch = true;
+        else if (option == 'H')
+            here = true;
         else if ((code = cli_common_option(cli, option, argv)) >= 0)
             return code;
     }
     if (optind < argc)
         return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
+    if (here && (json || watch))
+        return cli_usage(cli, "--here goes with no other option");
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
+    if (here)
+        return status_here(cli);
     if (watch)
         return watch_status(cli, json);
     if (status_read(cli, &status, &e) != 0)
@@ -140,10 +164,10 @@ static int run_status(struct cli *cli, int argc, char **argv)
 
 const struct command command_status = {
     .name = "status",
-    .synopsis = "[--json] [--watch]",
+    .synopsis = "[--json] [--watch] | --here",
     .summary = "Show backlog, next due message and gateways",
-    .help =
-        "      --json          as a JSON object\n"
-        "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n",
+    .help = "      --json          as a JSON object\n"
+            "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n"
+            "      --here          only whether a gateway of this host is alive; exit 1 if none is\n",
     .run = run_status,
 };

@@ -6,8 +6,8 @@
 
 int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
 {
-    char host[40] = "localhost";
-    gethostname(host, sizeof host - 1);
+    char host[INSTANCE_HOST_SIZE];
+    instance_host(host);
     rt->config = c;
     snprintf(rt->name, sizeof rt->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&rt->clock_lock, NULL);

@@ -12,6 +12,7 @@
 #include "gateway/runtime/metrics.h"
 #include "gateway/runtime/notifier.h"
 #include "gateway/runtime/server_status.h"
+#include "sql/pipeline/instance.h"
 #include "sql/pipeline/locked.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,9 +46,9 @@ struct store_item;
 struct runtime {
     /* Set before the threads start. */
     const struct config *config;
-    char name[64];                /* host:pid */
-    char identity[OWNER_ID_SIZE]; /* of the schema */
-    int up_wanted;                /* enum up_bit of the threads that there are */
+    char name[INSTANCE_NAME_SIZE]; /* host:pid */
+    char identity[OWNER_ID_SIZE];  /* of the schema */
+    int up_wanted;                 /* enum up_bit of the threads that there are */
     /* One thread's at a time: startup's, then the intake's. */
     bool owner_refused; /* said that the vhost can't remember whose it is */
 

@@ -6,6 +6,7 @@
 #include "core/base/err.h"
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
+#include "sql/pipeline/instance.h"
 #include "sql/pipeline/locked.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,7 +63,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
 #define STATUS_COUNT_MAX 1000000
 struct status_instance {
     int64_t id;
-    char name[64];                    /* host:pid */
+    char name[INSTANCE_NAME_SIZE];    /* host:pid */
     char transport[16];               /* timer, plugin, ttl; "": not recorded */
     int64_t started_ms, heartbeat_ms; /* started: the program */
     bool broker_away;                 /* as its last heartbeat said */
@@ -96,7 +97,7 @@ struct status_report {
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
 /* How many of those in it are alive. */
 int status_alive(const struct status_report *s);
-/* How many gateways are alive, without counting messages. -1: error. */
-int lookup_alive(struct pg *c, struct err *e);
+/* How many gateways are alive, on a host or (NULL) on any, without counting messages. -1: error. */
+int lookup_alive(struct pg *c, const char *host, struct err *e);
 
 #endif

@@ -52,10 +52,21 @@ int status_alive(const struct status_report *s)
     return alive;
 }
 
-int lookup_alive(struct pg *c, struct err *e)
+static bool is_on(const struct status_instance *n, const char *host)
+{
+    size_t len = strlen(host);
+    return strncmp(n->name, host, len) == 0 && n->name[len] == ':';
+}
+
+int lookup_alive(struct pg *c, const char *host, struct err *e)
 {
     struct status_report s = {0};
-    return read_instances(c, &s, e) != 0 ? -1 : status_alive(&s);
+    int alive = 0;
+    if (read_instances(c, &s, e) != 0)
+        return -1;
+    for (int i = 0; i < s.instance_count; i++)
+        alive += s.instances[i].alive && (host == NULL || is_on(&s.instances[i], host));
+    return alive;
 }
 
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)

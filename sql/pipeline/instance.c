@@ -8,7 +8,16 @@
 #include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #define RELEASE_ROWS 1000 /* of a transaction */
+
+void instance_host(char out[INSTANCE_HOST_SIZE])
+{
+    if (gethostname(out, INSTANCE_HOST_SIZE) != 0)
+        snprintf(out, INSTANCE_HOST_SIZE, "localhost");
+}
 
 static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
 {

@@ -9,6 +9,11 @@
 #include <stdint.h>
 
 #define INSTANCE_LEASE_MS 10000
+#define INSTANCE_HOST_SIZE 65 /* HOST_NAME_MAX of Linux: a pod's name may be as long */
+#define INSTANCE_NAME_SIZE (INSTANCE_HOST_SIZE + 11)
+
+/* The name of this machine, as its gateways' names begin. */
+void instance_host(char out[INSTANCE_HOST_SIZE]);
 
 /* What others see of an instance. */
 struct instance {

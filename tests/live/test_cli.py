@@ -229,6 +229,17 @@ class Commands(CliTest):
         wait_until(lambda: [g['transport'] for g in json.loads(self.runs(p, 'status', '--json'))['gateways']] == ['timer'],
                    5, 'the other one to be gone')
 
+    @harness.needs_vhosts(1)
+    def test_status_of_this_host(self):
+        p = self.place()
+        self.fails(p, 1, 'status', '--here', says=(f'no gateway of {os.uname().nodename} is alive',))
+        gateway = p.gateway()
+        self.assertEqual(self.runs(p, 'status', '--here'), f'alive: 1 of {os.uname().nodename}\n')
+        p.value("update postdate.instance set name = 'x' || name returning 1")
+        self.fails(p, 1, 'status', '--here', says=('is alive',))
+        self.fails(p, 64, 'status', '--here', '--json', says=('--here goes with no other option',))
+        self.assertEqual(gateway.term(), 0)
+
 
 class Batch(CliTest):
     vhosts = 0

@@ -84,6 +84,24 @@ class Units(LiveTest):
             if not image.endswith(':local'):
                 self.assertRegex(image, r'\d+\.\d+(-slim)?\}?$')
 
+    def test_the_image_has_what_make_needs(self):
+        """Only what the Dockerfile copies, and Docker's list of what it may see lets through."""
+        with open(os.path.join(harness.ROOT, 'docker', 'Dockerfile'), encoding='utf-8') as f:
+            copied = [line.split()[1:] for line in f if re.match(r'COPY (?!--from)', line)]
+        with open(os.path.join(harness.ROOT, 'docker', 'Dockerfile.dockerignore'), encoding='utf-8') as f:
+            seen = re.findall(r'(?m)^!(\S+)$', f.read())
+        with tempfile.TemporaryDirectory() as folder:
+            for *sources, target in copied:
+                for source in sources:
+                    self.assertIn(source, seen)
+                    to = os.path.join(folder, source if target == './' else target)
+                    os.makedirs(os.path.dirname(to), exist_ok=True)
+                    (shutil.copytree if os.path.isdir(os.path.join(harness.ROOT, source)) else shutil.copy)(
+                        os.path.join(harness.ROOT, source), to)
+            done = subprocess.run(['make', '-n', 'all', 'install', 'DESTDIR=/out', 'PREFIX=/usr'], cwd=folder, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout.decode()[-2000:])
+
     def test_exposure(self):
         if not shutil.which('systemd-analyze') or '--offline' not in self.analyze('--help'):
             self.skipTest('no systemd-analyze that can do it offline')
