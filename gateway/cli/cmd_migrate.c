@@ -145,6 +145,38 @@ static void print_adopted(const struct migrate_report *r, const char *vhost)
             r->origin, r->new_identity, r->old_identity, vhost);
 }
 
+static void print_trouble(const struct migrate_report *r)
+{
+    if (r->partitions_error.kind != ERR_NONE)
+        cli_say(
+            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
+            "they are there",
+            r->partitions_missing, r->partitions_error.text);
+    if (r->strangers.count > 0)
+        cli_say(
+            "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
+            "`postdate migrate` as one)",
+            r->strangers.count, r->strangers.first, r->strangers.remedy);
+}
+
+static void print_done(const struct migrate_report *r, const char *vhost)
+{
+    if (r->missing_roles[0] != '\0' && r->from_version != r->to_version)
+        print_missing_roles(r->missing_roles);
+    print_adopted(r, vhost);
+    printf("schema postdate is at version %d (", r->to_version);
+    if (r->from_version == 0)
+        fputs("created", stdout);
+    else if (r->from_version == r->to_version)
+        fputs("unchanged", stdout);
+    else
+        printf("upgraded from version %d", r->from_version);
+    printf("; %d partition%s made", r->partitions_made, r->partitions_made == 1 ? "" : "s");
+    if (r->partitions_missing > 0 && r->partitions_error.kind == ERR_NONE)
+        printf(", %d left to the gateway that is creating them", r->partitions_missing);
+    puts(")");
+}
+
 /* The first start after an installation, in the journal. */
 static void say_not_configured(const struct config *c)
 {
@@ -186,32 +218,9 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
         return cli_fail(&e);
     if (rebind && (code = rebind_vhost(cli)) != 0)
         return code;
-    if (report.partitions_error.kind != ERR_NONE)
-        cli_say(
-            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
-            "they are there",
-            report.partitions_missing, report.partitions_error.text);
-    if (report.strangers.count > 0)
-        cli_say(
-            "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
-            "`postdate migrate` as one)",
-            report.strangers.count, report.strangers.first, report.strangers.remedy);
-    if (quiet)
-        return 0;
-    if (report.missing_roles[0] != '\0' && report.from_version != report.to_version)
-        print_missing_roles(report.missing_roles);
-    print_adopted(&report, identity.vhost);
-    printf("schema postdate is at version %d (", report.to_version);
-    if (report.from_version == 0)
-        fputs("created", stdout);
-    else if (report.from_version == report.to_version)
-        fputs("unchanged", stdout);
-    else
-        printf("upgraded from version %d", report.from_version);
-    printf("; %d partition%s made", report.partitions_made, report.partitions_made == 1 ? "" : "s");
-    if (report.partitions_missing > 0 && report.partitions_error.kind == ERR_NONE)
-        printf(", %d left to the gateway that is creating them", report.partitions_missing);
-    puts(")");
+    print_trouble(&report);
+    if (!quiet)
+        print_done(&report, identity.vhost);
     return 0;
 }
 
