@@ -177,12 +177,15 @@ static void print_done(const struct migrate_report *r, const char *vhost)
     puts(")");
 }
 
-/* The first start after an installation, in the journal. */
-static void say_not_configured(const struct config *c)
+/* The first start after an installation says what to do, in the journal. */
+static int open_database(struct cli *cli)
 {
-    cli_say("no server is configured: set postgres.url and amqp.url in %s. What must be created before, "
-            "docs/install.md says (of the package: /usr/share/doc/postdate/install.md.gz)",
-            c->source != NULL ? c->source : "/etc/postdate/postdate.conf");
+    int code = cli_open(cli, CLI_SCHEMA_ANY);
+    if (code != 0 && cli->has_config && config_names_no_server(&cli->config))
+        cli_say("no server is configured: set postgres.url and amqp.url in %s. What must be created before, "
+                "docs/install.md says (of the package: /usr/share/doc/postdate/install.md.gz)",
+                cli->config.source != NULL ? cli->config.source : "/etc/postdate/postdate.conf");
+    return code;
 }
 
 static int migrate_database(struct cli *cli, bool rebind, bool quiet)
@@ -191,9 +194,7 @@ static int migrate_database(struct cli *cli, bool rebind, bool quiet)
     struct identity identity;
     struct broker *broker = NULL;
     struct err e;
-    int code = cli_open(cli, CLI_SCHEMA_ANY);
-    if (code != 0 && cli->has_config && config_names_no_server(&cli->config))
-        say_not_configured(&cli->config);
+    int code = open_database(cli);
     if (code == 0)
         code = ask_broker(&cli->config, quiet, &identity, &broker);
     if (code != 0)
