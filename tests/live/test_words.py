@@ -21,12 +21,12 @@ class CronWords(LiveTest):
     def test_quartz(self):
         """Its question mark stands beside weekdays that count from 1 for Sunday."""
         words = self.refused('0 0 12 ? * 2')
-        self.assertIn('"?" is Quartz\'s, where days of the week count from 1 for Sunday', words)
-        self.assertIn('The nearest right one: "*", and "mon" as the day of week.', words)
-        self.assertIn('The nearest right one: "*", and "sat" as the day of week.', self.refused('0 0 12 ? * 7'))
-        self.assertIn('The nearest right one: "*".', self.refused('0 0 12 ? * MON-FRI'))
-        self.assertIn('The nearest right one: "*".', self.refused('0 0 12 2 * ?'))
-        self.assertNotIn('nearest', self.refused('0 0 12 ? * 2-6'))
+        self.assertIn('read TUE; Quartz, where 1 is Sunday, reads MON.', words)
+        self.assertIn('read SUN; Quartz, where 1 is Sunday, reads SAT.', self.refused('0 0 12 ? * 7'))
+        self.assertIn('read TUE-SAT; Quartz, where 1 is Sunday, reads MON-FRI.', self.refused('0 0 12 ? * 2-6'))
+        self.assertIn('--dialect quartz', words)
+        for cron in ('0 0 12 ? * MON-FRI', '0 0 12 2 * ?'):
+            self.assertEqual(self.p.cli('recur', 'preview', '--cron', cron, '-n', '1')[0], 0, cron)
 
     def test_24_is_midnight(self):
         words = self.refused('0 24 * * *')
