@@ -390,9 +390,10 @@ int config_add_route(struct config *c, const char *intake, const char *target, s
     size_t len = comma != NULL ? (size_t)(comma - target) : strlen(target);
     while (len > 0 && (target[len - 1] == ' ' || target[len - 1] == '\t'))
         len--;
-    char *delivery = strndup(target, len);
+    char *delivery = strdup(target);
     if (delivery == NULL)
         return err_set(e, ERR_BUG, "out of memory");
+    delivery[len] = '\0';
     char *from = option_exchange_dup(intake, e);
     char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
     free(delivery);
