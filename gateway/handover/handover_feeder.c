@@ -74,10 +74,10 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     if (!runtime_now_ms(l->runtime, &db_now_ms))
         return NAP_MS / 20;
     runtime_set_up(l->runtime, UP_HANDOVER_FEEDER);
-    if (!l->instance)
+    if (!l->instance || !handover_is_open(l->handover))
         return NAP_MS;
-    if (!handover_may(l->handover, l->pipeline))
-        return atomic_load(&l->handover->handing) ? FULL_NAP_MS : NAP_MS;
+    if (pipeline_is_half_full(l->pipeline))
+        return FULL_NAP_MS;
     if (count_room(feeder, db_now_ms, e) != 0 ||
         claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;

@@ -10,7 +10,8 @@ struct store_handover *intake_offer(struct intake *in)
                                         .least_ahead_ms = config_least_ahead_ms(c),
                                         .grace_ms = c->handover.grace_ms,
                                         .most = room > 0 ? (size_t)room : 0};
-    if (!in->runtime->transport || !in->offer.instance || !handover_may(in->handover, in->pipeline))
+    if (!in->runtime->transport || !in->offer.instance || !handover_is_open(in->handover) ||
+        pipeline_is_half_full(in->pipeline))
         return NULL;
     random_take(&in->random, in->offer.handing.b, sizeof in->offer.handing.b);
     return &in->offer;

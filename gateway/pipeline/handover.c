@@ -22,12 +22,10 @@ void handover_set_handing(struct handover *handover, bool handing)
     notifier_notify(&handover->runtime->handover_feeder_notifier);
 }
 
-bool handover_may(struct handover *handover, struct pipeline *p)
+bool handover_is_open(const struct handover *handover)
 {
     return atomic_load(&handover->handing) && !atomic_load(&handover->exit_silent) &&
-           atomic_load(&handover->policy) == POLICY_NONE &&
-           atomic_load(&p->claimed.bytes) < INFLIGHT_BYTES_MAX / 2 &&
-           atomic_load(&p->claimed.count) < INFLIGHT_COUNT_MAX / 2;
+           atomic_load(&handover->policy) == POLICY_NONE;
 }
 
 static bool is_fresh(int64_t known_ms)

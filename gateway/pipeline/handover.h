@@ -4,7 +4,6 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 #define POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 
-#include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/runtime.h"
 #include <stdatomic.h>
 
@@ -36,9 +35,8 @@ void handover_open(struct handover *handover, struct runtime *rt);
 /* Is the state another one than before? */
 bool handover_set_policy(struct handover *handover, enum policy_state state);
 void handover_set_handing(struct handover *handover, bool handing);
-/* May messages be handed over now? Not where they would take more than half of the memory: deliveries come
- * first. */
-bool handover_may(struct handover *handover, struct pipeline *p);
+/* Does RabbitMQ take messages to wait with, and give them back? */
+bool handover_is_open(const struct handover *handover);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
 /* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over

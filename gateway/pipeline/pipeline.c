@@ -28,6 +28,12 @@ void pipeline_close(struct pipeline *p)
     relay_book_close(&p->book);
 }
 
+bool pipeline_is_half_full(const struct pipeline *p)
+{
+    return atomic_load(&p->claimed.bytes) >= INFLIGHT_BYTES_MAX / 2 ||
+           atomic_load(&p->claimed.count) >= INFLIGHT_COUNT_MAX / 2;
+}
+
 /* Its target does not take it now, and there may soon be no memory for what all targets get. */
 static bool takes_room(struct pipeline *p, const struct inflight *h, enum settle_kind outcome)
 {

@@ -44,6 +44,8 @@ struct pipeline {
 int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e);
 void pipeline_close(struct pipeline *p); /* frees what is still in it */
 
+/* Is half of the memory for what was claimed taken? Then nothing is handed over: deliveries come first. */
+bool pipeline_is_half_full(const struct pipeline *p);
 /* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
  * stays. */
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);

@@ -1,4 +1,5 @@
 """Policies that operators set on all queues: what waits in RabbitMQ's queues is neither lost nor early, and somebody says why."""
+import glob
 import json
 import time
 import urllib.request
@@ -58,6 +59,24 @@ class Policies(Policy):
         self.all_on_time(p, delay_ms=6000)
         self.assertEqual(g.lines_with('died without|was stopped and may'), [], 'an expired mark is no crash')
         self.assertEqual(p.value('select count(*) from postdate.message_now where attempts > 1'), '0')
+
+    def wake_ups(self, g):
+        """How often each thread has gone to sleep."""
+        found = {}
+        for path in glob.glob(f'/proc/{g.process.pid}/task/*/status'):
+            with open(path, encoding='ascii') as f:
+                found[path] = int(next(line for line in f if line.startswith('voluntary')).split()[1])
+        return found
+
+    def test_while_it_is_in_the_way_nobody_asks_in_circles(self):
+        p = self.place()
+        self.policy(p, {'message-ttl': 1500})
+        g = p.gateway()
+        g.wait_log(SAID)
+        before, began = self.wake_ups(g), time.monotonic()
+        time.sleep(3)
+        after, seconds = self.wake_ups(g), time.monotonic() - began
+        self.assertLess(max(n - before.get(path, n) for path, n in after.items()) / seconds, 130)
 
     def test_queues_that_take_only_a_few(self):
         p = self.place()
