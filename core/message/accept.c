@@ -91,11 +91,11 @@ static const struct accept_route *find_route(const struct accept_rules *rules, c
     return NULL;
 }
 
-static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d)
+static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d,
+                                      const struct accept_route *route)
 {
     if (d->request_headers.has_exchange)
         return d->request_headers.exchange;
-    const struct accept_route *route = find_route(rules, d);
     return bytes_of_str(route != NULL ? route->delivery_exchange : rules->delivery_exchange);
 }
 
@@ -213,7 +213,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .due_ms = d.delay.due_ms,
         .counted_from_ms = d.delay.from_now ? now_ms : 0,
         .deadline_ms = deadline_ms,
-        .exchange = delivery_exchange(rules, &d),
+        .exchange = delivery_exchange(rules, &d, route),
         .routing_key = d.routing_key,
         .key = d.request_headers.key,
         .properties = properties,

@@ -19,6 +19,7 @@
  * default, with what RabbitMQ adds on the way. */
 #define ENVELOPE_CONTENT_MAX (96u * 1024)
 
+/* Can m wait in one? */
 bool envelope_holds(const struct message *m);
 
 /* Appends the AMQP properties of m's envelope to out: steering (table entries, each name once) says how long

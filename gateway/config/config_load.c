@@ -334,20 +334,11 @@ static void set_from_secret_file(struct config_loader *l, const struct option *o
     free(text);
 }
 
-static bool is_delay(const char *text)
-{
-    text += strspn(text, " \t");
-    if (strncmp(text, "delay", strlen("delay")) != 0)
-        return false;
-    text += strlen("delay");
-    return text[strspn(text, " \t")] == '=';
-}
-
 /* The first route of *rest, with its delay; *rest: what follows, or NULL. */
 static char *take_route(char **rest)
 {
     char *item = *rest, *end = strchr(item, ',');
-    while (end != NULL && is_delay(end + 1))
+    while (end != NULL && config_route_delay(end + 1) != NULL)
         end = strchr(end + 1, ',');
     if (end != NULL)
         *end++ = '\0';

@@ -66,6 +66,8 @@ char *option_exchange_dup(const char *value, struct err *e);
 
 /* An entry of [route]; target: "delivery-exchange", or "delivery-exchange, delay=5s". */
 int config_add_route(struct config *c, const char *intake, const char *target, struct err *e);
+/* Of what stands behind a comma in a target: the value of "delay=VALUE". NULL: it is something else. */
+const char *config_route_delay(const char *text);
 void config_clear_routes(struct config *c);
 
 #endif

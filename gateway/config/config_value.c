@@ -352,17 +352,30 @@ void config_clear_routes(struct config *c)
     c->route_count = 0;
 }
 
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " \t");
+}
+
+const char *config_route_delay(const char *text)
+{
+    static const char name[] = "delay";
+    text = skip_blanks(text);
+    if (strncmp(text, name, strlen(name)) != 0)
+        return NULL;
+    text = skip_blanks(text + strlen(name));
+    return *text == '=' ? skip_blanks(text + 1) : NULL;
+}
+
 /* What stands behind the comma of an entry: "delay=5s". */
 static int parse_route_option(const char *text, int64_t *delay_ms, struct err *e)
 {
-    size_t name_len = strcspn(text += strspn(text, " \t"), " \t=");
-    const char *value = text + name_len + strspn(text + name_len, " \t");
-    if (name_len != strlen("delay") || strncmp(text, "delay", name_len) != 0 || *value != '=')
+    const char *value = config_route_delay(text);
+    if (value == NULL)
         return err_set(e, ERR_CONFIG,
                        "\"%.80s\" is not allowed behind the delivery exchange: write exchange, or "
                        "exchange, delay=5s",
-                       text);
-    value += 1 + strspn(value + 1, " \t");
+                       skip_blanks(text));
     struct err why;
     if (duration_parse(value, delay_ms, &why) != 0)
         return err_set(e, ERR_CONFIG, "%s", why.text);

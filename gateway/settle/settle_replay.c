@@ -13,9 +13,8 @@ void settle_replay_add(struct settle_replay *s, const struct settle_item *item, 
 {
     if (item->kind != SETTLE_DELIVERED)
         return; /* what failed or expired is tried once more: its error text is gone */
-    struct settle_replay_item *to = &s->ring[s->count++ % SETTLE_REPLAY_MAX];
-    *to = (struct settle_replay_item){.item = *item, .instance = instance, .added_ms = now_ms};
-    to->item.error = NULL;
+    s->ring[s->count++ % SETTLE_REPLAY_MAX] =
+        (struct settle_replay_item){.id = item->id, .instance = instance, .added_ms = now_ms};
 }
 
 static const struct settle_replay_item *item_at(const struct settle_replay *s, uint64_t at)
@@ -35,7 +34,7 @@ size_t settle_replay_next(const struct settle_replay *s, uint64_t *at, struct se
         if (n > 0 && i->instance != *out_instance)
             break;
         *out_instance = i->instance;
-        out[n++] = i->item;
+        out[n++] = (struct settle_item){.id = i->id, .kind = SETTLE_DELIVERED};
     }
     return n;
 }

@@ -15,7 +15,7 @@
 #define SETTLE_REPLAY_RECENT_MS 3000
 
 struct settle_replay_item {
-    struct settle_item item; /* without error text */
+    struct message_id id; /* that was delivered */
     int32_t instance;
     int64_t added_ms; /* monotonic */
 };

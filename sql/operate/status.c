@@ -44,29 +44,30 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
-int status_alive(const struct status_report *s)
-{
-    int alive = 0;
-    for (int i = 0; i < s->instance_count; i++)
-        alive += s->instances[i].alive;
-    return alive;
-}
-
 static bool is_on(const struct status_instance *n, const char *host)
 {
     size_t len = strlen(host);
     return strncmp(n->name, host, len) == 0 && n->name[len] == ':';
 }
 
+/* On a host; NULL: on any. */
+static int count_alive(const struct status_report *s, const char *host)
+{
+    int alive = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        alive += s->instances[i].alive && (host == NULL || is_on(&s->instances[i], host));
+    return alive;
+}
+
+int status_alive(const struct status_report *s)
+{
+    return count_alive(s, NULL);
+}
+
 int lookup_alive(struct pg *c, const char *host, struct err *e)
 {
     struct status_report s = {0};
-    int alive = 0;
-    if (read_instances(c, &s, e) != 0)
-        return -1;
-    for (int i = 0; i < s.instance_count; i++)
-        alive += s.instances[i].alive && (host == NULL || is_on(&s.instances[i], host));
-    return alive;
+    return read_instances(c, &s, e) != 0 ? -1 : count_alive(&s, host);
 }
 
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)

@@ -25,6 +25,16 @@ int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
     return n;
 }
 
+/* With the ids as the last parameter. Frees them. */
+static int64_t run_with_ids(struct pg *c, const char *query, struct pg_params *p, struct buf *ids,
+                            struct err *e)
+{
+    pg_add_bytes(p, buf_bytes(ids));
+    int64_t n = ids->failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, query, p, e);
+    buf_free(ids);
+    return n;
+}
+
 int handing_done(struct pg *c, const struct message_id *handings, size_t count, struct err *e)
 {
     struct pg_params p = {0};
@@ -33,10 +43,7 @@ int handing_done(struct pg *c, const struct message_id *handings, size_t count, 
     pg_array_begin(&ids, PG_OID_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_id(&ids, handings[i]);
-    pg_add_bytes(&p, buf_bytes(&ids));
-    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_handing_done, &p, e);
-    buf_free(&ids);
-    return n < 0 ? -1 : 0;
+    return run_with_ids(c, sql_query_handing_done, &p, &ids, e) < 0 ? -1 : 0;
 }
 
 /* --- with what is stored */
@@ -49,6 +56,12 @@ static bool may_wait(const struct store_handover *h, const struct store_item *it
            envelope_holds(m);
 }
 
+/* Of those that are marked, what this try stores. */
+static bool is_stored_handed(const struct store_item *item)
+{
+    return item->handed && item->result == STORE_ACCEPTED;
+}
+
 /* How many are marked. What was marked by a try that may be committed stays as it is. */
 static size_t mark(const struct store_handover *h, struct store_item *items, size_t count, int64_t now_ms)
 {
@@ -56,7 +69,7 @@ static size_t mark(const struct store_handover *h, struct store_item *items, siz
     for (size_t i = 0; i < count && !h->tried && n < h->most; i++)
         n += items[i].handed = may_wait(h, &items[i], now_ms);
     for (size_t i = 0; i < count && h->tried; i++)
-        n += items[i].handed && items[i].result == STORE_ACCEPTED;
+        n += is_stored_handed(&items[i]);
     return n;
 }
 
@@ -68,14 +81,11 @@ static int64_t note(struct pg *c, const struct store_handover *h, const struct s
     buf_init(&ids, SETTLE_ARRAY_MAX);
     pg_array_begin(&ids, PG_OID_UUID, marked);
     for (size_t i = 0; i < count; i++)
-        if (items[i].handed && items[i].result == STORE_ACCEPTED)
+        if (is_stored_handed(&items[i]))
             pg_array_id(&ids, items[i].message.id);
     pg_add_id(&p, &h->handing);
     pg_add_int4(&p, h->instance);
-    pg_add_bytes(&p, buf_bytes(&ids));
-    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_handing_store, &p, e);
-    buf_free(&ids);
-    return n;
+    return run_with_ids(c, sql_query_handing_store, &p, &ids, e);
 }
 
 int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,
