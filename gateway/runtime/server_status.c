@@ -20,15 +20,21 @@ void server_status_close(struct server_status *w)
     pthread_mutex_destroy(&w->lock);
 }
 
+/* A try that began before the server was back may end a little after it, and tells of the time before. If the
+ * server is away once more, the next try says so. */
+#define LATE_NEWS_MS 2000
+
 void server_status_failed(struct server_status *w, const struct err *e)
 {
     pthread_mutex_lock(&w->lock);
+    int64_t now_ms = clock_monotonic_ms();
     /* What somebody has to put right is said as well when it was away before. */
     bool wrong = (e->kind == ERR_CONFIG || e->kind == ERR_LIMIT) && strcmp(e->text, w->wrong) != 0;
-    bool news = !w->away || wrong;
+    bool old = !w->away && !wrong && w->back_ms != 0 && now_ms - w->back_ms < LATE_NEWS_MS;
+    bool news = (!w->away && !old) || wrong;
     if (!w->away)
-        w->since_ms = clock_monotonic_ms();
-    w->away = true;
+        w->since_ms = now_ms;
+    w->away = w->away || !old;
     if (wrong)
         memcpy(w->wrong, e->text, sizeof w->wrong);
     pthread_mutex_unlock(&w->lock);
@@ -42,7 +48,9 @@ void server_status_succeeded(struct server_status *w)
     bool news = w->away;
     w->away = false;
     w->wrong[0] = '\0';
-    int64_t away_ms = clock_monotonic_ms() - w->since_ms;
+    int64_t now_ms = clock_monotonic_ms(), away_ms = now_ms - w->since_ms;
+    if (news)
+        w->back_ms = now_ms;
     pthread_mutex_unlock(&w->lock);
     char text[32];
     if (news)

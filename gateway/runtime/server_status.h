@@ -12,7 +12,8 @@ struct server_status {
     const char *name; /* "Postgres", "RabbitMQ" */
     pthread_mutex_t lock;
     bool away;
-    int64_t since_ms;                          /* monotonic */
+    int64_t since_ms;                          /* since when it is away; monotonic, as the next */
+    int64_t back_ms;                           /* when it came back the last time; 0: it was never away */
     char wrong[sizeof((struct err *)0)->text]; /* the last ERR_CONFIG that was said; "": none */
 };
 

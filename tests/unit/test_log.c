@@ -81,6 +81,23 @@ static void test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outa
     server_status_close(&w);
 }
 
+static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(void **state)
+{
+    (void)state;
+    struct server_status w;
+    struct err late = {.kind = ERR_AWAY, .text = "no answer in time"};
+    server_status_open(&w, "RabbitMQ");
+    server_status_failed(&w, &late);
+    server_status_succeeded(&w);
+    server_status_failed(&w, &late);
+    assert_int_equal(count_in_log("no answer in time; trying again"), 1);
+    assert_int_equal(server_status_away_ms(&w), 0);
+    w.back_ms -= 60000; /* a minute later it is news */
+    server_status_failed(&w, &late);
+    assert_int_equal(count_in_log("no answer in time; trying again"), 2);
+    server_status_close(&w);
+}
+
 static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
 {
     (void)state;
@@ -143,6 +160,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_quiet_minute_leaves_nothing_to_say, setup, teardown),
         cmocka_unit_test(test_what_was_refused_has_the_name_that_can_be_searched),
     };
