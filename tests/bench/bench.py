@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 
+import after_batch
 import backlog
 import console
 import feed
@@ -45,6 +46,7 @@ SHAPES = [
     ('steady', backlog.measure_empty, 60),
     ('transports-steady', steady.measure_transports, 85),
     ('million-herd', herd.measure_million, 110),
+    ('after-batch', after_batch.measure, 75),
     ('scale', scale.measure, 85),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),
