@@ -8,9 +8,7 @@
 
 int audit_note(struct pg *c, const char *what, int64_t changed, int code, struct err *e)
 {
-    struct pg_params p = {0};
     char line[900];
     snprintf(line, sizeof line, "%s: %" PRId64 " changed, exit %d", what, changed, code);
-    pg_add_str(&p, line);
-    return pg_run(c, sql_query_audit_note, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_audit_note, PG_WITH(as_str(line)), e);
 }

@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 
-#define ARRAYS_MAX (256u * 1024 * 1024)
 #define ARENA_MAX ((size_t)64 * 1024 * 1024)
 #define ROUNDS_MAX 100 /* of a day: the rest waits for the next time */
 
@@ -19,60 +18,34 @@ struct days {
 };
 
 /* Each with the properties of a first attempt; what cannot be read goes as it is. */
-static int put_rows(const PGresult *r, struct arena *arena, struct buf *ids, struct buf *dues,
-                    struct buf *properties)
-{
-    int n = PQntuples(r);
-    pg_array_begin(ids, PG_OID_UUID, (size_t)n);
-    pg_array_begin(dues, PG_OID_TIMESTAMPTZ, (size_t)n);
-    pg_array_begin(properties, PG_OID_BYTEA, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        struct bytes anew, as_they_are = pg_bytes(r, i, 2);
-        pg_array_id(ids, pg_id(r, i, 0));
-        pg_array_time(dues, pg_time_ms(r, i, 1));
-        pg_array_bytes(properties,
-                       dead_letter_anew(as_they_are, arena, &anew, NULL) == 0 ? anew : as_they_are);
-    }
-    return ids->failed || dues->failed || properties->failed ? -1 : 0;
-}
-
 static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *found, struct err *e)
 {
     struct arena arena;
-    struct buf ids, dues, properties;
-    struct pg_params p = {0};
+    size_t n = (size_t)PQntuples(found);
+    struct pg_params p = {{as_bound(d->from_ms), as_bound(d->to_ms)}};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, n);
+    struct buf *dues = pg_add_array(&p, PG_OID_TIMESTAMPTZ, n);
+    struct buf *properties = pg_add_array(&p, PG_OID_BYTEA, n);
     arena_init(&arena, ARENA_MAX);
-    buf_init(&ids, ARRAYS_MAX);
-    buf_init(&dues, ARRAYS_MAX);
-    buf_init(&properties, ARRAYS_MAX);
-    int64_t written = -1;
-    if (put_rows(found, &arena, &ids, &dues, &properties) != 0) {
-        err_set(e, ERR_BUG, "out of memory for dead letters");
-    } else {
-        pg_add_bound(&p, d->from_ms);
-        pg_add_bound(&p, d->to_ms);
-        pg_add_bytes(&p, buf_bytes(&ids));
-        pg_add_bytes(&p, buf_bytes(&dues));
-        pg_add_bytes(&p, buf_bytes(&properties));
-        written = pg_run(c, sql_query_bury_write, &p, e);
+    for (int i = 0; i < (int)n; i++) {
+        struct bytes anew, as_they_are = pg_bytes(found, i, 2);
+        pg_array_id(ids, pg_id(found, i, 0));
+        pg_array_time(dues, pg_time_ms(found, i, 1));
+        pg_array_bytes(properties,
+                       dead_letter_anew(as_they_are, &arena, &anew, NULL) == 0 ? anew : as_they_are);
     }
-    buf_free(&ids);
-    buf_free(&dues);
-    buf_free(&properties);
     arena_free(&arena);
-    return written;
+    return pg_run(c, sql_query_bury_write, &p, e);
 }
 
 /* In one transaction. How many; -1: error. */
 static int64_t bury_some(struct pg *c, const struct days *d, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bound(&p, d->from_ms);
-    pg_add_bound(&p, d->to_ms);
-    pg_add_time(&p, d->ended_after_ms);
     if (pg_begin(c, e) != 0)
         return -1;
-    PGresult *found = pg_query(c, sql_query_bury_find, &p, e);
+    PGresult *found =
+        pg_query(c, sql_query_bury_find,
+                 PG_WITH(as_bound(d->from_ms), as_bound(d->to_ms), as_time(d->ended_after_ms)), e);
     int64_t n = !found ? -1 : PQntuples(found) == 0 ? 0 : write_rows(c, d, found, e);
     PQclear(found);
     if (n >= 0 && pg_commit(c, e) == 0)

@@ -174,11 +174,9 @@ static int count_handed(struct pg *c, const struct locked_days *locked, struct d
     struct due_range piece;
     *out = 0;
     while (*out < most && locked_days_piece(locked, &left, &piece)) {
-        struct pg_params p = {0};
-        pg_add_bound(&p, piece.from_ms);
-        pg_add_bound(&p, piece.to_ms);
-        pg_add_int8(&p, most - *out);
-        PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
+        PGresult *r =
+            pg_query(c, sql_query_claim_handed_count,
+                     PG_WITH(as_bound(piece.from_ms), as_bound(piece.to_ms), as_int8(most - *out)), e);
         if (!r)
             return -1;
         *out += pg_int8(r, 0, 0);

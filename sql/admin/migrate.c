@@ -111,16 +111,13 @@ static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m,
     PQclear(r);
     memcpy(out->old_identity, m->identity, sizeof out->old_identity);
     memcpy(out->origin, m->origin, sizeof out->origin);
-    return pg_run(c, sql_query_migrate_batch_restored, NULL, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_migrate_batch_restored, NULL, e);
 }
 
 static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool overwrite, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_str(&p, broker);
-    pg_add_str(&p, vhost);
-    pg_add_bool(&p, overwrite);
-    return pg_run(c, sql_query_migrate_meta_bind, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_migrate_meta_bind, PG_WITH(as_str(broker), as_str(vhost), as_bool(overwrite)),
+                 e);
 }
 
 static int try_create_meta(struct pg *c, bool schema, struct err *e)

@@ -234,7 +234,6 @@ int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *
 int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, struct due_range **out,
                       struct err *e)
 {
-    struct pg_params p = {0};
     char first[PARTITION_NAME_SIZE], end[PARTITION_NAME_SIZE] = AFTER_ALL;
     const struct due_range month = partition_month(from_ms > TIMESTAMP_MIN_MS ? from_ms : TIMESTAMP_MIN_MS);
     partition_name(&month, first);
@@ -243,12 +242,9 @@ int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, str
             partition_day(to_ms > TIMESTAMP_MIN_MS ? to_ms + DAY_MS - 1 : TIMESTAMP_MIN_MS);
         partition_name(&after, end);
     }
-    pg_add_str(&p, first);
-    pg_add_str(&p, end);
-    pg_add_int4(&p, max);
-    pg_add_time(&p, from_ms);
-    pg_add_time(&p, to_ms);
-    PGresult *r = pg_query(c, sql_query_partition_filled, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_partition_filled,
+                 PG_WITH(as_str(first), as_str(end), as_int4(max), as_time(from_ms), as_time(to_ms)), e);
     if (!r)
         return -1;
     int n = PQntuples(r);

@@ -42,14 +42,11 @@ static int put_rows(struct pg *c, struct buf *b, const PGresult *r, struct err *
 /* The rows of the day behind *after, which moves on. How many; 0: there are no more; -1: error. */
 static int copy_page(struct pg *c, const struct due_range *day, struct message_id *after, struct err *e)
 {
-    struct pg_params p = {0};
     struct buf b;
     char name[PARTITION_NAME_SIZE], text[100];
-    pg_add_id(&p, after);
-    pg_add_bound(&p, day->to_ms);
-    pg_add_int4(&p, PAGE_ROWS);
-    pg_add_int8(&p, PAGE_BYTES);
-    PGresult *r = pg_query(c, sql_query_partition_divide_page, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_partition_divide_page,
+                 PG_WITH(as_id(*after), as_bound(day->to_ms), as_int4(PAGE_ROWS), as_int8(PAGE_BYTES)), e);
     int n = r ? PQntuples(r) : -1, rc = n;
     if (n > 0) {
         *after = pg_id(r, n - 1, PQfnumber(r, "id"));

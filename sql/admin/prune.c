@@ -14,14 +14,10 @@ static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_m
 {
     int64_t removed = KEYS_A_ROUND;
     for (int round = 0; round < ROUNDS_MAX && removed == KEYS_A_ROUND; round++) {
-        struct pg_params p = {0};
-        pg_add_time(&p, from_ms);
-        pg_add_time(&p, to_ms);
-        pg_add_int8(&p, key_memory_ms);
-        pg_add_int8(&p, KEYS_A_ROUND);
-        pg_add_bound(&p, from_ms);
-        pg_add_bound(&p, to_ms);
-        removed = pg_run(c, sql_query_prune_keys, &p, e);
+        removed = pg_run(c, sql_query_prune_keys,
+                         PG_WITH(as_time(from_ms), as_time(to_ms), as_int8(key_memory_ms),
+                                 as_int8(KEYS_A_ROUND), as_bound(from_ms), as_bound(to_ms)),
+                         e);
     }
     return removed < 0 ? -1 : 0;
 }
@@ -58,11 +54,9 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
 /* What is about ids before the bound. */
 static int prune_before(struct pg *c, const char *query, const struct message_id *bound, struct err *e)
 {
-    struct pg_params p = {0};
     int64_t removed = 1;
-    pg_add_id(&p, bound);
     for (int round = 0; round < ROUNDS_MAX && removed > 0; round++)
-        removed = pg_run(c, query, &p, e);
+        removed = pg_run(c, query, PG_WITH(as_id(*bound)), e);
     return removed < 0 ? -1 : 0;
 }
 

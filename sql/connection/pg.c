@@ -286,16 +286,15 @@ static int prepare_statement(struct pg *c, const char *query, char *name, size_t
     return rc;
 }
 
-PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
+PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
 {
     static const int binary[PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const char *data[PG_PARAMS_MAX];
+    int lengths[PG_PARAMS_MAX], count = pg_params_list(params, data, lengths, e);
     char name[32];
-    if (prepare_statement(c, query, name, sizeof name, e) != 0)
+    if (count < 0 || prepare_statement(c, query, name, sizeof name, e) != 0)
         return NULL;
-    int count = params ? params->count : 0;
-    const char *const *values = params ? params->values : NULL;
-    const int *lengths = params ? params->lengths : NULL;
-    PGresult *r = pg_answer(c, PQsendQueryPrepared(c->conn, name, count, values, lengths, binary, 1));
+    PGresult *r = pg_answer(c, PQsendQueryPrepared(c->conn, name, count, data, lengths, binary, 1));
     ExecStatusType s = PQresultStatus(r);
     if (s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK)
         return r;
@@ -304,12 +303,34 @@ PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *para
     return NULL;
 }
 
-int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
+PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+{
+    PGresult *r = pg_query_keep(c, query, params, e);
+    pg_params_free(params);
+    return r;
+}
+
+int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     if (!r)
         return -1;
     int64_t n = strtoll(PQcmdTuples(r), NULL, 10);
+    PQclear(r);
+    return n;
+}
+
+int pg_do(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+{
+    PGresult *r = pg_query(c, query, params, e);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
+int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+{
+    PGresult *r = pg_query(c, query, params, e);
+    int64_t n = r ? pg_any_number(r) : -1;
     PQclear(r);
     return n;
 }

@@ -31,28 +31,45 @@ struct pg {
 /* Acts as the owner of the schema from now on, where the login may. pg_open has done it. */
 void pg_take_role(struct pg *c);
 
-/* Parameters of one call, all in binary format. */
-struct pg_params {
-    int count;
-    const char *values[PG_PARAMS_MAX];
-    int lengths[PG_PARAMS_MAX];
-    uint8_t scratch[PG_PARAMS_MAX][16];
+/* Values of a query, in binary format. Written in its call: pg_query(c, query, PG_WITH(as_id(id),
+ * as_int4(n)), e); or added one by one to a struct pg_params that begins as {0}. Each array is freed by the
+ * query. */
+struct pg_value {
+    enum { PG_VALUES_END, PG_NULL, PG_OWN, PG_VIEW, PG_ARRAY } kind;
+    union {
+        struct {
+            uint8_t data[16];
+            int len;
+        } own;
+        struct bytes view;
+        struct buf array;
+    };
 };
+struct pg_params {
+    struct pg_value values[PG_PARAMS_MAX];
+};
+#define PG_WITH(...) (&(struct pg_params){{__VA_ARGS__}})
+struct pg_value *pg_add(struct pg_params *p, struct pg_value v);
 
-void pg_add_int4(struct pg_params *p, int32_t v);
-void pg_add_int8(struct pg_params *p, int64_t v);
-void pg_add_bool(struct pg_params *p, bool v);
-void pg_add_time(struct pg_params *p, int64_t ms);                /* ms since 1970 as timestamptz */
-void pg_add_id(struct pg_params *p, const struct message_id *id); /* the id must outlive the call */
+struct pg_value as_int4(int32_t v);
+struct pg_value as_int8(int64_t v);
+struct pg_value as_bool(bool v);
+struct pg_value as_time(int64_t ms); /* ms since 1970 as timestamptz */
+struct pg_value as_id(struct message_id id);
 /* The least id that is due then (ms since 1970; before: the least of all), as a bound: partitions begin
  * there.
  */
-void pg_add_bound(struct pg_params *p, int64_t ms);
-void pg_add_bytes(struct pg_params *p, struct bytes v); /* text or bytea; must outlive the call */
-void pg_add_str(struct pg_params *p, const char *s);    /* NULL: SQL null */
-void pg_add_null(struct pg_params *p);
+struct pg_value as_bound(int64_t ms);
+struct pg_value as_bytes(struct bytes v); /* text or bytea; must outlive the call */
+struct pg_value as_text(struct bytes v);  /* the same; data NULL: SQL null */
+struct pg_value as_str(const char *s);    /* the same; NULL: SQL null */
+struct pg_value as_null(void);
+struct pg_value as_ids(const struct message_id *ids, size_t count);
+struct pg_value as_texts(const struct bytes *texts, size_t count);
+struct pg_value as_int8s(const int64_t *numbers, size_t count);
 
-/* One-dimensional arrays in binary: begin, then the items, then add as bytes. */
+/* One-dimensional arrays in binary: begin, or add an array of so many items to what a query takes; then the
+ * items. */
 enum pg_oid {
     PG_OID_BYTEA = 17,
     PG_OID_INT8 = 20,
@@ -62,6 +79,7 @@ enum pg_oid {
     PG_OID_UUID = 2950
 };
 void pg_array_begin(struct buf *b, enum pg_oid element, size_t count);
+struct buf *pg_add_array(struct pg_params *p, enum pg_oid element, size_t count);
 void pg_array_bytes(struct buf *b, struct bytes v);
 void pg_array_time(struct buf *b, int64_t ms);
 void pg_array_id(struct buf *b, struct message_id id);
@@ -122,9 +140,18 @@ int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
  * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with
  * PQclear. */
-PGresult *pg_query(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
-/* The same where only the number of affected rows matters; -1 on error. */
-int64_t pg_run(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
+PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+/* The same, but it can be asked again: the caller frees the arrays. */
+PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
+void pg_params_free(struct pg_params *params);
+/* What libpq takes: pointers into params. How many; -1: an array has failed. */
+int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e);
+/* pg_query where only the number of affected rows matters; -1 on error. */
+int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+/* … where that does not matter either. */
+int pg_do(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+/* … where the answer is one number or boolean (null: 0); -1 on error. */
+int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, struct err *e);
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
@@ -137,6 +164,7 @@ void pg_rollback(struct pg *c);
 int pg_fail(struct pg *c, const PGresult *r, struct err *e);
 
 bool pg_is_null(const PGresult *r, int row, int column);
+int64_t pg_any_number(const PGresult *r); /* the first, of whatever size; null, no row: 0 */
 int32_t pg_int4(const PGresult *r, int row, int column);
 int64_t pg_int8(const PGresult *r, int row, int column);
 bool pg_bool(const PGresult *r, int row, int column);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define EPOCH_2000_MS INT64_C(946684800000)
+#define ARRAY_MAX (256u * 1024 * 1024)
 
 static void put_be(uint8_t *out, uint64_t v, int bytes)
 {
@@ -29,66 +30,97 @@ int64_t pg_time_from_ms(int64_t ms)
     return us;
 }
 
-static void add_scratch(struct pg_params *p, uint64_t v, int size)
+static struct pg_value as_number(uint64_t v, int size)
 {
-    put_be(p->scratch[p->count], v, size);
-    p->values[p->count] = (const char *)p->scratch[p->count];
-    p->lengths[p->count] = size;
-    p->count++;
+    struct pg_value out = {.kind = PG_OWN, .own.len = size};
+    put_be(out.own.data, v, size);
+    return out;
 }
 
-void pg_add_int4(struct pg_params *p, int32_t v)
+struct pg_value as_int4(int32_t v)
 {
-    add_scratch(p, (uint32_t)v, 4);
+    return as_number((uint32_t)v, 4);
 }
 
-void pg_add_int8(struct pg_params *p, int64_t v)
+struct pg_value as_int8(int64_t v)
 {
-    add_scratch(p, (uint64_t)v, 8);
+    return as_number((uint64_t)v, 8);
 }
 
-void pg_add_bool(struct pg_params *p, bool v)
+struct pg_value as_bool(bool v)
 {
-    add_scratch(p, v, 1);
+    return as_number(v, 1);
 }
 
-void pg_add_time(struct pg_params *p, int64_t ms)
+struct pg_value as_time(int64_t ms)
 {
-    add_scratch(p, (uint64_t)pg_time_from_ms(ms), 8);
+    return as_int8(pg_time_from_ms(ms));
 }
 
-void pg_add_id(struct pg_params *p, const struct message_id *id)
+struct pg_value as_id(struct message_id id)
 {
-    pg_add_bytes(p, bytes_of(id->b, sizeof id->b));
+    struct pg_value out = {.kind = PG_OWN, .own.len = sizeof id.b};
+    memcpy(out.own.data, id.b, sizeof id.b);
+    return out;
 }
 
-void pg_add_bound(struct pg_params *p, int64_t ms)
+struct pg_value as_bound(int64_t ms)
 {
-    const struct message_id id = message_id_floor(ms);
-    memcpy(p->scratch[p->count], id.b, sizeof id.b);
-    pg_add_bytes(p, bytes_of(p->scratch[p->count], sizeof id.b));
+    return as_id(message_id_floor(ms));
 }
 
-void pg_add_bytes(struct pg_params *p, struct bytes v)
+struct pg_value as_bytes(struct bytes v)
 {
-    p->values[p->count] = v.data ? (const char *)v.data : "";
-    p->lengths[p->count] = (int)v.len;
-    p->count++;
+    return (struct pg_value){.kind = PG_VIEW, .view = v};
 }
 
-void pg_add_str(struct pg_params *p, const char *s)
+struct pg_value as_text(struct bytes v)
 {
-    if (s)
-        pg_add_bytes(p, bytes_of_str(s));
-    else
-        pg_add_null(p);
+    return v.data ? as_bytes(v) : as_null();
 }
 
-void pg_add_null(struct pg_params *p)
+struct pg_value as_str(const char *s)
 {
-    p->values[p->count] = NULL;
-    p->lengths[p->count] = 0;
-    p->count++;
+    return s ? as_bytes(bytes_of_str(s)) : as_null();
+}
+
+struct pg_value as_null(void)
+{
+    return (struct pg_value){.kind = PG_NULL};
+}
+
+struct pg_value *pg_add(struct pg_params *p, struct pg_value v)
+{
+    struct pg_value *at = p->values;
+    while (at->kind != PG_VALUES_END)
+        at++;
+    *at = v;
+    return at;
+}
+
+void pg_params_free(struct pg_params *params)
+{
+    for (int i = 0; params && i < PG_PARAMS_MAX; i++)
+        if (params->values[i].kind == PG_ARRAY)
+            buf_free(&params->values[i].array);
+}
+
+int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e)
+{
+    int n = 0;
+    for (; params && n < PG_PARAMS_MAX && params->values[n].kind != PG_VALUES_END; n++) {
+        const struct pg_value *v = &params->values[n];
+        struct bytes bytes = {0};
+        if (v->kind == PG_ARRAY && v->array.failed)
+            return err_set(e, ERR_BUG, "out of memory for what a query takes");
+        if (v->kind == PG_OWN)
+            bytes = bytes_of(v->own.data, (size_t)v->own.len);
+        else if (v->kind != PG_NULL)
+            bytes = v->kind == PG_VIEW ? v->view : buf_bytes(&v->array);
+        data[n] = bytes.data || v->kind == PG_NULL ? (const char *)bytes.data : "";
+        lengths[n] = (int)bytes.len;
+    }
+    return n;
 }
 
 void pg_array_begin(struct buf *b, enum pg_oid element, size_t count)
@@ -101,6 +133,43 @@ void pg_array_begin(struct buf *b, enum pg_oid element, size_t count)
         buf_put_u32(b, (uint32_t)count);
         buf_put_u32(b, 1); /* lower bound */
     }
+}
+
+static struct pg_value as_array(enum pg_oid element, size_t count)
+{
+    struct pg_value out = {.kind = PG_ARRAY};
+    buf_init(&out.array, ARRAY_MAX);
+    pg_array_begin(&out.array, element, count);
+    return out;
+}
+
+struct buf *pg_add_array(struct pg_params *p, enum pg_oid element, size_t count)
+{
+    return &pg_add(p, as_array(element, count))->array;
+}
+
+struct pg_value as_ids(const struct message_id *ids, size_t count)
+{
+    struct pg_value out = as_array(PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_id(&out.array, ids[i]);
+    return out;
+}
+
+struct pg_value as_texts(const struct bytes *texts, size_t count)
+{
+    struct pg_value out = as_array(PG_OID_TEXT, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_bytes(&out.array, texts[i]);
+    return out;
+}
+
+struct pg_value as_int8s(const int64_t *numbers, size_t count)
+{
+    struct pg_value out = as_array(PG_OID_INT8, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int8(&out.array, numbers[i]);
+    return out;
 }
 
 void pg_array_bytes(struct buf *b, struct bytes v)
@@ -140,6 +209,11 @@ void pg_array_null(struct buf *b)
 bool pg_is_null(const PGresult *r, int row, int column)
 {
     return PQgetisnull(r, row, column) != 0;
+}
+
+int64_t pg_any_number(const PGresult *r)
+{
+    return PQntuples(r) > 0 ? (int64_t)get_be(PQgetvalue(r, 0, 0), PQgetlength(r, 0, 0)) : 0;
 }
 
 int32_t pg_int4(const PGresult *r, int row, int column)

@@ -16,69 +16,19 @@ bool dead_is_reason(struct bytes name)
            bytes_equal_str(name, "return_failed");
 }
 
-int dead_arrays_open(struct dead_arrays *a, const struct operate_scope *scope, const struct dead_filter *f,
-                     struct err *e)
-{
-    buf_init(&a->like, 1024);
-    buf_init(&a->ids, OPERATE_ARRAY_MAX);
-    int rc = operate_scope_array(&a->scope, scope, e);
-    lookup_put_like(&a->like, f->queue, true);
-    if (f->ids) {
-        pg_array_begin(&a->ids, PG_OID_UUID, f->id_count);
-        for (size_t i = 0; i < f->id_count; i++)
-            pg_array_id(&a->ids, f->ids[i]);
-    }
-    if (rc == 0 && (a->like.failed || a->ids.failed))
-        rc = err_set(e, ERR_REJECT, "the filter is too long");
-    return rc;
-}
-
-void dead_arrays_close(struct dead_arrays *a)
-{
-    buf_free(&a->like);
-    buf_free(&a->scope);
-    buf_free(&a->ids);
-}
-
-static void add_text(struct pg_params *p, struct bytes v)
-{
-    if (v.data)
-        pg_add_bytes(p, v);
-    else
-        pg_add_null(p);
-}
-
-static void add_filter(struct pg_params *p, const struct dead_filter *f, const struct dead_arrays *a)
-{
-    if (f->queue.data)
-        pg_add_bytes(p, a->like.len ? buf_bytes(&a->like) : bytes_of("", 0));
-    else
-        pg_add_null(p);
-    add_text(p, f->reason);
-    add_text(p, f->exchange);
-    add_text(p, f->routing_key);
-    operate_add_array(p, &a->scope);
-}
-
 PGresult *dead_query_page(struct pg *c, const struct dead_page *page, struct err *e)
 {
-    struct pg_params p = {0};
-    bool goes_on = page->after->queue.data != NULL;
-    if (goes_on) {
-        pg_add_int8(&p, page->after->died_us);
-        pg_add_id(&p, &page->after->id);
-        pg_add_bytes(&p, page->after->queue);
-    }
-    for (int i = 0; i < 3 && !goes_on; i++)
-        pg_add_null(&p);
-    add_filter(&p, page->filter, page->arrays);
-    operate_add_array(&p, &page->arrays->ids);
-    if (page->before_us)
-        pg_add_int8(&p, page->before_us);
-    else
-        pg_add_null(&p);
-    pg_add_int4(&p, page->limit);
-    return pg_query(c, sql_query_dead_list, &p, e);
+    const struct dead_filter *f = page->filter;
+    const struct dead_position *after = page->after;
+    bool goes_on = after->queue.data != NULL;
+    return pg_query(c, sql_query_dead_list,
+                    PG_WITH(goes_on ? as_int8(after->died_us) : as_null(),
+                            goes_on ? as_id(after->id) : as_null(), as_text(after->queue),
+                            as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
+                            as_text(f->routing_key), as_scope(page->scope),
+                            f->ids ? as_ids(f->ids, f->id_count) : as_null(),
+                            page->before_us ? as_int8(page->before_us) : as_null(), as_int4(page->limit)),
+                    e);
 }
 
 /* The columns that dead_list.sql and dead_show.sql begin with; views into the result. */
@@ -98,14 +48,13 @@ static void read_record(const PGresult *r, int row, struct dead_letter_record *o
 
 int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead_list *l, struct err *e)
 {
-    struct dead_arrays arrays;
     struct dead_position at = l->after;
     int64_t left = l->limit;
-    int rc = dead_arrays_open(&arrays, scope, l->filter, e);
+    int rc = 0;
     PGresult *before = NULL; /* what at.queue points into */
     while (rc == 0 && left > 0) {
         int rows = left < PAGE_ROWS ? (int)left : PAGE_ROWS, n = 0;
-        struct dead_page page = {.filter = l->filter, .arrays = &arrays, .after = &at, .limit = rows};
+        struct dead_page page = {.filter = l->filter, .scope = scope, .after = &at, .limit = rows};
         PGresult *r = dead_query_page(c, &page, e);
         PQclear(before);
         before = r;
@@ -121,7 +70,6 @@ int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead
             break;
     }
     PQclear(before);
-    dead_arrays_close(&arrays);
     return rc;
 }
 
@@ -143,16 +91,14 @@ static int copy_group(const PGresult *r, int row, struct arena *a, struct dead_g
 int dead_groups(struct pg *c, const struct operate_scope *scope, const struct dead_filter *f, struct arena *a,
                 struct dead_groups *out, struct err *e)
 {
-    struct dead_arrays arrays;
-    struct pg_params p = {0};
-    int rc = dead_arrays_open(&arrays, scope, f, e);
-    add_filter(&p, f, &arrays);
-    pg_add_int4(&p, DEAD_LOOKED_MAX);
-    pg_add_int4(&p, DEAD_GROUPS_MAX);
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_groups, &p, e) : NULL;
+    PGresult *r = pg_query(c, sql_query_dead_groups,
+                           PG_WITH(as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
+                                   as_text(f->routing_key), as_scope(scope), as_int4(DEAD_LOOKED_MAX),
+                                   as_int4(DEAD_GROUPS_MAX)),
+                           e);
     int n = r ? PQntuples(r) : 0;
     struct dead_group *groups = arena_alloc(a, ((size_t)n + 1) * sizeof *groups);
-    rc = r ? 0 : -1;
+    int rc = r ? 0 : -1;
     for (int i = 0; i < n && rc == 0; i++)
         if (!groups || copy_group(r, i, a, &groups[i]) != 0)
             rc = err_set(e, ERR_BUG, "out of memory for groups of dead letters");
@@ -160,7 +106,6 @@ int dead_groups(struct pg *c, const struct operate_scope *scope, const struct de
     if (n > 0)
         out->complete = pg_int8(r, 0, 7) < DEAD_LOOKED_MAX && pg_int8(r, 0, 8) <= DEAD_GROUPS_MAX;
     PQclear(r);
-    dead_arrays_close(&arrays);
     return rc;
 }
 
@@ -179,15 +124,8 @@ static int fail_ambiguous(const PGresult *r, int rows, struct err *e)
 static PGresult *query_queues(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
                               struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
-    int rc = operate_scope_array(&array, scope, e);
-    pg_add_id(&p, &name->id);
-    add_text(&p, name->queue);
-    operate_add_array(&p, &array);
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_dead_queues, &p, e) : NULL;
-    buf_free(&array);
-    return r;
+    return pg_query(c, sql_query_dead_queues, PG_WITH(as_id(name->id), as_text(name->queue), as_scope(scope)),
+                    e);
 }
 
 void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
@@ -225,8 +163,8 @@ static int find_queue(struct pg *c, const struct operate_scope *scope, const str
     return rc;
 }
 
-static int read_attempts(struct pg *c, const struct pg_params *p, struct arena *a,
-                         struct dead_letter_record *out, struct err *e)
+static int read_attempts(struct pg *c, struct pg_params *p, struct arena *a, struct dead_letter_record *out,
+                         struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_dead_attempts, p, e);
     if (!r)
@@ -271,12 +209,10 @@ int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead
               struct dead_letter_record *out, struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
-    struct pg_params p = {0};
     struct bytes queue = {0};
     if (find_queue(c, scope, name, &queue, a, e) != 0)
         return -1;
-    pg_add_id(&p, &name->id);
-    pg_add_bytes(&p, queue);
+    struct pg_params p = {{as_id(name->id), as_bytes(queue)}};
     PGresult *r = pg_query(c, sql_query_dead_show, &p, e);
     int rc = r ? 0 : -1;
     if (r && PQntuples(r) == 0)

@@ -12,7 +12,7 @@
 struct bulk {
     struct pg *c;
     const struct dead_bulk *what;
-    struct dead_arrays arrays;
+    const struct operate_scope *scope;
     struct dead_position at;
     struct buf ids, queues; /* of the page */
     uint8_t name[255];      /* what at.queue points to */
@@ -58,11 +58,11 @@ static int apply(struct bulk *b, struct err *e)
 {
     struct pg_params p = {0};
     bool back = b->what->kind == DEAD_REQUEUE;
-    pg_add_bytes(&p, buf_bytes(&b->ids));
-    pg_add_bytes(&p, buf_bytes(&b->queues));
+    pg_add(&p, as_bytes(buf_bytes(&b->ids)));
+    pg_add(&p, as_bytes(buf_bytes(&b->queues)));
     if (back) {
-        pg_add_int8(&p, b->first_us + b->count->matched * b->what->interval_us);
-        pg_add_int8(&p, b->what->interval_us);
+        pg_add(&p, as_int8(b->first_us + b->count->matched * b->what->interval_us));
+        pg_add(&p, as_int8(b->what->interval_us));
     }
     PGresult *r = operate_query(b->c, back ? sql_query_dead_requeue : sql_query_dead_drop, &p, e);
     if (!r)
@@ -89,7 +89,7 @@ static PGresult *query_page(struct bulk *b, const struct dead_page *page, struct
 static int do_page(struct bulk *b, bool counts_only, struct err *e)
 {
     const struct dead_page page = {.filter = b->what->filter,
-                                   .arrays = &b->arrays,
+                                   .scope = b->scope,
                                    .after = &b->at,
                                    .before_us = b->before_us,
                                    .limit = counts_only ? COUNT_CHUNK : CHUNK};
@@ -135,14 +135,12 @@ static int check_spread(const struct bulk *b, struct err *e)
 int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead_bulk *what,
               struct operate_count *out, struct err *e)
 {
-    struct bulk b = {.c = c, .what = what, .count = out};
+    struct bulk b = {.c = c, .scope = scope, .what = what, .count = out};
     *out = (struct operate_count){0};
     operate_dry_begin(&b.dry);
     buf_init(&b.ids, OPERATE_ARRAY_MAX);
     buf_init(&b.queues, OPERATE_ARRAY_MAX + COUNT_CHUNK * 256);
-    int rc = dead_arrays_open(&b.arrays, scope, what->filter, e);
-    if (rc == 0)
-        rc = begin(&b, e);
+    int rc = begin(&b, e);
     bool spreads = what->kind == DEAD_REQUEUE && what->interval_us > 0;
     if (rc == 0 && (what->dry_run || spreads))
         rc = walk(&b, true, e);
@@ -150,7 +148,6 @@ int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead
         rc = check_spread(&b, e);
     if (rc == 0 && !what->dry_run && !b.stopped)
         rc = walk(&b, false, e);
-    dead_arrays_close(&b.arrays);
     buf_free(&b.ids);
     buf_free(&b.queues);
     return rc;

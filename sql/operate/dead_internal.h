@@ -5,17 +5,9 @@
 #include "sql/connection/pg_internal.h"
 #include "sql/operate/dead.h"
 
-/* A filter as parameters; open until dead_filter_close, also after -1. */
-struct dead_arrays {
-    struct buf like, scope, ids;
-};
-int dead_arrays_open(struct dead_arrays *a, const struct operate_scope *scope, const struct dead_filter *f,
-                     struct err *e);
-void dead_arrays_close(struct dead_arrays *a);
-
 struct dead_page {
     const struct dead_filter *filter;
-    const struct dead_arrays *arrays;
+    const struct operate_scope *scope;
     const struct dead_position *after;
     int64_t before_us; /* 0: any */
     int limit;

@@ -2,7 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
-#include "sql/connection/pg_internal.h"
+#include "sql/operate/operate_internal.h"
 #include "sql/pipeline/store.h"
 #include "sql_embedded.h"
 
@@ -12,7 +12,6 @@
 #define COUNT_ROWS 20000  /* messages, likewise */
 #define COUNT_DAYS 30
 #define NICE_BUCKETS 300
-#define ARRAY_MAX (1u << 20)
 
 const int64_t forecast_within_s[FORECAST_WITHIN] = {60, 600, 3600, 86400};
 
@@ -165,84 +164,50 @@ static int take_rows(struct forecast_report *out, const PGresult *r, struct aren
     return 0;
 }
 
-static void add_exchanges(struct pg_params *p, struct buf *array, const struct forecast_request *q)
+static struct pg_value as_exchanges(const struct forecast_request *q)
 {
-    const struct operate_scope *s = q->scope;
-    buf_init(array, ARRAY_MAX);
-    if (q->exchange.data != NULL) {
-        pg_array_begin(array, PG_OID_TEXT, 1);
-        pg_array_bytes(array, q->exchange);
-    } else if (s != NULL && !s->all) {
-        pg_array_begin(array, PG_OID_TEXT, s->count);
-        for (size_t i = 0; i < s->count; i++)
-            pg_array_bytes(array, s->exchanges[i]);
-    } else {
-        pg_add_null(p);
-        return;
-    }
-    pg_add_bytes(p, buf_bytes(array));
+    return q->exchange.data != NULL ? as_texts(&q->exchange, 1) : as_scope(q->scope);
 }
 
 static int mark_bursts(struct pg *c, const struct forecast_request *q, struct forecast_report *out,
                        struct err *e)
 {
     struct pile pile = {.rate_per_ms = (double)out->rate_per_s / 1000, .at_ms = q->from_ms};
-    struct pg_params p = {0};
-    struct buf array;
     if (q->until_ms - q->from_ms > FORECAST_MINUTES_MS) {
         mark_steps(out, &pile);
         return 0;
     }
-    pg_add_time(&p, q->from_ms);
-    pg_add_time(&p, q->until_ms);
-    add_exchanges(&p, &array, q);
-    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_minutes, &p, e);
-    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? 0 : -1;
+    PGresult *r = pg_query(c, sql_query_forecast_minutes,
+                           PG_WITH(as_time(q->from_ms), as_time(q->until_ms), as_exchanges(q)), e);
     if (r)
         mark_minutes(out, r, &pile);
     PQclear(r);
-    buf_free(&array);
-    return rc;
+    return r ? 0 : -1;
 }
 
 int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *a,
                   struct forecast_report *out, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
     *out = (struct forecast_report){.request = *q};
     if (read_state(c, out, e) != 0)
         return -1;
-    pg_add_int4(&p, (int32_t)(grain_ms(q->step_ms) / 1000));
-    pg_add_time(&p, q->from_ms);
-    pg_add_time(&p, q->until_ms);
-    pg_add_int8(&p, q->step_ms);
-    add_exchanges(&p, &array, q);
-    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_read, &p, e);
-    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? take_rows(out, r, a, e) : -1;
+    PGresult *r = pg_query(c, sql_query_forecast_read,
+                           PG_WITH(as_int4((int32_t)(grain_ms(q->step_ms) / 1000)), as_time(q->from_ms),
+                                   as_time(q->until_ms), as_int8(q->step_ms), as_exchanges(q)),
+                           e);
+    int rc = r ? take_rows(out, r, a, e) : -1;
     PQclear(r);
-    buf_free(&array);
     return rc == 0 ? mark_bursts(c, q, out, e) : rc;
 }
 
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
-    buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_INT8, FORECAST_WITHIN);
-    for (int i = 0; i < FORECAST_WITHIN; i++) {
-        buf_put_u32(&array, 8);
-        buf_put_u64(&array, (uint64_t)forecast_within_s[i]);
-    }
-    pg_add_bytes(&p, buf_bytes(&array));
-    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_forecast_within, &p, e);
-    int rc = array.failed ? err_set(e, ERR_BUG, "out of memory") : r ? 0 : -1;
-    for (int i = 0; rc == 0 && i < PQntuples(r) && i < FORECAST_WITHIN; i++)
+    PGresult *r =
+        pg_query(c, sql_query_forecast_within, PG_WITH(as_int8s(forecast_within_s, FORECAST_WITHIN)), e);
+    for (int i = 0; r && i < PQntuples(r) && i < FORECAST_WITHIN; i++)
         out[i] = pg_int8(r, i, 0);
     PQclear(r);
-    buf_free(&array);
-    return rc;
+    return r ? 0 : -1;
 }
 
 /* Between two statements: what comes due meanwhile goes first. */
@@ -258,9 +223,7 @@ int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e)
     int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
     *all = false;
     while (!*all && now_ms < until_ms) {
-        struct pg_params p = {0};
-        pg_add_int8(&p, FOLD_MINUTES);
-        PGresult *r = pg_query(c, sql_query_forecast_fold, &p, e);
+        PGresult *r = pg_query(c, sql_query_forecast_fold, PG_WITH(as_int8(FOLD_MINUTES)), e);
         if (!r)
             return -1;
         *all = !pg_bool(r, 0, 0);
@@ -284,12 +247,9 @@ static void skip_day(struct pg *c, struct forecast_walk *w)
 /* 1: there is more. */
 static int correct_piece(struct pg *c, struct forecast_walk *w, struct err *e)
 {
-    struct pg_params p = {0};
     int32_t days = w->singly > 0 ? 1 : COUNT_DAYS;
-    pg_add_time(&p, w->at_ms);
-    pg_add_int4(&p, days);
-    pg_add_int8(&p, COUNT_ROWS);
-    PGresult *r = pg_query(c, sql_query_forecast_correct, &p, e);
+    PGresult *r = pg_query(c, sql_query_forecast_correct,
+                           PG_WITH(as_time(w->at_ms), as_int4(days), as_int8(COUNT_ROWS)), e);
     if (!r && !pg_is_locked_out(c))
         return -1;
     err_clear(e);

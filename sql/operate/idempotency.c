@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARRAY_MAX (64u * 1024 * 1024)
 #define LOCK_WAITS_MAX 16 /* in one transaction; what is not taken then is held */
 
 static int compare_bytes(struct bytes a, struct bytes b)
@@ -22,28 +21,6 @@ static int compare_requests(const void *va, const void *vb)
                                      *b = *(struct idempotency_request *const *)vb;
     int d = compare_bytes(a->principal, b->principal);
     return d ? d : compare_bytes(a->key, b->key);
-}
-
-struct arrays {
-    struct buf principal, key, third, fourth;
-};
-
-static void arrays_open(struct arrays *a, enum pg_oid third, size_t count)
-{
-    struct buf *all[] = {&a->principal, &a->key, &a->third, &a->fourth};
-    enum pg_oid oids[] = {PG_OID_TEXT, PG_OID_TEXT, third, PG_OID_BYTEA};
-    for (int i = 0; i < 4; i++) {
-        buf_init(all[i], ARRAY_MAX);
-        pg_array_begin(all[i], oids[i], count);
-    }
-}
-
-static void arrays_close(struct arrays *a)
-{
-    buf_free(&a->principal);
-    buf_free(&a->key);
-    buf_free(&a->third);
-    buf_free(&a->fourth);
 }
 
 /* The answer is a part of the question, in the same order or not. */
@@ -63,24 +40,19 @@ static void mark_taken(const PGresult *r, struct idempotency_request **list, siz
 /* Those of the list, which is sorted. */
 static int take_keys(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
 {
-    struct arrays a;
     struct pg_params p = {0};
-    arrays_open(&a, PG_OID_BYTEA, count);
+    struct buf *principal = pg_add_array(&p, PG_OID_TEXT, count), *key = pg_add_array(&p, PG_OID_TEXT, count);
+    struct buf *body_hash = pg_add_array(&p, PG_OID_BYTEA, count);
     for (size_t i = 0; i < count; i++) {
         list[i]->taken = false;
-        pg_array_bytes(&a.principal, list[i]->principal);
-        pg_array_bytes(&a.key, list[i]->key);
-        pg_array_bytes(&a.third, bytes_of(list[i]->body_hash, IDEMPOTENCY_HASH_SIZE));
+        pg_array_bytes(principal, list[i]->principal);
+        pg_array_bytes(key, list[i]->key);
+        pg_array_bytes(body_hash, bytes_of(list[i]->body_hash, IDEMPOTENCY_HASH_SIZE));
     }
-    pg_add_bytes(&p, buf_bytes(&a.principal));
-    pg_add_bytes(&p, buf_bytes(&a.key));
-    pg_add_bytes(&p, buf_bytes(&a.third));
-    int rc = a.principal.failed || a.key.failed || a.third.failed ? err_set(e, ERR_BUG, "out of memory") : 0;
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_idempotency_begin, &p, e) : NULL;
+    PGresult *r = pg_query(c, sql_query_idempotency_begin, &p, e);
     if (r)
         mark_taken(r, list, count);
     PQclear(r);
-    arrays_close(&a);
     return r ? 0 : -1;
 }
 
@@ -123,11 +95,10 @@ int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t co
 
 int idempotency_take(struct pg *c, struct idempotency_request *q, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, q->principal);
-    pg_add_bytes(&p, q->key);
-    pg_add_bytes(&p, bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE));
-    PGresult *r = pg_query(c, sql_query_idempotency_take, &p, e);
+    PGresult *r = pg_query(c, sql_query_idempotency_take,
+                           PG_WITH(as_bytes(q->principal), as_bytes(q->key),
+                                   as_bytes(bytes_of(q->body_hash, IDEMPOTENCY_HASH_SIZE))),
+                           e);
     if (!r)
         return -1;
     q->taken = PQntuples(r) == 1;
@@ -138,32 +109,24 @@ int idempotency_take(struct pg *c, struct idempotency_request *q, struct err *e)
 
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
 {
-    struct arrays a;
     struct pg_params p = {0};
     size_t taken = 0;
     for (size_t i = 0; i < count; i++)
         taken += list[i]->taken;
     if (taken == 0)
         return 0;
-    arrays_open(&a, PG_OID_INT4, taken);
+    struct buf *principal = pg_add_array(&p, PG_OID_TEXT, taken), *key = pg_add_array(&p, PG_OID_TEXT, taken);
+    struct buf *status = pg_add_array(&p, PG_OID_INT4, taken),
+               *answer = pg_add_array(&p, PG_OID_BYTEA, taken);
     for (size_t i = 0; i < count; i++) {
         if (!list[i]->taken)
             continue;
-        pg_array_bytes(&a.principal, list[i]->principal);
-        pg_array_bytes(&a.key, list[i]->key);
-        pg_array_int4(&a.third, list[i]->status);
-        pg_array_bytes(&a.fourth, list[i]->answer);
+        pg_array_bytes(principal, list[i]->principal);
+        pg_array_bytes(key, list[i]->key);
+        pg_array_int4(status, list[i]->status);
+        pg_array_bytes(answer, list[i]->answer);
     }
-    pg_add_bytes(&p, buf_bytes(&a.principal));
-    pg_add_bytes(&p, buf_bytes(&a.key));
-    pg_add_bytes(&p, buf_bytes(&a.third));
-    pg_add_bytes(&p, buf_bytes(&a.fourth));
-    int rc = a.principal.failed || a.key.failed || a.third.failed || a.fourth.failed
-                 ? err_set(e, ERR_BUG, "out of memory")
-             : pg_run(c, sql_query_idempotency_finish, &p, e) < 0 ? -1
-                                                                  : 0;
-    arrays_close(&a);
-    return rc;
+    return pg_do(c, sql_query_idempotency_finish, &p, e);
 }
 
 static int read_found(const PGresult *r, struct idempotency_request *q, struct arena *a, struct err *e)
@@ -184,10 +147,8 @@ static int read_found(const PGresult *r, struct idempotency_request *q, struct a
 
 int idempotency_find(struct pg *c, struct idempotency_request *q, struct arena *a, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, q->principal);
-    pg_add_bytes(&p, q->key);
-    PGresult *r = pg_query(c, sql_query_idempotency_find, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_idempotency_find, PG_WITH(as_bytes(q->principal), as_bytes(q->key)), e);
     int rc = r ? read_found(r, q, a, e) : -1;
     PQclear(r);
     return rc;
@@ -195,23 +156,17 @@ int idempotency_find(struct pg *c, struct idempotency_request *q, struct arena *
 
 int idempotency_forget(struct pg *c, const struct idempotency_request *q, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, q->principal);
-    pg_add_bytes(&p, q->key);
-    return pg_run(c, sql_query_idempotency_forget, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_idempotency_forget, PG_WITH(as_bytes(q->principal), as_bytes(q->key)), e);
 }
 
 int idempotency_release(struct pg *c, const struct idempotency_request *q, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, q->principal);
-    pg_add_bytes(&p, q->key);
-    return pg_run(c, sql_query_idempotency_release, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_idempotency_release, PG_WITH(as_bytes(q->principal), as_bytes(q->key)), e);
 }
 
 int idempotency_prune(struct pg *c, struct err *e)
 {
-    return pg_run(c, sql_query_idempotency_prune, NULL, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_idempotency_prune, NULL, e);
 }
 
 int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e)

@@ -25,35 +25,22 @@ struct walk {
     bool (*fn)(void *ctx, const struct message_record *r);
     void *ctx;
     struct arena arena;
-    struct buf ids;   /* array of the messages that the filter's key names; unused without a key */
-    struct buf scope; /* array of exchange names; unused without a scope */
-    struct buf like;  /* the routing key's pattern */
+    struct buf ids; /* array of the messages that the filter's key names; unused without a key */
     bool stopped;
     int chunk;           /* so many rows are looked at next; 0: the filter needs no bound */
     int64_t deadline_ms; /* with a chunk */
     int64_t looked;      /* rows so far */
 };
 
-static void add_filter(struct pg_params *p, struct bytes v)
-{
-    if (v.data)
-        pg_add_bytes(p, v);
-    else
-        pg_add_null(p);
-}
-
 /* What a look at the next chunk of rows ends with. *last stays NULL: fewer are left. */
 static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct message_id *bound,
                       const struct message_id **last, struct err *e)
 {
-    struct pg_params p = {0};
     if (w->chunk == 0)
         return 0;
-    pg_add_bound(&p, from_ms);
-    pg_add_bound(&p, to_ms);
-    pg_add_id(&p, &w->at.after_id);
-    pg_add_int4(&p, w->chunk - 1);
-    PGresult *r = pg_query(w->c, sql_query_list_bound, &p, e);
+    PGresult *r = pg_query(
+        w->c, sql_query_list_bound,
+        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id), as_int4(w->chunk - 1)), e);
     if (!r)
         return -1;
     if (PQntuples(r) > 0) {
@@ -80,20 +67,15 @@ static bool move_on(struct walk *w, int64_t due_ms, struct message_id id, int ro
 static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, const struct message_id *last,
                             struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bound(&p, from_ms);
-    pg_add_bound(&p, to_ms);
-    pg_add_id(&p, &w->at.after_id); /* all zero before the first */
-    pg_add_str(&p, w->filter->has_state ? message_state_name(w->filter->state) : NULL);
-    add_filter(&p, w->filter->exchange);
-    lookup_add_routing_key(&p, w->filter, &w->like);
-    pg_add_int4(&p, w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS);
-    add_filter(&p, buf_bytes(&w->ids));
-    add_filter(&p, buf_bytes(&w->scope));
-    const struct message_id end = message_id_least(to_ms);
-    pg_add_id(&p, last ? last : &end);
-    pg_add_str(&p, w->filter->retrying ? "" : NULL);
-    return pg_query(w->c, sql_query_list_records, &p, e);
+    const struct lookup_filter *f = w->filter;
+    return pg_query(
+        w->c, sql_query_list_records,
+        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id) /* all zero before the first */,
+                as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
+                as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
+                as_text(buf_bytes(&w->ids)), as_filter_scope(f),
+                as_id(last ? *last : message_id_least(to_ms)), as_str(f->retrying ? "" : NULL)),
+        e);
 }
 
 /* Ids sort like due times: the index leads to the first of the range, not through all before it. */
@@ -107,10 +89,8 @@ static void skip_to(struct walk *w, int64_t due_ms)
 /* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
 static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bound(&p, from_ms);
-    pg_add_bound(&p, to_ms);
-    PGresult *r = pg_query(w->c, sql_query_list_waiting_first, &p, e);
+    PGresult *r =
+        pg_query(w->c, sql_query_list_waiting_first, PG_WITH(as_bound(from_ms), as_bound(to_ms)), e);
     if (!r)
         return -1;
     bool waits = !pg_is_null(r, 0, 0);
@@ -154,14 +134,9 @@ static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err 
     return rc < 0 ? -1 : rc && !w->stopped;
 }
 
-int lookup_scope_array(struct buf *out, const struct lookup_filter *f, struct err *e)
+struct pg_value as_filter_scope(const struct lookup_filter *f)
 {
-    if (!f->scope)
-        return 0;
-    pg_array_begin(out, PG_OID_TEXT, f->scope_count);
-    for (size_t i = 0; i < f->scope_count; i++)
-        pg_array_bytes(out, f->scope[i]);
-    return out->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
+    return f->scope ? as_texts(f->scope, f->scope_count) : as_null();
 }
 
 int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,
@@ -170,14 +145,8 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
     *range = (struct lookup_range){f->due_after_ms, f->due_before_ms};
     if (!f->key.data)
         return 0;
-    struct pg_params p = {0};
-    struct buf scope;
-    buf_init(&scope, ARRAY_MAX);
-    int rc = lookup_scope_array(&scope, f, e);
-    pg_add_bytes(&p, f->key);
-    add_filter(&p, buf_bytes(&scope));
-    pg_add_int4(&p, KEYS_MAX);
-    PGresult *r = rc == 0 ? pg_query(c, sql_query_list_keys_named, &p, e) : NULL;
+    PGresult *r = pg_query(c, sql_query_list_keys_named,
+                           PG_WITH(as_bytes(f->key), as_filter_scope(f), as_int4(KEYS_MAX)), e);
     int n = r ? PQntuples(r) : 0;
     pg_array_begin(out, PG_OID_UUID, (size_t)n);
     for (int i = 0; i < n; i++)
@@ -186,11 +155,10 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
     int64_t end_ms = n ? message_id_due_ms(pg_id(r, n - 1, 0)) + 1 : 0;
     range->from_ms = first_ms > range->from_ms ? first_ms : range->from_ms;
     range->to_ms = end_ms < range->to_ms ? end_ms : range->to_ms;
-    if (r && out->failed)
-        rc = err_set(e, ERR_BUG, "out of memory");
     PQclear(r);
-    buf_free(&scope);
-    return r ? rc : -1;
+    if (r && out->failed)
+        return err_set(e, ERR_BUG, "out of memory");
+    return r ? 0 : -1;
 }
 
 /* Few may match: the rows that do are looked for a chunk at a time. Those that a key names are found by an
@@ -234,18 +202,12 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
     }
     arena_init(&w.arena, RECORD_MAX);
     buf_init(&w.ids, ARRAY_MAX);
-    buf_init(&w.scope, ARRAY_MAX);
-    buf_init(&w.like, ARRAY_MAX);
-    int n = DAYS_AT_ONCE, rc = lookup_scope_array(&w.scope, f, e);
-    if (rc == 0)
-        rc = lookup_key_array(c, f, &w.ids, &range, e);
+    int n = DAYS_AT_ONCE, rc = lookup_key_array(c, f, &w.ids, &range, e);
     int64_t from_ms = w.at.has_after && w.at.after_due_ms > range.from_ms ? w.at.after_due_ms : range.from_ms;
     while (rc == 0 && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
         rc = (n = walk_days(&w, &range, &from_ms, e)) < 0 ? -1 : 0;
     *page = w.at;
     arena_free(&w.arena);
     buf_free(&w.ids);
-    buf_free(&w.scope);
-    buf_free(&w.like);
     return rc;
 }

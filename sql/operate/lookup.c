@@ -3,6 +3,8 @@
 #include "sql/operate/lookup_internal.h"
 #include "sql_embedded.h"
 
+#define LIKE_MAX (1u << 20)
+
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out, struct err *e)
 {
     struct message *m = &out->message;
@@ -30,8 +32,10 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
     return 0;
 }
 
-void lookup_put_like(struct buf *out, struct bytes text, bool globs)
+struct pg_value as_like(struct bytes text, bool globs)
 {
+    struct pg_value out = {.kind = text.data ? PG_ARRAY : PG_NULL};
+    buf_init(&out.array, LIKE_MAX);
     for (size_t i = 0; i < text.len; i++) {
         uint8_t next = i + 1 < text.len ? text.data[i + 1] : 0, c = text.data[i];
         bool escaped = globs && c == '\\' && (next == '*' || next == '\\');
@@ -40,20 +44,15 @@ void lookup_put_like(struct buf *out, struct bytes text, bool globs)
             i++;
         }
         if (c == '\\' || c == '%' || c == '_')
-            buf_put_u8(out, '\\');
-        buf_put_u8(out, globs && c == '*' && !escaped ? '%' : c);
+            buf_put_u8(&out.array, '\\');
+        buf_put_u8(&out.array, globs && c == '*' && !escaped ? '%' : c);
     }
+    return out;
 }
 
-void lookup_add_routing_key(struct pg_params *p, const struct lookup_filter *f, struct buf *like)
+struct pg_value as_routing_key(const struct lookup_filter *f)
 {
-    buf_reset(like);
-    if (!f->routing_key.data) {
-        pg_add_null(p);
-        return;
-    }
-    lookup_put_like(like, f->routing_key, f->globs);
-    pg_add_bytes(p, like->len ? buf_bytes(like) : bytes_of("", 0));
+    return as_like(f->routing_key, f->globs);
 }
 
 int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
@@ -63,9 +62,7 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
     PGresult *r = NULL;
     int rc = -1;
     if (message_id_is_ours(id)) {
-        struct pg_params p = {0};
-        pg_add_id(&p, &id);
-        r = pg_query(c, sql_query_lookup_by_id, &p, e);
+        r = pg_query(c, sql_query_lookup_by_id, PG_WITH(as_id(id)), e);
         if (!r)
             return -1;
     }
@@ -81,10 +78,7 @@ int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, stru
                      struct err *e)
 {
     char key_text[300], exchange_text[300];
-    struct pg_params p = {0};
-    pg_add_bytes(&p, exchange);
-    pg_add_bytes(&p, key);
-    PGresult *r = pg_query(c, sql_query_lookup_key, &p, e);
+    PGresult *r = pg_query(c, sql_query_lookup_key, PG_WITH(as_bytes(exchange), as_bytes(key)), e);
     if (!r)
         return -1;
     int rc = 0;

@@ -10,17 +10,15 @@
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
                        struct err *e);
 
-/* The text as a pattern of LIKE. globs: a * is any run of characters; behind a backslash, a star or a
- * backslash is just that. */
-void lookup_put_like(struct buf *out, struct bytes text, bool globs);
-/* The filter's routing key as such a parameter; like is the caller's, and stays as long as p. */
-void lookup_add_routing_key(struct pg_params *p, const struct lookup_filter *f, struct buf *like);
+/* The text as a pattern of LIKE; data NULL: null. globs: a * is any run of characters; behind a backslash, a
+ * star or a backslash is just that. */
+struct pg_value as_like(struct bytes text, bool globs);
+struct pg_value as_routing_key(const struct lookup_filter *f);
+struct pg_value as_filter_scope(const struct lookup_filter *f); /* null where there is none */
 
 struct lookup_range {
     int64_t from_ms, to_ms; /* due: [from, to) */
 };
-/* The filter's scope as an array of Postgres; out stays empty where there is none. */
-int lookup_scope_array(struct buf *out, const struct lookup_filter *f, struct err *e);
 /* The messages that the filter's key names (out stays empty where there is no key), and the range of due
  * times in which matches can lie. */
 int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,

@@ -1,12 +1,12 @@
 #include "sql/operate/operate.h"
 
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/operate/lookup_internal.h"
 #include "sql/operate/operate_internal.h"
 #include "sql_embedded.h"
 
 #include <string.h>
-#include <time.h>
 
 #define TRIES_MAX 6
 #define FIRST_PAUSE_MS 20
@@ -20,31 +20,26 @@ const char *operate_answer_name(enum operate_answer a)
     return answers[a];
 }
 
-static void nap(long ms)
-{
-    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
 int operate_hurry(struct pg *c, struct err *e)
 {
     c->hurried = true;
     return pg_exec(c, "set lock_timeout = '2ms'", e);
 }
 
-PGresult *operate_query(struct pg *c, const char *query, const struct pg_params *p, struct err *e)
+PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e)
 {
     PGresult *r = NULL;
     err_clear(e);
     for (int tries = 0; tries < TRIES_MAX && !r; tries++) {
         if (tries > 0)
-            nap((long)FIRST_PAUSE_MS << tries);
+            clock_nap_ms((int64_t)FIRST_PAUSE_MS << tries);
         c->committed_locally = false;
         if (c->hurried || pg_exec(c, "set lock_timeout = '500ms'", e) == 0)
-            r = pg_query(c, query, p, e);
+            r = pg_query_keep(c, query, p, e);
         if (pg_is_broken(c) || (!r && (e->kind != ERR_BUSY || (c->hurried && pg_is_locked_out(c)))))
             break;
     }
+    pg_params_free(p);
     if (!c->hurried && !pg_is_broken(c))
         pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     if (!r || !c->committed_locally)
@@ -65,27 +60,14 @@ struct lookup_filter operate_filter(const struct operate_scope *scope, const str
     return out;
 }
 
-void operate_add_array(struct pg_params *p, const struct buf *array)
+struct pg_value as_who(const struct operate_scope *scope)
 {
-    if (array->len)
-        pg_add_bytes(p, buf_bytes(array));
-    else
-        pg_add_null(p);
+    return as_str(scope ? scope->who : NULL);
 }
 
-void operate_add_who(struct pg_params *p, const struct operate_scope *scope)
+struct pg_value as_scope(const struct operate_scope *scope)
 {
-    if (scope && scope->who)
-        pg_add_str(p, scope->who);
-    else
-        pg_add_null(p);
-}
-
-int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e)
-{
-    const struct lookup_filter f = operate_filter(scope, NULL);
-    buf_init(out, OPERATE_ARRAY_MAX);
-    return lookup_scope_array(out, &f, e);
+    return scope && !scope->all ? as_texts(scope->exchanges, scope->count) : as_null();
 }
 
 static int read_answer(const PGresult *r, struct message_id wanted, struct operate_result *out, struct err *e)
@@ -109,13 +91,8 @@ static void add_due(struct pg_params *p, const struct operate_due *due)
 {
     /* What is far out of range stays so, and fits into Postgres' types. */
     int64_t ms = due->ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : due->ms < 0 ? 0 : due->ms;
-    if (due->is_delay) {
-        pg_add_null(p);
-        pg_add_int8(p, ms);
-    } else {
-        pg_add_time(p, ms);
-        pg_add_null(p);
-    }
+    pg_add(p, due->is_delay ? as_null() : as_time(ms));
+    pg_add(p, due->is_delay ? as_int8(ms) : as_null());
 }
 
 /* Each query takes $1 id, $2 scope; then the due time, or who asks. */
@@ -132,19 +109,14 @@ static const struct {
 int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
                     struct operate_result *out, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
-    int rc = operate_scope_array(&array, scope, e);
-    pg_add_id(&p, &q->id);
-    operate_add_array(&p, &array);
+    struct pg_params p = {{as_id(q->id), as_scope(scope)}};
     if (operations[q->kind].takes_due)
         add_due(&p, &q->due);
     if (operations[q->kind].takes_who)
-        operate_add_who(&p, scope);
-    PGresult *r = rc == 0 ? operate_query(c, operations[q->kind].query, &p, e) : NULL;
-    rc = r ? read_answer(r, q->id, out, e) : -1;
+        pg_add(&p, as_who(scope));
+    PGresult *r = operate_query(c, operations[q->kind].query, &p, e);
+    int rc = r ? read_answer(r, q->id, out, e) : -1;
     PQclear(r);
-    buf_free(&array);
     return rc;
 }
 
@@ -152,15 +124,7 @@ int operate_message(struct pg *c, const struct operate_scope *scope, const struc
 static PGresult *query_key(struct pg *c, const struct operate_scope *scope, const char *query,
                            struct bytes exchange, struct bytes key, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
-    int rc = operate_scope_array(&array, scope, e);
-    pg_add_bytes(&p, exchange);
-    pg_add_bytes(&p, key);
-    operate_add_array(&p, &array);
-    PGresult *r = rc == 0 ? operate_query(c, query, &p, e) : NULL;
-    buf_free(&array);
-    return r;
+    return operate_query(c, query, PG_WITH(as_bytes(exchange), as_bytes(key), as_scope(scope)), e);
 }
 
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
@@ -194,9 +158,7 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
 
 int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, &id);
-    PGresult *r = pg_query(c, sql_query_operate_moved_latest, &p, e);
+    PGresult *r = pg_query(c, sql_query_operate_moved_latest, PG_WITH(as_id(id)), e);
     if (!r)
         return -1;
     *out = pg_id(r, 0, 0);
@@ -206,9 +168,7 @@ int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out
 
 static int add_former_ids(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, &r->message.id);
-    PGresult *found = pg_query(c, sql_query_operate_former_ids, &p, e);
+    PGresult *found = pg_query(c, sql_query_operate_former_ids, PG_WITH(as_id(r->message.id)), e);
     if (!found)
         return -1;
     struct bytes ids = pg_bytes(found, 0, 0);
@@ -220,13 +180,10 @@ static int add_former_ids(struct pg *c, struct arena *a, struct message_record *
 }
 
 /* 1: it is in out; 0: there is none in the scope. */
-static int find_in_scope(struct pg *c, const struct buf *scope, struct message_id id, struct arena *a,
-                         struct message_record *out, struct err *e)
+static int find_in_scope(struct pg *c, const struct operate_scope *scope, struct message_id id,
+                         struct arena *a, struct message_record *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, &id);
-    operate_add_array(&p, scope);
-    PGresult *r = pg_query(c, sql_query_operate_show, &p, e);
+    PGresult *r = pg_query(c, sql_query_operate_show, PG_WITH(as_id(id), as_scope(scope)), e);
     int rc = !r ? -1 : PQntuples(r) > 0;
     if (rc > 0 && lookup_read_record(r, 0, a, out, e) != 0)
         rc = -1;
@@ -242,20 +199,17 @@ static int show_scoped(struct pg *c, const struct operate_scope *scope, struct m
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct message_id latest = id, before;
-    struct buf array;
-    int rc = operate_scope_array(&array, scope, e);
-    int found = 0;
+    int rc = 0, found = 0;
     for (int i = 0; i < MOVES_MAX && rc == 0; i++) {
         before = latest;
         rc = operate_latest_id(c, id, &latest, e);
         if (i > 0 && message_id_equal(before, latest))
             break;
-        found = rc == 0 && message_id_is_ours(latest) ? find_in_scope(c, &array, latest, a, out, e) : 0;
+        found = rc == 0 && message_id_is_ours(latest) ? find_in_scope(c, scope, latest, a, out, e) : 0;
         rc = found < 0 ? -1 : rc;
         if (found == 0 || out->state != MESSAGE_SUPERSEDED)
             break;
     }
-    buf_free(&array);
     if (rc != 0 || found > 0)
         return rc;
     return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));

@@ -47,7 +47,7 @@ struct bulk {
     const struct operate_scope *who;
     struct lookup_filter filter;
     struct lookup_range range;
-    struct buf states, keys, scope, page, like; /* arrays; the routing key's pattern */
+    struct buf states, keys, page; /* arrays */
     struct message_id after;
     int64_t started_us;
     struct operate_count *count;
@@ -70,27 +70,19 @@ static void put_states(struct bulk *b)
             pg_array_bytes(&b->states, bytes_of_str(message_state_name(all[i])));
 }
 
-static void add_text(struct pg_params *p, struct bytes v)
-{
-    if (v.data)
-        pg_add_bytes(p, v);
-    else
-        pg_add_null(p);
-}
-
 static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
 {
     struct pg_params p = {0};
-    pg_add_bound(&p, from_ms);
-    pg_add_bound(&p, to_ms);
-    pg_add_id(&p, &b->after);
-    pg_add_bytes(&p, buf_bytes(&b->states));
-    add_text(&p, b->filter.exchange);
-    lookup_add_routing_key(&p, &b->filter, &b->like);
-    pg_add_int4(&p, rows);
-    operate_add_array(&p, &b->keys);
-    operate_add_array(&p, &b->scope);
-    pg_add_int8(&p, b->started_us);
+    pg_add(&p, as_bound(from_ms));
+    pg_add(&p, as_bound(to_ms));
+    pg_add(&p, as_id(b->after));
+    pg_add(&p, as_bytes(buf_bytes(&b->states)));
+    pg_add(&p, as_text(b->filter.exchange));
+    pg_add(&p, as_routing_key(&b->filter));
+    pg_add(&p, as_int4(rows));
+    pg_add(&p, as_text(buf_bytes(&b->keys)));
+    pg_add(&p, as_filter_scope(&b->filter));
+    pg_add(&p, as_int8(b->started_us));
     if (!b->what->dry_run)
         return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
     PGresult *r =
@@ -112,11 +104,11 @@ static int apply_page(struct bulk *b, struct err *e)
 {
     static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
     struct pg_params p = {0};
-    pg_add_str(&p, names[b->what->kind]);
-    pg_add_bytes(&p, buf_bytes(&b->page));
-    pg_add_int8(&p, b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0);
-    operate_add_array(&p, &b->scope);
-    operate_add_who(&p, b->who);
+    pg_add(&p, as_str(names[b->what->kind]));
+    pg_add(&p, as_bytes(buf_bytes(&b->page)));
+    pg_add(&p, as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0));
+    pg_add(&p, as_filter_scope(&b->filter));
+    pg_add(&p, as_who(b->who));
     PGresult *r = operate_query(b->c, sql_query_operate_bulk_apply, &p, e);
     if (!r)
         return -1;
@@ -175,7 +167,7 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
 {
     struct bulk b = {
         .c = c, .what = what, .who = scope, .filter = operate_filter(scope, what->filter), .count = out};
-    struct buf *const arrays[] = {&b.states, &b.keys, &b.scope, &b.page, &b.like};
+    struct buf *const arrays[] = {&b.states, &b.keys, &b.page};
     const size_t count = sizeof arrays / sizeof arrays[0];
     *out = (struct operate_count){0};
     for (size_t i = 0; i < count; i++)
@@ -184,8 +176,6 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     operate_dry_begin(&b.dry);
     b.started_us = what->since_us;
     int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
-    if (rc == 0)
-        rc = lookup_scope_array(&b.scope, &b.filter, e);
     if (rc == 0)
         rc = lookup_key_array(c, &b.filter, &b.keys, &b.range, e);
     if (rc == 0 && b.states.failed)

@@ -9,17 +9,15 @@
 
 /* As pg_query, but locks, deadlocks and serialization failures are tried again for a while, and a commit that
  * did not reach the synchronous standby is an error. */
-PGresult *operate_query(struct pg *c, const char *query, const struct pg_params *p, struct err *e);
+PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e);
 
 /* A filter that has the scope, and nothing else unless f is given. */
 struct lookup_filter operate_filter(const struct operate_scope *scope, const struct lookup_filter *f);
 
-/* The scope as an array of Postgres, for operate_add_array; the caller frees it also after -1. */
-int operate_scope_array(struct buf *out, const struct operate_scope *scope, struct err *e);
-void operate_add_who(struct pg_params *p, const struct operate_scope *scope);
+struct pg_value as_scope(const struct operate_scope *scope); /* null: all */
+struct pg_value as_who(const struct operate_scope *scope);   /* null: nobody knows */
 /* The id that the message has now, or the given one. */
 int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
-void operate_add_array(struct pg_params *p, const struct buf *array); /* an empty buf is null */
 
 /* The time that a dry run has left. operate_dry_limit before each of its queries and operate_dry_end after
  * it; failed: the query did. Time that ran out is no error: then `spent` says so. */

@@ -44,33 +44,15 @@ static int take_answer(const PGresult *r, const struct recur_request *q, struct 
     return text.data ? copy_text(text, a, &out->text, e) : 0;
 }
 
-static void add_optional(struct pg_params *p, struct bytes v)
-{
-    if (v.data)
-        pg_add_bytes(p, v);
-    else
-        pg_add_null(p);
-}
-
 int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct recur_answer *out,
                   struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf scope;
     *out = (struct recur_answer){0};
-    pg_add_str(&p, operations[q->operation]);
-    add_optional(&p, q->name);
-    add_optional(&p, q->argument);
-    if (operate_scope_array(&scope, q->scope, e) != 0) {
-        buf_free(&scope);
-        return -1;
-    }
-    operate_add_array(&p, &scope);
-    pg_add_str(&p, q->via);
-    add_optional(&p, q->versions);
-    pg_add_bool(&p, q->fresh);
-    PGresult *r = operate_query(c, sql_query_recur_ask, &p, e);
-    buf_free(&scope);
+    PGresult *r =
+        operate_query(c, sql_query_recur_ask,
+                      PG_WITH(as_str(operations[q->operation]), as_text(q->name), as_text(q->argument),
+                              as_scope(q->scope), as_str(q->via), as_text(q->versions), as_bool(q->fresh)),
+                      e);
     int rc = r ? take_answer(r, q, a, out, e) : -1;
     PQclear(r);
     return rc;
@@ -78,12 +60,9 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
 
 int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, struct bytes *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, q->schedules);
-    pg_add_bool(&p, q->dry_run);
-    pg_add_str(&p, q->prefix);
-    pg_add_str(&p, q->via);
-    PGresult *r = operate_query(c, sql_query_recur_apply, &p, e);
+    PGresult *r = operate_query(
+        c, sql_query_recur_apply,
+        PG_WITH(as_bytes(q->schedules), as_bool(q->dry_run), as_str(q->prefix), as_str(q->via)), e);
     if (r == NULL && e->kind == ERR_BUSY && !pg_is_broken(c))
         err_set(e, ERR_BUSY, "somebody else changes schedules: nothing was done, try again");
     int rc = r ? take_refusal(pg_bytes(r, 0, 1), e) : -1;
@@ -95,9 +74,7 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
 
 int recur_forget(struct pg *c, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_recur_forget, NULL, e);
-    PQclear(r);
-    return r ? 0 : -1;
+    return pg_do(c, sql_query_recur_forget, NULL, e);
 }
 
 /* Calls say for each row that has a text. */
@@ -117,9 +94,7 @@ static int say_rows(PGresult *r, void (*say)(const char *text), int *lines)
 
 int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, LOOK_ROWS);
-    return say_rows(pg_query(c, sql_query_recur_look, &p, e), say, lines);
+    return say_rows(pg_query(c, sql_query_recur_look, PG_WITH(as_int4(LOOK_ROWS)), e), say, lines);
 }
 
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)

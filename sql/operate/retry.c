@@ -6,40 +6,28 @@
 
 #define PATTERN_SHOWN 120
 
-static void put_reasons(struct buf *out, unsigned on)
+static struct pg_value as_reasons(unsigned on)
 {
+    struct bytes names[sizeof on * 8];
     size_t n = 0;
     for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
-        n += (on & r) != 0;
-    pg_array_begin(out, PG_OID_TEXT, n);
-    for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
         if (on & r)
-            pg_array_bytes(out, bytes_of_str(death_reason_name(r)));
+            names[n++] = bytes_of_str(death_reason_name(r));
+    return as_texts(names, n);
 }
 
 int retry_set(struct pg *c, const struct retry_policy *policy, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf reasons;
     if (retry_policy_check(policy, e) != 0)
         return -1;
-    buf_init(&reasons, OPERATE_ARRAY_MAX);
-    put_reasons(&reasons, policy->on);
-    pg_add_bytes(&p, policy->pattern);
-    pg_add_int4(&p, policy->attempts);
-    pg_add_int8(&p, policy->first_ms);
-    pg_add_int8(&p, (int64_t)(policy->factor * 1000 + 0.5));
-    pg_add_int8(&p, policy->max_ms);
-    pg_add_int4(&p, policy->jitter);
-    pg_add_bytes(&p, buf_bytes(&reasons));
-    pg_add_int8(&p, policy->keep_dead_ms);
-    PGresult *r = reasons.failed ? NULL : operate_query(c, sql_query_retry_policy_set, &p, e);
-    if (reasons.failed)
-        err_set(e, ERR_BUG, "out of memory");
-    int rc = r ? 0 : -1;
+    PGresult *r =
+        operate_query(c, sql_query_retry_policy_set,
+                      PG_WITH(as_bytes(policy->pattern), as_int4(policy->attempts), as_int8(policy->first_ms),
+                              as_int8((int64_t)(policy->factor * 1000 + 0.5)), as_int8(policy->max_ms),
+                              as_int4(policy->jitter), as_reasons(policy->on), as_int8(policy->keep_dead_ms)),
+                      e);
     PQclear(r);
-    buf_free(&reasons);
-    return rc;
+    return r ? 0 : -1;
 }
 
 static int fail_missing(struct bytes pattern, struct err *e)
@@ -51,9 +39,7 @@ static int fail_missing(struct bytes pattern, struct err *e)
 
 int retry_remove(struct pg *c, struct bytes pattern, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, pattern);
-    PGresult *r = operate_query(c, sql_query_retry_policy_remove, &p, e);
+    PGresult *r = operate_query(c, sql_query_retry_policy_remove, PG_WITH(as_bytes(pattern)), e);
     bool removed = r && pg_bool(r, 0, 0);
     PQclear(r);
     if (!r)

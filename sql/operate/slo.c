@@ -5,7 +5,6 @@
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define ARRAY_MAX 1024
 
 /* 0: the objective's own. */
 static const int64_t windows_ms[SLO_WINDOWS] = {
@@ -15,31 +14,19 @@ static const int64_t windows_ms[SLO_WINDOWS] = {
 
 int slo_add(struct pg *c, const struct slo_count *n, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, n->delivered);
-    pg_add_int8(&p, n->late);
-    pg_add_int8(&p, n->again);
-    pg_add_int8(&p, n->again_late);
-    pg_add_int8(&p, n->again_later);
-    pg_add_int8(&p, n->peak);
-    return pg_run(c, sql_query_slo_add, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_slo_add,
+                 PG_WITH(as_int8(n->delivered), as_int8(n->late), as_int8(n->again), as_int8(n->again_late),
+                         as_int8(n->again_later), as_int8(n->peak)),
+                 e);
 }
 
 int slo_read(struct pg *c, const struct slo_objective *o, struct slo_report *out, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
+    int64_t asked_ms[SLO_WINDOWS];
     *out = (struct slo_report){.objective = *o, .since_ms = -1};
-    buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_INT8, SLO_WINDOWS);
-    for (int i = 0; i < SLO_WINDOWS; i++) {
-        buf_put_u32(&array, 8);
-        buf_put_u64(&array, (uint64_t)(windows_ms[i] != 0 ? windows_ms[i] : o->window_ms));
-    }
-    pg_add_bytes(&p, buf_bytes(&array));
-    PGresult *r = array.failed ? NULL : pg_query(c, sql_query_slo_read, &p, e);
-    if (array.failed)
-        err_set(e, ERR_BUG, "out of memory");
+    for (int i = 0; i < SLO_WINDOWS; i++)
+        asked_ms[i] = windows_ms[i] != 0 ? windows_ms[i] : o->window_ms;
+    PGresult *r = pg_query(c, sql_query_slo_read, PG_WITH(as_int8s(asked_ms, SLO_WINDOWS)), e);
     for (int i = 0; r && i < PQntuples(r) && i < SLO_WINDOWS; i++) {
         out->in[i] = (struct slo_count){.delivered = pg_int8(r, i, 0),
                                         .late = pg_int8(r, i, 1),
@@ -49,14 +36,11 @@ int slo_read(struct pg *c, const struct slo_objective *o, struct slo_report *out
         out->since_ms = pg_time_ms(r, i, 5);
         out->now_ms = pg_time_ms(r, i, 6);
     }
-    buf_free(&array);
     PQclear(r);
     return r ? 0 : -1;
 }
 
 int slo_fold(struct pg *c, int64_t window_ms, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, window_ms);
-    return pg_run(c, sql_query_slo_fold, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_slo_fold, PG_WITH(as_int8(window_ms)), e);
 }

@@ -25,9 +25,7 @@ static int read_meta(struct pg *c, struct status_report *s, struct err *e)
 
 static int read_instances(struct pg *c, struct status_report *s, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    PGresult *r = pg_query(c, sql_query_status_instances, &p, e);
+    PGresult *r = pg_query(c, sql_query_status_instances, PG_WITH(as_int8(INSTANCE_LEASE_MS)), e);
     if (!r)
         return -1;
     for (int i = 0; i < PQntuples(r) && i < 16; i++) {
@@ -72,12 +70,10 @@ int lookup_alive(struct pg *c, const char *host, struct err *e)
 
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bound(&p, day->from_ms);
-    pg_add_bound(&p, day->to_ms);
-    pg_add_int8(&p, STATUS_COUNT_MAX - s->overdue);
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    PGresult *r = pg_query(c, sql_query_status_waiting, &p, e);
+    PGresult *r = pg_query(c, sql_query_status_waiting,
+                           PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms),
+                                   as_int8(STATUS_COUNT_MAX - s->overdue), as_int8(INSTANCE_LEASE_MS)),
+                           e);
     if (!r)
         return -1;
     int64_t next = pg_time_ms(r, 0, 0), oldest = pg_time_ms(r, 0, 2);
@@ -94,11 +90,10 @@ static int waiting_day(struct pg *c, const struct due_range *day, struct status_
 static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 {
     int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
-    struct pg_params p = {0};
-    pg_add_bound(&p, from_ms > today_ms ? from_ms : today_ms);
-    pg_add_bound(&p, s->now_ms);
-    pg_add_int8(&p, STATUS_LATENESS_ROWS);
-    PGresult *r = pg_query(c, sql_query_status_lateness, &p, e);
+    PGresult *r = pg_query(c, sql_query_status_lateness,
+                           PG_WITH(as_bound(from_ms > today_ms ? from_ms : today_ms), as_bound(s->now_ms),
+                                   as_int8(STATUS_LATENESS_ROWS)),
+                           e);
     if (!r)
         return -1;
     struct status_lateness *l = &s->lateness;

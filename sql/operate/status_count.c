@@ -11,12 +11,6 @@ void status_count_begin(struct status_left *left)
         left->rows[i] = STATUS_COUNT_MAX;
 }
 
-static void add_day(struct pg_params *p, const struct due_range *day)
-{
-    pg_add_bound(p, day->from_ms);
-    pg_add_bound(p, day->to_ms);
-}
-
 static void take(struct status_report *s, struct status_left *left, enum message_state state, int64_t n)
 {
     s->count[state] += n;
@@ -29,10 +23,9 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
     static const enum message_state states[] = {MESSAGE_HANDED,     MESSAGE_CLAIMED, MESSAGE_CANCELLED,
                                                 MESSAGE_SUPERSEDED, MESSAGE_FAILED,  MESSAGE_EXPIRED};
     enum { STATES = sizeof states / sizeof states[0] };
-    struct pg_params p = {0};
-    add_day(&p, day);
+    struct pg_params p = {{as_bound(day->from_ms), as_bound(day->to_ms)}};
     for (int i = 0; i < STATES; i++)
-        pg_add_int8(&p, left->rows[states[i]]);
+        pg_add(&p, as_int8(left->rows[states[i]]));
     PGresult *r = pg_query(c, sql_query_status_count, &p, e);
     if (!r)
         return -1;
@@ -47,10 +40,9 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
 static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left,
                            struct status_report *s, struct err *e)
 {
-    struct pg_params p = {0};
-    add_day(&p, day);
-    pg_add_int8(&p, left->rows[MESSAGE_SCHEDULED]);
-    PGresult *r = pg_query(c, sql_query_status_scheduled, &p, e);
+    PGresult *r = pg_query(
+        c, sql_query_status_scheduled,
+        PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(left->rows[MESSAGE_SCHEDULED])), e);
     if (!r)
         return -1;
     take(s, left, MESSAGE_SCHEDULED, pg_int8(r, 0, 0));
@@ -64,16 +56,14 @@ static int count_scheduled(struct pg *c, const struct due_range *day, struct sta
 static int count_delivered(struct pg *c, const struct due_range *day, struct status_left *left,
                            struct status_report *s, struct err *e)
 {
-    struct pg_params p = {0};
     const struct message_id end = message_id_least(day->to_ms < s->now_ms ? day->to_ms : s->now_ms);
-    add_day(&p, day);
-    pg_add_int8(&p, left->rows[MESSAGE_DELIVERED]);
-    pg_add_id(&p, &end);
-    PGresult *r = pg_query(c, sql_query_status_delivered, &p, e);
-    if (!r)
+    int64_t n = pg_number(c, sql_query_status_delivered,
+                          PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms),
+                                  as_int8(left->rows[MESSAGE_DELIVERED]), as_id(end)),
+                          e);
+    if (n < 0)
         return -1;
-    take(s, left, MESSAGE_DELIVERED, pg_int8(r, 0, 0));
-    PQclear(r);
+    take(s, left, MESSAGE_DELIVERED, n);
     return 0;
 }
 

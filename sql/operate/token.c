@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define ARRAY_MAX (1u << 20)
-
 static const char *const roles[TOKEN_ROLE_COUNT] = {[TOKEN_OPERATE] = "operate", [TOKEN_READ] = "read"};
 
 const char *token_role_name(enum token_role role)
@@ -26,21 +24,12 @@ int token_role_parse(const char *text, enum token_role *out)
 
 int token_create(struct pg *c, const struct token_record *t, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
     char shown[80];
-    buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_TEXT, t->exchange_count);
-    for (size_t i = 0; i < t->exchange_count; i++)
-        pg_array_bytes(&array, t->exchanges[i]);
-    pg_add_str(&p, t->name);
-    pg_add_bytes(&p, bytes_of(t->hash, SHA256_SIZE));
-    pg_add_bytes(&p, buf_bytes(&array));
-    pg_add_int8(&p, TOKEN_COUNT_MAX);
-    pg_add_str(&p, token_role_name(t->role));
-    int64_t rows =
-        array.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_token_create, &p, e);
-    buf_free(&array);
+    int64_t rows = pg_run(c, sql_query_token_create,
+                          PG_WITH(as_str(t->name), as_bytes(bytes_of(t->hash, SHA256_SIZE)),
+                                  as_texts(t->exchanges, t->exchange_count), as_int8(TOKEN_COUNT_MAX),
+                                  as_str(token_role_name(t->role))),
+                          e);
     if (rows < 0 && e->kind == ERR_REJECT)
         return err_set(e, ERR_REJECT, "a token with the name \"%s\" is there already",
                        bytes_printable(bytes_of_str(t->name), shown, sizeof shown));
@@ -52,10 +41,8 @@ int token_create(struct pg *c, const struct token_record *t, struct err *e)
 
 int token_revoke(struct pg *c, const char *name, struct err *e)
 {
-    struct pg_params p = {0};
     char shown[80];
-    pg_add_str(&p, name);
-    int64_t rows = pg_run(c, sql_query_token_revoke, &p, e);
+    int64_t rows = pg_run(c, sql_query_token_revoke, PG_WITH(as_str(name)), e);
     if (rows == 0)
         return err_set(e, ERR_NOT_FOUND, "no token has the name \"%s\"",
                        bytes_printable(bytes_of_str(name), shown, sizeof shown));
@@ -111,9 +98,7 @@ static int read_token(const PGresult *r, int row, struct arena *a, struct token_
 
 int token_list(struct pg *c, bool revoked_too, struct arena *a, struct token_record **out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bool(&p, revoked_too);
-    PGresult *r = pg_query(c, sql_query_token_list, &p, e);
+    PGresult *r = pg_query(c, sql_query_token_list, PG_WITH(as_bool(revoked_too)), e);
     if (!r)
         return -1;
     int count = PQntuples(r), rc = 0;
@@ -146,17 +131,5 @@ int token_listen(struct pg *c, struct err *e)
 
 int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf array;
-    buf_init(&array, ARRAY_MAX);
-    pg_array_begin(&array, PG_OID_INT8, count);
-    for (size_t i = 0; i < count; i++) {
-        buf_put_u32(&array, 8);
-        buf_put_u64(&array, (uint64_t)ids[i]);
-    }
-    pg_add_bytes(&p, buf_bytes(&array));
-    int64_t rows =
-        array.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_token_touch, &p, e);
-    buf_free(&array);
-    return rows < 0 ? -1 : 0;
+    return pg_do(c, sql_query_token_touch, PG_WITH(as_int8s(ids, count)), e);
 }

@@ -9,31 +9,17 @@
 
 #define RELEASE_ROWS 1000    /* of a transaction */
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
-#define AVOID_ARRAY_MAX (64 * 1024)
 
-/* The last two parameters are arrays: from when to when. */
-static PGresult *query_around(struct pg *c, const char *query, struct pg_params *p,
-                              const struct locked_days *locked, struct err *e)
+/* p, and two arrays: from when to when. */
+static struct pg_params *around(struct pg_params *p, const struct locked_days *locked)
 {
-    struct buf from, to;
-    buf_init(&from, AVOID_ARRAY_MAX);
-    buf_init(&to, AVOID_ARRAY_MAX);
-    pg_array_begin(&from, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
-    pg_array_begin(&to, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
+    struct buf *from = pg_add_array(p, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
+    struct buf *to = pg_add_array(p, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
     for (int i = 0; i < locked->count; i++) {
-        pg_array_time(&from, locked->day[i].from_ms);
-        pg_array_time(&to, locked->day[i].to_ms);
+        pg_array_time(from, locked->day[i].from_ms);
+        pg_array_time(to, locked->day[i].to_ms);
     }
-    pg_add_bytes(p, buf_bytes(&from));
-    pg_add_bytes(p, buf_bytes(&to));
-    PGresult *r = NULL;
-    if (from.failed || to.failed)
-        err_set(e, ERR_BUG, "out of memory");
-    else
-        r = pg_query(c, query, p, e);
-    buf_free(&from);
-    buf_free(&to);
-    return r;
+    return p;
 }
 
 static bool begin_batch(const PGresult *r, const struct batch_taker *taker)
@@ -56,11 +42,9 @@ struct range {
 static int next_range(struct pg *c, const struct batch_request *q, struct range *out, bool *busy,
                       struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_time(&p, q->horizon_ms);
-    pg_add_int4(&p, q->rows_max);
-    pg_add_int8(&p, q->bytes_max);
-    PGresult *r = query_around(c, sql_query_batch_next, &p, q->locked, e);
+    PGresult *r = pg_query(
+        c, sql_query_batch_next,
+        around(PG_WITH(as_time(q->horizon_ms), as_int4(q->rows_max), as_int8(q->bytes_max)), q->locked), e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -73,11 +57,8 @@ static int next_range(struct pg *c, const struct batch_request *q, struct range 
 
 static PGresult *read_range(struct pg *c, const struct range *range, int32_t instance, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, &range->begins);
-    pg_add_id(&p, &range->ends);
-    pg_add_int4(&p, instance);
-    return pg_query(c, sql_query_batch_claim, &p, e);
+    return pg_query(c, sql_query_batch_claim,
+                    PG_WITH(as_id(range->begins), as_id(range->ends), as_int4(instance)), e);
 }
 
 /* In one transaction. As next_range; *rows: of what there is, committed. */
@@ -120,74 +101,39 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
     return found < 0 ? -1 : n;
 }
 
-/* In the order of the parameters; after the first three comes the instance. */
-enum settle_array { BATCHES, ENDS, DONE, PENDING_BATCHES, PENDING, CLAIMED_AT, SETTLE_ARRAYS };
-
-static void fill_arrays(struct buf a[SETTLE_ARRAYS], const struct batch_settlement *s)
-{
-    static const enum pg_oid oids[SETTLE_ARRAYS] = {PG_OID_INT8, PG_OID_UUID, PG_OID_INT4,
-                                                    PG_OID_INT8, PG_OID_UUID, PG_OID_TIMESTAMPTZ};
-    for (int i = 0; i < SETTLE_ARRAYS; i++) {
-        buf_init(&a[i], SETTLE_ARRAY_MAX);
-        pg_array_begin(&a[i], oids[i], i == PENDING_BATCHES || i == PENDING ? s->pending_count : s->count);
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        pg_array_int8(&a[BATCHES], s->positions[i].batch.id);
-        pg_array_id(&a[ENDS], s->positions[i].upto);
-        pg_array_int4(&a[DONE], s->positions[i].done);
-        pg_array_time(&a[CLAIMED_AT], s->positions[i].batch.claimed_ms);
-    }
-    for (size_t i = 0; i < s->pending_count; i++) {
-        pg_array_int8(&a[PENDING_BATCHES], s->pending[i].batch);
-        pg_array_id(&a[PENDING], s->pending[i].id);
-    }
-}
-
 int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf a[SETTLE_ARRAYS];
-    bool failed = false;
-    fill_arrays(a, s);
-    for (int i = 0; i < SETTLE_ARRAYS; i++) {
-        if (i == PENDING_BATCHES)
-            pg_add_int4(&p, s->instance);
-        pg_add_bytes(&p, buf_bytes(&a[i]));
-        failed = failed || a[i].failed;
+    struct buf *batches = pg_add_array(&p, PG_OID_INT8, s->count);
+    struct buf *ends = pg_add_array(&p, PG_OID_UUID, s->count);
+    struct buf *done = pg_add_array(&p, PG_OID_INT4, s->count);
+    pg_add(&p, as_int4(s->instance));
+    struct buf *pending_batches = pg_add_array(&p, PG_OID_INT8, s->pending_count);
+    struct buf *pending = pg_add_array(&p, PG_OID_UUID, s->pending_count);
+    struct buf *claimed_at = pg_add_array(&p, PG_OID_TIMESTAMPTZ, s->count);
+    for (size_t i = 0; i < s->count; i++) {
+        pg_array_int8(batches, s->positions[i].batch.id);
+        pg_array_id(ends, s->positions[i].upto);
+        pg_array_int4(done, s->positions[i].done);
+        pg_array_time(claimed_at, s->positions[i].batch.claimed_ms);
     }
-    int rc = failed ? err_set(e, ERR_BUG, "out of memory while settling")
-             : pg_run(c, sql_query_batch_settle, &p, e) < 0 ? -1
-                                                            : 0;
-    for (int i = 0; i < SETTLE_ARRAYS; i++)
-        buf_free(&a[i]);
-    return rc;
-}
-
-/* 1: there may be more. */
-static int release_some(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e)
-{
-    struct pg_params p = {0};
-    pg_add_owner(&p, instance);
-    pg_add_int4(&p, RELEASE_ROWS);
-    PGresult *r = query_around(c, sql_query_batch_release, &p, locked, e);
-    int more = r ? pg_bool(r, 0, 0) : -1;
-    PQclear(r);
-    return more;
+    for (size_t i = 0; i < s->pending_count; i++) {
+        pg_array_int8(pending_batches, s->pending[i].batch);
+        pg_array_id(pending, s->pending[i].id);
+    }
+    return pg_do(c, sql_query_batch_settle, &p, e);
 }
 
 int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e)
 {
-    int more = 1;
+    int64_t more = 1;
     for (int i = 0; more > 0 && i < RELEASE_TIMES; i++)
-        more = release_some(c, instance, locked, e);
+        more = pg_number(c, sql_query_batch_release,
+                         around(PG_WITH(as_owner(instance), as_int4(RELEASE_ROWS)), locked), e);
     return more < 0 ? -1 : 0;
 }
 
 int batch_look_late(struct pg *c, const struct locked_days *locked, struct err *e)
 {
-    struct pg_params p = {0};
-    PGresult *r = query_around(c, sql_query_batch_late, &p, locked, e);
-    int n = r ? pg_int4(r, 0, 0) : -1;
-    PQclear(r);
-    return n;
+    return (int)pg_number(c, sql_query_batch_late, around(&(struct pg_params){0}, locked), e);
 }

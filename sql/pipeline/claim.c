@@ -42,13 +42,13 @@ int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row
 
 void claim_params(struct pg_params *p, const struct claim_request *q)
 {
-    pg_add_time(p, q->horizon_ms);
-    pg_add_time(p, q->floor_ms);
-    pg_add_bound(p, q->due.from_ms);
-    pg_add_int4(p, q->rows_max);
-    pg_add_int8(p, q->bytes_max);
-    pg_add_int4(p, q->instance);
-    pg_add_bound(p, q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1);
+    pg_add(p, as_time(q->horizon_ms));
+    pg_add(p, as_time(q->floor_ms));
+    pg_add(p, as_bound(q->due.from_ms));
+    pg_add(p, as_int4(q->rows_max));
+    pg_add(p, as_int8(q->bytes_max));
+    pg_add(p, as_int4(q->instance));
+    pg_add(p, as_bound(q->due.to_ms <= q->horizon_ms ? q->due.to_ms : q->horizon_ms + 1));
 }
 
 int claim_due(struct pg *c, const struct claim_request *q,
@@ -56,7 +56,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
 {
     struct pg_params p = {0};
     claim_params(&p, q);
-    pg_add_time(&p, q->rescue_before_ms);
+    pg_add(&p, as_time(q->rescue_before_ms));
     PGresult *r = pg_query(c, sql_query_claim, &p, e);
     if (!r)
         return -1;
@@ -73,14 +73,8 @@ static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
 
 static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bound(&p, days->from_ms);
-    pg_add_bound(&p, days->to_ms);
-    pg_add_int8(&p, most);
-    PGresult *r = pg_query(c, sql_query_claim_handed_count, &p, e);
-    int64_t n = r ? pg_int8(r, 0, 0) : -1;
-    PQclear(r);
-    return n;
+    return pg_number(c, sql_query_claim_handed_count,
+                     PG_WITH(as_bound(days->from_ms), as_bound(days->to_ms), as_int8(most)), e);
 }
 
 int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
@@ -104,28 +98,18 @@ int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *par
 
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_time(&p, q->horizon_ms);
-    pg_add_time(&p, q->floor_ms);
-    pg_add_time(&p, q->accepted_ms);
-    pg_add_int8(&p, q->most);
-    pg_add_bound(&p, q->floor_ms);
-    pg_add_bound(&p, q->horizon_ms + 1);
-    PGresult *r = pg_query(c, sql_query_claim_handover_waiting, &p, e);
-    int64_t n = r ? pg_int8(r, 0, 0) : -1;
-    PQclear(r);
-    return n;
+    return pg_number(c, sql_query_claim_handover_waiting,
+                     PG_WITH(as_time(q->horizon_ms), as_time(q->floor_ms), as_time(q->accepted_ms),
+                             as_int8(q->most), as_bound(q->floor_ms), as_bound(q->horizon_ms + 1)),
+                     e);
 }
 
 int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_time(&p, q->accepted_ms);
-    pg_add_time(&p, q->due_ms);
-    pg_add_int8(&p, q->most);
-    pg_add_bound(&p, q->accepted_ms + 1);
-    pg_add_bound(&p, q->due_ms + 1);
-    PGresult *r = pg_query(c, sql_query_claim_once_left, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim_once_left,
+                           PG_WITH(as_time(q->accepted_ms), as_time(q->due_ms), as_int8(q->most),
+                                   as_bound(q->accepted_ms + 1), as_bound(q->due_ms + 1)),
+                           e);
     if (!r)
         return -1;
     *out = (struct claim_left){.due = pg_int8(r, 0, 0), .lost = pg_int8(r, 0, 1)};
@@ -146,9 +130,7 @@ int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
 
 int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, window_ms);
-    return pg_run(c, sql_query_claim_feed, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_claim_feed, PG_WITH(as_int8(window_ms)), e);
 }
 
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)

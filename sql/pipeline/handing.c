@@ -12,7 +12,7 @@ int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
 {
     struct pg_params p = {0};
     claim_params(&p, q);
-    pg_add_int8(&p, grace_ms);
+    pg_add(&p, as_int8(grace_ms));
     PGresult *r = pg_query(c, sql_query_handing_claim, &p, e);
     if (!r)
         return -1;
@@ -25,25 +25,9 @@ int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
     return n;
 }
 
-/* With the ids as the last parameter. Frees them. */
-static int64_t run_with_ids(struct pg *c, const char *query, struct pg_params *p, struct buf *ids,
-                            struct err *e)
-{
-    pg_add_bytes(p, buf_bytes(ids));
-    int64_t n = ids->failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, query, p, e);
-    buf_free(ids);
-    return n;
-}
-
 int handing_done(struct pg *c, const struct message_id *handings, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf ids;
-    buf_init(&ids, SETTLE_ARRAY_MAX);
-    pg_array_begin(&ids, PG_OID_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_id(&ids, handings[i]);
-    return run_with_ids(c, sql_query_handing_done, &p, &ids, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_handing_done, PG_WITH(as_ids(handings, count)), e);
 }
 
 /* --- with what is stored */
@@ -76,16 +60,12 @@ static size_t mark(const struct store_handover *h, struct store_item *items, siz
 static int64_t note(struct pg *c, const struct store_handover *h, const struct store_item *items,
                     size_t count, size_t marked, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf ids;
-    buf_init(&ids, SETTLE_ARRAY_MAX);
-    pg_array_begin(&ids, PG_OID_UUID, marked);
+    struct pg_params p = {{as_id(h->handing), as_int4(h->instance)}};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, marked);
     for (size_t i = 0; i < count; i++)
         if (is_stored_handed(&items[i]))
-            pg_array_id(&ids, items[i].message.id);
-    pg_add_id(&p, &h->handing);
-    pg_add_int4(&p, h->instance);
-    return run_with_ids(c, sql_query_handing_store, &p, &ids, e);
+            pg_array_id(ids, items[i].message.id);
+    return pg_run(c, sql_query_handing_store, &p, e);
 }
 
 int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,

@@ -21,21 +21,16 @@ void instance_host(char out[INSTANCE_HOST_SIZE])
 
 static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, id);
-    int64_t n = pg_run(c, query, &p, e);
-    return n < 0 ? -1 : (int)n;
+    return (int)pg_run(c, query, PG_WITH(as_int4(id)), e);
 }
 
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_str(&p, self->name);
-    pg_add_str(&p, self->transport);
-    pg_add_int8(&p, self->running_ms);
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
-    PGresult *r = pg_query(c, sql_query_instance_register, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_instance_register,
+                 PG_WITH(as_str(self->name), as_str(self->transport), as_int8(self->running_ms)), e);
     if (!r)
         return -1;
     *out_id = pg_int4(r, 0, 0);
@@ -45,11 +40,7 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
 
 int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, id);
-    pg_add_bool(&p, broker_away);
-    int64_t n = pg_run(c, sql_query_instance_heartbeat, &p, e);
-    return n < 0 ? -1 : (int)n;
+    return (int)pg_run(c, sql_query_instance_heartbeat, PG_WITH(as_int4(id), as_bool(broker_away)), e);
 }
 
 /* Some of one piece: what instance id owns; 0: what no instance that there is owns. Returns how many were
@@ -57,30 +48,24 @@ int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e
  * locked. */
 static int release_some(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
-    struct pg_params find = {0}, release = {0};
+    struct pg_params release = {0};
     struct id_set set;
-    buf_init(&set.array, SETTLE_ARRAY_MAX);
-    pg_add_bound(&find, piece->from_ms);
-    pg_add_bound(&find, piece->to_ms);
-    pg_add_int4(&find, RELEASE_ROWS);
-    pg_add_owner(&find, id);
+    struct pg_params find = {
+        {as_bound(piece->from_ms), as_bound(piece->to_ms), as_int4(RELEASE_ROWS), as_owner(id)}};
     PGresult *r = pg_begin(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;
     int n = r ? PQntuples(r) : -1;
-    if (n > 0)
-        id_set_begin(&set, (size_t)n);
-    for (int i = 0; i < n; i++)
-        id_set_add(&set, pg_id(r, i, 0));
-    PQclear(r);
     if (n > 0) {
-        int rc = id_set_params(&set, &release, e);
-        pg_add_owner(&release, id);
-        n = rc != 0 || pg_run(c, sql_query_instance_release, &release, e) < 0 ? -1 : n;
+        id_set_begin(&set, &release, (size_t)n);
+        for (int i = 0; i < n; i++)
+            id_set_add(&set, pg_id(r, i, 0));
+        pg_add(&release, as_owner(id));
+        n = pg_run(c, sql_query_instance_release, &release, e) < 0 ? -1 : n;
     }
+    PQclear(r);
     if (n < 0 || pg_commit(c, e) != 0) {
         pg_rollback(c);
         n = -1;
     }
-    buf_free(&set.array);
     return n;
 }
 
@@ -138,10 +123,8 @@ static int release_claims(struct pg *c, int32_t id, struct err *e)
 
 static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, own_id);
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    PGresult *r = pg_query(c, sql_query_instance_dead, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_instance_dead, PG_WITH(as_int4(own_id), as_int8(INSTANCE_LEASE_MS)), e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -156,30 +139,23 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 /* Those that were found dead a while ago and still are. */
 static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
-    struct pg_params p = {0};
-    struct buf ids;
-    buf_init(&ids, 4096);
-    pg_array_begin(&ids, PG_OID_INT4, (size_t)w->count);
+    struct pg_params p = {{as_int4(own_id)}};
+    struct buf *ids = pg_add_array(&p, PG_OID_INT4, (size_t)w->count);
     for (int i = 0; i < w->count; i++)
-        pg_array_int4(&ids, w->ids[i]);
-    pg_add_int4(&p, own_id);
-    pg_add_bytes(&p, buf_bytes(&ids));
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    int64_t n = ids.failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_instance_reap, &p, e);
-    buf_free(&ids);
+        pg_array_int4(ids, w->ids[i]);
+    pg_add(&p, as_int8(INSTANCE_LEASE_MS));
     w->count = 0;
-    return n < 0 ? -1 : (int)n;
+    return (int)pg_run(c, sql_query_instance_reap, &p, e);
 }
 
 /* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/pipeline/lease.h). So
  * a failure, as of a login that may not end others' sessions, must not keep the claims. */
 static int fence_silent(struct pg *c, int32_t own_id, struct err *e)
 {
-    struct pg_params p = {0};
     struct err why = {0};
-    pg_add_int4(&p, own_id);
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    if (pg_run(c, sql_query_instance_fence, &p, &why) >= 0 || !pg_is_broken(c))
+    if (pg_run(c, sql_query_instance_fence, PG_WITH(as_int4(own_id), as_int8(INSTANCE_LEASE_MS)), &why) >=
+            0 ||
+        !pg_is_broken(c))
         return 0;
     *e = why;
     return -1;

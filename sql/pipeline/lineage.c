@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define ARRAYS_MAX (256u * 1024 * 1024)
-
 static void read_row(const PGresult *r, int row, struct lineage *out)
 {
     struct bytes hash = pg_bytes(r, row, 2);
@@ -21,33 +19,19 @@ static void read_row(const PGresult *r, int row, struct lineage *out)
 int lineage_read(struct pg *c, struct lineage *items, size_t count, int64_t before_ms, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf ids, queues, refusals;
-    buf_init(&ids, ARRAYS_MAX);
-    buf_init(&queues, ARRAYS_MAX);
-    buf_init(&refusals, ARRAYS_MAX);
-    pg_array_begin(&ids, PG_OID_UUID, count);
-    pg_array_begin(&queues, PG_OID_TEXT, count);
-    pg_array_begin(&refusals, PG_OID_UUID, count);
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
+    struct buf *queues = pg_add_array(&p, PG_OID_TEXT, count);
+    struct buf *refusals = pg_add_array(&p, PG_OID_UUID, count);
     for (size_t i = 0; i < count; i++) {
         items[i] = (struct lineage){.id = items[i].id, .queue = items[i].queue, .refusal = items[i].refusal};
-        pg_array_id(&ids, items[i].id);
-        pg_array_bytes(&queues, items[i].queue);
-        pg_array_id(&refusals, items[i].refusal);
+        pg_array_id(ids, items[i].id);
+        pg_array_bytes(queues, items[i].queue);
+        pg_array_id(refusals, items[i].refusal);
     }
-    pg_add_bytes(&p, buf_bytes(&ids));
-    pg_add_bytes(&p, buf_bytes(&queues));
-    pg_add_bytes(&p, buf_bytes(&refusals));
-    pg_add_time(&p, before_ms);
-    PGresult *r = NULL;
-    if (ids.failed || queues.failed || refusals.failed)
-        err_set(e, ERR_BUG, "out of memory");
-    else
-        r = pg_query(c, sql_query_lineage_read, &p, e);
+    pg_add(&p, as_time(before_ms));
+    PGresult *r = pg_query(c, sql_query_lineage_read, &p, e);
     for (int row = 0; r && row < PQntuples(r); row++)
         read_row(r, row, &items[pg_int4(r, row, 0) - 1]);
-    buf_free(&ids);
-    buf_free(&queues);
-    buf_free(&refusals);
     PQclear(r);
     return r ? 0 : -1;
 }
@@ -74,58 +58,43 @@ static const enum pg_oid types[COLUMNS] = {PG_OID_UUID,  PG_OID_TEXT, PG_OID_INT
                                            PG_OID_TEXT,  PG_OID_TEXT, PG_OID_TEXT, PG_OID_BYTEA, PG_OID_BYTEA,
                                            PG_OID_BYTEA, PG_OID_UUID, PG_OID_INT8};
 
-static void put_int8(struct buf *b, int64_t v)
+static void put_failure(struct buf *const a[COLUMNS], const struct lineage_failure *f)
 {
-    buf_put_u32(b, 8);
-    buf_put_u64(b, (uint64_t)v);
-}
-
-static void put_failure(struct buf a[COLUMNS], const struct lineage_failure *f)
-{
-    pg_array_id(&a[ID], f->id);
-    pg_array_bytes(&a[QUEUE], f->queue);
-    pg_array_int4(&a[FAILED], f->failed);
-    put_int8(&a[KEEP], f->keep_ms);
-    pg_array_bytes(&a[EXCHANGE], f->exchange);
-    pg_array_bytes(&a[ROUTING_KEY], f->routing_key);
-    pg_array_bytes(&a[REASON], bytes_of_str(death_reason_name(f->reason)));
-    pg_array_bytes(&a[HASH], bytes_of(f->hash, DEAD_LETTER_HASH_SIZE));
-    pg_array_id(&a[REFUSAL], f->refusal);
+    pg_array_id(a[ID], f->id);
+    pg_array_bytes(a[QUEUE], f->queue);
+    pg_array_int4(a[FAILED], f->failed);
+    pg_array_int8(a[KEEP], f->keep_ms);
+    pg_array_bytes(a[EXCHANGE], f->exchange);
+    pg_array_bytes(a[ROUTING_KEY], f->routing_key);
+    pg_array_bytes(a[REASON], bytes_of_str(death_reason_name(f->reason)));
+    pg_array_bytes(a[HASH], bytes_of(f->hash, DEAD_LETTER_HASH_SIZE));
+    pg_array_id(a[REFUSAL], f->refusal);
     if (f->deadline_ms > 0)
-        put_int8(&a[DEADLINE], f->deadline_ms);
+        pg_array_int8(a[DEADLINE], f->deadline_ms);
     else
-        pg_array_null(&a[DEADLINE]);
+        pg_array_null(a[DEADLINE]);
     if (f->dead) {
-        pg_array_null(&a[MESSAGE]);
-        pg_array_bytes(&a[PROPERTIES], f->properties);
-        pg_array_bytes(&a[BODY], f->body);
+        pg_array_null(a[MESSAGE]);
+        pg_array_bytes(a[PROPERTIES], f->properties);
+        pg_array_bytes(a[BODY], f->body);
     } else {
-        pg_array_id(&a[MESSAGE], *f->message);
-        pg_array_null(&a[PROPERTIES]);
-        pg_array_null(&a[BODY]);
+        pg_array_id(a[MESSAGE], *f->message);
+        pg_array_null(a[PROPERTIES]);
+        pg_array_null(a[BODY]);
     }
 }
 
 int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e)
 {
     struct pg_params p = {0};
-    struct buf a[COLUMNS];
-    bool failed = false;
+    struct buf *a[COLUMNS];
     if (count == 0)
         return 0;
-    for (int i = 0; i < COLUMNS; i++) {
-        buf_init(&a[i], ARRAYS_MAX);
-        pg_array_begin(&a[i], types[i], count);
-    }
+    for (int i = 0; i < COLUMNS; i++)
+        a[i] = pg_add_array(&p, types[i], count);
     for (size_t i = 0; i < count; i++)
         put_failure(a, &failures[i]);
-    for (int i = 0; i < COLUMNS; i++) {
-        failed = failed || a[i].failed;
-        pg_add_bytes(&p, buf_bytes(&a[i]));
-    }
-    int64_t rows = failed ? err_set(e, ERR_BUG, "out of memory") : pg_run(c, sql_query_lineage_write, &p, e);
-    for (int i = 0; i < COLUMNS; i++)
-        buf_free(&a[i]);
+    int64_t rows = pg_run(c, sql_query_lineage_write, &p, e);
     if (rows < 0)
         return -1;
     return (size_t)rows == count

@@ -11,18 +11,14 @@
 static int claim_ids(struct pg *c, const struct relay_claim *q,
                      bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
-    struct id_set set;
     struct pg_params p = {0};
-    PGresult *r = NULL;
-    if (id_set_fill(&set, q->ids, q->count, &p, e) == 0) {
-        pg_add_int4(&p, q->instance);
-        pg_add_int8(&p, q->bytes_max);
-        pg_add_bool(&p, q->content);
-        r = pg_query(c, sql_query_relay_claim, &p, e);
-    }
+    id_set_fill(&p, q->ids, q->count);
+    pg_add(&p, as_int4(q->instance));
+    pg_add(&p, as_int8(q->bytes_max));
+    pg_add(&p, as_bool(q->content));
+    PGresult *r = pg_query(c, sql_query_relay_claim, &p, e);
     int n = r ? claim_rows(r, fn, ctx, e) : -1;
     PQclear(r);
-    buf_free(&set.array);
     return n;
 }
 
@@ -68,42 +64,32 @@ int relay_claim(struct pg *c, const struct relay_claim *q,
 int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
                   struct err *e)
 {
-    struct id_set set;
     struct pg_params p = {0};
-    PGresult *r = NULL;
     memset(pending, 0, count * sizeof *pending);
-    if (id_set_fill(&set, ids, count, &p, e) == 0) {
-        pg_add_owner(&p, instance);
-        r = pg_query(c, sql_query_relay_pending, &p, e);
-    }
+    id_set_fill(&p, ids, count);
+    pg_add(&p, as_owner(instance));
+    PGresult *r = pg_query(c, sql_query_relay_pending, &p, e);
     bool locked = !r && pg_is_locked_out(c);
     for (size_t i = 0; i < count; i++)
         pending[i] = locked || (r && is_among(r, ids[i]));
     if (locked)
         err_clear(e);
     PQclear(r);
-    buf_free(&set.array);
     return r || locked ? 0 : -1;
 }
 
-static void add_time_or_null(struct pg_params *p, int64_t ms)
+static struct pg_value as_time_or_null(int64_t ms)
 {
-    if (ms)
-        pg_add_time(p, ms);
-    else
-        pg_add_null(p);
+    return ms ? as_time(ms) : as_null();
 }
 
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, instance);
-    pg_add_time(&p, n->low_ms);
-    add_time_or_null(&p, n->ping_ms);
-    pg_add_int4(&p, n->consumers);
-    add_time_or_null(&p, n->last_hop_ping_ms[0]);
-    add_time_or_null(&p, n->last_hop_ping_ms[1]);
-    return pg_run(c, sql_query_relay_note, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_relay_note,
+                 PG_WITH(as_int4(instance), as_time(n->low_ms), as_time_or_null(n->ping_ms),
+                         as_int4(n->consumers), as_time_or_null(n->last_hop_ping_ms[0]),
+                         as_time_or_null(n->last_hop_ping_ms[1])),
+                 e);
 }
 
 static int64_t time_or_0(const PGresult *r, int column)
@@ -130,8 +116,5 @@ int relay_marks(struct pg *c, struct relay_marks *out, struct err *e)
 
 int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int4(&p, from);
-    pg_add_int4(&p, to);
-    return pg_run(c, sql_query_relay_last_hop_change, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_relay_last_hop_change, PG_WITH(as_int4(from), as_int4(to)), e);
 }

@@ -9,43 +9,36 @@
 
 enum column { STATE, NEXT_AT, ERROR, TRIES, FLAGS, COLUMNS };
 
-struct batch {
-    struct id_set ids;
-    struct buf column[COLUMNS];
-    size_t count;
-};
-
-void id_set_begin(struct id_set *s, size_t count)
+void id_set_begin(struct id_set *s, struct pg_params *p, size_t count)
 {
-    pg_array_begin(&s->array, PG_OID_UUID, count);
-    s->least_ms = INT64_MAX;
-    s->greatest_ms = INT64_MIN;
+    *s = (struct id_set){.array = pg_add_array(p, PG_OID_UUID, count),
+                         .from = pg_add(p, as_null()),
+                         .to = pg_add(p, as_null()),
+                         .least_ms = INT64_MAX,
+                         .greatest_ms = INT64_MIN};
 }
 
 void id_set_add(struct id_set *s, struct message_id id)
 {
     int64_t due_ms = message_id_due_ms(id);
-    s->least_ms = due_ms < s->least_ms ? due_ms : s->least_ms;
-    s->greatest_ms = due_ms > s->greatest_ms ? due_ms : s->greatest_ms;
-    pg_array_id(&s->array, id);
+    if (due_ms < s->least_ms)
+        *s->from = as_bound(s->least_ms = due_ms);
+    if (due_ms > s->greatest_ms)
+        *s->to = as_bound((s->greatest_ms = due_ms) + 1);
+    pg_array_id(s->array, id);
 }
 
-int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e)
+void id_set_fill(struct pg_params *p, const struct message_id *ids, size_t count)
 {
-    if (s->array.failed)
-        return err_set(e, ERR_BUG, "out of memory for the ids of a batch");
-    pg_add_bytes(p, buf_bytes(&s->array));
-    pg_add_bound(p, s->least_ms);
-    pg_add_bound(p, s->greatest_ms + 1);
-    return 0;
+    struct id_set s;
+    id_set_begin(&s, p, count);
+    for (size_t i = 0; i < count; i++)
+        id_set_add(&s, ids[i]);
 }
 
-void pg_add_owner(struct pg_params *p, int32_t instance)
+struct pg_value as_owner(int32_t instance)
 {
-    if (instance)
-        pg_add_int4(p, instance);
-    else
-        pg_add_null(p);
+    return instance ? as_int4(instance) : as_null();
 }
 
 bool is_among(const PGresult *r, struct message_id id)
@@ -54,16 +47,6 @@ bool is_among(const PGresult *r, struct message_id id)
         if (message_id_equal(id, pg_id(r, row, 0)))
             return true;
     return false;
-}
-
-int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
-                struct err *e)
-{
-    buf_init(&s->array, SETTLE_ARRAY_MAX);
-    id_set_begin(s, count);
-    for (size_t i = 0; i < count; i++)
-        id_set_add(s, ids[i]);
-    return id_set_params(s, p, e);
 }
 
 static const char *state_of(const struct settle_item *item)
@@ -83,28 +66,23 @@ static const char *state_of(const struct settle_item *item)
     }
 }
 
-static void put_item(struct batch *b, const struct settle_item *item)
+static void put_item(struct buf *const column[COLUMNS], const struct settle_item *item)
 {
-    id_set_add(&b->ids, item->id);
-    if (item->kind == SETTLE_DELIVERED)
-        return;
     bool again = item->kind == SETTLE_RETRY || item->kind == SETTLE_IN_DOUBT || item->kind == SETTLE_WAIT ||
                  (item->kind == SETTLE_HOLD && item->next_at_ms > 0);
-    pg_array_bytes(&b->column[STATE], bytes_of_str(state_of(item)));
+    pg_array_bytes(column[STATE], bytes_of_str(state_of(item)));
     if (again)
-        pg_array_time(&b->column[NEXT_AT], item->next_at_ms);
+        pg_array_time(column[NEXT_AT], item->next_at_ms);
     else
-        pg_array_null(&b->column[NEXT_AT]);
+        pg_array_null(column[NEXT_AT]);
     if (item->error)
-        pg_array_bytes(&b->column[ERROR], bytes_of_str(item->error));
+        pg_array_bytes(column[ERROR], bytes_of_str(item->error));
     else
-        pg_array_null(&b->column[ERROR]);
+        pg_array_null(column[ERROR]);
     bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT ||
                    item->untried;
-    pg_array_int4(&b->column[TRIES], untried ? 0 : 1);
-    pg_array_bytes(&b->column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h"
-                                                   : item->isolate           ? "i"
-                                                                             : ""));
+    pg_array_int4(column[TRIES], untried ? 0 : 1);
+    pg_array_bytes(column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : item->isolate ? "i" : ""));
 }
 
 /* Of a range, that it was delivered is not written into the row; nor that RabbitMQ has what is `handed`. */
@@ -126,54 +104,41 @@ static size_t count_kind(const struct settle_item *items, size_t count, bool del
     return n;
 }
 
-static void batch_fill(struct batch *b, const struct settle_item *items, size_t count, bool delivered)
+/* Of what was delivered, or of the rest. */
+static int64_t settle_half(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
+                           size_t count, bool delivered, struct err *e)
 {
     static const enum pg_oid oids[COLUMNS] = {PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT, PG_OID_INT4,
                                               PG_OID_TEXT};
-    b->count = count_kind(items, count, delivered);
-    id_set_begin(&b->ids, b->count);
-    for (int i = 0; i < COLUMNS; i++)
-        pg_array_begin(&b->column[i], oids[i], b->count);
-    for (size_t i = 0; i < count; i++)
-        if (is_of(&items[i], delivered))
-            put_item(b, &items[i]);
-}
-
-static int64_t batch_run(struct pg *c, const struct batch *b, const struct settle_owner *o, bool delivered,
-                         struct err *e)
-{
     struct pg_params p = {0};
-    if (id_set_params(&b->ids, &p, e) != 0)
-        return -1;
-    pg_add_owner(&p, o->instance);
+    struct id_set ids;
+    struct buf *column[COLUMNS];
+    size_t n = count_kind(items, count, delivered);
+    if (n == 0)
+        return 0;
+    id_set_begin(&ids, &p, n);
+    pg_add(&p, as_owner(o->instance));
     for (int i = 0; i < COLUMNS && !delivered; i++)
-        pg_add_bytes(&p, buf_bytes(&b->column[i]));
-    pg_add_bool(&p, o->relayed);
+        column[i] = pg_add_array(&p, oids[i], n);
+    pg_add(&p, as_bool(o->relayed));
     if (!delivered)
-        pg_add_bool(&p, o->handing);
-    for (int i = 0; i < COLUMNS; i++)
-        if (b->column[i].failed)
-            return err_set(e, ERR_BUG, "out of memory while settling");
+        pg_add(&p, as_bool(o->handing));
+    for (size_t i = 0; i < count; i++) {
+        if (!is_of(&items[i], delivered))
+            continue;
+        id_set_add(&ids, items[i].id);
+        if (!delivered)
+            put_item(column, &items[i]);
+    }
     return pg_run(c, delivered ? sql_query_settle_delivered : sql_query_settle_other, &p, e);
 }
 
 int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
                struct err *e)
 {
-    struct batch b;
-    int64_t changed = 0;
-    buf_init(&b.ids.array, SETTLE_ARRAY_MAX);
-    for (int i = 0; i < COLUMNS; i++)
-        buf_init(&b.column[i], SETTLE_ARRAY_MAX);
-    for (int delivered = 1; delivered >= 0 && changed >= 0; delivered--) {
-        batch_fill(&b, items, count, delivered);
-        int64_t n = b.count > 0 ? batch_run(c, &b, o, delivered, e) : 0;
-        changed = n < 0 ? -1 : changed + n;
-    }
-    buf_free(&b.ids.array);
-    for (int i = 0; i < COLUMNS; i++)
-        buf_free(&b.column[i]);
-    return changed;
+    int64_t delivered = settle_half(c, o, items, count, true, e);
+    int64_t others = delivered >= 0 ? settle_half(c, o, items, count, false, e) : -1;
+    return others >= 0 ? delivered + others : -1;
 }
 
 /* What is to be settled, and which of it is done. */
@@ -190,28 +155,22 @@ static int lock_free(struct pg *c, const struct settle_owner *o, const struct se
 {
     struct id_set set;
     struct pg_params p = {0};
-    PGresult *r = NULL;
     size_t n = count_kind(w->items, w->count, delivered);
     if (n == 0)
         return 0;
-    buf_init(&set.array, SETTLE_ARRAY_MAX);
-    id_set_begin(&set, n);
+    id_set_begin(&set, &p, n);
     for (size_t i = 0; i < w->count; i++)
         if (is_of(&w->items[i], delivered))
             id_set_add(&set, w->items[i].id);
-    if (id_set_params(&set, &p, e) != 0)
-        goto out;
-    pg_add_owner(&p, o->instance);
-    pg_add_bool(&p, o->relayed);
-    pg_add_bool(&p, o->relayed && delivered);
-    pg_add_bool(&p, o->handing);
-    r = pg_query(c, sql_query_settle_lock, &p, e);
+    pg_add(&p, as_owner(o->instance));
+    pg_add(&p, as_bool(o->relayed));
+    pg_add(&p, as_bool(o->relayed && delivered));
+    pg_add(&p, as_bool(o->handing));
+    PGresult *r = pg_query(c, sql_query_settle_lock, &p, e);
     for (size_t i = 0; r && i < w->count; i++)
         if (is_of(&w->items[i], delivered))
             w->done[i] = is_among(r, w->items[i].id);
-out:
     PQclear(r);
-    buf_free(&set.array);
     return r ? 0 : -1;
 }
 

@@ -7,24 +7,20 @@
 #include "sql/pipeline/claim.h"
 #include "sql/pipeline/locked.h"
 
-#define SETTLE_ARRAY_MAX (16u * 1024 * 1024)
-
 /* The ids that a query is about, and between which due times their rows lie: always the first three
  * parameters. */
 struct id_set {
-    struct buf array;
+    struct buf *array;          /* … */
+    struct pg_value *from, *to; /* of the params */
     int64_t least_ms, greatest_ms;
 };
 
-void id_set_begin(struct id_set *s, size_t count);
+void id_set_begin(struct id_set *s, struct pg_params *p, size_t count);
 void id_set_add(struct id_set *s, struct message_id id);
-/* -1: there was no memory for it. */
-int id_set_params(const struct id_set *s, struct pg_params *p, struct err *e);
-/* Of these, as the first three parameters. The caller frees the array, also when it fails. */
-int id_set_fill(struct id_set *s, const struct message_id *ids, size_t count, struct pg_params *p,
-                struct err *e);
+/* Both at once. */
+void id_set_fill(struct pg_params *p, const struct message_id *ids, size_t count);
 /* 0: nobody. */
-void pg_add_owner(struct pg_params *p, int32_t instance);
+struct pg_value as_owner(int32_t instance);
 /* Is the id among the rows of r? */
 bool is_among(const PGresult *r, struct message_id id);
 

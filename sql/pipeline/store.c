@@ -20,18 +20,6 @@ static const char copy_statement[] =
     " state)"
     " from stdin (format binary)";
 
-static void put_field(struct buf *b, struct bytes v)
-{
-    buf_put_u32(b, (uint32_t)v.len);
-    buf_put_bytes(b, v);
-}
-
-static void put_time(struct buf *b, int64_t ms)
-{
-    buf_put_u32(b, 8);
-    buf_put_u64(b, (uint64_t)pg_time_from_ms(ms));
-}
-
 struct row_rules {
     int64_t fence_ms, grace_ms;
 };
@@ -40,28 +28,28 @@ static void put_row(struct buf *b, const struct store_item *item, const struct r
 {
     const struct message *m = &item->message;
     buf_put_u16(b, COPY_COLUMNS);
-    put_time(b, m->due_ms);
+    pg_array_time(b, m->due_ms);
     if (item->handed)
-        put_time(b, m->due_ms + rules->grace_ms);
+        pg_array_time(b, m->due_ms + rules->grace_ms);
     else if (m->hold == HOLD_BROKER || m->due_ms <= rules->fence_ms)
-        put_time(b, m->due_ms);
+        pg_array_time(b, m->due_ms);
     else
-        buf_put_u32(b, UINT32_MAX); /* plain */
-    put_field(b, bytes_of(m->id.b, sizeof m->id.b));
-    put_field(b, bytes_of(m->hold == HOLD_BROKER ? "b" : "g", 1));
-    put_field(b, m->exchange);
-    put_field(b, m->routing_key);
+        pg_array_null(b); /* plain */
+    pg_array_bytes(b, bytes_of(m->id.b, sizeof m->id.b));
+    pg_array_bytes(b, bytes_of(m->hold == HOLD_BROKER ? "b" : "g", 1));
+    pg_array_bytes(b, m->exchange);
+    pg_array_bytes(b, m->routing_key);
     if (m->key.len)
-        put_field(b, m->key);
+        pg_array_bytes(b, m->key);
     else
-        buf_put_u32(b, UINT32_MAX);
-    put_field(b, m->properties);
-    put_field(b, m->body);
+        pg_array_null(b);
+    pg_array_bytes(b, m->properties);
+    pg_array_bytes(b, m->body);
     if (m->deadline_ms)
-        put_time(b, m->deadline_ms);
+        pg_array_time(b, m->deadline_ms);
     else
-        buf_put_u32(b, UINT32_MAX);
-    put_field(b, bytes_of_str(item->handed ? "handed" : "scheduled"));
+        pg_array_null(b);
+    pg_array_bytes(b, bytes_of_str(item->handed ? "handed" : "scheduled"));
 }
 
 static int copy_rows(struct pg *c, struct buf *b, const struct store_item *items, size_t count,
@@ -113,31 +101,17 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
         n += is_noted(&items[i], redelivered);
     if (!s || n == 0)
         return 0;
-    struct buf message_ids, ids;
-    buf_init(&message_ids, COPY_BUFFER_MAX);
-    buf_init(&ids, COPY_BUFFER_MAX);
-    pg_array_begin(&message_ids, PG_OID_TEXT, n);
-    pg_array_begin(&ids, PG_OID_UUID, n);
+    struct pg_params p = {{as_int8(s->name)}};
+    struct buf *message_ids = pg_add_array(&p, PG_OID_TEXT, n);
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, n);
     for (size_t i = 0; i < count; i++) {
         if (!is_noted(&items[i], redelivered))
             continue;
-        pg_array_bytes(&message_ids, items[i].message_id);
-        pg_array_id(&ids, items[i].message.id);
+        pg_array_bytes(message_ids, items[i].message_id);
+        pg_array_id(ids, items[i].message.id);
     }
-    struct pg_params p = {0};
-    pg_add_int8(&p, s->name);
-    pg_add_bytes(&p, buf_bytes(&message_ids));
-    pg_add_bytes(&p, buf_bytes(&ids));
-    if (redelivered)
-        pg_add_int8(&p, s->redelivery);
-    else
-        pg_add_null(&p);
-    int rc = message_ids.failed || ids.failed                     ? err_set(e, ERR_BUG, "out of memory")
-             : pg_run(c, sql_query_store_batch_insert, &p, e) < 0 ? -1
-                                                                  : 0;
-    buf_free(&message_ids);
-    buf_free(&ids);
-    return rc;
+    pg_add(&p, redelivered ? as_int8(s->redelivery) : as_null());
+    return pg_do(c, sql_query_store_batch_insert, &p, e);
 }
 
 /* Once for each item: the id of what is offered again must not change. */
@@ -263,9 +237,7 @@ static int commit_again(struct pg *c, struct err *e)
 
 int store_was_committed(struct pg *c, struct message_id id, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, &id);
-    PGresult *r = pg_query(c, sql_query_store_message_exists, &p, e);
+    PGresult *r = pg_query(c, sql_query_store_message_exists, PG_WITH(as_id(id)), e);
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
     return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
@@ -298,8 +270,5 @@ int store_clock(struct pg *c, int64_t *out_us, struct err *e)
 
 int store_prune_batches(struct pg *c, int64_t unacknowledged, int64_t uptime_ms, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_int8(&p, unacknowledged);
-    pg_add_int8(&p, uptime_ms);
-    return pg_run(c, sql_query_store_batch_prune, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_store_batch_prune, PG_WITH(as_int8(unacknowledged), as_int8(uptime_ms)), e);
 }

@@ -28,17 +28,11 @@ static bool is_candidate(const struct store_item *item, bool redelivered)
 static int is_same(struct pg *c, const struct store_item *item, struct message_id id, struct err *e)
 {
     const struct message *m = &item->message;
-    struct pg_params p = {0};
-    pg_add_id(&p, &id);
-    pg_add_bytes(&p, m->exchange);
-    pg_add_bytes(&p, m->routing_key);
-    if (m->key.len)
-        pg_add_bytes(&p, m->key);
-    else
-        pg_add_null(&p);
-    pg_add_bytes(&p, m->properties);
-    pg_add_bytes(&p, m->body);
-    PGresult *r = pg_query(c, sql_query_store_dedupe_same, &p, e);
+    PGresult *r = pg_query(c, sql_query_store_dedupe_same,
+                           PG_WITH(as_id(id), as_bytes(m->exchange), as_bytes(m->routing_key),
+                                   m->key.len ? as_bytes(m->key) : as_null(), as_bytes(m->properties),
+                                   as_bytes(m->body)),
+                           e);
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
     return rc;
@@ -108,37 +102,25 @@ static int look_up(struct pg *c, const struct store_session *s, struct store_ite
         n += is_candidate(&items[i], redelivered);
     if (n == 0)
         return 0;
-    int rc = -1;
-    PGresult *r = NULL;
-    struct buf ids;
-    buf_init(&ids, 64 * 1024 * 1024);
+    struct pg_params p = {0};
     struct store_item **candidates = calloc(n, sizeof(struct store_item *));
-    if (!candidates) {
-        err_set(e, ERR_BUG, "out of memory");
-        goto out;
-    }
-    pg_array_begin(&ids, PG_OID_TEXT, n);
+    if (!candidates)
+        return err_set(e, ERR_BUG, "out of memory");
+    struct buf *ids = pg_add_array(&p, PG_OID_TEXT, n);
     n = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_candidate(&items[i], redelivered))
             continue;
-        pg_array_bytes(&ids, items[i].message_id);
+        pg_array_bytes(ids, items[i].message_id);
         candidates[n++] = &items[i];
     }
-    struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&ids));
-    if (ids.failed) {
-        err_set(e, ERR_BUG, "out of memory for the message-ids of a batch");
-        goto out;
-    }
     if (!redelivered)
-        pg_add_int8(&p, s->suspect_since);
-    r = pg_query(c, redelivered ? sql_query_store_dedupe_candidates : sql_query_store_dedupe_suspects, &p, e);
-    rc = r ? check_candidates(c, candidates, r, e) : -1;
-out:
+        pg_add(&p, as_int8(s->suspect_since));
+    PGresult *r =
+        pg_query(c, redelivered ? sql_query_store_dedupe_candidates : sql_query_store_dedupe_suspects, &p, e);
+    int rc = r ? check_candidates(c, candidates, r, e) : -1;
     PQclear(r);
     free(candidates);
-    buf_free(&ids);
     return rc;
 }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define MINUTE_MS 60000
-#define COLUMN_MAX (16u * 1024 * 1024)
 
 static int compare_bytes(struct bytes a, struct bytes b)
 {
@@ -30,47 +29,24 @@ static bool is_same(const struct store_item *x, const struct store_item *y)
     return compare_due(&x, &y) == 0;
 }
 
-struct columns {
-    struct buf exchanges, minutes, counts;
-};
-
-/* sorted has n items, of which `distinct` are unlike the one before. */
-static void fill_columns(struct columns *c, const struct store_item **sorted, size_t n, size_t distinct)
-{
-    pg_array_begin(&c->exchanges, PG_OID_TEXT, distinct);
-    pg_array_begin(&c->minutes, PG_OID_INT4, distinct);
-    pg_array_begin(&c->counts, PG_OID_INT4, distinct);
-    for (size_t i = 0, next; i < n; i = next) {
-        for (next = i + 1; next < n && is_same(sorted[i], sorted[next]);)
-            next++;
-        pg_array_bytes(&c->exchanges, sorted[i]->message.exchange);
-        pg_array_int4(&c->minutes, (int32_t)(sorted[i]->message.due_ms / MINUTE_MS));
-        pg_array_int4(&c->counts, (int32_t)(next - i));
-    }
-}
-
+/* sorted has n items. */
 static int note_sorted(struct pg *c, const struct store_item **sorted, size_t n, struct err *e)
 {
-    struct columns columns;
     struct pg_params p = {0};
     size_t distinct = n > 0;
     for (size_t i = 1; i < n; i++)
         distinct += !is_same(sorted[i - 1], sorted[i]);
-    buf_init(&columns.exchanges, COLUMN_MAX);
-    buf_init(&columns.minutes, COLUMN_MAX);
-    buf_init(&columns.counts, COLUMN_MAX);
-    fill_columns(&columns, sorted, n, distinct);
-    pg_add_bytes(&p, buf_bytes(&columns.exchanges));
-    pg_add_bytes(&p, buf_bytes(&columns.minutes));
-    pg_add_bytes(&p, buf_bytes(&columns.counts));
-    bool failed = columns.exchanges.failed || columns.minutes.failed || columns.counts.failed;
-    int rc = failed ? err_set(e, ERR_BUG, "out of memory") : 0;
-    if (rc == 0 && pg_run(c, sql_query_store_forecast_note, &p, e) < 0)
-        rc = -1;
-    buf_free(&columns.exchanges);
-    buf_free(&columns.minutes);
-    buf_free(&columns.counts);
-    return rc;
+    struct buf *exchanges = pg_add_array(&p, PG_OID_TEXT, distinct);
+    struct buf *minutes = pg_add_array(&p, PG_OID_INT4, distinct);
+    struct buf *counts = pg_add_array(&p, PG_OID_INT4, distinct);
+    for (size_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && is_same(sorted[i], sorted[next]);)
+            next++;
+        pg_array_bytes(exchanges, sorted[i]->message.exchange);
+        pg_array_int4(minutes, (int32_t)(sorted[i]->message.due_ms / MINUTE_MS));
+        pg_array_int4(counts, (int32_t)(next - i));
+    }
+    return pg_do(c, sql_query_store_forecast_note, &p, e);
 }
 
 int note_due(struct pg *c, const struct store_item *items, size_t count, struct err *e)

@@ -18,37 +18,19 @@ static bool is_open(const struct store_item *item)
     return item->message.key.len > 0 && item->result == STORE_ACCEPTED;
 }
 
-struct key_arrays {
-    struct buf exchange, key, due, id;
-};
-
-static void arrays_fill(struct key_arrays *a, struct store_item *const *items, size_t n)
+/* Inserts n keys; won[i] says whether item i got its key. */
+static int insert_keys(struct pg *c, struct store_item *const *items, size_t n, bool *won, struct err *e)
 {
-    pg_array_begin(&a->exchange, PG_OID_TEXT, n);
-    pg_array_begin(&a->key, PG_OID_TEXT, n);
-    pg_array_begin(&a->due, PG_OID_TIMESTAMPTZ, n);
-    pg_array_begin(&a->id, PG_OID_UUID, n);
+    struct pg_params p = {0};
+    struct buf *exchange = pg_add_array(&p, PG_OID_TEXT, n), *key = pg_add_array(&p, PG_OID_TEXT, n);
+    struct buf *due = pg_add_array(&p, PG_OID_TIMESTAMPTZ, n), *id = pg_add_array(&p, PG_OID_UUID, n);
     for (size_t i = 0; i < n; i++) {
         const struct message *m = &items[i]->message;
-        pg_array_bytes(&a->exchange, m->exchange);
-        pg_array_bytes(&a->key, m->key);
-        pg_array_time(&a->due, m->due_ms);
-        pg_array_id(&a->id, m->id);
+        pg_array_bytes(exchange, m->exchange);
+        pg_array_bytes(key, m->key);
+        pg_array_time(due, m->due_ms);
+        pg_array_id(id, m->id);
     }
-}
-
-/* Inserts n keys; won[i] says whether item i got its key. */
-static int insert_keys(struct pg *c, struct key_arrays *a, struct store_item *const *items, size_t n,
-                       bool *won, struct err *e)
-{
-    arrays_fill(a, items, n);
-    if (a->exchange.failed || a->key.failed || a->due.failed || a->id.failed)
-        return err_set(e, ERR_BUG, "out of memory");
-    struct pg_params p = {0};
-    pg_add_bytes(&p, buf_bytes(&a->exchange));
-    pg_add_bytes(&p, buf_bytes(&a->key));
-    pg_add_bytes(&p, buf_bytes(&a->due));
-    pg_add_bytes(&p, buf_bytes(&a->id));
     PGresult *r = pg_query(c, sql_query_store_key_insert, &p, e);
     if (!r)
         return -1;
@@ -67,10 +49,7 @@ enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE 
 static int lock_key(struct pg *c, const struct store_options *o, const struct message *m,
                     struct message_id *existing, enum named *out, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, m->exchange);
-    pg_add_bytes(&p, m->key);
-    PGresult *r = pg_query(c, sql_query_store_key_lock, &p, e);
+    PGresult *r = pg_query(c, sql_query_store_key_lock, PG_WITH(as_bytes(m->exchange), as_bytes(m->key)), e);
     if (!r)
         return -1;
     *out = NAMED_NONE;
@@ -80,10 +59,7 @@ static int lock_key(struct pg *c, const struct store_options *o, const struct me
     }
     *existing = pg_id(r, 0, 0);
     PQclear(r);
-    struct pg_params q = {0};
-    pg_add_id(&q, existing);
-    pg_add_int8(&q, o->key_memory_ms);
-    r = pg_query(c, sql_query_store_key_message, &q, e);
+    r = pg_query(c, sql_query_store_key_message, PG_WITH(as_id(*existing), as_int8(o->key_memory_ms)), e);
     if (!r)
         return -1;
     *out = NAMED_FREE;
@@ -106,10 +82,8 @@ static int lock_key(struct pg *c, const struct store_options *o, const struct me
 static int supersede_message(struct pg *c, const struct message_id *old, const struct message_id *new,
                              bool stored, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_id(&p, old);
-    pg_add_id(&p, new);
-    PGresult *r = pg_query(c, stored ? sql_query_store_supersede : sql_query_store_moved_note, &p, e);
+    PGresult *r = pg_query(c, stored ? sql_query_store_supersede : sql_query_store_moved_note,
+                           PG_WITH(as_id(*old), as_id(*new)), e);
     int done = !r ? -1 : !stored || pg_bool(r, 0, 0);
     PQclear(r);
     return done;
@@ -117,12 +91,8 @@ static int supersede_message(struct pg *c, const struct message_id *old, const s
 
 static int take_over_key(struct pg *c, const struct message *m, struct err *e)
 {
-    struct pg_params p = {0};
-    pg_add_bytes(&p, m->exchange);
-    pg_add_bytes(&p, m->key);
-    pg_add_time(&p, m->due_ms);
-    pg_add_id(&p, &m->id);
-    return pg_run(c, sql_query_store_key_move, &p, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_store_key_move,
+                 PG_WITH(as_bytes(m->exchange), as_bytes(m->key), as_time(m->due_ms), as_id(m->id)), e);
 }
 
 static bool same_key(const struct store_item *a, const struct store_item *b)
@@ -202,7 +172,6 @@ struct keyed {
     bool *won;                  /* by the index in firsts: it got its key */
     size_t count, first_count;
     int lock_waits;
-    struct key_arrays arrays;
 };
 
 /* Runs under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable.
@@ -248,7 +217,7 @@ static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err
     }
     if (set_timeout_and_savepoint(k, e) != 0)
         return -1;
-    if (insert_keys(k->pg, &k->arrays, k->firsts + from, count, k->won + from, e) == 0)
+    if (insert_keys(k->pg, k->firsts + from, count, k->won + from, e) == 0)
         return 0;
     if (e->kind != ERR_BUSY)
         return -1;
@@ -290,10 +259,6 @@ static int decide_all(struct keyed *k, struct err *e)
 
 static int keyed_open(struct keyed *k, struct store_item *items, size_t count, struct err *e)
 {
-    buf_init(&k->arrays.exchange, 16 << 20);
-    buf_init(&k->arrays.key, 16 << 20);
-    buf_init(&k->arrays.due, 16 << 20);
-    buf_init(&k->arrays.id, 16 << 20);
     k->items = calloc(count, sizeof(struct store_item *));
     k->firsts = calloc(count, sizeof(struct store_item *));
     k->won = calloc(count, sizeof *k->won);
@@ -314,10 +279,6 @@ static void keyed_close(struct keyed *k)
     free(k->items);
     free(k->firsts);
     free(k->won);
-    buf_free(&k->arrays.exchange);
-    buf_free(&k->arrays.key);
-    buf_free(&k->arrays.due);
-    buf_free(&k->arrays.id);
 }
 
 int accept_keys(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
