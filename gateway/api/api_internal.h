@@ -88,34 +88,12 @@ bool api_sees_all(struct api_request *r);
 /* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
 void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
 
-/* What the rows of api_operation.c run. */
-int api_run_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_reschedule(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_retry(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_fail(struct api_context *c, struct api_request *r, struct err *e);
-int api_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_bulk(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_groups(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_bulk(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_match(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_set(struct api_context *c, struct api_request *r, struct err *e);
-int api_forecast(struct api_context *c, struct api_request *r, struct err *e);
-int api_slo(struct api_context *c, struct api_request *r, struct err *e);
-int api_whoami(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_set(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_remove(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_pause(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_resume(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_run(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_history(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_preview(struct api_context *c, struct api_request *r, struct err *e);
+/* What the rows of api_operation_list.h run. */
+typedef int api_operation_run(struct api_context *c, struct api_request *r, struct err *e);
+api_operation_run api_run_show, api_run_cancel, api_run_reschedule, api_run_retry, api_run_fail, api_list,
+    api_bulk, api_dead_list, api_dead_groups, api_dead_show, api_dead_bulk, api_policy_list, api_policy_match,
+    api_policy_show, api_policy_set, api_forecast, api_slo, api_whoami, api_policy_remove, api_recur_list,
+    api_recur_show, api_recur_set, api_recur_remove, api_recur_pause, api_recur_resume, api_recur_run,
+    api_recur_history, api_recur_preview;
 
 #endif

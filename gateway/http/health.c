@@ -119,7 +119,7 @@ static void answer_metrics(struct http_request *r)
     struct buf *out = &r->api.answer.body;
     struct http *h = r->http;
     r->content_type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_print(&h->runtime->metrics, http_route_names, out);
+    metrics_print(&h->runtime->metrics, http_route_name, out);
     print_backlog(h, out);
     print_slo(h, out);
     print_due(h, out);
