@@ -61,6 +61,9 @@ int api_page_read(const struct api_context *c, struct api_request *r, const stru
                   uint8_t out[API_POSITION_MAX]);
 void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
                     struct bytes position, struct buf *out);
+/* The same as a new reference; out of memory as gateway/json/json_memory.h says. */
+json_t *api_page_value(const struct api_context *c, const struct api_request *r,
+                       const struct api_pages *pages, struct bytes position);
 
 /* --- api_once.c: work of many transactions, done once where the request has an Idempotency-Key. The key is
  * taken in a transaction of its own before them. When the gateway or the database dies in the middle, a

@@ -71,6 +71,19 @@ void api_page_print(const struct api_context *c, const struct api_request *r, co
         out->data[i] = out->data[i] == '+' ? '-' : out->data[i] == '/' ? '_' : out->data[i];
 }
 
+json_t *api_page_value(const struct api_context *c, const struct api_request *r,
+                       const struct api_pages *pages, struct bytes position)
+{
+    struct buf text;
+    buf_init(&text, 1024);
+    api_page_print(c, r, pages, position, &text);
+    if (text.failed)
+        json_memory_refuse();
+    json_t *value = text.failed ? NULL : json_stringn((const char *)text.data, text.len);
+    buf_free(&text);
+    return value;
+}
+
 /* The length of the position; 0: it is none of our tokens for this list. */
 static int read_token(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
                       struct bytes text, uint8_t out[API_POSITION_MAX])

@@ -68,20 +68,15 @@ int api_problem_status(enum api_problem p)
     return problems[p].status;
 }
 
-static int append_json(const char *text, size_t len, void *out)
-{
-    buf_put(out, text, len);
-    return 0;
-}
-
 void api_dump(const json_t *value, struct api_answer *a)
 {
     static const char full[] = "{\"type\":\"" URN "internal\",\"status\":500,\"title\":\"Out of memory\"}\n";
     buf_reset(&a->body);
-    if (value != NULL && json_dump_callback(value, append_json, &a->body, JSON_COMPACT) == 0)
+    if (json_put(value, JSON_COMPACT, &a->body) == 0) {
         buf_put_str(&a->body, "\n");
-    if (value != NULL && !a->body.failed && a->body.len > 0)
-        return;
+        if (!a->body.failed)
+            return;
+    }
     buf_reset(&a->body);
     a->status = 500;
     buf_put_str(&a->body, full);

@@ -2,7 +2,7 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
-#include "gateway/json/json_forecast.h"
+#include "gateway/json/json_report.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* GET /v1/slo. */
 #include "gateway/api/api_internal.h"
-#include "gateway/json/json_memory.h"
-#include "gateway/json/json_slo.h"
+#include "gateway/json/json_report.h"
 
 bool api_sees_all(struct api_request *r)
 {
