@@ -126,6 +126,8 @@ void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
 /* The same from an error: what waiting can cure is 503. */
 void api_fail_err(struct api_answer *a, const struct err *e);
 
+/* "" for who may do everything. */
+const char *api_principal(const struct api_request *r);
 /* True when the scope has this delivery exchange. */
 bool api_scope_has(const struct api_scope *s, struct bytes exchange);
 

@@ -6,6 +6,7 @@
 #include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
 #include "sql/operate/dead.h"
+#include "sql/operate/idempotency.h"
 
 /* A new reference to an object (with the "json" of messages as gateway/json/json_document.h says), or NULL
  * and the answer is a problem: 400 for what is not JSON, 422 for JSON that is no object. */
@@ -26,6 +27,8 @@ void api_bulk_answer(struct api_request *r, const struct operate_count *n, bool 
 struct bytes api_param(const struct api_request *r, const char *name);
 /* -1 (answered): a parameter that is not among the names (NULL-terminated), is given twice or is no text. */
 int api_params_check(struct api_request *r, const char *const names[]);
+/* False: there are parameters, and it is answered. */
+bool api_takes_nothing(struct api_request *r);
 
 /* What a filter may have, by name (NULL-terminated). */
 extern const char *const api_filter_names[];
@@ -76,6 +79,11 @@ struct api_once {
     int64_t since_us; /* for run: when the first one began; 0: now */
     bool touched;     /* of run: it failed when something was, or may have been, changed */
 };
+/* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
+void api_once_hash(struct bytes body, const char *purpose, uint64_t number,
+                   uint8_t out[IDEMPOTENCY_HASH_SIZE]);
+/* The key is known: answers as the first time, or refuses. */
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found);
 int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
 
 /* May this message be scheduled? -1: no, and text says why. */

@@ -227,3 +227,8 @@ int api_params_check(struct api_request *r, const char *const names[])
     }
     return 0;
 }
+
+bool api_takes_nothing(struct api_request *r)
+{
+    return api_params_check(r, (const char *const[]){NULL}) == 0;
+}

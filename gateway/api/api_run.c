@@ -176,7 +176,7 @@ int api_run_reschedule(struct api_context *c, struct api_request *r, struct err 
     struct operate_request q = {.kind = OPERATE_RESCHEDULE};
     struct operate_result result;
     int64_t clock_us;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id))
+    if (!api_takes_nothing(r) || !take_id(r, &q.id))
         return 0;
     json_t *root = api_parse_body(r->body, &r->answer);
     bool fine = root != NULL && read_due(r, root, &q.due);
@@ -203,7 +203,7 @@ static int run_by_id(struct api_context *c, struct api_request *r, enum operate_
 {
     struct operate_request q = {.kind = kind};
     struct operate_result result;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id) || !api_body_is_empty(r))
+    if (!api_takes_nothing(r) || !take_id(r, &q.id) || !api_body_is_empty(r))
         return 0;
     if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;

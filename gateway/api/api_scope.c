@@ -64,7 +64,7 @@ int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
 {
     const struct api_scope *s = r->scope;
     (void)c, (void)e;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+    if (!api_takes_nothing(r))
         return 0;
     struct json_memory_scope outer = json_memory_begin();
     api_answer_json(r,
@@ -74,6 +74,11 @@ int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
                               api_scope_is_all(s) ? json_array() : exchange_names(s), "from", r->from),
                     outer);
     return 0;
+}
+
+const char *api_principal(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
 }
 
 const struct operate_scope *api_operate_scope(const struct api_request *r)

@@ -27,7 +27,7 @@ void api_answer_json(struct api_request *r, json_t *value, struct json_memory_sc
 int api_slo(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct slo_report report;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !api_sees_all(r))
+    if (!api_takes_nothing(r) || !api_sees_all(r))
         return 0;
     if (slo_read(c->pg, &c->objective, &report, e) != 0)
         return -1;

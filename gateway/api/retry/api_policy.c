@@ -18,11 +18,6 @@ static bool may_touch(struct api_request *r)
     return false;
 }
 
-static bool takes_nothing(struct api_request *r)
-{
-    return api_params_check(r, (const char *const[]){NULL}) == 0;
-}
-
 static void answer_policy(struct api_request *r, const struct retry_policy *p)
 {
     struct json_memory_scope outer = json_memory_begin();
@@ -43,7 +38,7 @@ int api_policy_list(struct api_context *c, struct api_request *r, struct err *e)
     struct retry_policy *list;
     size_t count = 0;
     struct arena arena;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     arena_init(&arena, POLICIES_MAX);
     int rc = lineage_policies(c->pg, &arena, &list, &count, e);
@@ -84,7 +79,7 @@ int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy p;
     struct arena arena;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     arena_init(&arena, POLICIES_MAX);
     int rc = bytes_is_text(r->id) ? retry_get(c->pg, r->id, &arena, &p, e)
@@ -100,7 +95,7 @@ int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
 int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy p;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
@@ -118,7 +113,7 @@ int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
 
 int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e)
 {
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     int rc = bytes_is_text(r->id) ? retry_remove(c->pg, r->id, e)
                                   : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");
