@@ -133,7 +133,7 @@ void *executor_worker(void *arg)
     struct executor *d = arg;
     struct worker w = {.executor = d,
                        .session = {.runtime = d->runtime, .name = "postdate http", .hurried = true}};
-    serve_queue(&w, &d->work, 0);
+    serve_queue(&w, &d->pools[API_WORKER].queue, 0);
     return NULL;
 }
 
@@ -141,6 +141,6 @@ void *executor_bulk_worker(void *arg)
 {
     struct executor *d = arg;
     struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = "postdate http bulk"}};
-    serve_queue(&w, &d->bulk, atomic_fetch_add(&d->bulk_workers_run, 1));
+    serve_queue(&w, &d->pools[API_BULK_WORKER].queue, atomic_fetch_add(&d->bulk_workers_run, 1));
     return NULL;
 }

@@ -158,6 +158,7 @@ static bool gather_parked(struct group_commit *s)
 
 bool group_commit_gather(struct group_commit *s)
 {
+    struct executor_queue *queue = &s->executor->pools[API_GROUP_COMMIT].queue;
     bool ended = false, in_turn = !s->trying;
     s->count = 0;
     s->trying = false;
@@ -170,7 +171,7 @@ bool group_commit_gather(struct group_commit *s)
         if (s->next == NULL)
             s->next_end = &s->next;
     } else {
-        r = executor_queue_take(&s->executor->store, 0, wait_ms, &ended);
+        r = executor_queue_take(queue, 0, wait_ms, &ended);
     }
     if (r == NULL && ended)
         clock_nap_ms(executor_park_pause_ms(&s->park, 20));
@@ -184,7 +185,7 @@ bool group_commit_gather(struct group_commit *s)
     if (r->next == NULL)
         s->next_end = &r->next;
     add_next(s);
-    while (!is_full(s) && (r = executor_queue_take(&s->executor->store, 0, 0, &ended)) != NULL)
+    while (!is_full(s) && (r = executor_queue_take(queue, 0, 0, &ended)) != NULL)
         if (!group_commit_add(s, r))
             put_next(s, r);
     s->after_alone = s->count > 0 && s->group[0].schedule.request->alone;

@@ -44,13 +44,11 @@ static int count_dead(const struct status_report *s)
     return dead;
 }
 
-static json_t *find_problems(struct executor *d, const struct status_report *s, bool counted)
+static json_t *find_problems(struct executor *d, const struct executor_figures *f, bool counted)
 {
     struct runtime *rt = d->runtime;
-    struct health_room room = {0};
-    struct slo_report slo = {0};
+    const struct status_report *s = &f->messages;
     struct locked_days locked;
-    bool known = executor_room(d, &room) && executor_slo(d, &slo);
     locks_shown(rt, &locked);
     const struct finding list[] = {
         {executor_why_not_ready(d) != NULL, "database", "error",
@@ -61,10 +59,10 @@ static json_t *find_problems(struct executor *d, const struct status_report *s, 
          "RabbitMQ blocks publishers: a memory or disk alarm", "`rabbitmqctl status` shows which"},
         {counted && s->overdue > 0, "messages.overdue", "error", "messages are overdue",
          "run `postdate doctor`"},
-        {known && room.days < PARTITIONS_LEAST, "partitions", "error",
+        {counted && f->room.days < PARTITIONS_LEAST, "partitions", "error",
          "the last partition ends soon: what is due later is refused",
          "run `postdate migrate`, and see the log"},
-        {known && slo_is_broken(&slo), "slo", "warn", "more was late than the objective allows",
+        {counted && slo_is_broken(&f->slo), "slo", "warn", "more was late than the objective allows",
          "see /v1/slo: what was late after a retry is a matter of its destination"},
         {locked.all || locked.count > 0, "locked_days", "warn",
          "another session has locked days, whose messages wait", "`postdate doctor` names the session"},
@@ -95,24 +93,25 @@ static void add_setting(void *settings, const char *name, const char *value)
 void overview_answer(struct executor *d, struct api_request *r)
 {
     struct runtime *rt = d->runtime;
-    struct status_report s = {0};
-    int64_t age_ms;
+    struct executor_figures f;
     if (!api_takes_nothing(r) || !api_sees_all(r))
         return;
-    bool counted = executor_counts(d, &s, &age_ms);
+    bool counted = executor_figures(d, &f);
     struct json_memory_scope outer = json_memory_begin();
     json_t *settings = json_object();
     config_each(rt->config, add_setting, settings);
     const char *state = atomic_load(&rt->metrics.broker_blocked) ? "blocked"
                         : atomic_load(&rt->publishing)           ? "up"
                                                                  : "away";
-    json_t *broker = json_pack("{s:s, s:o*, s:o*, s:s}", "state", state, "cluster", json_string(s.broker),
-                               "vhost", json_string(s.vhost), "transport", runtime_transport_name(rt));
+    json_t *broker =
+        json_pack("{s:s, s:o*, s:o*, s:s}", "state", state, "cluster", json_string(f.messages.broker),
+                  "vhost", json_string(f.messages.vhost), "transport", runtime_transport_name(rt));
     json_t *database = json_pack("{s:s, s:i}", "state", executor_why_not_ready(d) == NULL ? "up" : "away",
-                                 "schema_version", s.schema_version);
-    json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", POSTDATE_VERSION, "now",
-                          json_time_value(counted ? s.now_ms + age_ms : -1), "gateways", make_gateways(&s),
-                          "broker", broker, "database", database, "findings", find_problems(d, &s, counted),
-                          "settings", settings);
+                                 "schema_version", f.messages.schema_version);
+    json_t *o =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", POSTDATE_VERSION, "now",
+                  json_time_value(counted ? f.messages.now_ms + clock_monotonic_ms() - f.counted_ms : -1),
+                  "gateways", make_gateways(&f.messages), "broker", broker, "database", database, "findings",
+                  find_problems(d, &f, counted), "settings", settings);
     api_answer_json(r, o, outer);
 }
