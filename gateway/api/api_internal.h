@@ -17,6 +17,8 @@ bool api_body_is_empty(struct api_request *r);
 /* The problem object of one message in a batch, or of a whole answer; NULL: out of memory. */
 json_t *api_problem_object(enum api_problem p, const char *detail);
 void api_dump(const json_t *value, struct api_answer *a);
+/* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
+void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
 
 /* For the audit line. */
 void api_count(struct api_answer *a, const struct operate_count *n);
@@ -44,6 +46,14 @@ int api_filter_params(const json_t *filter, struct api_request *scratch, const c
                       struct api_answer *a);
 /* A parameter of at most MESSAGE_NAME_MAX bytes; data NULL: it is not there. -1: answered. */
 int api_param_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a);
+
+/* Cut short it ends with "...", so as not to become right by that. False: it is not there. */
+#define API_PARAM_SIZE 64
+bool api_param_text(const struct api_request *r, const char *name, char out[API_PARAM_SIZE]);
+/* Where it is not there, out stays. -1: answered. */
+int api_param_time(const struct api_request *r, const char *name, int64_t *out, struct api_answer *a);
+/* The same of a number from 1. */
+int api_param_number(struct api_request *r, const char *name, int64_t most, int64_t *out);
 
 /* --- api_dead.c: filters of dead letters, from parameters of these names. -1: answered in a. */
 extern const char *const api_dead_names[];
@@ -96,8 +106,6 @@ const struct operate_scope *api_operate_scope(const struct api_request *r);
 
 /* --- report/: what is about everything. False: the scope has not all exchanges, and the answer is made. */
 bool api_sees_all(struct api_request *r);
-/* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
-void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
 
 /* What the rows of api_operation_list.h run. */
 typedef int api_operation_run(struct api_context *c, struct api_request *r, struct err *e);
