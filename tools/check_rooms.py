@@ -78,7 +78,7 @@ SHORT = {
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
-    'gateway/json/json_text.c', 'gateway/api/report/api_slo.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
+    'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
     'gateway/pipeline/claimed_row.c',
     'gateway/runtime/notifier.c',

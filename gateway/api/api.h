@@ -11,6 +11,7 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/message_id.h"
+#include "gateway/api/api_operation_list.h"
 #include "sql/connection/pg.h"
 #include "sql/operate/operate.h"
 #include "sql/operate/slo.h"
@@ -24,44 +25,8 @@
 #define API_PARAMS_MAX 16
 #define API_ANSWER_MAX ((size_t)64 * 1024 * 1024)
 
-enum api_op {
-    API_SCHEDULE, /* body: a message object, or {"messages": [...]} */
-    API_SHOW,     /* id, or params key and exchange */
-    API_LIST,     /* params */
-    API_CANCEL,   /* id, or params key and exchange */
-    API_RESCHEDULE,
-    API_RETRY,       /* id; body: {} */
-    API_FAIL,        /* id; body: {} */
-    API_BULK_CANCEL, /* body: {"filter": {...}, "dry_run": false} */
-    API_BULK_RESCHEDULE,
-    API_BULK_RETRY,
-    API_BULK_FAIL,
-    API_STATS,
-    API_DEAD_LIST,    /* params */
-    API_DEAD_GROUPS,  /* params */
-    API_DEAD_SHOW,    /* id, params queue */
-    API_DEAD_REQUEUE, /* body: {"ids": [...] or "filter": {...}, "rate": "50/s", "dry_run": false} */
-    API_DEAD_DROP,
-    API_POLICY_LIST,
-    API_POLICY_MATCH,  /* params queue */
-    API_POLICY_SHOW,   /* id: the pattern */
-    API_POLICY_SET,    /* id: the pattern; body */
-    API_POLICY_REMOVE, /* id: the pattern */
-    API_RECUR_LIST,    /* params */
-    API_RECUR_SHOW,    /* id: the name, as in the next ones */
-    API_RECUR_SET,     /* body: the definition */
-    API_RECUR_REMOVE,
-    API_RECUR_PAUSE,  /* body: {} */
-    API_RECUR_RESUME, /* body: {} */
-    API_RECUR_RUN,    /* body: {} */
-    API_RECUR_HISTORY,
-    API_RECUR_PREVIEW, /* params: a name or an expression */
-    API_WHOAMI,
-    API_SLO,
-    API_FORECAST, /* params */
-    API_OVERVIEW,
-    API_OP_COUNT,
-};
+#define API_NUMBER(number, ...) API_##number,
+enum api_op { API_OPERATIONS(API_NUMBER) API_OP_COUNT };
 
 enum api_problem {
     API_OK,
@@ -161,6 +126,8 @@ void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
 /* The same from an error: what waiting can cure is 503. */
 void api_fail_err(struct api_answer *a, const struct err *e);
 
+/* "" for who may do everything. */
+const char *api_principal(const struct api_request *r);
 /* True when the scope has this delivery exchange. */
 bool api_scope_has(const struct api_scope *s, struct bytes exchange);
 
@@ -214,7 +181,7 @@ struct api_context {
     bool done;                 /* out: what was asked for is committed; repeating it is something else */
 };
 
-/* api_operation.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database
+/* api_run.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database
  * failed (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
 

@@ -99,7 +99,7 @@ int api_bulk(struct api_context *c, struct api_request *r, struct err *e)
     struct bulk b = {0};
     struct api_once once = {.run = run_bulk, .work = &b, .number = API_BULK_CANCEL + (uint64_t)r->op->kind};
     int64_t clock_us;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+    if (!api_takes_nothing(r))
         return 0;
     if (atomic_load(c->ending)) {
         c->idle = true;

@@ -6,6 +6,7 @@
 #include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
 #include "sql/operate/dead.h"
+#include "sql/operate/idempotency.h"
 
 /* A new reference to an object (with the "json" of messages as gateway/json/json_document.h says), or NULL
  * and the answer is a problem: 400 for what is not JSON, 422 for JSON that is no object. */
@@ -16,6 +17,8 @@ bool api_body_is_empty(struct api_request *r);
 /* The problem object of one message in a batch, or of a whole answer; NULL: out of memory. */
 json_t *api_problem_object(enum api_problem p, const char *detail);
 void api_dump(const json_t *value, struct api_answer *a);
+/* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
+void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
 
 /* For the audit line. */
 void api_count(struct api_answer *a, const struct operate_count *n);
@@ -26,6 +29,8 @@ void api_bulk_answer(struct api_request *r, const struct operate_count *n, bool 
 struct bytes api_param(const struct api_request *r, const char *name);
 /* -1 (answered): a parameter that is not among the names (NULL-terminated), is given twice or is no text. */
 int api_params_check(struct api_request *r, const char *const names[]);
+/* False: there are parameters, and it is answered. */
+bool api_takes_nothing(struct api_request *r);
 
 /* What a filter may have, by name (NULL-terminated). */
 extern const char *const api_filter_names[];
@@ -41,6 +46,14 @@ int api_filter_params(const json_t *filter, struct api_request *scratch, const c
                       struct api_answer *a);
 /* A parameter of at most MESSAGE_NAME_MAX bytes; data NULL: it is not there. -1: answered. */
 int api_param_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a);
+
+/* Cut short it ends with "...", so as not to become right by that. False: it is not there. */
+#define API_PARAM_SIZE 64
+bool api_param_text(const struct api_request *r, const char *name, char out[API_PARAM_SIZE]);
+/* Where it is not there, out stays. -1: answered. */
+int api_param_time(const struct api_request *r, const char *name, int64_t *out, struct api_answer *a);
+/* The same of a number from 1. */
+int api_param_number(struct api_request *r, const char *name, int64_t most, int64_t *out);
 
 /* --- api_dead.c: filters of dead letters, from parameters of these names. -1: answered in a. */
 extern const char *const api_dead_names[];
@@ -61,6 +74,9 @@ int api_page_read(const struct api_context *c, struct api_request *r, const stru
                   uint8_t out[API_POSITION_MAX]);
 void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
                     struct bytes position, struct buf *out);
+/* The same as a new reference; out of memory as gateway/json/json_memory.h says. */
+json_t *api_page_value(const struct api_context *c, const struct api_request *r,
+                       const struct api_pages *pages, struct bytes position);
 
 /* --- api_once.c: work of many transactions, done once where the request has an Idempotency-Key. The key is
  * taken in a transaction of its own before them. When the gateway or the database dies in the middle, a
@@ -73,6 +89,11 @@ struct api_once {
     int64_t since_us; /* for run: when the first one began; 0: now */
     bool touched;     /* of run: it failed when something was, or may have been, changed */
 };
+/* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
+void api_once_hash(struct bytes body, const char *purpose, uint64_t number,
+                   uint8_t out[IDEMPOTENCY_HASH_SIZE]);
+/* The key is known: answers as the first time, or refuses. */
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found);
 int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
 
 /* May this message be scheduled? -1: no, and text says why. */
@@ -85,37 +106,13 @@ const struct operate_scope *api_operate_scope(const struct api_request *r);
 
 /* --- report/: what is about everything. False: the scope has not all exchanges, and the answer is made. */
 bool api_sees_all(struct api_request *r);
-/* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
-void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
 
-/* What the rows of api_operation.c run. */
-int api_run_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_cancel(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_reschedule(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_retry(struct api_context *c, struct api_request *r, struct err *e);
-int api_run_fail(struct api_context *c, struct api_request *r, struct err *e);
-int api_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_bulk(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_groups(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_dead_bulk(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_match(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_set(struct api_context *c, struct api_request *r, struct err *e);
-int api_forecast(struct api_context *c, struct api_request *r, struct err *e);
-int api_slo(struct api_context *c, struct api_request *r, struct err *e);
-int api_whoami(struct api_context *c, struct api_request *r, struct err *e);
-int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_list(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_show(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_set(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_remove(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_pause(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_resume(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_run(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_history(struct api_context *c, struct api_request *r, struct err *e);
-int api_recur_preview(struct api_context *c, struct api_request *r, struct err *e);
+/* What the rows of api_operation_list.h run. */
+typedef int api_operation_run(struct api_context *c, struct api_request *r, struct err *e);
+api_operation_run api_run_show, api_run_cancel, api_run_reschedule, api_run_retry, api_run_fail, api_list,
+    api_bulk, api_dead_list, api_dead_groups, api_dead_show, api_dead_bulk, api_policy_list, api_policy_match,
+    api_policy_show, api_policy_set, api_forecast, api_slo, api_whoami, api_policy_remove, api_recur_list,
+    api_recur_show, api_recur_set, api_recur_remove, api_recur_pause, api_recur_resume, api_recur_run,
+    api_recur_history, api_recur_preview;
 
 #endif

@@ -15,36 +15,6 @@ static const char *const list_names[] = {"key",        "state",     "exchange", 
 static const struct api_pages pages = {
     .version = 1, .names = api_filter_names, .least = POSITION_BYTES, .most = POSITION_BYTES};
 
-static int read_time(const struct api_request *r, const char *name, int64_t *out, struct api_answer *a)
-{
-    struct err e = {0};
-    char text[64];
-    struct bytes v = api_param(r, name);
-    if (v.data == NULL)
-        return 0;
-    /* What is cut off must not become right by that. */
-    snprintf(text, sizeof text, "%.*s%s", (int)(v.len < 60 ? v.len : 60), (const char *)v.data,
-             v.len > 60 ? "..." : "");
-    /* A + that was not percent-encoded came as a blank. */
-    char *blank = strlen(text) > 19 ? strchr(text + 19, ' ') : NULL;
-    if (blank != NULL)
-        *blank = '+';
-    if (timestamp_parse(text, out, &e) == 0)
-        return 0;
-    api_fail(a, API_INVALID_REQUEST, "%s: %s", name, e.text);
-    return -1;
-}
-
-int api_param_name(const struct api_request *r, const char *name, struct bytes *out, struct api_answer *a)
-{
-    *out = api_param(r, name);
-    if (out->len <= MESSAGE_NAME_MAX)
-        return 0;
-    api_fail(a, API_INVALID_REQUEST, "%s: is %zu bytes long: allowed are up to %d", name, out->len,
-             MESSAGE_NAME_MAX);
-    return -1;
-}
-
 int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct api_answer *a)
 {
     char text[16], shown[80];
@@ -52,8 +22,9 @@ int api_filter_read(const struct api_request *r, struct lookup_filter *f, struct
     *f = (struct lookup_filter){.due_before_ms = TIMESTAMP_MAX_MS};
     if (api_param_name(r, "exchange", &f->exchange, a) != 0 ||
         api_param_name(r, "routing_key", &f->routing_key, a) != 0 ||
-        api_param_name(r, "key", &f->key, a) != 0 || read_time(r, "due_after", &f->due_after_ms, a) != 0 ||
-        read_time(r, "due_before", &f->due_before_ms, a) != 0)
+        api_param_name(r, "key", &f->key, a) != 0 ||
+        api_param_time(r, "due_after", &f->due_after_ms, a) != 0 ||
+        api_param_time(r, "due_before", &f->due_before_ms, a) != 0)
         return -1;
     if (f->key.data != NULL && f->key.len == 0) {
         api_fail(a, API_INVALID_REQUEST, "key: is empty: allowed are 1 to %d bytes, or leave it out",

@@ -1,16 +1,32 @@
 /* Work of many transactions that an Idempotency-Key names. */
 #include "core/base/siphash.h"
 #include "gateway/api/api_internal.h"
-#include "sql/operate/idempotency.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static void hash_body(const struct api_request *r, uint64_t number, uint8_t out[IDEMPOTENCY_HASH_SIZE])
+void api_once_hash(struct bytes body, const char *purpose, uint64_t number,
+                   uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
-    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate bulk 1", "postdate bulk 2"};
     for (int i = 0; i < 2; i++) {
-        uint64_t h = siphash(keys[i], r->body) ^ number;
+        uint8_t key[SIPHASH_KEY_SIZE] = {0};
+        snprintf((char *)key, sizeof key, "postdate %s %d", purpose, i + 1);
+        uint64_t h = siphash(key, body) ^ number;
         memcpy(out + 8 * i, &h, 8);
+    }
+}
+
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found)
+{
+    if (found == IDEMPOTENCY_ANSWERED) {
+        a->status = q->status;
+        buf_reset(&a->body);
+        buf_put_bytes(&a->body, q->answer);
+    } else if (found == IDEMPOTENCY_OTHER) {
+        api_fail(a, API_IDEMPOTENCY_MISMATCH,
+                 "this Idempotency-Key was used for another request within the last day");
+    } else {
+        api_fail(a, API_IN_PROGRESS, "the first request with this Idempotency-Key has not been answered");
     }
 }
 
@@ -21,17 +37,8 @@ static int replay_answer(struct api_context *c, struct api_request *r, struct id
     struct arena arena;
     arena_init(&arena, (size_t)1 << 20);
     int found = idempotency_find(c->pg, q, &arena, e);
-    if (found == IDEMPOTENCY_ANSWERED) {
-        r->answer.status = q->status;
-        buf_reset(&r->answer.body);
-        buf_put_bytes(&r->answer.body, q->answer);
-    } else if (found == IDEMPOTENCY_OTHER) {
-        api_fail(&r->answer, API_IDEMPOTENCY_MISMATCH, "this Idempotency-Key was used for another request");
-    } else if (found == IDEMPOTENCY_NEW) {
-        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key has just ended");
-    } else if (found == IDEMPOTENCY_UNFINISHED) {
-        api_fail(&r->answer, API_IN_PROGRESS, "the first request with this Idempotency-Key is being done");
-    }
+    if (found >= 0)
+        api_once_replay(&r->answer, q, (enum idempotency_found)found);
     arena_free(&arena);
     return found < 0 ? -1 : 0;
 }
@@ -59,10 +66,9 @@ static int run_taken(struct api_context *c, struct api_request *r, struct api_on
  * that one moved was made since, and is left alone. */
 static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
-    struct idempotency_request q = {.principal = bytes_of_str(r->scope != NULL ? r->scope->principal : ""),
-                                    .key = r->idempotency_key};
+    struct idempotency_request q = {.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
     struct err ignored = {0};
-    hash_body(r, once->number, q.body_hash);
+    api_once_hash(r->body, "bulk", once->number, q.body_hash);
     if (idempotency_take(c->pg, &q, e) != 0)
         return -1;
     if (!q.taken)

@@ -14,7 +14,7 @@ enum api_shape {
 };
 
 /* Which threads of the executor do it. */
-enum api_threads { API_GROUP_COMMIT, API_WORKER, API_BULK_WORKER, API_STATISTICS };
+enum api_threads { API_GROUP_COMMIT, API_WORKER, API_BULK_WORKER, API_STATISTICS, API_THREADS_COUNT };
 
 /* May it be asked for again when nobody knows whether it was done? */
 enum api_effect {

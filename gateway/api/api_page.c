@@ -71,6 +71,19 @@ void api_page_print(const struct api_context *c, const struct api_request *r, co
         out->data[i] = out->data[i] == '+' ? '-' : out->data[i] == '/' ? '_' : out->data[i];
 }
 
+json_t *api_page_value(const struct api_context *c, const struct api_request *r,
+                       const struct api_pages *pages, struct bytes position)
+{
+    struct buf text;
+    buf_init(&text, 1024);
+    api_page_print(c, r, pages, position, &text);
+    if (text.failed)
+        json_memory_refuse();
+    json_t *value = text.failed ? NULL : json_stringn((const char *)text.data, text.len);
+    buf_free(&text);
+    return value;
+}
+
 /* The length of the position; 0: it is none of our tokens for this list. */
 static int read_token(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
                       struct bytes text, uint8_t out[API_POSITION_MAX])
@@ -119,14 +132,6 @@ int api_page_read(const struct api_context *c, struct api_request *r, const stru
 
 int api_page_size(struct api_request *r, int64_t *out)
 {
-    struct bytes size = api_param(r, "page_size");
-    char shown[40];
-    *out = size.data == NULL ? PAGE_DEFAULT : 0;
-    for (size_t i = 0; i < size.len && *out <= PAGE_MAX; i++)
-        *out = size.data[i] >= '0' && size.data[i] <= '9' ? *out * 10 + size.data[i] - '0' : PAGE_MAX + 1;
-    if (*out >= 1 && *out <= PAGE_MAX)
-        return 0;
-    api_fail(&r->answer, API_INVALID_REQUEST, "page_size: \"%s\" is not a number from 1 to %d",
-             bytes_printable(size, shown, sizeof shown), PAGE_MAX);
-    return -1;
+    *out = PAGE_DEFAULT;
+    return api_param_number(r, "page_size", PAGE_MAX, out);
 }

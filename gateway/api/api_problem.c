@@ -68,23 +68,29 @@ int api_problem_status(enum api_problem p)
     return problems[p].status;
 }
 
-static int append_json(const char *text, size_t len, void *out)
-{
-    buf_put(out, text, len);
-    return 0;
-}
-
 void api_dump(const json_t *value, struct api_answer *a)
 {
     static const char full[] = "{\"type\":\"" URN "internal\",\"status\":500,\"title\":\"Out of memory\"}\n";
     buf_reset(&a->body);
-    if (value != NULL && json_dump_callback(value, append_json, &a->body, JSON_COMPACT) == 0)
+    if (json_put(value, JSON_COMPACT, &a->body) == 0) {
         buf_put_str(&a->body, "\n");
-    if (value != NULL && !a->body.failed && a->body.len > 0)
-        return;
+        if (!a->body.failed)
+            return;
+    }
     buf_reset(&a->body);
     a->status = 500;
     buf_put_str(&a->body, full);
+}
+
+void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer)
+{
+    if (json_memory_end(outer)) {
+        api_fail(&r->answer, API_OVERLOADED, "there is no memory for this answer now");
+    } else {
+        r->answer.status = 200;
+        api_dump(value, &r->answer);
+    }
+    json_decref(value);
 }
 
 json_t *api_problem_object(enum api_problem p, const char *detail)
@@ -187,48 +193,4 @@ bool api_body_is_empty(struct api_request *r)
         api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
     json_decref(root);
     return fine;
-}
-
-struct bytes api_param(const struct api_request *r, const char *name)
-{
-    for (size_t i = 0; i < r->param_count; i++)
-        if (bytes_equal_str(r->params[i].name, name))
-            return r->params[i].value;
-    return (struct bytes){0};
-}
-
-static bool is_among(struct bytes name, const char *const names[])
-{
-    for (; *names != NULL; names++)
-        if (bytes_equal_str(name, *names))
-            return true;
-    return false;
-}
-
-int api_params_check(struct api_request *r, const char *const names[])
-{
-    char shown[80], allowed[200] = "";
-    size_t used = 0;
-    for (size_t i = 0; names[i] != NULL && used < sizeof allowed; i++)
-        used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "", names[i]);
-    for (size_t i = 0; i < r->param_count; i++) {
-        const struct api_param *p = &r->params[i];
-        bytes_printable(p->name, shown, sizeof shown);
-        if (!is_among(p->name, names)) {
-            api_fail(&r->answer, API_INVALID_REQUEST, "unknown parameter \"%s\": %s%s", shown,
-                     used > 0 ? "allowed are " : "none is allowed here", allowed);
-            return -1;
-        }
-        if (!bytes_is_text(p->value)) {
-            api_fail(&r->answer, API_INVALID_REQUEST, "parameter %s is not UTF-8 text", shown);
-            return -1;
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (bytes_equal(r->params[k].name, p->name)) {
-                api_fail(&r->answer, API_INVALID_REQUEST, "parameter %s is given twice", shown);
-                return -1;
-            }
-        }
-    }
-    return 0;
 }

@@ -1,8 +1,10 @@
-/* Operations on single messages. */
+/* Operations on single messages, and the table of all. */
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024)
@@ -174,7 +176,7 @@ int api_run_reschedule(struct api_context *c, struct api_request *r, struct err 
     struct operate_request q = {.kind = OPERATE_RESCHEDULE};
     struct operate_result result;
     int64_t clock_us;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id))
+    if (!api_takes_nothing(r) || !take_id(r, &q.id))
         return 0;
     json_t *root = api_parse_body(r->body, &r->answer);
     bool fine = root != NULL && read_due(r, root, &q.due);
@@ -201,7 +203,7 @@ static int run_by_id(struct api_context *c, struct api_request *r, enum operate_
 {
     struct operate_request q = {.kind = kind};
     struct operate_result result;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !take_id(r, &q.id) || !api_body_is_empty(r))
+    if (!api_takes_nothing(r) || !take_id(r, &q.id) || !api_body_is_empty(r))
         return 0;
     if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;
@@ -217,4 +219,45 @@ int api_run_retry(struct api_context *c, struct api_request *r, struct err *e)
 int api_run_fail(struct api_context *c, struct api_request *r, struct err *e)
 {
     return run_by_id(c, r, OPERATE_FAIL, e);
+}
+
+/* --- all of them */
+
+#define ROW(number, called, has, by, may, ...)                                                               \
+    [API_##number] = {                                                                                       \
+        .name = (called), .shape = API_SHAPE_##has, .threads = API_##by, .effect = API_##may, __VA_ARGS__},
+static const struct api_operation operations[] = {API_OPERATIONS(ROW)};
+#define OPERATIONS (sizeof operations / sizeof operations[0])
+
+const struct api_operation *api_operation_of(enum api_op op)
+{
+    return &operations[op];
+}
+
+const struct api_operation *api_operation_find(struct bytes name, bool by_filter)
+{
+    const struct api_operation *found = NULL;
+    for (size_t i = 0; i < OPERATIONS; i++)
+        if (bytes_equal_str(name, operations[i].name) &&
+            (found == NULL || operations[i].by_filter == by_filter))
+            found = &operations[i];
+    return found;
+}
+
+const char *api_operation_names(char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < OPERATIONS && used < size; i++)
+        if (!operations[i].by_filter)
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "", operations[i].name);
+    return out;
+}
+
+int api_run(struct api_context *c, struct api_request *r, struct err *e)
+{
+    if (r->op->run == NULL)
+        return err_set(e, ERR_BUG, "%s is not done here", r->op->name);
+    return r->op->run(c, r, e);
 }

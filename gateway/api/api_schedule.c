@@ -151,7 +151,7 @@ static int read_entries(struct api_scheduler *s, const json_t *root, struct api_
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out)
 {
     *out = (struct api_schedule){.request = r, .first_item = s->count};
-    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+    if (!api_takes_nothing(r))
         return -1;
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
@@ -262,12 +262,6 @@ static void note_made(struct api_answer *a, const struct store_item *item)
         a->id = item->message.id;
 }
 
-static int append_json(const char *text, size_t len, void *out)
-{
-    buf_put(out, text, len);
-    return 0;
-}
-
 static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
 {
     struct api_answer *a = &q->request->answer;
@@ -291,7 +285,7 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
             continue;
         }
         json_t *o = api_problem_object(p, detail);
-        if (o == NULL || json_dump_callback(o, append_json, &a->body, JSON_COMPACT) != 0)
+        if (json_put(o, JSON_COMPACT, &a->body) != 0)
             a->body.failed = true;
         json_decref(o);
     }

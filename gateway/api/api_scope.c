@@ -64,22 +64,21 @@ int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
 {
     const struct api_scope *s = r->scope;
     (void)c, (void)e;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+    if (!api_takes_nothing(r))
         return 0;
     struct json_memory_scope outer = json_memory_begin();
-    json_t *o = json_object();
-    json_object_set_new(o, "name", s != NULL ? json_string(s->name) : json_null());
-    json_object_set_new(o, "role", json_string(s != NULL && s->reads_only ? "read" : "operate"));
-    json_object_set_new(o, "all_exchanges", json_boolean(api_scope_is_all(s)));
-    json_object_set_new(o, "exchanges", api_scope_is_all(s) ? json_array() : exchange_names(s));
-    json_object_set_new(o, "from", json_string(r->from));
-    if (json_memory_end(outer))
-        api_fail(&r->answer, API_OVERLOADED, "out of memory");
-    else
-        api_dump(o, &r->answer);
-    r->answer.status = r->answer.status != 0 ? r->answer.status : 200;
-    json_decref(o);
+    api_answer_json(r,
+                    json_pack("{s:s?, s:s, s:b, s:o, s:s}", "name", s != NULL ? s->name : NULL, "role",
+                              s != NULL && s->reads_only ? "read" : "operate", "all_exchanges",
+                              (int)api_scope_is_all(s), "exchanges",
+                              api_scope_is_all(s) ? json_array() : exchange_names(s), "from", r->from),
+                    outer);
     return 0;
+}
+
+const char *api_principal(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
 }
 
 const struct operate_scope *api_operate_scope(const struct api_request *r)

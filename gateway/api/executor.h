@@ -13,6 +13,10 @@
 
 #include "gateway/api/api.h"
 #include "gateway/runtime/runtime.h"
+#include "sql/admin/health.h"
+#include "sql/operate/forecast.h"
+#include "sql/operate/lookup.h"
+#include "sql/operate/slo.h"
 
 struct executor;
 
@@ -26,17 +30,16 @@ void executor_stop(struct executor *d);
 /* When nobody asks it any more. Stops it first where that was not done. */
 void executor_close(struct executor *d);
 
-/* The last count of messages, not older than some seconds; false while there is none. */
-struct status_report;
-bool executor_counts(struct executor *d, struct status_report *out, int64_t *age_ms);
-/* The same of deliveries and the objective for lateness. */
-struct slo_report;
-bool executor_slo(struct executor *d, struct slo_report *out);
-/* Partitions, and the size of the database. */
-struct health_room;
-bool executor_room(struct executor *d, struct health_room *out);
-/* How much is due within forecast_within_s. */
-bool executor_due(struct executor *d, int64_t *out);
+/* What was counted last, not older than some seconds. */
+struct executor_figures {
+    struct status_report messages;
+    struct slo_report slo;
+    struct health_room room;
+    int64_t due[FORECAST_WITHIN]; /* within forecast_within_s */
+    int64_t counted_ms;           /* monotonic; 0: never */
+};
+/* False: nothing yet. */
+bool executor_figures(struct executor *d, struct executor_figures *out);
 /* NULL: the database answers, takes writes, and the schema fits; found out at most a second ago. */
 const char *executor_why_not_ready(struct executor *d);
 

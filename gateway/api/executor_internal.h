@@ -2,10 +2,8 @@
 #ifndef POSTDATE_GATEWAY_API_EXECUTOR_INTERNAL_H
 #define POSTDATE_GATEWAY_API_EXECUTOR_INTERNAL_H
 
+#include "gateway/api/api_operation.h"
 #include "gateway/api/executor.h"
-#include "sql/admin/health.h"
-#include "sql/operate/forecast.h"
-#include "sql/operate/lookup.h"
 #include <pthread.h>
 
 #define EXECUTOR_GROUP_COMMITS 2
@@ -41,21 +39,20 @@ struct executor_session {
     unsigned attempt;
 };
 
+/* The threads of a kind, and what waits for them. */
+struct executor_pool {
+    struct executor_queue queue;
+    pthread_t threads[EXECUTOR_QUEUE_WORKERS];
+    int count;
+};
+
 struct executor {
     struct runtime *runtime;
-    struct executor_queue store, work, bulk, count;
-    pthread_t group_commits[EXECUTOR_GROUP_COMMITS], workers[EXECUTOR_WORKERS],
-        bulk_workers[EXECUTOR_BULK_WORKERS], stats;
-    int group_commit_count, worker_count, bulk_worker_count;
+    struct executor_pool pools[API_THREADS_COUNT]; /* by enum api_threads */
     atomic_int bulk_workers_run;
-    bool stats_runs;
-    atomic_bool ending;          /* what takes long is to end early */
-    pthread_mutex_t counts_lock; /* guards the next six */
-    struct status_report counts;
-    struct slo_report slo;
-    int64_t due[FORECAST_WITHIN];
-    struct health_room room;
-    int64_t counted_ms; /* monotonic; 0: never */
+    atomic_bool ending;           /* what takes long is to end early */
+    pthread_mutex_t figures_lock; /* guards the next one */
+    struct executor_figures figures;
     atomic_bool counts_wanted;
     _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
 };

@@ -3,7 +3,7 @@
 #include "gateway/api/executor_park.h"
 
 #include "core/base/clock.h"
-#include "gateway/api/api_internal.h"
+#include "gateway/api/api_guard.h"
 
 #define PARK_MAX 1000 /* requests; what comes then is refused */
 #define PAUSE_FIRST_MS 20
@@ -102,7 +102,9 @@ static void copy_answer(const struct api_answer *from, struct api_answer *to)
     buf_put_bytes(&to->body, buf_bytes(&from->body));
 }
 
-struct api_request *executor_park_answered(struct executor_park *p, struct api_request *r, bool locked)
+/* The next one behind it is tried in its place. Returns those (by next) that have waited as long, with the
+ * same answer. */
+static struct api_request *take_behind(struct executor_park *p, struct api_request *r, bool locked)
 {
     int64_t now_ms = clock_monotonic_ms();
     struct api_request *expired = NULL, **end = &expired, *head = r->behind;
@@ -120,6 +122,18 @@ struct api_request *executor_park_answered(struct executor_park *p, struct api_r
     head->held = r->held;
     insert_head(p, head, locked ? now_ms + PAUSE_MAX_MS : 0);
     return expired;
+}
+
+void executor_park_answer(struct executor_park *p, struct api_request *r, bool locked, bool idle)
+{
+    struct api_request *same = take_behind(p, r, locked), *next;
+    if (api_is_change(r, idle))
+        api_audit(r);
+    r->done(r);
+    for (; same != NULL; same = next) {
+        next = same->next;
+        same->done(same);
+    }
 }
 
 int64_t executor_park_pause_ms(const struct executor_park *p, int64_t most_ms)

@@ -24,10 +24,9 @@ enum executor_parked executor_park_put(struct executor_park *p, struct api_reque
 void executor_park_at_once(struct executor_park *p, struct api_request *r);
 /* The next one to be tried; NULL: not yet. It is put again, or answered. */
 struct api_request *executor_park_take(struct executor_park *p);
-/* One that was taken gets its answer now, and the next one behind it is tried in its place. locked: it met
- * the lock to the end. Returns those (by next) that have waited as long, with the same answer, to be
- * answered, too. */
-struct api_request *executor_park_answered(struct executor_park *p, struct api_request *r, bool locked);
+/* Answers one that was taken, or is fresh, and those behind it that have waited as long. locked: it met the
+ * lock to the end; idle: nothing was changed. */
+void executor_park_answer(struct executor_park *p, struct api_request *r, bool locked, bool idle);
 /* How long the first of them need not be tried, at most most_ms. */
 int64_t executor_park_pause_ms(const struct executor_park *p, int64_t most_ms);
 

@@ -30,11 +30,6 @@ void executor_queue_close(struct executor_queue *q)
     pthread_cond_broadcast(&q->came);
 }
 
-static const char *principal_of(const struct api_request *r)
-{
-    return r->scope != NULL ? r->scope->principal : "";
-}
-
 /* Behind those of its turn: the one after the last of its caller's, and the present one for a caller who has
  * none here. */
 static void put_in_turn(struct executor_queue *q, struct api_request *r)
@@ -42,7 +37,7 @@ static void put_in_turn(struct executor_queue *q, struct api_request *r)
     struct api_request **at;
     r->turn = q->turn;
     for (const struct api_request *x = q->first; x != NULL; x = x->next)
-        if (strcmp(principal_of(x), principal_of(r)) == 0)
+        if (strcmp(api_principal(x), api_principal(r)) == 0)
             r->turn = x->turn + 1;
     for (at = &q->first; *at != NULL && (*at)->turn <= r->turn;)
         at = &(*at)->next;
@@ -74,7 +69,7 @@ static bool has_enough(const struct executor_queue *q, const struct api_request 
 {
     int served = 0;
     for (int i = 0; i < EXECUTOR_QUEUE_WORKERS; i++)
-        served += q->served[i].any && strcmp(q->served[i].principal, principal_of(r)) == 0;
+        served += q->served[i].any && strcmp(q->served[i].principal, api_principal(r)) == 0;
     return q->each > 0 && served >= q->each;
 }
 
@@ -97,7 +92,7 @@ static struct api_request *take_next(struct executor_queue *q, int worker)
     if (r->turn > q->turn)
         q->turn = r->turn;
     q->served[worker].any = true;
-    snprintf(q->served[worker].principal, sizeof q->served[worker].principal, "%s", principal_of(r));
+    snprintf(q->served[worker].principal, sizeof q->served[worker].principal, "%s", api_principal(r));
     return r;
 }
 

@@ -4,8 +4,6 @@
 
 #include "sql/admin/migrate.h"
 
-#include <string.h>
-
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
     struct runtime *rt = session->runtime;
@@ -49,42 +47,13 @@ int executor_session_now(struct executor_session *session, int64_t *out_ms, stru
     return 0;
 }
 
-bool executor_counts(struct executor *d, struct status_report *out, int64_t *age_ms)
+bool executor_figures(struct executor *d, struct executor_figures *out)
 {
     atomic_store(&d->counts_wanted, true);
-    pthread_mutex_lock(&d->counts_lock);
-    bool known = d->counted_ms != 0;
-    *out = d->counts;
-    *age_ms = clock_monotonic_ms() - d->counted_ms;
-    pthread_mutex_unlock(&d->counts_lock);
-    return known;
-}
-
-bool executor_due(struct executor *d, int64_t *out)
-{
-    pthread_mutex_lock(&d->counts_lock);
-    bool known = d->counted_ms != 0;
-    memcpy(out, d->due, sizeof d->due);
-    pthread_mutex_unlock(&d->counts_lock);
-    return known;
-}
-
-bool executor_room(struct executor *d, struct health_room *out)
-{
-    pthread_mutex_lock(&d->counts_lock);
-    bool known = d->counted_ms != 0;
-    *out = d->room;
-    pthread_mutex_unlock(&d->counts_lock);
-    return known;
-}
-
-bool executor_slo(struct executor *d, struct slo_report *out)
-{
-    pthread_mutex_lock(&d->counts_lock);
-    bool known = d->counted_ms != 0;
-    *out = d->slo;
-    pthread_mutex_unlock(&d->counts_lock);
-    return known;
+    pthread_mutex_lock(&d->figures_lock);
+    *out = d->figures;
+    pthread_mutex_unlock(&d->figures_lock);
+    return out->counted_ms != 0;
 }
 
 struct slo_objective executor_objective(const struct config *c)

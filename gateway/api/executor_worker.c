@@ -38,7 +38,7 @@ static void name_request(struct api_request *r)
     static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate target";
     if (r->op->effect == API_READS)
         return;
-    uint64_t h = siphash(key, bytes_of_str(r->scope != NULL ? r->scope->principal : ""));
+    uint64_t h = siphash(key, bytes_of_str(api_principal(r)));
     h = h * 31 + siphash(key, r->id);
     for (size_t i = 0; i < r->param_count; i++)
         h = (h * 31 + siphash(key, r->params[i].name)) * 31 + siphash(key, r->params[i].value);
@@ -80,23 +80,11 @@ static bool run_request(struct worker *w, struct api_request *r)
            w->session.pg != NULL && pg_is_locked_out(w->session.pg);
 }
 
-static void answer_request(struct worker *w, struct api_request *r, bool locked)
-{
-    struct api_request *same = executor_park_answered(&w->park, r, locked), *next;
-    if (api_is_change(r, w->context.idle))
-        api_audit(r);
-    r->done(r);
-    for (; same != NULL; same = next) {
-        next = same->next;
-        same->done(same);
-    }
-}
-
 static void try_request(struct worker *w, struct api_request *r)
 {
     bool locked = run_request(w, r);
     if (!locked || executor_park_put(&w->park, r, r->names[0]) == EXECUTOR_PARK_REFUSED)
-        answer_request(w, r, locked);
+        executor_park_answer(&w->park, r, locked, w->context.idle);
 }
 
 static void take_fresh(struct worker *w, struct api_request *r)
@@ -114,7 +102,7 @@ static void take_fresh(struct worker *w, struct api_request *r)
     case EXECUTOR_PARK_WAITS:
         return;
     case EXECUTOR_PARK_REFUSED:
-        answer_request(w, r, true);
+        executor_park_answer(&w->park, r, true, w->context.idle);
     }
 }
 
@@ -145,7 +133,7 @@ void *executor_worker(void *arg)
     struct executor *d = arg;
     struct worker w = {.executor = d,
                        .session = {.runtime = d->runtime, .name = "postdate http", .hurried = true}};
-    serve_queue(&w, &d->work, 0);
+    serve_queue(&w, &d->pools[API_WORKER].queue, 0);
     return NULL;
 }
 
@@ -153,6 +141,6 @@ void *executor_bulk_worker(void *arg)
 {
     struct executor *d = arg;
     struct worker w = {.executor = d, .session = {.runtime = d->runtime, .name = "postdate http bulk"}};
-    serve_queue(&w, &d->bulk, atomic_fetch_add(&d->bulk_workers_run, 1));
+    serve_queue(&w, &d->pools[API_BULK_WORKER].queue, atomic_fetch_add(&d->bulk_workers_run, 1));
     return NULL;
 }

@@ -17,31 +17,31 @@ static void print_time(struct buf *out, const char *name, int64_t ms)
 
 static void print_backlog(struct executor *d, struct buf *out)
 {
-    struct status_report s;
-    int64_t age_ms;
-    if (!executor_counts(d, &s, &age_ms)) {
+    struct executor_figures f;
+    if (!executor_figures(d, &f)) {
         buf_put_str(out, "\"messages\":null,\"next_due_at\":null,\"overdue\":null,\"retrying\":null,");
         return;
     }
     buf_put_str(out, "\"messages\":{");
+    const struct status_report *s = &f.messages;
     bool capped = false;
     for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
         buf_printf(out, "%s\"%s\":%" PRId64, i > 0 ? "," : "", message_state_name((enum message_state)i),
-                   s.count[i]);
-        capped = capped || s.capped[i];
+                   s->count[i]);
+        capped = capped || s->capped[i];
     }
     buf_printf(out, "},\"counts_are_minimum\":%s,\"counted_only_in_part\":[", capped ? "true" : "false");
     const char *comma = "";
     for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
-        if (s.capped[i]) {
+        if (s->capped[i]) {
             buf_printf(out, "%s\"%s\"", comma, message_state_name((enum message_state)i));
             comma = ",";
         }
-    buf_printf(out, "],\"counted_ms_ago\":%" PRId64 ",", age_ms);
-    print_time(out, "next_due_at", s.next_due_ms);
-    buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s.overdue);
-    print_time(out, "oldest", s.oldest_overdue_ms);
-    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s.retrying, status_alive(&s));
+    buf_printf(out, "],\"counted_ms_ago\":%" PRId64 ",", clock_monotonic_ms() - f.counted_ms);
+    print_time(out, "next_due_at", s->next_due_ms);
+    buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s->overdue);
+    print_time(out, "oldest", s->oldest_overdue_ms);
+    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s->retrying, status_alive(s));
 }
 
 static void print_lateness(struct runtime *rt, struct buf *out, bool shown)

@@ -5,10 +5,7 @@
 #include "gateway/api/executor_internal.h"
 
 #include "gateway/runtime/log.h"
-#include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
-
-#include <string.h>
 
 #define TICK_MS 500
 #define COUNT_MIN_MS 1000 /* counts are at least this old before they are made anew */
@@ -63,8 +60,8 @@ static int64_t pause_of(const struct stats *a)
 static bool is_answered_first(const struct stats *a)
 {
     const struct executor *d = a->executor;
-    return a->took_ms > SLOW_MS && d->counted_ms != 0 && d->counts.instance_count > 0 &&
-           clock_monotonic_ms() - d->counted_ms < pause_of(a) + STALE_MS;
+    return a->took_ms > SLOW_MS && d->figures.counted_ms != 0 && d->figures.messages.instance_count > 0 &&
+           clock_monotonic_ms() - d->figures.counted_ms < pause_of(a) + STALE_MS;
 }
 
 static void answer(struct executor *d, struct api_request *r)
@@ -79,25 +76,19 @@ static void answer(struct executor *d, struct api_request *r)
 static int count_messages(struct stats *a, struct err *e)
 {
     struct executor *d = a->executor;
-    struct status_report report;
-    struct slo_report slo;
-    struct health_room room;
-    int64_t due[FORECAST_WITHIN] = {0};
+    struct executor_figures f = {0};
     int64_t began_ms = clock_monotonic_ms();
-    if (d->counted_ms != 0 && began_ms - d->counted_ms < pause_of(a))
+    if (d->figures.counted_ms != 0 && began_ms - d->figures.counted_ms < pause_of(a))
         return 0;
     const struct slo_objective o = executor_objective(d->runtime->config);
-    if (lookup_status(a->session.pg, &report, e) != 0 || slo_read(a->session.pg, &o, &slo, e) != 0 ||
-        forecast_within(a->session.pg, due, e) != 0 || health_room(a->session.pg, &room, e) != 0)
+    if (lookup_status(a->session.pg, &f.messages, e) != 0 || slo_read(a->session.pg, &o, &f.slo, e) != 0 ||
+        forecast_within(a->session.pg, f.due, e) != 0 || health_room(a->session.pg, &f.room, e) != 0)
         return -1;
-    a->took_ms = clock_monotonic_ms() - began_ms;
-    pthread_mutex_lock(&d->counts_lock);
-    d->counts = report;
-    d->slo = slo;
-    memcpy(d->due, due, sizeof due);
-    d->room = room;
-    d->counted_ms = clock_monotonic_ms();
-    pthread_mutex_unlock(&d->counts_lock);
+    f.counted_ms = clock_monotonic_ms();
+    a->took_ms = f.counted_ms - began_ms;
+    pthread_mutex_lock(&d->figures_lock);
+    d->figures = f;
+    pthread_mutex_unlock(&d->figures_lock);
     return 0;
 }
 
@@ -110,8 +101,9 @@ void *executor_stats(void *arg)
     atomic_store(&d->counts_wanted, true);
     for (bool ended = false; !ended;) {
         struct err e = {0};
-        struct api_request *r = executor_queue_take(
-            &d->count, 0, executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
+        struct api_request *r =
+            executor_queue_take(&d->pools[API_STATISTICS].queue, 0,
+                                executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
         const char *why_not = ended ? NULL : check_database(&a, &e);
         api_audit_flush(ended);
         if (r != NULL && why_not == NULL && is_answered_first(&a)) {

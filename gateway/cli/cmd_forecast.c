@@ -3,7 +3,7 @@
 #include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/text.h"
-#include "gateway/json/json_forecast.h"
+#include "gateway/json/json_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -90,9 +90,8 @@ static int show_forecast(struct cli *cli, struct order *o)
     if (forecast_read(cli->pg, &o->q, &arena, &report, &e) != 0) {
         code = cli_fail(&e);
     } else if (o->json) {
-        json_t *value = json_forecast(&report);
+        json_auto_t *value = json_forecast(&report);
         code = cli_print_json(value, JSON_COMPACT);
-        json_decref(value);
     } else {
         print_chart(&report);
     }

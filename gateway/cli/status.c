@@ -2,7 +2,7 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
-#include "gateway/json/json_slo.h"
+#include "gateway/json/json_report.h"
 #include "sql/pipeline/claim.h"
 #include <inttypes.h>
 #include <jansson.h>

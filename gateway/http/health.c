@@ -1,10 +1,7 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json, and the console's files. */
-#include "sql/admin/health.h"
 #include "gateway/http/http_internal.h"
 #include "gateway/runtime/locks.h"
 #include "openapi_embedded.h"
-#include "sql/operate/forecast.h"
-#include "sql/operate/lookup.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -14,68 +11,53 @@ static void print_gauge(struct buf *out, const char *name, const char *help, dou
     buf_printf(out, "# HELP %s %s\n# TYPE %s gauge\n%s %.17g\n", name, help, name, name, value);
 }
 
-static void print_backlog(struct http *h, struct buf *out)
+/* By state, and by when they are due. */
+static void print_messages(const struct executor_figures *f, struct buf *out)
 {
-    struct status_report s;
-    int64_t age_ms;
-    if (!executor_counts(h->executor, &s, &age_ms))
-        return;
     buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
                      "# TYPE postdate_messages gauge\n");
     for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
         buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
-                   message_state_name((enum message_state)i), s.count[i]);
-    double oldest_s = s.oldest_overdue_ms < 0 ? 0 : (double)(s.now_ms - s.oldest_overdue_ms) / 1000;
-    print_gauge(out, "postdate_overdue_messages",
-                "Messages whose next attempt is more than a second overdue.", (double)s.overdue);
-    print_gauge(out, "postdate_messages_retrying",
-                "Messages that were refused, or are in doubt, and wait for another attempt.",
-                (double)s.retrying);
-    print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
-    print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
-                (double)age_ms / 1000);
-}
-
-static void print_slo(struct http *h, struct buf *out)
-{
-    struct slo_report s;
-    if (!executor_slo(h->executor, &s))
-        return;
-    print_gauge(out, "postdate_slo_late_seconds",
-                "The objective: a delivery that is later than this is late.",
-                (double)s.objective.late_ms / 1000);
-    print_gauge(out, "postdate_slo_target_ratio",
-                "The objective: the part of deliveries that are not to be late.", s.objective.target);
-    print_gauge(out, "postdate_slo_window_ratio",
-                "The part of deliveries that were not late, of all gateways, in the objective's window.",
-                slo_share(&s.in[SLO_ALL]));
-    print_gauge(out, "postdate_slo_budget_left_ratio",
-                "What is left of the window's error budget; below 0 when it is overspent.",
-                slo_budget_left(&s));
-}
-
-static void print_room(struct http *h, struct buf *out)
-{
-    struct health_room room;
-    if (!executor_room(h->executor, &room))
-        return;
-    print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
-                (double)room.days);
-    print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)room.bytes);
-    print_gauge(out, "postdate_dead_letters_kept", "Dead letters that are kept, counted up to 100,000.",
-                (double)room.dead);
-}
-
-static void print_due(struct http *h, struct buf *out)
-{
-    int64_t due[FORECAST_WITHIN];
-    if (!executor_due(h->executor, due))
-        return;
+                   message_state_name((enum message_state)i), f->messages.count[i]);
     buf_put_str(out, "# HELP postdate_due_messages Messages that will be due within so many seconds.\n"
                      "# TYPE postdate_due_messages gauge\n");
     for (int i = 0; i < FORECAST_WITHIN; i++)
         buf_printf(out, "postdate_due_messages{within_seconds=\"%" PRId64 "\"} %" PRId64 "\n",
-                   forecast_within_s[i], due[i]);
+                   forecast_within_s[i], f->due[i]);
+}
+
+static void print_figures(struct http *h, struct buf *out)
+{
+    struct executor_figures f;
+    if (!executor_figures(h->executor, &f))
+        return;
+    const struct status_report *s = &f.messages;
+    double oldest_s = s->oldest_overdue_ms < 0 ? 0 : (double)(s->now_ms - s->oldest_overdue_ms) / 1000;
+    print_messages(&f, out);
+    print_gauge(out, "postdate_overdue_messages",
+                "Messages whose next attempt is more than a second overdue.", (double)s->overdue);
+    print_gauge(out, "postdate_messages_retrying",
+                "Messages that were refused, or are in doubt, and wait for another attempt.",
+                (double)s->retrying);
+    print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
+    print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
+                (double)(clock_monotonic_ms() - f.counted_ms) / 1000);
+    print_gauge(out, "postdate_slo_late_seconds",
+                "The objective: a delivery that is later than this is late.",
+                (double)f.slo.objective.late_ms / 1000);
+    print_gauge(out, "postdate_slo_target_ratio",
+                "The objective: the part of deliveries that are not to be late.", f.slo.objective.target);
+    print_gauge(out, "postdate_slo_window_ratio",
+                "The part of deliveries that were not late, of all gateways, in the objective's window.",
+                slo_share(&f.slo.in[SLO_ALL]));
+    print_gauge(out, "postdate_slo_budget_left_ratio",
+                "What is left of the window's error budget; below 0 when it is overspent.",
+                slo_budget_left(&f.slo));
+    print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
+                (double)f.room.days);
+    print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)f.room.bytes);
+    print_gauge(out, "postdate_dead_letters_kept", "Dead letters that are kept, counted up to 100,000.",
+                (double)f.room.dead);
 }
 
 static void print_rest(struct http *h, struct buf *out)
@@ -119,11 +101,8 @@ static void answer_metrics(struct http_request *r)
     struct buf *out = &r->api.answer.body;
     struct http *h = r->http;
     r->content_type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_print(&h->runtime->metrics, http_route_names, out);
-    print_backlog(h, out);
-    print_slo(h, out);
-    print_due(h, out);
-    print_room(h, out);
+    metrics_print(&h->runtime->metrics, http_route_name, out);
+    print_figures(h, out);
     print_rest(h, out);
     http_print_process(out);
     buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"

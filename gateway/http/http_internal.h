@@ -15,6 +15,7 @@
 #define HTTP_CONDITION_MAX 1000             /* If-Match, bytes */
 #define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
 #define HTTP_PEER_SIZE 64
+#define HTTP_ALLOW_SIZE 40
 
 enum http_phase {
     HTTP_READING,  /* headers or body */
@@ -54,9 +55,10 @@ struct http_request {
     bool refuse_now;            /* with discard: answer without reading the body, and close */
     bool gone;                  /* no answer */
     bool head_only;
-    const char *content_type, *allow; /* of the answer; NULL: JSON, none */
-    const char *if_none_match;        /* the connection's; NULL: not given */
-    const struct console_file *file;  /* the answer; NULL: it is api.answer's body */
+    const char *content_type;        /* of the answer; NULL: JSON */
+    char allow[HTTP_ALLOW_SIZE];     /* of the answer; "": none */
+    const char *if_none_match;       /* the connection's; NULL: not given */
+    const struct console_file *file; /* the answer; NULL: it is api.answer's body */
     int64_t began_ns;
     enum http_phase phase; /* guarded by http->lock, as the next two */
     int references;
@@ -90,14 +92,15 @@ struct http_route {
                                "{path}" the rest */
     enum http_handler handler;
     enum api_op op;
-    int number; /* for metrics */
 };
-#define HTTP_ROUTE_OTHER (METRICS_ROUTES - 1)              /* the number of what is no route */
-extern const char *const http_route_names[METRICS_ROUTES]; /* by number */
-/* Fills route, id; NULL route and *allow (static text) for a path with other methods; both NULL: no such
- * path. */
+/* For metrics: the number of its path; that of what is no route. */
+int http_route_number(const struct http_route *route);
+#define HTTP_ROUTE_OTHER (METRICS_ROUTES - 1)
+/* NULL: no route has this number. */
+const char *http_route_name(int number);
+/* Fills id. NULL: none; for a path with other methods, allow says which. */
 const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
-                                         const char **allow);
+                                         char allow[HTTP_ALLOW_SIZE]);
 
 /* target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);

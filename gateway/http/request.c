@@ -238,9 +238,8 @@ static int find_route(struct http_request *r, const char *method)
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%s", e.text);
         return -1;
     }
-    r->route = http_route_find(method, r->target, &r->api.id, &r->allow);
+    r->route = http_route_find(method, r->target, &r->api.id, r->allow);
     if (r->route != NULL) {
-        r->allow = NULL;
         r->api.op = api_operation_of(r->route->op);
         if (r->route->handler == HTTP_API && api_guard_wants_small(r->api.op))
             r->body.limit = r->body_limit = API_SMALL_BODY;
@@ -251,7 +250,7 @@ static int find_route(struct http_request *r, const char *method)
                  "allowed)");
         return -1;
     }
-    if (r->allow != NULL)
+    if (r->allow[0] != '\0')
         api_fail(&r->api.answer, API_METHOD_NOT_ALLOWED, "allowed here: %s", r->allow);
     else
         api_fail(&r->api.answer, API_NO_SUCH_ROUTE, "see /openapi.json");

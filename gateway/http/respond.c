@@ -13,7 +13,7 @@ static void add_headers(struct MHD_Response *m, const struct http_request *r, in
     if (r->file == NULL)
         MHD_add_response_header(m, "Cache-Control", "no-store");
     MHD_add_response_header(m, "X-Content-Type-Options", "nosniff");
-    if (r->allow != NULL)
+    if (r->allow[0] != '\0')
         MHD_add_response_header(m, "Allow", r->allow);
     if (status == 401)
         MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
@@ -60,7 +60,8 @@ enum MHD_Result http_respond(struct http_request *r)
     } else {
         add_headers(m, r, status);
     }
-    metrics_http(&r->http->runtime->metrics, r->route != NULL ? r->route->number : HTTP_ROUTE_OTHER, status,
+    metrics_http(&r->http->runtime->metrics,
+                 r->route != NULL ? http_route_number(r->route) : HTTP_ROUTE_OTHER, status,
                  (clock_monotonic_ns() - r->began_ns) / 1000);
     /* From here on the client has as long again to take the answer. */
     http_connection_renew(r->from, r->http, r);

@@ -1,29 +1,9 @@
 #include "gateway/json/json_dead.h"
 
 #include "core/base/duration.h"
-#include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
 
 #include <string.h>
-
-static int append(const char *text, size_t len, void *out)
-{
-    buf_put(out, text, len);
-    return 0;
-}
-
-/* Ends the scope in which the object was made, and takes its reference. */
-static int finish(json_t *object, struct json_memory_scope outer, unsigned style, struct buf *out,
-                  struct err *e)
-{
-    size_t flags = style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT;
-    int failed = object == NULL || json_dump_callback(object, append, out, flags) != 0;
-    json_decref(object);
-    bool no_memory = json_memory_end(outer);
-    if (no_memory || failed || out->failed)
-        return err_set(e, ERR_BUG, "out of memory while printing JSON");
-    return 0;
-}
 
 static json_t *id_value(struct message_id id)
 {
@@ -46,38 +26,35 @@ static int64_t ms_of_us(int64_t us)
 static json_t *attempts_value(const struct dead_letter_record *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->attempt_count; i++) {
-        json_t *o = json_object();
-        json_object_set_new(o, "at", json_time_value(r->attempts[i].at_ms));
-        json_object_set_new(o, "reason", json_string(r->attempts[i].reason));
-        json_array_append_new(list, o);
-    }
+    for (size_t i = 0; i < r->attempt_count; i++)
+        json_array_append_new(list, json_pack("{s:o, s:s}", "at", json_time_value(r->attempts[i].at_ms),
+                                              "reason", r->attempts[i].reason));
     return list;
 }
 
-static int set_content(json_t *o, const struct dead_letter_record *r, struct err *e)
+static void set_content(json_t *o, const struct dead_letter_record *r, const struct wire_properties *w)
 {
-    struct wire_properties w = {0};
-    if (r->properties.len > 0 && wire_properties_read(r->properties, &w, e) != 0)
-        return err_wrap(e, "the stored properties of a dead letter can't be read");
     json_object_set_new(o, "error", r->error.len > 0 ? json_text_value(r->error) : json_null());
     json_object_set_new(o, "next_at", json_time_value(r->next_ms));
     json_object_set_new(o, "message", r->has_message ? id_value(r->message) : json_null());
     json_object_set_new(o, "attempts", attempts_value(r));
     if (r->state != DEAD_DEAD)
-        return 0;
-    json_object_set_new(o, "properties", json_properties_value(&w));
-    json_object_set_new(o, "headers", json_table_value(w.headers));
+        return;
+    json_object_set_new(o, "properties", json_properties_value(w));
+    json_object_set_new(o, "headers", json_table_value(w->headers));
     json_body_set(o, r->body);
-    return 0;
 }
 
-int json_dead_print(const struct dead_letter_record *r, unsigned style, struct buf *out, struct err *e)
+json_t *json_dead_value(const struct dead_letter_record *r, unsigned style, struct err *e)
 {
     static const char *const states[] = {
         [DEAD_DEAD] = "dead", [DEAD_WAITING] = "waiting", [DEAD_RETURNED] = "returned"};
-    struct json_memory_scope outer = json_memory_begin();
-    struct err why = {0}, memory = {0};
+    struct wire_properties w = {0};
+    bool whole = (style & JSON_STYLE_NO_BODY) == 0;
+    if (whole && r->properties.len > 0 && wire_properties_read(r->properties, &w, e) != 0) {
+        err_wrap(e, "the stored properties of a dead letter can't be read");
+        return NULL;
+    }
     json_t *o = json_object();
     json_object_set_new(o, "id", id_value(r->id));
     json_object_set_new(o, "queue", json_text_value(r->queue));
@@ -89,27 +66,17 @@ int json_dead_print(const struct dead_letter_record *r, unsigned style, struct b
     json_object_set_new(o, "died_at", json_time_value(ms_of_us(r->died_us)));
     json_object_set_new(o, "expires_at", json_time_value(r->expires_ms));
     json_object_set_new(o, "body_bytes", json_integer(r->body_size));
-    if ((style & JSON_STYLE_NO_BODY) == 0)
-        set_content(o, r, &why);
-    int rc = finish(o, outer, style, out, &memory);
-    if (rc == 0 && why.kind == ERR_NONE)
-        return 0;
-    *e = rc != 0 ? memory : why;
-    return -1;
+    if (whole)
+        set_content(o, r, &w);
+    return o;
 }
 
-int json_dead_group_print(const struct dead_group *g, unsigned style, struct buf *out, struct err *e)
+json_t *json_dead_group_value(const struct dead_group *g)
 {
-    struct json_memory_scope outer = json_memory_begin();
-    json_t *o = json_object();
-    json_object_set_new(o, "queue", json_text_value(g->queue));
-    json_object_set_new(o, "reason", json_text_value(g->reason));
-    json_object_set_new(o, "exchange", json_text_value(g->exchange));
-    json_object_set_new(o, "routing_key", json_text_value(g->routing_key));
-    json_object_set_new(o, "count", json_integer(g->count));
-    json_object_set_new(o, "oldest_at", json_time_value(g->oldest_ms));
-    json_object_set_new(o, "newest_at", json_time_value(g->newest_ms));
-    return finish(o, outer, style, out, e);
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "queue", json_text_value(g->queue), "reason",
+                     json_text_value(g->reason), "exchange", json_text_value(g->exchange), "routing_key",
+                     json_text_value(g->routing_key), "count", (json_int_t)g->count, "oldest_at",
+                     json_time_value(g->oldest_ms), "newest_at", json_time_value(g->newest_ms));
 }
 
 static void set_policy(json_t *o, const struct retry_policy *p)
@@ -128,18 +95,15 @@ static void set_policy(json_t *o, const struct retry_policy *p)
     json_object_set_new(o, "keep_dead", duration_value(p->keep_dead_ms));
 }
 
-int json_policy_print(const struct retry_policy *p, unsigned style, struct buf *out, struct err *e)
+json_t *json_policy_value(const struct retry_policy *p)
 {
-    struct json_memory_scope outer = json_memory_begin();
     json_t *o = json_object();
     set_policy(o, p);
-    return finish(o, outer, style, out, e);
+    return o;
 }
 
-int json_match_print(const struct retry_match *m, struct bytes queue, unsigned style, struct buf *out,
-                     struct err *e)
+json_t *json_match_value(const struct retry_match *m, struct bytes queue)
 {
-    struct json_memory_scope outer = json_memory_begin();
     struct retry_policy steady = m->policy;
     json_t *o = json_object(), *waits = json_array();
     steady.jitter = 0;
@@ -149,7 +113,7 @@ int json_match_print(const struct retry_match *m, struct bytes queue, unsigned s
     for (int i = 1; i < steady.attempts && i <= JSON_WAITS_MAX; i++)
         json_array_append_new(waits, duration_value(retry_policy_wait_ms(&steady, i, 0)));
     json_object_set_new(o, "waits", waits);
-    return finish(o, outer, style, out, e);
+    return o;
 }
 
 static int fail_field(const char *field, const json_t *v, const char *allowed, struct err *e)

@@ -227,12 +227,6 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     return o;
 }
 
-static int append_json(const char *text, size_t len, void *out)
-{
-    buf_put(out, text, len);
-    return 0;
-}
-
 int json_message_print(const struct message_record *r, unsigned style, struct buf *out, struct err *e)
 {
     struct bytes properties = r->message.properties;
@@ -248,15 +242,13 @@ int json_message_print(const struct message_record *r, unsigned style, struct bu
     struct err why = {0};
     struct json_memory_scope outer = json_memory_begin();
     json_t *object = record_value(r, properties, style, &why);
-    int failed =
-        object == NULL || json_dump_callback(object, append_json, out,
-                                             style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT) != 0;
+    int failed = json_put(object, style & JSON_STYLE_PRETTY ? JSON_INDENT(2) : JSON_COMPACT, out);
     json_decref(object);
     bool no_memory = json_memory_end(outer);
     buf_free(&encoded);
     if (!no_memory && why.kind != ERR_NONE)
         return err_set(e, why.kind, "%s", why.text);
-    if (no_memory || failed || out->failed)
+    if (no_memory || failed != 0)
         return err_set(e, ERR_BUG, "out of memory while printing a message");
     return 0;
 }

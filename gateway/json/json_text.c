@@ -27,6 +27,17 @@ const char *json_c_string(const json_t *string)
     return text != NULL && strlen(text) == json_string_length(string) ? text : "";
 }
 
+static int append(const char *text, size_t len, void *out)
+{
+    buf_put(out, text, len);
+    return 0;
+}
+
+int json_put(const json_t *value, size_t flags, struct buf *out)
+{
+    return value == NULL || json_dump_callback(value, append, out, flags) != 0 || out->failed ? -1 : 0;
+}
+
 int json_name(const char *field, const json_t *value, struct bytes *out, struct err *e)
 {
     char shown[JSON_SHOW_SIZE];

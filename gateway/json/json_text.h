@@ -2,7 +2,7 @@
 #ifndef POSTDATE_GATEWAY_JSON_JSON_TEXT_H
 #define POSTDATE_GATEWAY_JSON_JSON_TEXT_H
 
-#include "core/base/bytes.h"
+#include "core/base/buf.h"
 #include "core/base/err.h"
 #include <jansson.h>
 
@@ -15,6 +15,9 @@ struct bytes json_text(const json_t *string);
 /* The string's text when it has no NUL inside, else "": for functions that take C strings, which refuse "".
  */
 const char *json_c_string(const json_t *string);
+
+/* Appends it. -1: out of memory. */
+int json_put(const json_t *value, size_t flags, struct buf *out);
 
 /* A string field of at most MESSAGE_NAME_MAX bytes of UTF-8 without NUL. */
 int json_name(const char *field, const json_t *value, struct bytes *out, struct err *e);

@@ -169,16 +169,16 @@ static void print_slo(struct metrics *m, struct buf *out)
                        (uint64_t)atomic_load_explicit(&m->slo[within][again], memory_order_relaxed));
 }
 
-static void print_http(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
+static void print_http(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
     print_head(out, "postdate_http_requests_total", "counter",
                "HTTP requests answered, by route and status.");
     for (int r = 0; r < METRICS_ROUTES; r++) {
-        for (int s = 0; s < METRICS_STATUSES && route_names[r]; s++) {
+        for (int s = 0; s < METRICS_STATUSES && route_name(r) != NULL; s++) {
             uint64_t n = atomic_load_explicit(&m->http[r][s], memory_order_relaxed);
             if (n > 0)
                 buf_printf(out, "postdate_http_requests_total{route=\"%s\",code=\"%d\"} %" PRIu64 "\n",
-                           route_names[r], statuses[s], n);
+                           route_name(r), statuses[s], n);
         }
     }
     print_head(out, "postdate_http_request_seconds", "summary", "How long HTTP requests took to answer.");
@@ -190,7 +190,7 @@ static void print_http(struct metrics *m, const char *const route_names[METRICS_
     buf_printf(out, "postdate_http_connections %d\n", atomic_load(&m->http_connections));
 }
 
-void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out)
+void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
     print_counters(m, out);
     print_histogram(&m->lateness, "postdate_lateness_seconds",
@@ -201,7 +201,7 @@ void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUT
         "a recovery.",
         out);
     print_slo(m, out);
-    print_http(m, route_names, out);
+    print_http(m, route_name, out);
     print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
     buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
     print_head(out, "postdate_addresses_stalled", "gauge",

@@ -34,7 +34,7 @@ enum metric {
 };
 
 #define METRICS_LATENESS_BUCKETS 16
-#define METRICS_ROUTES 40
+#define METRICS_ROUTES 64
 #define METRICS_STATUSES 24
 
 struct metrics_histogram {
@@ -67,12 +67,12 @@ void metrics_lateness(struct metrics *m, int64_t late_us);
 void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us);
 /* … within the objective or not; at the first attempt, or after a retry or a recovery. */
 void metrics_slo(struct metrics *m, bool within, bool again);
-/* route: 0..METRICS_ROUTES-1; names are given when printing. */
+/* route: 0..METRICS_ROUTES-1; their names are given when printing. */
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us);
 /* The lateness below which the part p (0..1) of all deliveries lies, interpolated within a bucket, in
  * seconds; -1: nothing delivered yet. */
 double metrics_lateness_quantile(struct metrics *m, double p);
-/* Appends the Prometheus text format. route_names: METRICS_ROUTES entries, NULL for none. */
-void metrics_print(struct metrics *m, const char *const route_names[METRICS_ROUTES], struct buf *out);
+/* Appends the Prometheus text format. route_name gives NULL for none. */
+void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out);
 
 #endif

@@ -95,7 +95,7 @@ static void park_member(struct group_commit *s, const struct member *m)
     if (m->untried)
         executor_park_at_once(&s->park, r);
     else if (executor_park_put(&s->park, r, r->names[own_key ? 0 : 1]) == EXECUTOR_PARK_REFUSED)
-        group_commit_answer(s, r, true);
+        executor_park_answer(&s->park, r, true, false);
 }
 
 static void answer_all(struct group_commit *s)
@@ -109,7 +109,7 @@ static void answer_all(struct group_commit *s)
         if (s->group[i].waits)
             park_member(s, &s->group[i]);
         else
-            group_commit_answer(s, s->group[i].schedule.request, false);
+            executor_park_answer(&s->park, s->group[i].schedule.request, false, false);
     }
 }
 
@@ -124,7 +124,7 @@ static void fail_all(struct group_commit *s, const struct err *e)
                 "is safe");
         else
             api_fail_err(a, e);
-        group_commit_answer(s, s->group[i].schedule.request, false);
+        executor_park_answer(&s->park, s->group[i].schedule.request, false, false);
     }
 }
 

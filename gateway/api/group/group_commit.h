@@ -35,10 +35,6 @@ struct group_commit {
     struct commit_check check;
 };
 
-/* group_commit_answer.c: answers it; one of the group, or before it came into one. locked: it met a lock to
- * the end. */
-void group_commit_answer(struct group_commit *s, struct api_request *r, bool locked);
-
 /* group_commit_gather.c: fills the group, which may stay empty. False: the executor is closing and nothing is
  * left. */
 bool group_commit_gather(struct group_commit *s);

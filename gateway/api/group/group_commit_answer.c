@@ -2,19 +2,7 @@
  * are taken and answered, and every request gets its answer, so that it can be stored with the key. */
 #include "gateway/api/group/group_commit.h"
 
-#include "gateway/api/api_guard.h"
-
-void group_commit_answer(struct group_commit *s, struct api_request *r, bool locked)
-{
-    struct api_request *same = executor_park_answered(&s->park, r, locked), *next;
-    if (api_is_change(r, false))
-        api_audit(r);
-    r->done(r);
-    for (; same != NULL; same = next) {
-        next = same->next;
-        same->done(same);
-    }
-}
+#include "gateway/api/api_internal.h"
 
 static void skip_items(struct group_commit *s, const struct member *m)
 {
@@ -34,18 +22,9 @@ static int replay_answer(struct group_commit *s, struct member *m, struct pg *pg
     m->replayed = found != IDEMPOTENCY_NEW;
     m->waits = !m->replayed; /* it was rolled back between our two looks */
     skip_items(s, m);
-    if (found == IDEMPOTENCY_ANSWERED) {
-        a->status = m->idempotency.status;
-        buf_reset(&a->body);
-        buf_put_bytes(&a->body, m->idempotency.answer);
-        if (a->body.failed)
-            return err_set(e, ERR_BUG, "out of memory");
-    } else if (found == IDEMPOTENCY_OTHER) {
-        api_fail(a, API_IDEMPOTENCY_MISMATCH,
-                 "this Idempotency-Key was used with another body within the last day");
-    } else if (found == IDEMPOTENCY_UNFINISHED) {
-        api_fail(a, API_IN_PROGRESS, "the first request with this Idempotency-Key has not been answered");
-    }
+    api_once_replay(a, &m->idempotency, (enum idempotency_found)found);
+    if (a->body.failed)
+        return err_set(e, ERR_BUG, "out of memory");
     return 0;
 }
 

@@ -8,27 +8,11 @@
  * meets a lock costs those who meet none no more than that. */
 #include "core/base/clock.h"
 #include "core/base/siphash.h"
+#include "gateway/api/api_internal.h"
 #include "gateway/api/group/group_commit.h"
 #include "gateway/runtime/startup.h"
 
-#include <string.h>
-
 #define IDLE_MS 500
-
-static const char *request_principal(const struct api_request *r)
-{
-    return r->scope != NULL ? r->scope->principal : "";
-}
-
-static void hash_body(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
-{
-    /* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
-    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
-    for (int i = 0; i < 2; i++) {
-        uint64_t h = siphash(keys[i], r->body);
-        memcpy(out + 8 * i, &h, 8);
-    }
-}
 
 static uint64_t hash_two(const char *a, struct bytes b)
 {
@@ -81,16 +65,16 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
         return false;
     *m = (struct member){0};
     if (api_schedule_parse(s->scheduler, r, &m->schedule) != 0) {
-        group_commit_answer(s, r, false);
+        executor_park_answer(&s->park, r, false, false);
         return true;
     }
     r->names[0] = key_hash(s, &m->schedule);
     r->alone = m->schedule.batch && has_keys(s, &m->schedule);
     if (r->idempotency_key.len > 0) {
-        m->idempotency.principal = bytes_of_str(request_principal(r));
+        m->idempotency.principal = bytes_of_str(api_principal(r));
         m->idempotency.key = r->idempotency_key;
-        r->names[1] = hash_two(request_principal(r), r->idempotency_key);
-        hash_body(r, m->idempotency.body_hash);
+        r->names[1] = hash_two(api_principal(r), r->idempotency_key);
+        api_once_hash(r->body, "body", 0, m->idempotency.body_hash);
     }
     if (!fits_group(s, r)) {
         api_schedule_undo(s->scheduler, &m->schedule);
@@ -104,7 +88,7 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
     }
     api_schedule_undo(s->scheduler, &m->schedule);
     if (parked == EXECUTOR_PARK_REFUSED)
-        group_commit_answer(s, r, true);
+        executor_park_answer(&s->park, r, true, false);
     return true;
 }
 
@@ -143,7 +127,7 @@ static bool prepare(struct group_commit *s, struct api_request *r)
         return true;
     api_fail(&r->answer, atomic_load(&s->executor->runtime->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
              "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);
-    group_commit_answer(s, r, false);
+    executor_park_answer(&s->park, r, false, false);
     return false;
 }
 
@@ -174,6 +158,7 @@ static bool gather_parked(struct group_commit *s)
 
 bool group_commit_gather(struct group_commit *s)
 {
+    struct executor_queue *queue = &s->executor->pools[API_GROUP_COMMIT].queue;
     bool ended = false, in_turn = !s->trying;
     s->count = 0;
     s->trying = false;
@@ -186,7 +171,7 @@ bool group_commit_gather(struct group_commit *s)
         if (s->next == NULL)
             s->next_end = &s->next;
     } else {
-        r = executor_queue_take(&s->executor->store, 0, wait_ms, &ended);
+        r = executor_queue_take(queue, 0, wait_ms, &ended);
     }
     if (r == NULL && ended)
         clock_nap_ms(executor_park_pause_ms(&s->park, 20));
@@ -200,7 +185,7 @@ bool group_commit_gather(struct group_commit *s)
     if (r->next == NULL)
         s->next_end = &r->next;
     add_next(s);
-    while (!is_full(s) && (r = executor_queue_take(&s->executor->store, 0, 0, &ended)) != NULL)
+    while (!is_full(s) && (r = executor_queue_take(queue, 0, 0, &ended)) != NULL)
         if (!group_commit_add(s, r))
             put_next(s, r);
     s->after_alone = s->count > 0 && s->group[0].schedule.request->alone;

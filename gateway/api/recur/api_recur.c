@@ -7,13 +7,6 @@
 
 #include <string.h>
 
-#define NO_PARAMS ((const char *const[]){NULL})
-
-static bool takes_nothing(struct api_request *r)
-{
-    return api_params_check(r, NO_PARAMS) == 0;
-}
-
 /* With a token the default exchange leads to no queue of ours, and CC names no other (api_scope.c). False:
  * answered. */
 static bool token_admits(struct api_context *c, struct api_request *r, const json_t *definition)
@@ -39,7 +32,7 @@ static bool token_admits(struct api_context *c, struct api_request *r, const jso
 int api_recur_set(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_SET, .argument = r->body};
-    if (!takes_nothing(r))
+    if (!api_takes_nothing(r))
         return 0;
     json_t *definition = api_parse_body(r->body, &r->answer);
     bool fine = definition != NULL && token_admits(c, r, definition);
@@ -50,31 +43,31 @@ int api_recur_set(struct api_context *c, struct api_request *r, struct err *e)
 int api_recur_show(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_SHOW};
-    return takes_nothing(r) ? recur_request_read(c, r, &q, "", e) : 0;
+    return api_takes_nothing(r) ? recur_request_read(c, r, &q, "", e) : 0;
 }
 
 int api_recur_history(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_HISTORY};
-    return takes_nothing(r) ? recur_request_read(c, r, &q, "changes", e) : 0;
+    return api_takes_nothing(r) ? recur_request_read(c, r, &q, "changes", e) : 0;
 }
 
 int api_recur_pause(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_PAUSE};
-    return takes_nothing(r) && api_body_is_empty(r) ? recur_request_change(c, r, &q, e) : 0;
+    return api_takes_nothing(r) && api_body_is_empty(r) ? recur_request_change(c, r, &q, e) : 0;
 }
 
 int api_recur_resume(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_RESUME};
-    return takes_nothing(r) && api_body_is_empty(r) ? recur_request_change(c, r, &q, e) : 0;
+    return api_takes_nothing(r) && api_body_is_empty(r) ? recur_request_change(c, r, &q, e) : 0;
 }
 
 int api_recur_remove(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct recur_request q = {.operation = RECUR_REMOVE};
-    return takes_nothing(r) ? recur_request_change(c, r, &q, e) : 0;
+    return api_takes_nothing(r) ? recur_request_change(c, r, &q, e) : 0;
 }
 
 /* --- once more */
@@ -92,7 +85,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
     static const uint8_t name_key[SIPHASH_KEY_SIZE] = {"postdate recur"};
     struct recur_request q = {.operation = RECUR_RUN};
     struct api_once once = {.run = run_once, .work = &q, .number = siphash(name_key, r->id) ^ API_RECUR_RUN};
-    if (!takes_nothing(r) || !api_body_is_empty(r))
+    if (!api_takes_nothing(r) || !api_body_is_empty(r))
         return 0;
     if (r->idempotency_key.len == 0)
         return recur_request_change(c, r, &q, e);
@@ -100,7 +93,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
     char *text = NULL;
     struct buf request;
     buf_init(&request, 1024);
-    buf_printf(&request, "%s: ", r->scope != NULL ? r->scope->principal : "");
+    buf_printf(&request, "%s: ", api_principal(r));
     buf_put_bytes(&request, r->idempotency_key);
     if (json_object_set_new(argument, "request", json_stringn((const char *)request.data, request.len)) == 0)
         text = json_dumps(argument, JSON_COMPACT);

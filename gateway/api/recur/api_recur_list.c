@@ -74,30 +74,13 @@ int api_recur_list(struct api_context *c, struct api_request *r, struct err *e)
     return rc < 0 ? -1 : 0;
 }
 
-/* From 1 to TIMES_MAX; 0: answered. */
-static int64_t read_number(struct api_request *r)
-{
-    struct bytes n = api_param(r, "n");
-    char shown[40];
-    int64_t v = 0;
-    if (n.data == NULL)
-        return 10;
-    for (size_t i = 0; i < n.len && v <= TIMES_MAX; i++)
-        v = n.data[i] >= '0' && n.data[i] <= '9' ? v * 10 + n.data[i] - '0' : TIMES_MAX + 1;
-    if (v >= 1 && v <= TIMES_MAX)
-        return v;
-    api_fail(&r->answer, API_INVALID_REQUEST, "n: \"%s\" is not a number from 1 to %d",
-             bytes_printable(n, shown, sizeof shown), TIMES_MAX);
-    return 0;
-}
-
 /* Either the name of a schedule, or an expression. False: answered. */
 static bool read_subject(struct api_request *r, struct recur_request *q, json_t *argument)
 {
     static const char *const fields[] = {"cron", "dialect", "zone", "from", "dst"};
     q->name = r->id.len > 0 ? r->id : api_param(r, "name");
-    int64_t n = read_number(r);
-    if (n == 0)
+    int64_t n = 10;
+    if (api_param_number(r, "n", TIMES_MAX, &n) != 0)
         return false;
     json_object_set_new(argument, "n", json_integer(n));
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {

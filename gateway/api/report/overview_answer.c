@@ -1,32 +1,21 @@
 /* GET /v1/overview: gateways, servers, and what is wrong with a remedy. From what the statistics know, so it
  * costs no query of its own. */
-#include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/locks.h"
 
 #define PARTITIONS_LEAST 2 /* days ahead */
 
-static json_t *make_time(int64_t ms)
-{
-    char text[40];
-    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
-}
-
 static json_t *make_gateways(const struct status_report *s)
 {
     json_t *out = json_array();
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        json_t *o = json_object();
-        json_object_set_new(o, "id", json_integer(n->id));
-        json_object_set_new(o, "name", json_string(n->name));
-        json_object_set_new(o, "alive", json_boolean(n->alive));
-        json_object_set_new(o, "transport",
-                            n->transport[0] != '\0' ? json_string(n->transport) : json_null());
-        json_object_set_new(o, "started_at", make_time(n->started_ms));
-        json_object_set_new(o, "heartbeat_at", make_time(n->heartbeat_ms));
-        json_array_append_new(out, o);
+        const char *transport = n->transport[0] != '\0' ? n->transport : NULL;
+        json_array_append_new(
+            out, json_pack("{s:I, s:o*, s:b, s:s?, s:o, s:o}", "id", (json_int_t)n->id, "name",
+                           json_string(n->name), "alive", (int)n->alive, "transport", transport, "started_at",
+                           json_time_value(n->started_ms), "heartbeat_at", json_time_value(n->heartbeat_ms)));
     }
     return out;
 }
@@ -40,16 +29,10 @@ struct finding {
 static json_t *make_findings(const struct finding *list, size_t count)
 {
     json_t *out = json_array();
-    for (size_t i = 0; i < count; i++) {
-        if (!list[i].found)
-            continue;
-        json_t *o = json_object();
-        json_object_set_new(o, "name", json_string(list[i].name));
-        json_object_set_new(o, "severity", json_string(list[i].severity));
-        json_object_set_new(o, "text", json_string(list[i].text));
-        json_object_set_new(o, "remedy", json_string(list[i].remedy));
-        json_array_append_new(out, o);
-    }
+    for (const struct finding *f = list; f < list + count; f++)
+        if (f->found)
+            json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "severity",
+                                                 f->severity, "text", f->text, "remedy", f->remedy));
     return out;
 }
 
@@ -61,13 +44,11 @@ static int count_dead(const struct status_report *s)
     return dead;
 }
 
-static json_t *find_problems(struct executor *d, const struct status_report *s, bool counted)
+static json_t *find_problems(struct executor *d, const struct executor_figures *f, bool counted)
 {
     struct runtime *rt = d->runtime;
-    struct health_room room = {0};
-    struct slo_report slo = {0};
+    const struct status_report *s = &f->messages;
     struct locked_days locked;
-    bool known = executor_room(d, &room) && executor_slo(d, &slo);
     locks_shown(rt, &locked);
     const struct finding list[] = {
         {executor_why_not_ready(d) != NULL, "database", "error",
@@ -78,10 +59,10 @@ static json_t *find_problems(struct executor *d, const struct status_report *s, 
          "RabbitMQ blocks publishers: a memory or disk alarm", "`rabbitmqctl status` shows which"},
         {counted && s->overdue > 0, "messages.overdue", "error", "messages are overdue",
          "run `postdate doctor`"},
-        {known && room.days < PARTITIONS_LEAST, "partitions", "error",
+        {counted && f->room.days < PARTITIONS_LEAST, "partitions", "error",
          "the last partition ends soon: what is due later is refused",
          "run `postdate migrate`, and see the log"},
-        {known && slo_is_broken(&slo), "slo", "warn", "more was late than the objective allows",
+        {counted && slo_is_broken(&f->slo), "slo", "warn", "more was late than the objective allows",
          "see /v1/slo: what was late after a retry is a matter of its destination"},
         {locked.all || locked.count > 0, "locked_days", "warn",
          "another session has locked days, whose messages wait", "`postdate doctor` names the session"},
@@ -112,29 +93,25 @@ static void add_setting(void *settings, const char *name, const char *value)
 void overview_answer(struct executor *d, struct api_request *r)
 {
     struct runtime *rt = d->runtime;
-    struct status_report s = {0};
-    int64_t age_ms;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0 || !api_sees_all(r))
+    struct executor_figures f;
+    if (!api_takes_nothing(r) || !api_sees_all(r))
         return;
-    bool counted = executor_counts(d, &s, &age_ms);
+    bool counted = executor_figures(d, &f);
     struct json_memory_scope outer = json_memory_begin();
-    json_t *o = json_object(), *broker = json_object(), *database = json_object(), *settings = json_object();
-    json_object_set_new(o, "version", json_string(POSTDATE_VERSION));
-    json_object_set_new(o, "now", counted ? make_time(s.now_ms + age_ms) : json_null());
-    json_object_set_new(o, "gateways", make_gateways(&s));
-    json_object_set_new(broker, "state",
-                        json_string(atomic_load(&rt->metrics.broker_blocked) ? "blocked"
-                                    : atomic_load(&rt->publishing)           ? "up"
-                                                                             : "away"));
-    json_object_set_new(broker, "cluster", json_string(s.broker));
-    json_object_set_new(broker, "vhost", json_string(s.vhost));
-    json_object_set_new(broker, "transport", json_string(runtime_transport_name(rt)));
-    json_object_set_new(o, "broker", broker);
-    json_object_set_new(database, "state", json_string(executor_why_not_ready(d) == NULL ? "up" : "away"));
-    json_object_set_new(database, "schema_version", json_integer(s.schema_version));
-    json_object_set_new(o, "database", database);
-    json_object_set_new(o, "findings", find_problems(d, &s, counted));
+    json_t *settings = json_object();
     config_each(rt->config, add_setting, settings);
-    json_object_set_new(o, "settings", settings);
+    const char *state = atomic_load(&rt->metrics.broker_blocked) ? "blocked"
+                        : atomic_load(&rt->publishing)           ? "up"
+                                                                 : "away";
+    json_t *broker =
+        json_pack("{s:s, s:o*, s:o*, s:s}", "state", state, "cluster", json_string(f.messages.broker),
+                  "vhost", json_string(f.messages.vhost), "transport", runtime_transport_name(rt));
+    json_t *database = json_pack("{s:s, s:i}", "state", executor_why_not_ready(d) == NULL ? "up" : "away",
+                                 "schema_version", f.messages.schema_version);
+    json_t *o =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", POSTDATE_VERSION, "now",
+                  json_time_value(counted ? f.messages.now_ms + clock_monotonic_ms() - f.counted_ms : -1),
+                  "gateways", make_gateways(&f.messages), "broker", broker, "database", database, "findings",
+                  find_problems(d, &f, counted), "settings", settings);
     api_answer_json(r, o, outer);
 }

@@ -32,12 +32,11 @@ int api_dead_filter(const struct api_request *r, struct dead_filter *f, struct a
 /* --- pages */
 
 struct listing {
-    struct buf *out;
+    json_t *letters;
     uint8_t position[API_POSITION_MAX]; /* behind the last one */
     size_t position_len;
     int64_t wanted, count;
     bool more;
-    struct err e;
 };
 
 static void note_position(struct listing *l, const struct dead_letter_record *r)
@@ -57,10 +56,10 @@ static bool on_record(void *ctx, const struct dead_letter_record *r)
     l->more = l->count == l->wanted;
     if (l->more)
         return false; /* one more than was asked for: so there is a next page */
-    if (l->count++ > 0)
-        buf_put_str(l->out, ",");
+    l->count++;
     note_position(l, r);
-    return json_dead_print(r, JSON_STYLE_NO_BODY, l->out, &l->e) == 0;
+    json_array_append_new(l->letters, json_dead_value(r, JSON_STYLE_NO_BODY, NULL));
+    return !json_memory_refused();
 }
 
 /* 0: at is filled, and points into position. */
@@ -82,24 +81,9 @@ static int read_position(const struct api_context *c, struct api_request *r,
     return 0;
 }
 
-static void end_page(struct api_context *c, struct api_request *r, const struct listing *l)
-{
-    buf_put_str(l->out, "],\"next_page_token\":");
-    if (l->more) {
-        buf_put_str(l->out, "\"");
-        api_page_print(c, r, &pages, bytes_of(l->position, l->position_len), l->out);
-        buf_put_str(l->out, "\"}\n");
-    } else {
-        buf_put_str(l->out, "null}\n");
-    }
-    r->answer.status = 200;
-    if (l->e.kind != ERR_NONE || l->out->failed)
-        api_fail(&r->answer, API_INTERNAL, "%s", l->e.kind != ERR_NONE ? l->e.text : "out of memory");
-}
-
 int api_dead_list(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct listing l = {.out = &r->answer.body};
+    struct listing l = {0};
     struct dead_filter filter;
     struct dead_list what = {.filter = &filter, .each = on_record, .ctx = &l};
     uint8_t position[API_POSITION_MAX];
@@ -107,12 +91,18 @@ int api_dead_list(struct api_context *c, struct api_request *r, struct err *e)
         api_page_size(r, &l.wanted) != 0 || read_position(c, r, position, &what.after) != 0)
         return 0;
     what.limit = l.wanted + 1;
-    buf_reset(l.out);
-    buf_put_str(l.out, "{\"dead_letters\":[");
-    if (dead_list(c->pg, api_operate_scope(r), &what, e) != 0)
-        return -1;
-    end_page(c, r, &l);
-    return 0;
+    struct json_memory_scope outer = json_memory_begin();
+    l.letters = json_array();
+    int rc = dead_list(c->pg, api_operate_scope(r), &what, e);
+    json_t *next = l.more ? api_page_value(c, r, &pages, bytes_of(l.position, l.position_len)) : json_null();
+    json_t *page = json_pack("{s:o, s:o}", "dead_letters", l.letters, "next_page_token", next);
+    if (rc == 0) {
+        api_answer_json(r, page, outer);
+        return 0;
+    }
+    json_decref(page);
+    json_memory_end(outer);
+    return -1;
 }
 
 /* --- groups */
@@ -122,23 +112,18 @@ int api_dead_groups(struct api_context *c, struct api_request *r, struct err *e)
     struct dead_filter filter;
     struct dead_groups g;
     struct arena arena;
-    struct err print = {0};
-    struct buf *out = &r->answer.body;
     if (api_params_check(r, api_dead_names) != 0 || api_dead_filter(r, &filter, &r->answer) != 0)
         return 0;
     arena_init(&arena, GROUPS_MAX);
     int rc = dead_groups(c->pg, api_operate_scope(r), &filter, &arena, &g, e);
-    buf_reset(out);
-    buf_put_str(out, "{\"groups\":[");
-    for (size_t i = 0; rc == 0 && i < g.count && print.kind == ERR_NONE; i++) {
-        buf_put_str(out, i > 0 ? "," : "");
-        json_dead_group_print(&g.groups[i], JSON_STYLE_LINE, out, &print);
+    if (rc == 0) {
+        struct json_memory_scope outer = json_memory_begin();
+        json_t *groups = json_array();
+        for (size_t i = 0; i < g.count; i++)
+            json_array_append_new(groups, json_dead_group_value(&g.groups[i]));
+        api_answer_json(r, json_pack("{s:o, s:b}", "groups", groups, "complete", (int)g.complete), outer);
     }
-    buf_printf(out, "],\"complete\":%s}\n", rc == 0 && g.complete ? "true" : "false");
     arena_free(&arena);
-    r->answer.status = 200;
-    if (rc == 0 && (print.kind != ERR_NONE || out->failed))
-        api_fail(&r->answer, API_INTERNAL, "%s", print.kind != ERR_NONE ? print.text : "out of memory");
     return rc;
 }
 
@@ -149,7 +134,7 @@ int api_dead_show(struct api_context *c, struct api_request *r, struct err *e)
     struct dead_name name = {0};
     struct dead_letter_record record;
     struct arena arena;
-    struct err print = {0};
+    struct err unreadable = {0};
     char shown[80];
     if (api_params_check(r, (const char *const[]){"queue", NULL}) != 0 ||
         api_param_name(r, "queue", &name.queue, &r->answer) != 0)
@@ -165,12 +150,11 @@ int api_dead_show(struct api_context *c, struct api_request *r, struct err *e)
     if (answered)
         api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_REQUEST : API_NOT_FOUND, "%s", e->text);
     if (rc == 0) {
-        r->answer.status = 200;
-        buf_reset(&r->answer.body);
-        if (json_dead_print(&record, JSON_STYLE_LINE, &r->answer.body, &print) != 0)
-            api_fail(&r->answer, API_INTERNAL, "%s", print.text);
-        else
-            buf_put_str(&r->answer.body, "\n");
+        struct json_memory_scope outer = json_memory_begin();
+        json_t *value = json_dead_value(&record, JSON_STYLE_LINE, &unreadable);
+        api_answer_json(r, value, outer);
+        if (unreadable.kind != ERR_NONE)
+            api_fail(&r->answer, API_INTERNAL, "%s", unreadable.text);
     }
     arena_free(&arena);
     return answered ? 0 : rc;

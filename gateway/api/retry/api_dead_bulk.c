@@ -118,7 +118,7 @@ int api_dead_bulk(struct api_context *c, struct api_request *r, struct err *e)
     bool back = r->op->kind == OPERATE_RETRY;
     struct api_once once = {.run = run_bulk, .work = &b, .number = back ? API_DEAD_REQUEUE : API_DEAD_DROP};
     int64_t clock_us;
-    if (api_params_check(r, (const char *const[]){NULL}) != 0)
+    if (!api_takes_nothing(r))
         return 0;
     if (atomic_load(c->ending)) {
         c->idle = true;

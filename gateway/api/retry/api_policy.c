@@ -18,26 +18,10 @@ static bool may_touch(struct api_request *r)
     return false;
 }
 
-static bool takes_nothing(struct api_request *r)
-{
-    return api_params_check(r, (const char *const[]){NULL}) == 0;
-}
-
-/* The answer is printed, or print says why not. */
-static void end_answer(struct api_request *r, const struct err *print)
-{
-    buf_put_str(&r->answer.body, "\n");
-    r->answer.status = 200;
-    if (print->kind != ERR_NONE || r->answer.body.failed)
-        api_fail(&r->answer, API_INTERNAL, "%s", print->kind != ERR_NONE ? print->text : "out of memory");
-}
-
 static void answer_policy(struct api_request *r, const struct retry_policy *p)
 {
-    struct err print = {0};
-    buf_reset(&r->answer.body);
-    json_policy_print(p, JSON_STYLE_LINE, &r->answer.body, &print);
-    end_answer(r, &print);
+    struct json_memory_scope outer = json_memory_begin();
+    api_answer_json(r, json_policy_value(p), outer);
 }
 
 /* 0: it was one that the request is to blame for, and is answered. */
@@ -54,21 +38,17 @@ int api_policy_list(struct api_context *c, struct api_request *r, struct err *e)
     struct retry_policy *list;
     size_t count = 0;
     struct arena arena;
-    struct err print = {0};
-    struct buf *out = &r->answer.body;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     arena_init(&arena, POLICIES_MAX);
     int rc = lineage_policies(c->pg, &arena, &list, &count, e);
-    buf_reset(out);
-    buf_put_str(out, "{\"policies\":[");
-    for (size_t i = 0; rc == 0 && i < count && print.kind == ERR_NONE; i++) {
-        buf_put_str(out, i > 0 ? "," : "");
-        json_policy_print(&list[i], JSON_STYLE_LINE, out, &print);
+    if (rc == 0) {
+        struct json_memory_scope outer = json_memory_begin();
+        json_t *policies = json_array();
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(policies, json_policy_value(&list[i]));
+        api_answer_json(r, json_pack("{s:o}", "policies", policies), outer);
     }
-    buf_put_str(out, "]}");
-    if (rc == 0)
-        end_answer(r, &print);
     arena_free(&arena);
     return rc;
 }
@@ -78,7 +58,6 @@ int api_policy_match(struct api_context *c, struct api_request *r, struct err *e
     struct bytes queue;
     struct retry_match m;
     struct arena arena;
-    struct err print = {0};
     if (api_params_check(r, (const char *const[]){"queue", NULL}) != 0 ||
         api_param_name(r, "queue", &queue, &r->answer) != 0 || !may_touch(r))
         return 0;
@@ -89,9 +68,8 @@ int api_policy_match(struct api_context *c, struct api_request *r, struct err *e
     arena_init(&arena, POLICIES_MAX);
     int rc = retry_match(c->pg, queue, &arena, &m, e);
     if (rc == 0) {
-        buf_reset(&r->answer.body);
-        json_match_print(&m, queue, JSON_STYLE_LINE, &r->answer.body, &print);
-        end_answer(r, &print);
+        struct json_memory_scope outer = json_memory_begin();
+        api_answer_json(r, json_match_value(&m, queue), outer);
     }
     arena_free(&arena);
     return rc;
@@ -101,7 +79,7 @@ int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy p;
     struct arena arena;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     arena_init(&arena, POLICIES_MAX);
     int rc = bytes_is_text(r->id) ? retry_get(c->pg, r->id, &arena, &p, e)
@@ -117,7 +95,7 @@ int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
 int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy p;
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
@@ -135,7 +113,7 @@ int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
 
 int api_policy_remove(struct api_context *c, struct api_request *r, struct err *e)
 {
-    if (!takes_nothing(r) || !may_touch(r))
+    if (!api_takes_nothing(r) || !may_touch(r))
         return 0;
     int rc = bytes_is_text(r->id) ? retry_remove(c->pg, r->id, e)
                                   : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");

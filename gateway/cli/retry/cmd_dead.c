@@ -24,8 +24,7 @@ struct order {
 struct listing {
     bool json;
     int64_t now_ms, rows;
-    struct buf line;
-    struct err e; /* why printing stopped */
+    int code; /* why printing stopped */
 };
 
 static bool print_record(void *ctx, const struct dead_letter_record *r)
@@ -36,12 +35,9 @@ static bool print_record(void *ctx, const struct dead_letter_record *r)
         dead_print_row(r, l->now_ms, l->rows == 1);
         return cli_output_error() == 0;
     }
-    buf_reset(&l->line);
-    if (json_dead_print(r, JSON_STYLE_LINE | JSON_STYLE_NO_BODY, &l->line, &l->e) != 0)
-        return false;
-    buf_put_u8(&l->line, '\n');
-    fwrite(l->line.data, 1, l->line.len, stdout);
-    return cli_output_error() == 0;
+    json_auto_t *value = json_dead_value(r, JSON_STYLE_NO_BODY, NULL);
+    l->code = cli_print_json(value, JSON_COMPACT);
+    return l->code == 0 && cli_output_error() == 0;
 }
 
 static int list(struct cli *cli, const struct order *o, int64_t now_ms)
@@ -50,34 +46,25 @@ static int list(struct cli *cli, const struct order *o, int64_t now_ms)
     const struct dead_list what = {.filter = &o->filter, .limit = o->limit, .each = print_record, .ctx = &l};
     struct err e;
     int code = 0;
-    buf_init(&l.line, LIST_MAX);
     if (dead_list(cli->pg, NULL, &what, &e) != 0)
         code = cli_fail(&e);
-    else if (l.e.kind != ERR_NONE)
-        code = cli_fail(&l.e);
+    else if (l.code != 0)
+        code = l.code;
     else if (l.rows == o->limit && !o->json)
         fprintf(stderr, "postdate: the first %lld; --limit shows more, --group counts them\n",
                 (long long)o->limit);
     else if (l.rows == 0 && !o->json)
         fputs("postdate: no dead letter matches\n", stderr);
-    buf_free(&l.line);
     return code;
 }
 
 static int print_groups_json(const struct dead_groups *g)
 {
-    struct err e;
-    struct buf line;
     int code = 0;
-    buf_init(&line, LIST_MAX);
     for (size_t i = 0; i < g->count && code == 0 && cli_output_error() == 0; i++) {
-        buf_reset(&line);
-        if (json_dead_group_print(&g->groups[i], JSON_STYLE_LINE, &line, &e) != 0)
-            code = cli_fail(&e);
-        else
-            printf("%.*s\n", (int)line.len, (const char *)line.data);
+        json_auto_t *value = json_dead_group_value(&g->groups[i]);
+        code = cli_print_json(value, JSON_COMPACT);
     }
-    buf_free(&line);
     return code;
 }
 
@@ -128,18 +115,11 @@ static int parse_id(const struct cli *cli, const char *text, struct message_id *
 
 static int print_whole(const struct dead_letter_record *r, bool json, int64_t now_ms)
 {
-    struct buf out;
-    struct err e;
+    struct err e = {0};
     if (!json)
         return dead_print_whole(r, now_ms, &e) != 0 ? cli_fail(&e) : 0;
-    buf_init(&out, SHOW_MAX);
-    int code = json_dead_print(r, JSON_STYLE_PRETTY, &out, &e) != 0 ? cli_fail(&e) : 0;
-    if (code == 0) {
-        fwrite(out.data, 1, out.len, stdout);
-        putchar('\n');
-    }
-    buf_free(&out);
-    return code;
+    json_auto_t *value = json_dead_value(r, JSON_STYLE_LINE, &e);
+    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
 }
 
 static int run_show(struct cli *cli, const struct order *o, int count, char **ids)

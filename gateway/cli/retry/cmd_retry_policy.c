@@ -74,18 +74,6 @@ static void print_row(const struct retry_policy *p)
            format_reasons(p->on, on), text_show(p->pattern, TEXT_ANY_WIDTH, pattern, sizeof pattern));
 }
 
-static int print_json_line(const struct retry_policy *p)
-{
-    struct buf line;
-    struct err e;
-    buf_init(&line, LIST_MAX);
-    int code = json_policy_print(p, JSON_STYLE_LINE, &line, &e) != 0 ? cli_fail(&e) : 0;
-    if (code == 0)
-        printf("%.*s\n", (int)line.len, (const char *)line.data);
-    buf_free(&line);
-    return code;
-}
-
 static int list(struct cli *cli, bool json)
 {
     struct retry_policy *policies;
@@ -102,8 +90,9 @@ static int list(struct cli *cli, bool json)
         printf("%8s %-7s %-7s %6s %6s %-7s %-24s %s\n", "ATTEMPTS", "FIRST", "MAX", "FACTOR", "JITTER",
                "KEPT", "ON", "PATTERN");
     for (size_t i = 0; i < count && code == 0 && cli_output_error() == 0; i++) {
+        json_auto_t *value = json ? json_policy_value(&policies[i]) : NULL;
         if (json)
-            code = print_json_line(&policies[i]);
+            code = cli_print_json(value, JSON_COMPACT);
         else
             print_row(&policies[i]);
     }
@@ -181,18 +170,6 @@ static void print_match(const struct retry_match *m, const char *queue)
     printf("%-12s %s\n", "dead kept", duration_format(m->policy.keep_dead_ms, text, sizeof text));
 }
 
-static int print_match_json(const struct retry_match *m, const char *queue)
-{
-    struct buf out;
-    struct err e;
-    buf_init(&out, LIST_MAX);
-    int code = json_match_print(m, bytes_of_str(queue), JSON_STYLE_PRETTY, &out, &e) != 0 ? cli_fail(&e) : 0;
-    if (code == 0)
-        printf("%.*s\n", (int)out.len, (const char *)out.data);
-    buf_free(&out);
-    return code;
-}
-
 static int show(struct cli *cli, const char *queue, bool json)
 {
     struct inspect_target target;
@@ -210,7 +187,8 @@ static int show(struct cli *cli, const char *queue, bool json)
     if (retry_match(cli->pg, bytes_of_str(queue), &arena, &m, &e) != 0) {
         code = cli_fail(&e);
     } else if (json) {
-        code = print_match_json(&m, queue);
+        json_auto_t *value = json_match_value(&m, bytes_of_str(queue));
+        code = cli_print_json(value, JSON_INDENT(2));
     } else {
         print_match(&m, queue);
         print_commands(&target, queue);

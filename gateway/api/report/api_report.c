@@ -1,48 +1,38 @@
-/* GET /v1/forecast. */
+/* GET /v1/slo and /v1/forecast. */
 #include "core/base/duration.h"
-#include "core/base/timestamp.h"
 #include "gateway/api/api_internal.h"
-#include "gateway/json/json_forecast.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "gateway/json/json_report.h"
 
 #define REPORT_MAX ((size_t)16 * 1024 * 1024)
 
-/* A parameter as text; "" where it is not there. False: it is too long, and answered. */
-static bool take_text(struct api_request *r, const char *name, char out[64])
+bool api_sees_all(struct api_request *r)
 {
-    struct bytes v = api_param(r, name);
-    out[0] = '\0';
-    if (v.len >= 64 || memchr(v.data != NULL ? v.data : (const uint8_t *)"", '\0', v.len) != NULL) {
-        api_fail(&r->answer, API_INVALID_REQUEST, "%s: it is too long", name);
-        return false;
-    }
-    snprintf(out, 64, "%.*s", (int)v.len, v.data != NULL ? (const char *)v.data : "");
-    return true;
+    if (api_scope_is_all(r->scope))
+        return true;
+    api_fail(
+        &r->answer, API_EXCHANGE_NOT_ALLOWED,
+        "this is about all exchanges: it needs a token for all of them (`postdate token create --exchange "
+        "'*'`)");
+    return false;
 }
 
-static bool take_time(struct api_request *r, const char *name, int64_t *out)
+int api_slo(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct err e = {0};
-    char text[64];
-    if (!take_text(r, name, text))
-        return false;
-    if (text[0] == '\0' && api_param(r, name).data == NULL)
-        return true;
-    if (timestamp_parse(text, out, &e) == 0)
-        return true;
-    api_fail(&r->answer, API_INVALID_REQUEST, "%s: \"%s\": %s", name, text, e.text);
-    return false;
+    struct slo_report report;
+    if (!api_takes_nothing(r) || !api_sees_all(r))
+        return 0;
+    if (slo_read(c->pg, &c->objective, &report, e) != 0)
+        return -1;
+    struct json_memory_scope outer = json_memory_begin();
+    api_answer_json(r, json_slo(&report), outer);
+    return 0;
 }
 
 static bool take_step(struct api_request *r, int64_t *out)
 {
     struct err e = {0};
-    char text[64];
-    if (!take_text(r, "step", text))
-        return false;
-    if (api_param(r, "step").data == NULL || duration_parse(text, out, &e) == 0)
+    char text[API_PARAM_SIZE];
+    if (!api_param_text(r, "step", text) || duration_parse(text, out, &e) == 0)
         return true;
     api_fail(&r->answer, API_INVALID_REQUEST, "step: \"%s\": %s", text, e.text);
     return false;
@@ -54,8 +44,8 @@ static bool read_request(const struct api_context *c, struct api_request *r, str
     static const char *const names[] = {"from", "until", "step", "exchange", NULL};
     struct err e = {0};
     *q = (struct forecast_request){.scope = api_operate_scope(r)};
-    if (api_params_check(r, names) != 0 || !take_time(r, "from", &q->from_ms) ||
-        !take_time(r, "until", &q->until_ms) || !take_step(r, &q->step_ms) ||
+    if (api_params_check(r, names) != 0 || api_param_time(r, "from", &q->from_ms, &r->answer) != 0 ||
+        api_param_time(r, "until", &q->until_ms, &r->answer) != 0 || !take_step(r, &q->step_ms) ||
         api_param_name(r, "exchange", &q->exchange, &r->answer) != 0)
         return false;
     if (q->exchange.data != NULL && !api_scope_has(r->scope, q->exchange)) {
