@@ -4,6 +4,7 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "core/base/when.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
@@ -17,10 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef POSTDATE_VERSION
-#define POSTDATE_VERSION "development"
-#endif
 
 #define SAY_MAX 4096
 
@@ -56,14 +53,18 @@ int cli_fail(const struct err *e)
     return err_exit_code(e);
 }
 
-int cli_print_json(const json_t *value, size_t flags)
+int cli_no_memory(void)
 {
     struct err e;
+    err_set(&e, ERR_BUG, "out of memory");
+    return cli_fail(&e);
+}
+
+int cli_print_json(const json_t *value, size_t flags)
+{
     char *text = json_dumps(value, flags);
-    if (text == NULL) {
-        err_set(&e, ERR_BUG, "out of memory");
-        return cli_fail(&e);
-    }
+    if (text == NULL)
+        return cli_no_memory();
     puts(text);
     free(text);
     return 0;
@@ -94,7 +95,7 @@ static void say_times(struct cli *cli)
 {
     char shown[40];
     for (int i = 0; i < cli->time_count; i++)
-        cli_say("%s %s: that is %s", cli->times[i].option, cli->times[i].text,
+        cli_say("--%s %s: that is %s", cli->times[i].option, cli->times[i].text,
                 timestamp_format(cli->times[i].ms, shown, sizeof shown));
     cli->time_count = 0;
 }
@@ -181,7 +182,7 @@ int cli_parse_time(struct cli *cli, const char *option, const char *text, int64_
     struct err e;
     bool in_words;
     if (when_parse(text, clock_wall_ms(), out_ms, &in_words, &e) != 0)
-        return cli_usage(cli, "%s: %s", option, e.text);
+        return cli_usage(cli, "--%s: %s", option, e.text);
     if (in_words && cli->time_count < CLI_TIMES_MAX) {
         cli->times[cli->time_count].option = option;
         cli->times[cli->time_count].text = text;
@@ -232,52 +233,4 @@ int cli_output_error(void)
     if (first == 0 && ferror(stdout))
         first = errno != 0 ? errno : EIO;
     return first;
-}
-
-static void print_help(const struct command *c)
-{
-    printf("Usage: postdate %s %s\n\n%s.\n\nOptions:\n%s"
-           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
-           "  -h, --help          this text\n"
-           "      --version       the version\n",
-           c->name, c->synopsis, c->summary, c->help);
-}
-
-/* The help has them all. */
-static int unknown_option(const struct cli *cli, const char *word)
-{
-    char options[2000] = "--config --help --version", near[40];
-    size_t used = strlen(options);
-    const char *help = cli->command != NULL ? cli->command->help : "";
-    for (const char *at = strstr(help, "--"); at != NULL && used < sizeof options; at = strstr(at + 2, "--"))
-        used += (size_t)snprintf(options + used, sizeof options - used, " --%.*s",
-                                 (int)strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-"), at + 2);
-    if (cli_nearest(word, options, near, sizeof near))
-        return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
-    return cli_usage(cli, "unknown option %s", word);
-}
-
-int cli_common_option(struct cli *cli, int option, char **argv)
-{
-    /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
-    const char *word = argv[optind > 0 ? optind - 1 : 0];
-    switch (option) {
-    case 'c':
-        cli->config_path = optarg;
-        return -1;
-    case 'h':
-        print_help(cli->command);
-        return 0;
-    case 'V':
-        puts("postdate " POSTDATE_VERSION);
-        return 0;
-    case ':':
-        return cli_usage(cli, "%s needs a value", word);
-    default:
-        if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
-            return cli_usage(cli, "unknown option -%c", optopt);
-        if (optopt > ' ')
-            return cli_usage(cli, "%s takes no value", word);
-        return unknown_option(cli, word);
-    }
 }

@@ -8,17 +8,23 @@
 #include "core/message/message_id.h"
 #include "gateway/config/config.h"
 #include "sql/connection/pg.h"
-#include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define CLI_TIMES_MAX 4
+#define CLI_ROWS_MAX 32
 
 struct cli {
     const char *config_path; /* -c, or NULL */
     const struct command *command;
+    const struct cli_verb *verb; /* of the command, if it has verbs (gateway/cli/command.h) */
+    int word_count;              /* what stands behind them and is no option */
+    char **words;
+    const struct cli_option *rows[CLI_ROWS_MAX]; /* the command's options */
+    bool given[CLI_ROWS_MAX];
+    size_t row_count;
     bool has_config; /* config is loaded and to be freed */
     struct config config;
     struct pg *pg; /* open after cli_open */
@@ -30,36 +36,6 @@ struct cli {
     } times[CLI_TIMES_MAX]; /* given in words: what they come to is said once the command line is right */
     int time_count;
 };
-
-struct cli_operation;
-struct command {
-    const char *name;
-    const char *synopsis;                               /* behind "postdate NAME " */
-    const char *summary;                                /* one line */
-    const char *help;                                   /* the options, lines indented by two */
-    int (*run)(struct cli *cli, int argc, char **argv); /* exit code; argv[0] is the command's name */
-    bool has_content;                                   /* its options may hold what nobody is to log */
-    const struct cli_operation *operation; /* of the commands that work on named or filtered messages
-                                              (gateway/cli/filter.h), else NULL */
-};
-
-extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
-    command_reschedule, command_retry, command_fail, command_status, command_feed, command_token,
-    command_doctor, command_dead, command_retry_policy, command_recur, command_forecast, command_rejected,
-    command_drop_topology;
-
-/* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
-#define CLI_SHORT ":c:h"
-#define CLI_LONG                                                                                             \
-    {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},                              \
-        {"version", no_argument, NULL, 'V'},                                                                 \
-    {                                                                                                        \
-        NULL, 0, NULL, 0                                                                                     \
-    }
-
-/* For options a command does not know itself (before there is one, not for -h): handles -c (returns -1: go
- * on); for --help, --version and mistakes returns the exit code to leave with. */
-int cli_common_option(struct cli *cli, int option, char **argv);
 
 /* Loads the configuration; opens the connection, which migrate does without checking the schema. Errors are
  * printed; 0 or the exit code. */
@@ -84,6 +60,7 @@ bool cli_nearest(const char *word, const char *words, char *out, size_t size);
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same; returns the exit code of the error. */
 int cli_fail(const struct err *e);
+int cli_no_memory(void);
 
 /* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */
 int cli_print_json(const json_t *value, size_t flags);
@@ -99,8 +76,8 @@ void cli_changed(struct cli *cli, int64_t count);
 
 /* An id, or 64 with an explanation on stderr. */
 int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out);
-/* An RFC 3339 time, or one in words (core/base/when.h), which cli_load_config says: option and text have to
- * outlive it. 64 with an explanation on stderr if it is none. */
+/* An RFC 3339 time, or one in words (core/base/when.h), which cli_load_config says: option (without its
+ * dashes) and text have to outlive it. 64 with an explanation on stderr if it is none. */
 int cli_parse_time(struct cli *cli, const char *option, const char *text, int64_t *out_ms);
 /* The database's clock; errors are printed. 0 or the exit code. */
 int cli_now(struct cli *cli, int64_t *out_ms);

@@ -4,7 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/gateway_run.h"
 #include "gateway/cli/progress.h"
 #include "sql/operate/lookup.h"
@@ -198,62 +198,53 @@ static int feed_window(struct feed *f)
     return 69;
 }
 
-static int choose_window(struct feed *f, const char *text)
+static int choose_window(struct feed *f)
 {
-    char most[40];
-    struct err e;
+    char most[40], wanted[40];
     int64_t most_ms = f->cli->config.handover.window_ms;
-    f->window_ms = most_ms;
-    if (text == NULL)
+    if (!cli_gave(f->cli, "window")) {
+        f->window_ms = most_ms;
         return 0;
-    if (duration_parse(text, &f->window_ms, &e) != 0)
-        return cli_usage(f->cli, "--window: %s", e.text);
-    if (f->window_ms < WINDOW_MIN_MS || f->window_ms > most_ms)
-        return cli_usage(f->cli, "--window: %s is not between 1s and handover.window, %s", text,
-                         duration_format(most_ms, most, sizeof most));
-    return 0;
+    }
+    if (f->window_ms >= WINDOW_MIN_MS && f->window_ms <= most_ms)
+        return 0;
+    return cli_usage(f->cli, "--window: %s is not between 1s and handover.window, %s",
+                     duration_format(f->window_ms, wanted, sizeof wanted),
+                     duration_format(most_ms, most, sizeof most));
 }
 
-static int run_feed(struct cli *cli, int argc, char **argv)
+static int run_feed(struct cli *cli, void *order)
 {
-    static const struct option options[] = {{"window", required_argument, NULL, 'w'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            CLI_LONG};
-    struct feed f = {.cli = cli};
-    const char *window = NULL;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "v", options, NULL)) != -1) {
-        if (option == 'w')
-            window = optarg;
-        else if (option == 'n')
-            f.dry_run = true;
-        else if (option == 'v')
-            f.verbose = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    if ((code = cli_load_config(cli)) != 0 || (code = choose_window(&f, window)) != 0)
+    struct feed *f = order;
+    int code;
+    f->cli = cli;
+    if ((code = cli_load_config(cli)) != 0 || (code = choose_window(f)) != 0)
         return code;
     if (cli->config.handover.transport == TRANSPORT_TIMER) {
-        if (f.verbose || f.dry_run)
+        if (f->verbose || f->dry_run)
             fputs("postdate: nothing to feed: handover.transport is timer, the gateway itself waits\n",
                   stderr);
         return 0;
     }
     code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    return code != 0 ? code : feed_window(&f);
+    return code != 0 ? code : feed_window(f);
 }
+
+static const struct cli_option options[] = {
+    {"window", "D", "from now on (default and at most: handover.window)",
+     CLI_TAKE(duration, feed, window_ms)},
+    {"dry-run", NULL, "only print how many would be handed over", CLI_TAKE(flag, feed, dry_run)},
+    {"verbose", NULL, "say what was done, even when all is well", CLI_TAKE(flag, feed, verbose),
+     .letter = 'v'},
+    {0},
+};
 
 const struct command command_feed = {
     .name = "feed",
     .synopsis = "[--window D] [--dry-run] [-v]",
     .summary =
         "Move the window on: RabbitMQ is given what is due in it, by a gateway started for that if none runs",
-    .help = "      --window D      from now on (default and at most: handover.window)\n"
-            "      --dry-run       only print how many would be handed over\n"
-            "  -v, --verbose       say what was done, even when all is well\n",
+    .options = options,
     .run = run_feed,
+    .order_size = sizeof(struct feed),
 };

@@ -1,13 +1,12 @@
 /* postdate forecast: how much is due when, as a chart. */
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #define REPORT_MAX ((size_t)16 * 1024 * 1024)
 #define BAR_MAX 40
@@ -71,8 +70,9 @@ static void print_chart(const struct forecast_report *r)
                 r->as_of_ms < 0 ? "yet" : "for a minute");
 }
 
-static int show_forecast(struct cli *cli, struct order *o)
+static int show_forecast(struct cli *cli, void *order)
 {
+    struct order *o = order;
     struct forecast_report report;
     struct arena arena;
     struct err e = {0};
@@ -99,49 +99,21 @@ static int show_forecast(struct cli *cli, struct order *o)
     return code;
 }
 
-static int take_step(const struct cli *cli, const char *text, int64_t *out)
-{
-    struct err e = {0};
-    return duration_parse(text, out, &e) == 0 ? 0 : cli_usage(cli, "--step: \"%s\": %s", text, e.text);
-}
-
-static int run(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"from", required_argument, NULL, 'f'}, {"until", required_argument, NULL, 'u'},
-        {"step", required_argument, NULL, 's'}, {"exchange", required_argument, NULL, 'E'},
-        {"json", no_argument, NULL, 'j'},       CLI_LONG};
-    struct order o = {0};
-    int option, code = 0;
-    while (code == 0 && (option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'f')
-            code = cli_parse_time(cli, "--from", optarg, &o.q.from_ms);
-        else if (option == 'u')
-            code = cli_parse_time(cli, "--until", optarg, &o.q.until_ms);
-        else if (option == 's')
-            code = take_step(cli, optarg, &o.q.step_ms);
-        else if (option == 'E')
-            o.q.exchange = bytes_of_str(optarg);
-        else if (option == 'j')
-            o.json = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-        else
-            code = 0;
-    }
-    if (code == 0 && optind < argc)
-        code = cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    return code != 0 ? code : show_forecast(cli, &o);
-}
+static const struct cli_option options[] = {
+    {"from", "T", "from then on (default: now)", CLI_TAKE(time, order, q.from_ms)},
+    {"until", "T", "until then (default: a day later)", CLI_TAKE(time, order, q.until_ms)},
+    {"step", "D", "a line for each of these: 1m, 5m, 1h, 1d (default: it fits)",
+     CLI_TAKE(duration, order, q.step_ms)},
+    {"exchange", "E", "of this delivery exchange only", CLI_TAKE(bytes, order, q.exchange)},
+    {"json", NULL, "one JSON object, as GET /v1/forecast", CLI_TAKE(flag, order, json)},
+    {0},
+};
 
 const struct command command_forecast = {
     .name = "forecast",
     .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--json]",
     .summary = "How much is due when, and how long bursts take to deliver",
-    .help = "      --from T        from then on (default: now)\n"
-            "      --until T       until then (default: a day later)\n"
-            "      --step D        a line for each of these: 1m, 5m, 1h, 1d (default: it fits)\n"
-            "      --exchange E    of this delivery exchange only\n"
-            "      --json          one JSON object, as GET /v1/forecast\n",
-    .run = run,
+    .options = options,
+    .run = show_forecast,
+    .order_size = sizeof(struct order),
 };

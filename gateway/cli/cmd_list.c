@@ -4,9 +4,7 @@
 #include "gateway/cli/text.h"
 #include "gateway/json/json_message.h"
 #include "sql/operate/lookup.h"
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024)
@@ -83,63 +81,36 @@ static int list_messages(struct cli *cli, const struct lookup_filter *filter, in
     return code;
 }
 
-static int take_limit(const struct cli *cli, const char *text, int64_t *out)
+struct order {
+    struct cli_filter filter;
+    int64_t limit;
+    bool json;
+};
+
+static int run_list(struct cli *cli, void *order)
 {
-    char *end = NULL;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > LIMIT_MAX)
-        return cli_usage(cli, "--limit: \"%s\" is not a number from 1 to %d", text, LIMIT_MAX);
-    *out = n;
-    return 0;
+    struct order *o = order;
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    return code != 0 ? code : list_messages(cli, &o->filter.filter, o->limit, o->json);
 }
 
-/* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct cli_filter *f, int64_t *limit)
-{
-    bool taken;
-    if (option == 'l') {
-        int wrong = take_limit(cli, optarg, limit);
-        return wrong != 0 ? wrong : -1;
-    }
-    int code = cli_filter_option(cli, option, f, &taken);
-    return taken ? code : cli_common_option(cli, option, argv);
-}
-
-static int run_list(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {CLI_FILTER_LONG,
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"retrying", no_argument, NULL, 'R'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    struct cli_filter filter = CLI_FILTER_INIT;
-    int64_t limit = 100;
-    bool json = false;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
-        if (option == 'j')
-            json = true;
-        else if (option == 'R')
-            filter.filter.retrying = true;
-        else if ((code = take_option(cli, option, argv, &filter, &limit)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
-        return code;
-    return list_messages(cli, &filter.filter, limit, json);
-}
+static const struct cli_option options[] = {
+    {.more = cli_filter_options},
+    {"key", "KEY", "the message that this key names (in each exchange)",
+     CLI_TAKE(bytes, order, filter.filter.key)},
+    {"retrying", NULL, "only what waits for another attempt, with attempts and error",
+     CLI_TAKE(flag, order, filter.filter.retrying)},
+    {"limit", "N", "at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX},
+    {"json", NULL, "one JSON object per line, without the body (see show)", CLI_TAKE(flag, order, json)},
+    {0},
+};
 
 const struct command command_list = {
     .name = "list",
     .synopsis = "[FILTERS] [--retrying] [--limit N] [--json]",
     .summary = "List messages in the order they are due",
-    .help =
-        CLI_FILTER_HELP "      --key KEY       the message that this key names (in each exchange)\n"
-                        "      --retrying      only what waits for another attempt, with attempts and error\n"
-                        "      --limit N       at most this many (default 100)\n"
-                        "      --json          one JSON object per line, without the body (see show)\n",
+    .options = options,
     .run = run_list,
+    .order_size = sizeof(struct order),
+    .initial = &(const struct order){.filter = CLI_FILTER_INIT, .limit = 100},
 };

@@ -1,11 +1,15 @@
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/owner.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "sql/admin/migrate.h"
 #include <stdio.h>
 #include <string.h>
 
 #define BROKER_WAIT_MS 2000
+
+struct order {
+    bool rebind, quiet;
+};
 
 struct identity {
     char broker[128], vhost[256];
@@ -188,70 +192,59 @@ static int open_database(struct cli *cli)
     return code;
 }
 
-static int migrate_database(struct cli *cli, bool rebind, bool quiet)
+static int migrate_database(struct cli *cli, void *order)
 {
+    const struct order *o = order;
     struct migrate_report report = {0};
     struct identity identity;
     struct broker *broker = NULL;
     struct err e;
     int code = open_database(cli);
     if (code == 0)
-        code = ask_broker(&cli->config, quiet, &identity, &broker);
+        code = ask_broker(&cli->config, o->quiet, &identity, &broker);
     if (code != 0)
         return code;
     pg_tell_blocked(cli->pg, say_blocked);
-    if (rebind && identity.broker[0] == '\0') {
+    if (o->rebind && identity.broker[0] == '\0') {
         broker_close(broker);
         err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
         return cli_fail(&e);
     }
-    if (rebind && refuse_busy_vhost(broker, cli, &e) != 0) {
+    if (o->rebind && refuse_busy_vhost(broker, cli, &e) != 0) {
         broker_close(broker);
         return cli_fail(&e);
     }
-    if (!rebind && vhost_is_ours(broker, cli))
+    if (!o->rebind && vhost_is_ours(broker, cli))
         identity.broker[0] = '\0';
-    int rc = migrate_schema(cli, rebind, &identity, &report, &e);
-    if (rc == 0 && !rebind)
+    int rc = migrate_schema(cli, o->rebind, &identity, &report, &e);
+    if (rc == 0 && !o->rebind)
         claim_vhost(broker, cli);
     broker_close(broker);
     if (rc != 0)
         return cli_fail(&e);
-    if (rebind && (code = rebind_vhost(cli)) != 0)
+    if (o->rebind && (code = rebind_vhost(cli)) != 0)
         return code;
     print_trouble(&report);
-    if (!quiet)
+    if (!o->quiet)
         print_done(&report, identity.vhost);
     return 0;
 }
 
-static int run_migrate(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"rebind", no_argument, NULL, 'R'}, {"quiet", no_argument, NULL, 'q'}, CLI_LONG};
-    bool rebind = false, quiet = false;
-    int option;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "q", options, NULL)) != -1) {
-        int code;
-        if (option == 'R')
-            rebind = true;
-        else if (option == 'q')
-            quiet = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    return migrate_database(cli, rebind, quiet);
-}
+static const struct cli_option options[] = {
+    {"rebind", NULL,
+     "the schema now belongs to the broker and vhost of amqp.url," CLI_HELP_LINE
+     "and that vhost to this schema; a copy, as a restored" CLI_HELP_LINE
+     "dump, becomes a database of its own",
+     CLI_TAKE(flag, order, rebind)},
+    {"quiet", NULL, "say nothing when all is well", CLI_TAKE(flag, order, quiet), .letter = 'q'},
+    {0},
+};
 
 const struct command command_migrate = {
     .name = "migrate",
     .synopsis = "[--rebind] [-q]",
     .summary = "Create or upgrade the schema in Postgres",
-    .help = "      --rebind        the schema now belongs to the broker and vhost of amqp.url,\n"
-            "                      and that vhost to this schema; a copy, as a restored\n"
-            "                      dump, becomes a database of its own\n"
-            "  -q, --quiet         say nothing when all is well\n",
-    .run = run_migrate,
+    .options = options,
+    .run = migrate_database,
+    .order_size = sizeof(struct order),
 };

@@ -1,30 +1,28 @@
 /* The commands that end, or begin anew, messages that are named or filtered. */
 #include "gateway/cli/filter.h"
 
-static int run_operation(struct cli *cli, int argc, char **argv)
+static int run_operation(struct cli *cli, void *order)
 {
-    static const struct option options[] = {CLI_FILTER_LONG, CLI_DRY_RUN_LONG, CLI_LONG};
-    struct cli_filter f = CLI_FILTER_INIT;
-    int option;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
-        bool taken;
-        int code = cli_filter_option(cli, option, &f, &taken);
-        if (!taken)
-            code = cli_common_option(cli, option, argv);
-        if (code >= 0)
-            return code;
-    }
-    return cli_operate(cli, cli->command->operation, &f, argc - optind, argv + optind);
+    return cli_operate(cli, cli->command->operation, order);
 }
+
+static const struct cli_option options[] = {
+    {.more = cli_operate_options},
+    {.help = "Filters:"},
+    {.more = cli_filter_options},
+    {0},
+};
 
 const struct command command_cancel = {
     .name = "cancel",
     .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "Cancel messages; each answer is a line: cancelled, too late or not found",
-    .help =
-        "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
-        "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
+    .notes = "Filters are for all waiting and failed messages that match.",
+    .options = options,
     .run = run_operation,
+    .takes_words = true,
+    .order_size = sizeof(struct cli_filter),
+    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_CANCEL,
@@ -37,10 +35,12 @@ const struct command command_retry = {
     .name = "retry",
     .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "Try failed messages again, at once and with all attempts afresh",
-    .help =
-        "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
-        "Filters, for all failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
+    .notes = "Filters are for all failed messages that match.",
+    .options = options,
     .run = run_operation,
+    .takes_words = true,
+    .order_size = sizeof(struct cli_filter),
+    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_RETRY,
@@ -53,13 +53,15 @@ const struct command command_fail = {
     .name = "fail",
     .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "End messages that can't be delivered, or whose delivery is in doubt",
-    .help =
-        "Each answer is a line: failed, busy, too late or not found. The message's error says whether it "
-        "may\n"
-        "have been delivered; `postdate retry` tries it again.\n\n"
-        "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
-        "Filters, for all messages in doubt that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
+    .notes = "Each answer is a line: failed, busy, too late or not found. The message's error says whether "
+             "it may\n"
+             "have been delivered; `postdate retry` tries it again.\n"
+             "Filters are for all messages in doubt that match.",
+    .options = options,
     .run = run_operation,
+    .takes_words = true,
+    .order_size = sizeof(struct cli_filter),
+    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_FAIL,

@@ -1,77 +1,65 @@
-#include "core/base/duration.h"
 #include "gateway/cli/filter.h"
 
-struct wanted {
-    bool has_due;
-    struct cli_operation op;
+#include <string.h>
+
+struct order {
+    struct cli_filter filter;
+    struct operate_due due;
+    int64_t shift_ms;
 };
 
-/* A duration that may be negative, for --shift=-15m. */
-static int take_duration(const struct cli *cli, const char *name, const char *text, bool is_signed,
-                         int64_t *out_ms)
+static int take_due(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    struct err e;
-    bool negative = is_signed && *text == '-';
-    if (duration_parse(text + (negative || (is_signed && *text == '+')), out_ms, &e) != 0)
-        return cli_usage(cli, "%s: %s", name, e.text);
-    if (negative)
-        *out_ms = -*out_ms;
-    return -1;
+    struct operate_due *due = at;
+    if (cli_gave(cli, "delay at"))
+        return cli_usage(cli, "give either --delay or --at");
+    due->is_delay = strcmp(o->name, "delay") == 0;
+    return due->is_delay ? cli_take_duration(cli, o, &due->ms, text) : cli_take_time(cli, o, &due->ms, text);
 }
 
-/* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct wanted *w, struct cli_filter *f)
+/* A duration that may be negative: --shift=-15m. */
+static int take_shift(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    bool taken;
-    if (option == 'd' || option == 't') {
-        if (w->has_due)
-            return cli_usage(cli, "give either --delay or --at");
-        w->has_due = true;
-        w->op.due.is_delay = option == 'd';
-        if (option == 'd')
-            return take_duration(cli, "--delay", optarg, false, &w->op.due.ms);
-        int code = cli_parse_time(cli, "--at", optarg, &w->op.due.ms);
-        return code != 0 ? code : -1;
-    }
-    if (option == 'S') {
-        w->op.has_shift = true;
-        return take_duration(cli, "--shift", optarg, true, &w->op.shift_ms);
-    }
-    int code = cli_filter_option(cli, option, f, &taken);
-    return taken ? code : cli_common_option(cli, option, argv);
+    int64_t *ms = at;
+    int code = cli_take_duration(cli, o, ms, text + (*text == '-' || *text == '+'));
+    *ms *= *text == '-' ? -1 : 1;
+    return code;
 }
 
-static int run_reschedule(struct cli *cli, int argc, char **argv)
+static int run_reschedule(struct cli *cli, void *order)
 {
-    static const struct option options[] = {{"delay", required_argument, NULL, 'd'},
-                                            {"at", required_argument, NULL, 't'},
-                                            {"shift", required_argument, NULL, 'S'},
-                                            CLI_FILTER_LONG,
-                                            CLI_DRY_RUN_LONG,
-                                            CLI_LONG};
-    struct wanted w = {.op = *cli->command->operation};
-    struct cli_filter f = CLI_FILTER_INIT;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1)
-        if ((code = take_option(cli, option, argv, &w, &f)) >= 0)
-            return code;
-    if (w.has_due == w.op.has_shift)
+    const struct order *o = order;
+    struct cli_operation op = *cli->command->operation;
+    op.due = o->due;
+    op.shift_ms = o->shift_ms;
+    op.has_shift = cli_gave(cli, "shift");
+    if (cli_gave(cli, "delay at") == op.has_shift)
         return cli_usage(cli, "give one of --delay, --at and (with filters or --key) --shift");
-    return cli_operate(cli, &w.op, &f, argc - optind, argv + optind);
+    return cli_operate(cli, &op, &o->filter);
 }
+
+static const struct cli_option options[] = {
+    {"delay", "D", "due this long from now: 90s, 15m, 36h", take_due, .offset = offsetof(struct order, due)},
+    {"at", "T", "due at this time: 2026-11-22T08:00:00Z, +2h, 'friday 12:00'", take_due,
+     .offset = offsetof(struct order, due)},
+    {"shift", "D", "with filters or --key: that much later, or earlier (--shift=-15m)", take_shift,
+     .offset = offsetof(struct order, shift_ms)},
+    {.more = cli_operate_options},
+    {.help = "Filters, for all waiting and failed messages that match:"},
+    {.more = cli_filter_options},
+    {0},
+};
 
 const struct command command_reschedule = {
     .name = "reschedule",
     .synopsis = "(ID... | --key KEY [--exchange E]) (--delay D|--at T)\n"
                 "       postdate reschedule (FILTERS | --key KEY) --shift D [--dry-run]",
     .summary = "Give messages another due time; their old ids keep working",
-    .help =
-        "      --delay D       due this long from now: 90s, 15m, 36h\n"
-        "      --at T          due at this time: 2026-11-22T08:00:00Z, +2h, 'friday 12:00'\n"
-        "      --shift D       with filters or --key: that much later, or earlier (--shift=-15m)\n"
-        "      --key KEY       the message that this key names in --exchange (default: delivery.exchange)\n"
-        "Filters, for all waiting and failed messages that match:\n" CLI_FILTER_HELP CLI_DRY_RUN_HELP,
+    .options = options,
     .run = run_reschedule,
+    .takes_words = true,
+    .order_size = sizeof(struct order),
+    .initial = &(const struct order){.filter = CLI_FILTER_INIT},
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_RESCHEDULE,

@@ -1,13 +1,12 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/timestamp.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_message.h"
 #include "sql/operate/dead.h"
 #include "sql/operate/operate.h"
 #include <stdio.h>
-#include <string.h>
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024) /* one message, its printed form */
 
@@ -104,47 +103,45 @@ static int show_message(struct cli *cli, struct message_id id, bool json)
     return code;
 }
 
-static int run_show(struct cli *cli, int argc, char **argv)
+struct order {
+    const char *key, *exchange;
+    bool json;
+};
+
+static int run_show(struct cli *cli, void *order)
 {
-    static const struct option options[] = {{"key", required_argument, NULL, 'K'},
-                                            {"exchange", required_argument, NULL, 'E'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    const char *key = NULL, *exchange = NULL;
+    const struct order *o = order;
     struct message_id id = {0};
-    bool json = false;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'K')
-            key = optarg;
-        else if (option == 'E')
-            exchange = optarg;
-        else if (option == 'j')
-            json = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (argc - optind != (key != NULL ? 0 : 1))
+    int code;
+    if (cli->word_count != (o->key != NULL ? 0 : 1))
         return cli_usage(cli, "give one message id, or --key KEY");
-    if (exchange != NULL && key == NULL)
+    if (o->exchange != NULL && o->key == NULL)
         return cli_usage(cli, "--exchange belongs to --key: an id needs none");
     /* Not only ids of ours: what was refused may be known by another one. */
-    if (key == NULL && !message_id_parse(bytes_of_str(argv[optind]), &id) &&
-        (code = cli_parse_id(cli, argv[optind], &id)) != 0)
+    if (o->key == NULL && !message_id_parse(bytes_of_str(cli->words[0]), &id) &&
+        (code = cli_parse_id(cli, cli->words[0], &id)) != 0)
         return code;
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
-    if (key != NULL && (code = cli_find_key(cli, exchange, key, &id)) != 0)
+    if (o->key != NULL && (code = cli_find_key(cli, o->exchange, o->key, &id)) != 0)
         return code;
-    return show_message(cli, id, json);
+    return show_message(cli, id, o->json);
 }
+
+static const struct cli_option options[] = {
+    {"key", "KEY", "the message that this key names", CLI_TAKE(text, order, key)},
+    {"exchange", "E", "delivery exchange of the key (default: delivery.exchange)",
+     CLI_TAKE(text, order, exchange)},
+    {"json", NULL, "as a JSON object, with the body", CLI_TAKE(flag, order, json)},
+    {0},
+};
 
 const struct command command_show = {
     .name = "show",
     .synopsis = "ID | --key KEY [--exchange E] [--json]",
     .summary = "Show one message",
-    .help = "      --key KEY       the message that this key names\n"
-            "      --exchange E    delivery exchange of the key (default: delivery.exchange)\n"
-            "      --json          as a JSON object, with the body\n",
+    .options = options,
     .run = run_show,
+    .takes_words = true,
+    .order_size = sizeof(struct order),
 };

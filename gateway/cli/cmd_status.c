@@ -1,6 +1,7 @@
 /* postdate status, once or (--watch) again and again. */
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/status.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -124,50 +125,46 @@ static int status_here(struct cli *cli)
     return alive > 0 ? 0 : 1;
 }
 
-static int run_status(struct cli *cli, int argc, char **argv)
+struct order {
+    bool json, watch, here;
+};
+
+static int run_status(struct cli *cli, void *order)
 {
-    static const struct option options[] = {{"here", no_argument, NULL, 'H'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"watch", no_argument, NULL, 'w'},
-                                            CLI_LONG};
+    const struct order *o = order;
     struct status status;
     struct err e;
-    bool json = false, watch = false, here = false;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "w", options, NULL)) != -1) {
-        if (option == 'j')
-            json = true;
-        else if (option == 'w')
-            watch = true;
-        else if (option == 'H')
-            here = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    if (here && (json || watch))
+    int code;
+    if (o->here && (o->json || o->watch))
         return cli_usage(cli, "--here goes with no other option");
     if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
         return code;
-    if (here)
+    if (o->here)
         return status_here(cli);
-    if (watch)
-        return watch_status(cli, json);
+    if (o->watch)
+        return watch_status(cli, o->json);
     if (status_read(cli, &status, &e) != 0)
         return cli_fail(&e);
-    if (json)
+    if (o->json)
         return status_print_json(&status, JSON_INDENT(2));
     status_print(&status);
     return 0;
 }
 
+static const struct cli_option options[] = {
+    {"json", NULL, "as a JSON object", CLI_TAKE(flag, order, json)},
+    {"watch", NULL, "again each second, until Ctrl-C: redrawn on a terminal, else a line each",
+     CLI_TAKE(flag, order, watch), .letter = 'w'},
+    {"here", NULL, "only whether a gateway of this host is alive; exit 1 if none is",
+     CLI_TAKE(flag, order, here)},
+    {0},
+};
+
 const struct command command_status = {
     .name = "status",
     .synopsis = "[--json] [--watch] | --here",
     .summary = "Show backlog, next due message and gateways",
-    .help = "      --json          as a JSON object\n"
-            "  -w, --watch         again each second, until Ctrl-C: redrawn on a terminal, else a line each\n"
-            "      --here          only whether a gateway of this host is alive; exit 1 if none is\n",
+    .options = options,
     .run = run_status,
+    .order_size = sizeof(struct order),
 };

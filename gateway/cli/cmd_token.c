@@ -5,9 +5,10 @@
 #include "core/base/random.h"
 #include "core/base/timestamp.h"
 #include "core/message/reserved.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "sql/operate/token.h"
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,12 @@ struct order {
     bool json, all;
 };
 
-static int take_exchange(const struct cli *cli, const char *text, struct order *o)
+static int take_exchange(struct cli *cli, const struct cli_option *option, void *at, const char *text)
 {
+    struct order *o = at;
     struct bytes name = bytes_of_str(text);
     char shown[80];
+    (void)option;
     bytes_printable(name, shown, sizeof shown);
     if (o->count == TOKEN_EXCHANGES_MAX)
         return cli_usage(cli, "--exchange: allowed are up to %d", TOKEN_EXCHANGES_MAX);
@@ -78,8 +81,9 @@ static int make_token(struct buf *out)
     return out->failed ? -1 : 0;
 }
 
-static int create_token(struct cli *cli, const struct order *o)
+static int create_token(struct cli *cli, void *order)
 {
+    const struct order *o = order;
     struct token_record t = {.role = TOKEN_OPERATE};
     struct bytes exchanges[TOKEN_EXCHANGES_MAX];
     struct buf token;
@@ -122,11 +126,13 @@ static int create_token(struct cli *cli, const struct order *o)
     return code;
 }
 
-static int revoke_tokens(struct cli *cli, int count, char **names)
+static int revoke_tokens(struct cli *cli, void *order)
 {
+    char **names = cli->words;
     struct err e;
+    (void)order;
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    for (int i = 0; i < count && code == 0; i++) {
+    for (int i = 0; i < cli->word_count && code == 0; i++) {
         if (token_revoke(cli->pg, names[i], &e) != 0)
             code = cli_fail(&e);
         else
@@ -197,8 +203,9 @@ static int compare_age(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int list_tokens(struct cli *cli, const struct order *o)
+static int list_tokens(struct cli *cli, void *order)
 {
+    const struct order *o = order;
     struct token_record *tokens = NULL;
     struct arena arena;
     struct err e;
@@ -228,81 +235,33 @@ static int list_tokens(struct cli *cli, const struct order *o)
     return code;
 }
 
-/* --- the verbs, with what stands behind them on the command line */
+static const struct cli_option options[] = {
+    {"exchange", "E",
+     "a delivery exchange that the token may use; may be repeated;" CLI_HELP_LINE
+     "'*' is all of them, and retry policies",
+     take_exchange, .of = "create"},
+    {"name", "N", "what to call it (default: made up)", CLI_TAKE(text, order, name), .of = "create"},
+    {"role", "ROLE", "read: look only, and dry runs; operate: everything (default)",
+     CLI_TAKE(text, order, role), .of = "create"},
+    {"all", NULL, "revoked tokens, too", CLI_TAKE(flag, order, all), .of = "list"},
+    {"json", NULL, "one JSON object per line", CLI_TAKE(flag, order, json), .of = "list"},
+    {0},
+};
 
-static int run_create(struct cli *cli, const struct order *o, int count, char **words)
-{
-    return count > 0 ? cli_usage(cli, "unexpected argument \"%s\"", words[0]) : create_token(cli, o);
-}
-
-static int run_list(struct cli *cli, const struct order *o, int count, char **words)
-{
-    if (count > 0)
-        return cli_usage(cli, "unexpected argument \"%s\"", words[0]);
-    if (o->count > 0 || o->name != NULL || o->role != NULL)
-        return cli_usage(cli, "list takes --all and --json only");
-    return list_tokens(cli, o);
-}
-
-static int run_revoke(struct cli *cli, const struct order *o, int count, char **words)
-{
-    if (count == 0 || o->count > 0 || o->name != NULL || o->role != NULL)
-        return cli_usage(cli, "revoke: give the names of tokens (see `postdate token list`)");
-    return revoke_tokens(cli, count, words);
-}
-
-static const struct {
-    const char *name;
-    int (*run)(struct cli *cli, const struct order *o, int count, char **words);
-} verbs[] = {{"create", run_create}, {"list", run_list}, {"revoke", run_revoke}};
-
-static int run_order(struct cli *cli, const struct order *o, int count, char **words)
-{
-    for (size_t i = 0; count > 0 && i < sizeof verbs / sizeof verbs[0]; i++)
-        if (strcmp(words[0], verbs[i].name) == 0)
-            return verbs[i].run(cli, o, count - 1, words + 1);
-    return cli_unknown(cli, count > 0 ? words[0] : "", "create list revoke", "write create, list or revoke");
-}
-
-static int run_token(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {{"exchange", required_argument, NULL, 'E'},
-                                            {"name", required_argument, NULL, 'n'},
-                                            {"role", required_argument, NULL, 'r'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            CLI_LONG};
-    struct order o = {0};
-    int option, code = 0;
-    while (code == 0 && (option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'E')
-            code = take_exchange(cli, optarg, &o);
-        else if (option == 'n')
-            o.name = optarg;
-        else if (option == 'r')
-            o.role = optarg;
-        else if (option == 'j')
-            o.json = true;
-        else if (option == 'a')
-            o.all = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-        else
-            code = 0;
-    }
-    return code != 0 ? code : run_order(cli, &o, argc - optind, argv + optind);
-}
+static const struct cli_verb verbs[] = {
+    {"create", .run = create_token},
+    {"list", .run = list_tokens},
+    {"revoke", .run = revoke_tokens, 1, INT_MAX, "give the names of tokens (see `postdate token list`)"},
+    {0},
+};
 
 const struct command command_token = {
     .name = "token",
     .synopsis =
         "create --exchange E... [--name N] [--role read|operate] | list [--all] [--json] | revoke NAME...",
     .summary = "Make, list and revoke tokens for HTTP and the control queue",
-    .help = "      --exchange E    a delivery exchange that the token may use; may be repeated;\n"
-            "                      '*' is all of them, and retry policies\n"
-            "      --name N        what to call it (default: made up)\n"
-            "      --role ROLE     read: look only, and dry runs; operate: everything (default)\n"
-            "      --all           revoked tokens, too\n"
-            "      --json          one JSON object per line\n",
-    .run = run_token,
+    .options = options,
+    .verbs = verbs,
+    .choices = "write create, list or revoke",
+    .order_size = sizeof(struct order),
 };

@@ -6,29 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cli_no_memory(void)
+/* jansson takes all UTF-8 that it has memory for. 0, or the exit code. */
+static int check_set(const struct cli *cli, const char *option, const char *text, int rc)
 {
-    struct err e;
-    err_set(&e, ERR_BUG, "out of memory");
-    return cli_fail(&e);
+    if (rc == 0)
+        return 0;
+    return json_memory_refused() ? cli_no_memory()
+                                 : cli_usage(cli, "--%s: \"%s\" is not UTF-8 text", option, text);
 }
 
-/* jansson did not take it: it takes all UTF-8 that it has memory for. */
-static int not_text(const struct cli *cli, const char *option, const char *value)
+json_t *cli_object_at(json_t **at)
 {
-    if (json_memory_refused())
-        return cli_no_memory();
-    return cli_usage(cli, "%s: \"%s\" is not UTF-8 text", option, value);
+    if (*at == NULL)
+        *at = json_object();
+    return *at;
 }
 
-int cli_set_text(const struct cli *cli, json_t *object, const char *field, const char *option,
-                 const char *value)
+int cli_take_field(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
+    json_t *object = cli_object_at(at);
+    char field[40];
+    snprintf(field, sizeof field, "%s", o->field != NULL ? o->field : o->name);
+    for (char *dash = field; (dash = strchr(dash, '-')) != NULL;)
+        *dash = '_';
     if (json_object_get(object, field) != NULL)
-        return cli_usage(cli, "%s is given twice", option);
-    if (json_object_set_new(object, field, json_string(value)) != 0)
-        return not_text(cli, option, value);
-    return -1;
+        return cli_usage(cli, "--%s is given twice", o->name);
+    return check_set(cli, o->name, text, json_object_set_new(object, field, json_string(text)));
 }
 
 /* A number where it is written as one, so that it can be written back; else a string ("-0", "007"). */
@@ -51,14 +54,15 @@ static bool is_number_property(const char *name)
            strcmp(name, "timestamp") == 0;
 }
 
-int cli_set_pair(const struct cli *cli, json_t *object, const char *option, const char *pair)
+int cli_take_pair(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    const char *equals = strchr(pair, '=');
+    json_t *object = cli_object_at(at);
+    const char *equals = strchr(text, '=');
     char name[300];
-    if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
-        return cli_usage(cli, "%s: \"%s\" is not NAME=VALUE", option, pair);
-    snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
-    bool is_header = strcmp(option, "--header") == 0;
+    if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof name)
+        return cli_usage(cli, "--%s: \"%s\" is not NAME=VALUE", o->name, text);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    bool is_header = strcmp(o->name, "header") == 0;
     if (is_header && (strcmp(name, "CC") == 0 || strcmp(name, "BCC") == 0))
         return cli_usage(cli,
                          "--header: %s is a list of routing keys: write it in a --batch file, as "
@@ -66,10 +70,37 @@ int cli_set_pair(const struct cli *cli, json_t *object, const char *option, cons
                          name, name);
     bool guess = is_header || is_number_property(name);
     if (json_object_get(object, name) != NULL)
-        return cli_usage(cli, "%s: %s is given twice", option, name);
-    if (json_object_set_new(object, name, guess ? guess_value(equals + 1) : json_string(equals + 1)) != 0)
-        return not_text(cli, option, pair);
-    return -1;
+        return cli_usage(cli, "--%s: %s is given twice", o->name, name);
+    json_t *value = guess ? guess_value(equals + 1) : json_string(equals + 1);
+    return check_set(cli, o->name, text, json_object_set_new(object, name, value));
+}
+
+const struct cli_option cli_content_options[] = {
+    {"header", "N=V", "an AMQP header; V is an integer where it looks like one; repeatable",
+     CLI_TAKE(pair, cli_fields, headers), .of = "set"},
+    {"property", "N=V", "an AMQP property: priority=5, correlation_id=a1; repeatable",
+     CLI_TAKE(pair, cli_fields, properties), .of = "set"},
+    {"content-type", "T", "of the body, such as application/json", CLI_TAKE(field, cli_fields, properties),
+     .of = "set"},
+    {"body", "S", "the body", CLI_TAKE(text, cli_fields, body), .of = "set"},
+    {"file", "F", "the body from a file; - for stdin", CLI_TAKE(text, cli_fields, file), .of = "set"},
+    {0},
+};
+
+void cli_fields_join(const struct cli_fields *f)
+{
+    if (json_object_size(f->headers) > 0)
+        json_object_set(f->object, "headers", f->headers);
+    if (json_object_size(f->properties) > 0)
+        json_object_set(f->object, "properties", f->properties);
+}
+
+void cli_fields_close(void *order)
+{
+    struct cli_fields *f = order;
+    json_decref(f->object);
+    json_decref(f->headers);
+    json_decref(f->properties);
 }
 
 /* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */

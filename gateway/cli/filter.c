@@ -4,12 +4,14 @@
 
 #define STATES "scheduled claimed handed delivered cancelled superseded failed expired"
 
-static int take_state(const struct cli *cli, const char *text, struct lookup_filter *f)
+static int take_state(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    f->has_state = true;
-    if (message_state_parse(text, &f->state) == 0)
-        return 0;
+    struct cli_filter *f = at;
     char near[40];
+    (void)o;
+    f->filter.has_state = true;
+    if (message_state_parse(text, &f->filter.state) == 0)
+        return 0;
     if (cli_nearest(text, STATES, near, sizeof near))
         return cli_usage(cli, "--state: \"%s\" is not a state: did you mean \"%s\"?", text, near);
     return cli_usage(
@@ -19,40 +21,31 @@ static int take_state(const struct cli *cli, const char *text, struct lookup_fil
         text);
 }
 
-int cli_filter_option(struct cli *cli, int option, struct cli_filter *f, bool *taken)
+static int take_routing_key(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    int code = 0;
-    *taken = true;
-    switch (option) {
-    case 's':
-        code = take_state(cli, optarg, &f->filter);
-        break;
-    case 'a':
-        code = cli_parse_time(cli, "--due-after", optarg, &f->filter.due_after_ms);
-        break;
-    case 'b':
-        code = cli_parse_time(cli, "--due-before", optarg, &f->filter.due_before_ms);
-        break;
-    case 'E':
-        f->filter.exchange = bytes_of_str(optarg);
-        return -1;
-    case 'K':
-        f->filter.key = bytes_of_str(optarg);
-        return -1;
-    case 'k':
-        f->filter.routing_key = bytes_of_str(optarg);
-        f->filter.globs = true;
-        break;
-    case 'n':
-        f->dry_run = true;
-        return -1;
-    default:
-        *taken = false;
-        return -1;
-    }
-    f->given = true;
-    return code != 0 ? code : -1;
+    struct cli_filter *f = at;
+    f->filter.globs = true;
+    return cli_take_bytes(cli, o, &f->filter.routing_key, text);
 }
+
+const struct cli_option cli_filter_options[] = {
+    {"state", "S",
+     "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE "expired",
+     .take = take_state},
+    {"due-after", "T", "due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')",
+     CLI_TAKE(time, cli_filter, filter.due_after_ms)},
+    {"due-before", "T", "due before this time", CLI_TAKE(time, cli_filter, filter.due_before_ms)},
+    {"exchange", "E", "with this delivery exchange", CLI_TAKE(bytes, cli_filter, filter.exchange)},
+    {"routing-key", "K", "with this routing key; * is any run of characters", take_routing_key,
+     .letter = 'k'},
+    {0},
+};
+const struct cli_option cli_operate_options[] = {
+    {"key", "KEY", "the message that this key names in --exchange (default: delivery.exchange)",
+     CLI_TAKE(bytes, cli_filter, filter.key)},
+    {"dry-run", NULL, "with filters: only count what matches", CLI_TAKE(flag, cli_filter, dry_run)},
+    {0},
+};
 
 struct tally {
     int done, refused, not_found, busy;
@@ -92,17 +85,17 @@ static int exit_code(const struct tally *t)
     return t->not_found == 1 && t->refused == 0 && t->done == 0 ? 66 : 1;
 }
 
-static int operate_ids(struct cli *cli, const struct cli_operation *op, int count, char **ids)
+static int operate_ids(struct cli *cli, const struct cli_operation *op)
 {
     struct tally tally = {0};
     struct message_id id;
     int code = 0;
-    for (int i = 0; i < count && code == 0; i++)
-        code = cli_parse_id(cli, ids[i], &id);
+    for (int i = 0; i < cli->word_count && code == 0; i++)
+        code = cli_parse_id(cli, cli->words[i], &id);
     if (code == 0)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    for (int i = 0; i < count && code == 0; i++) {
-        code = cli_parse_id(cli, ids[i], &id);
+    for (int i = 0; i < cli->word_count && code == 0; i++) {
+        code = cli_parse_id(cli, cli->words[i], &id);
         if (code == 0)
             code = operate_id(cli, op, id, &tally);
     }
@@ -178,22 +171,21 @@ static int shift_key(struct cli *cli, const struct cli_operation *op, const stru
     return operate_filters(cli, op, &named);
 }
 
-int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f, int id_count,
-                char **ids)
+int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
 {
-    /* A shift needs to know the due time, so what it moves is looked for. */
-    if (op->has_shift && f->filter.key.data != NULL)
-        return id_count > 0 || f->given ? cli_usage(cli, "give message ids, or --key KEY, or filters")
-                                        : shift_key(cli, op, f);
-    bool key = f->filter.key.data != NULL;
-    bool filters = f->given || (f->filter.exchange.data != NULL && !key);
-    if ((id_count > 0) + key + (filters && !key) != 1 || (key && f->given))
+    bool ids = cli->word_count > 0, key = f->filter.key.data != NULL;
+    bool given = cli_gave(cli, "state due-after due-before routing-key");
+    bool filters = given || (f->filter.exchange.data != NULL && !key);
+    if (ids + key + (filters && !key) != 1 || (key && given))
         return cli_usage(cli, "give message ids, or --key KEY, or filters");
+    /* A shift needs to know the due time, so what it moves is looked for. */
+    if (op->has_shift && key)
+        return shift_key(cli, op, f);
     if (f->dry_run && !filters)
         return cli_usage(cli, "--dry-run belongs to filters");
     if (op->moves && filters != op->has_shift)
         return cli_usage(cli, "%s", filters ? "with filters, give --shift" : "give either --delay or --at");
     if (filters)
         return operate_filters(cli, op, f);
-    return key ? operate_key(cli, op, &f->filter) : operate_ids(cli, op, id_count, ids);
+    return key ? operate_key(cli, op, &f->filter) : operate_ids(cli, op);
 }

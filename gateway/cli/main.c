@@ -1,5 +1,5 @@
 /* The command line `postdate`: works on the database directly, with or without a running gateway. */
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 #include "sql/admin/audit.h"
@@ -109,7 +109,7 @@ static int run_command(struct cli *cli, int argc, char **argv)
     argv += optind;
     optind = 0; /* starts getopt afresh */
     describe_command(cli->command, argc, argv, what);
-    int code = cli->command->run(cli, argc, argv);
+    int code = cli_run(cli, argc, argv);
     if (cli->changing)
         audit_command(cli, what, code);
     return code;

@@ -60,11 +60,6 @@ const char *text_show(struct bytes v, size_t columns, char *out, size_t size)
     return show_bytes(v, false, columns, out, size);
 }
 
-const char *text_show_lines(struct bytes v, char *out, size_t size)
-{
-    return show_bytes(v, true, TEXT_ANY_WIDTH, out, size);
-}
-
 /* Bytes of the character in front when it is one to be shown; 0: escape a byte. */
 static size_t harmless_len(const uint8_t *p, size_t len)
 {
@@ -111,5 +106,5 @@ void text_print_body(struct bytes body)
     bool fits = body.len <= BODY_SHOWN && bytes_is_text(body);
     printf("body         %zu bytes%s\n", body.len, fits ? "" : " (--json shows it)");
     if (fits && body.len > 0)
-        printf("\n%s\n", text_show_lines(body, shown, sizeof shown));
+        printf("\n%s\n", show_bytes(body, true, TEXT_ANY_WIDTH, shown, sizeof shown));
 }

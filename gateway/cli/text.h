@@ -15,8 +15,6 @@ const char *text_show(struct bytes v, size_t columns, char *out, size_t size);
 /* Words with names of users in them, on one line, uncut but for size: UTF-8 whatever LC_CTYPE is, without
  * what acts on a terminal (controls of both sets, changes of the writing's direction). Returns out. */
 const char *text_words(struct bytes v, char *out, size_t size);
-/* The same with line breaks and tabs, uncut: out needs 4 * v.len + 3 bytes. */
-const char *text_show_lines(struct bytes v, char *out, size_t size);
 /* On standard output: the length of a message's body, and the body itself if it is text and not too long. */
 void text_print_body(struct bytes body);
 

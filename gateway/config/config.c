@@ -114,7 +114,7 @@ void config_each(const struct config *c, void (*fn)(void *ctx, const char *name,
 {
     char name[100], value[1000];
     for (const struct option *o = option_table; o < option_table + option_count; o++) {
-        if (o->secret || o->offset == OPTION_NOT_STORED)
+        if (o->secret)
             continue;
         snprintf(name, sizeof name, "%s.%s", o->section, o->name);
         option_format(o, c, value, sizeof value);

@@ -51,7 +51,7 @@ static void add_unread(struct config_loader *l, const char *where, const char *w
     add_mistake(l, why == EACCES ? ERR_PERMISSION : ERR_CONFIG, text);
 }
 
-void config_warning(struct config_loader *l, const char *text)
+static void give_warning(struct config_loader *l, const char *text)
 {
     if (l->report != NULL && l->report->warning != NULL)
         l->report->warning(l->report->ctx, text);
@@ -285,7 +285,7 @@ static void warn_readable_passwords(const struct ini_source *s)
     if (s->loader->report && s->loader->report->exposed)
         s->loader->report->exposed(s->loader->report->ctx, warning);
     else
-        config_warning(s->loader, warning);
+        give_warning(s->loader, warning);
 }
 
 void config_load_file(struct config_loader *l, const char *path, bool must_exist)
@@ -403,7 +403,7 @@ static void warn_unknown_variables(struct config_loader *l)
         return;
     char warning[600];
     snprintf(warning, sizeof warning, "environment variables that are no options are ignored: %s", text);
-    config_warning(l, warning);
+    give_warning(l, warning);
 }
 
 void config_load_environment(struct config_loader *l)

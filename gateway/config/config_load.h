@@ -14,7 +14,6 @@ struct config_loader {
 /* line 0: where alone is named */
 void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-void config_warning(struct config_loader *l, const char *text);
 
 void config_load_file(struct config_loader *l, const char *path, bool must_exist);
 void config_load_environment(struct config_loader *l);

@@ -20,8 +20,6 @@ enum option_kind {
                   */
 };
 
-#define OPTION_NOT_STORED ((size_t)-1) /* checked, but nothing reads it in this version */
-
 struct option {
     const char *section, *name;
     enum option_kind kind;
@@ -55,14 +53,10 @@ const char *option_env_name(const struct option *o, char out[OPTION_ENV_SIZE]);
 /* Checks value and stores it, freeing what was there. ERR_CONFIG: the text says what is wrong and what is
  * allowed, without naming the option. */
 int option_set(const struct option *o, struct config *c, const char *value, struct err *e);
-/* The value in the form a user would write, cut to size. Not of a secret, nor of one that is not stored. */
+/* The value in the form a user would write, cut to size. Not of a secret. */
 void option_format(const struct option *o, const struct config *c, char *out, size_t size);
 /* Frees what the option owns. */
 void option_clear(const struct option *o, struct config *c);
-
-/* An exchange name as [route] and `allow` write it: "" in quotes is the default exchange. Returns an owned
- * copy. */
-char *option_exchange_dup(const char *value, struct err *e);
 
 /* An entry of [route]; target: "delivery-exchange", or "delivery-exchange, delay=5s". */
 int config_add_route(struct config *c, const char *intake, const char *target, struct err *e);

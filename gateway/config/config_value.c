@@ -16,11 +16,12 @@ static void *field_at(struct config *c, size_t offset)
 
 static void store_value(const struct option *o, struct config *c, const void *value, size_t size)
 {
-    if (o->offset != OPTION_NOT_STORED)
-        memcpy(field_at(c, o->offset), value, size);
+    memcpy(field_at(c, o->offset), value, size);
 }
 
-char *option_exchange_dup(const char *value, struct err *e)
+/* An exchange name as [route] and `allow` write it: "" in quotes is the default exchange. Returns an owned
+ * copy. */
+static char *exchange_dup(const char *value, struct err *e)
 {
     if (strcmp(value, "\"\"") == 0)
         value = "";
@@ -46,7 +47,7 @@ static int set_text(const struct option *o, struct config *c, const char *value,
     if (o->check != NULL && o->check(value, e) != 0)
         return -1;
     char *copy = NULL;
-    if (*value != '\0' && o->offset != OPTION_NOT_STORED && (copy = strdup(value)) == NULL)
+    if (*value != '\0' && (copy = strdup(value)) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     option_clear(o, c);
     store_value(o, c, &copy, sizeof copy);
@@ -152,7 +153,7 @@ static int set_list(const struct option *o, struct config *c, const char *value,
         size_t len = strlen(item);
         while (len > 0 && isspace((unsigned char)item[len - 1]))
             item[--len] = '\0';
-        items[count] = option_exchange_dup(item, e);
+        items[count] = exchange_dup(item, e);
         if (items[count] == NULL)
             goto fail;
         count++;
@@ -242,8 +243,6 @@ void option_format(const struct option *o, const struct config *c, char *out, si
 
 void option_clear(const struct option *o, struct config *c)
 {
-    if (o->offset == OPTION_NOT_STORED)
-        return;
     if (o->kind == OPTION_TEXT) {
         char *old = NULL, *none = NULL;
         memcpy(&old, field_at(c, o->offset), sizeof(char *));
@@ -407,8 +406,8 @@ int config_add_route(struct config *c, const char *intake, const char *target, s
     if (delivery == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     delivery[len] = '\0';
-    char *from = option_exchange_dup(intake, e);
-    char *to = from == NULL ? NULL : option_exchange_dup(delivery, e);
+    char *from = exchange_dup(intake, e);
+    char *to = from == NULL ? NULL : exchange_dup(delivery, e);
     free(delivery);
     if (to == NULL) {
         free(from);

@@ -34,16 +34,10 @@ int health_server(struct pg *c, struct health_server *out, struct err *e)
     PGresult *r = pg_query(c, sql_query_health_server, NULL, e);
     if (!r)
         return -1;
-    out->version_num = pg_int4(r, 0, 0);
-    pg_text(r, 0, 1, out->version, sizeof out->version);
-    pg_text(r, 0, 2, out->user, sizeof out->user);
-    out->standby = pg_bool(r, 0, 3);
-    out->read_only = pg_bool(r, 0, 4);
-    pg_text(r, 0, 5, out->synchronous_commit, sizeof out->synchronous_commit);
-    out->fsync = pg_bool(r, 0, 6);
-    out->full_page_writes = pg_bool(r, 0, 7);
-    out->may_create_schema = pg_bool(r, 0, 8);
-    out->has_schema = pg_bool(r, 0, 9);
+    pg_text(r, 0, 0, out->version, sizeof out->version);
+    pg_text(r, 0, 1, out->user, sizeof out->user);
+    out->may_create_schema = pg_bool(r, 0, 2);
+    out->has_schema = pg_bool(r, 0, 3);
     PQclear(r);
     return 0;
 }
@@ -87,59 +81,26 @@ int health_session(struct pg *a, struct pg *b, struct health_session *out, struc
     return 0;
 }
 
-int health_rights(struct pg *c, struct health_rights *out, struct err *e)
+int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
+               struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_health_rights, NULL, e);
+    static const char *const queries[] = {sql_query_health_fit,        sql_query_health_rights,
+                                          sql_query_health_roles,      sql_query_health_zones,
+                                          sql_query_health_partitions, sql_query_health_open};
+    struct health_finding f;
+    struct pg_params p = {0};
+    if (subject == HEALTH_PARTITIONS)
+        pg_add_int8(&p, max_delay_ms);
+    PGresult *r = pg_query(c, queries[subject], &p, e);
     if (!r)
         return -1;
-    int rc = PQntuples(r) == 1 ? 0 : err_set(e, ERR_NOT_FOUND, "there is no schema postdate");
-    if (rc == 0) {
-        out->usage = pg_bool(r, 0, 0);
-        out->create = pg_bool(r, 0, 1);
-        out->owner = pg_bool(r, 0, 2);
-        pg_text(r, 0, 3, out->schema_owner, sizeof out->schema_owner);
-        pg_text(r, 0, 4, out->lacking, sizeof out->lacking);
+    for (int i = 0; i < PQntuples(r); i++) {
+        pg_text(r, i, 0, f.status, sizeof f.status);
+        pg_text(r, i, 1, f.check, sizeof f.check);
+        pg_text(r, i, 2, f.detail, sizeof f.detail);
+        pg_text(r, i, 3, f.remedy, sizeof f.remedy);
+        each(ctx, &f);
     }
-    PQclear(r);
-    return rc;
-}
-
-int health_roles(struct pg *c, struct health_roles *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_health_roles, NULL, e);
-    if (!r)
-        return -1;
-    pg_text(r, 0, 0, out->missing, sizeof out->missing);
-    pg_text(r, 0, 1, out->weak, sizeof out->weak);
-    PQclear(r);
-    return 0;
-}
-
-int health_zones(struct pg *c, struct health_zones *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_health_zones, NULL, e);
-    if (!r)
-        return -1;
-    out->count = pg_int8(r, 0, 0);
-    pg_text(r, 0, 1, out->unknown, sizeof out->unknown);
-    pg_text(r, 0, 2, out->stale, sizeof out->stale);
-    PQclear(r);
-    return 0;
-}
-
-int health_partitions(struct pg *c, struct health_partitions *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_health_partitions, NULL, e);
-    if (!r)
-        return -1;
-    out->days = pg_int8(r, 0, 0);
-    out->end_ms = pg_time_ms(r, 0, 1);
-    out->span = pg_int8(r, 0, 2);
-    PQclear(r);
-    r = pg_query(c, sql_query_store_clock, NULL, e);
-    if (!r)
-        return -1;
-    out->now_ms = pg_time_ms(r, 0, 0);
     PQclear(r);
     return 0;
 }
@@ -152,18 +113,6 @@ int health_locks(struct pg *c, struct health_locks *out, struct err *e)
     out->all_days = pg_int8(r, 0, 0);
     out->per_transaction = pg_int8(r, 0, 1);
     out->transactions = pg_int8(r, 0, 2);
-    PQclear(r);
-    return 0;
-}
-
-int health_oldest_transaction(struct pg *c, struct health_open_transaction *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_health_open, NULL, e);
-    if (!r)
-        return -1;
-    out->age_ms = pg_int8(r, 0, 0);
-    pg_text(r, 0, 1, out->who, sizeof out->who);
-    out->hidden = pg_int8(r, 0, 2);
     PQclear(r);
     return 0;
 }

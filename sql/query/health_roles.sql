@@ -1,4 +1,4 @@
--- What `postdate migrate` wants for SQL users: roles that do not exist, and roles that may not do what they are for; comma-separated.
+-- Findings: what `postdate migrate` wants for SQL users: roles that do not exist, and roles that may not do what they are for.
 with wanted (role, is_there) as (
     select r, exists (select from pg_roles where rolname = r)
       from unnest('{postdate_producer,postdate_reader}'::text[]) r
@@ -11,6 +11,12 @@ with wanted (role, is_there) as (
                           where p.pronamespace = 'postdate'::regnamespace
                             and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry')) end end
       from wanted
+), found (missing, weak) as (
+    select (select string_agg(role, ', ' order by role) from wanted where not is_there),
+           (select string_agg(role, ', ' order by role) from rights where not may)
 )
-select coalesce((select string_agg(role, ', ' order by role) from wanted where not is_there), ''),
-       coalesce((select string_agg(role, ', ' order by role) from rights where not may), '')
+select 'ok', 'database.roles', coalesce('not there: ' || missing || '; wanted only for SQL users other than the owner: docs/sql.md',
+                                        'SQL users can be given postdate_producer and postdate_reader'), ''
+  from found where missing is not null or weak is null
+union all
+select 'warn', 'database.roles', 'lacking rights in the schema postdate: ' || weak, 'postdate migrate (it grants them)' from found where weak is not null

@@ -35,8 +35,6 @@ static void check_option(const struct option *o, const struct config *c)
 {
     const char *text;
     int choice;
-    if (o->offset == OPTION_NOT_STORED)
-        return;
     switch (o->kind) {
     case OPTION_DURATION:
     case OPTION_SIZE:

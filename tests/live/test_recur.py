@@ -178,6 +178,8 @@ class Recur(LiveTest):
         self.assertRegex(cli('show', 'r'), r'(?m)^next +(....-..-..)T09:00:00[+]0[12]:00  \1T0[78]:00:00.000Z \(in ')
         self.assertEqual(json.loads(cli('show', 'bytes', '--json'))['body_base64'], '/wA=')
         self.assertEqual(len(cli('preview', 'r', '-n', '3').splitlines()), 3)
+        for option in (('--zone', 'Asia/Tokyo'), ('--dialect', 'cron'), ('--dst', 'skip'), ('--from', '2026-10-25T00:00:00Z')):
+            self.assertIn('not to a name', cli('preview', 'r', *option, rc=64))
         self.assertIn('clock goes back', cli('preview', '--cron', '30 2 * * *', '--zone', 'Europe/Berlin', '--from', '2026-10-25T00:00:00Z', '-n', '1'))
         self.assertIn('"23"', cli('set', 'r', '--cron', '0 25 * * *', '-k', 'k', '--body', '', rc=65))
         # as Spring and Quartz write it

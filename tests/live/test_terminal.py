@@ -147,23 +147,21 @@ class Tables(LiveTest):
 
 
 def command_table():
-    """{command: its long options}, read from the sources: what getopt really takes."""
-    def options(text):
-        return set(re.findall(r'\{?\s*"([a-z-]+)",\s*(?:no|required)_argument', text))
-
+    """{command: its long options}, read from the sources: the tables that getopt is given."""
     def read(name):
         with open(os.path.join(ROOT, 'gateway', 'cli', name), encoding='utf-8') as f:
             return f.read()
-    filters = options(read('filter.h')) if os.path.exists(os.path.join(ROOT, 'gateway/cli/filter.h')) else set()
-    common = options(read('cli.h'))
+
+    def options(text):
+        return set(re.findall(r'\{"([a-z-]+)", (?:NULL|"[^"]*"),', text))
+    common = set(re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', read('command.h')))
+    shared = {f'cli_{name}_options': options(re.search(rf'cli_{name}_options\[\] = (.*?)^}};', read(path), re.M | re.S).group(1))
+              for name, path in (('filter', 'filter.c'), ('operate', 'filter.c'), ('content', 'fields.c'))}
     table = {}
     for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', '**', 'cmd_*.c'), recursive=True):
         text = read(os.path.relpath(path, os.path.join(ROOT, 'gateway', 'cli')))
         for name in re.findall(r'\.name = "([a-z-]+)"', text):
-            found = options(text) | common
-            if re.search('FILTER_LONG|filter_options|operate_options', text):
-                found |= filters - ({'dry-run'} if name == 'list' else set())
-            table[name] = found
+            table[name] = options(text).union(common, *(shared[more] for more in re.findall(r'\.more = (\w+)', text)))
     return table
 
 

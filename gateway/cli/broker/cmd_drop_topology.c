@@ -7,7 +7,7 @@
 #include "amqp/topology/topology_retry.h"
 #include "amqp/topology/transport.h"
 #include "core/message/dead_letter.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -224,40 +224,34 @@ static int report(const struct removal *r)
     return 0;
 }
 
-static int run_drop_topology(struct cli *cli, int argc, char **argv)
+static int run_drop_topology(struct cli *cli, void *order)
 {
-    static const struct option options[] = {
-        {"yes", no_argument, NULL, 'y'}, {"purge", no_argument, NULL, 'p'}, CLI_LONG};
-    struct removal r = {0};
+    struct removal *r = order;
     struct err e;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'y')
-            r.really = true;
-        else if (option == 'p')
-            r.purge = true;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    if ((code = cli_load_config(cli)) != 0)
+    int code = cli_load_config(cli);
+    if (code != 0)
         return code;
-    r.config = &cli->config;
-    r.broker = cli_broker_open(&cli->config, "postdate drop-topology", WAIT_MS, &e);
-    int rc = r.broker != NULL ? remove_all(&r, &e) : -1;
-    broker_close(r.broker);
-    return rc != 0 ? cli_fail(&e) : report(&r);
+    r->config = &cli->config;
+    r->broker = cli_broker_open(&cli->config, "postdate drop-topology", WAIT_MS, &e);
+    int rc = r->broker != NULL ? remove_all(r, &e) : -1;
+    broker_close(r->broker);
+    return rc != 0 ? cli_fail(&e) : report(r);
 }
+
+static const struct cli_option options[] = {
+    {"yes", NULL, "do it; without, only say what would be deleted", CLI_TAKE(flag, removal, really)},
+    {"purge", NULL, "also queues that hold messages, which are lost then", CLI_TAKE(flag, removal, purge)},
+    {0},
+};
 
 const struct command command_drop_topology = {
     .name = "drop-topology",
     .synopsis = "[--yes] [--purge]",
     .summary = "Delete what gateways declared in RabbitMQ, to remove Postdate",
-    .help = "      --yes           do it; without, only say what would be deleted\n"
-            "      --purge         also queues that hold messages, which are lost then\n\n"
-            "In the vhost of amqp.url. The database is left as it is. Refuses while its queues have\n"
-            "consumers, or messages without --purge. Consumers' queues stay; their bindings to "
-            "postdate.delivery go with that exchange.\n",
+    .notes = "In the vhost of amqp.url. The database is left as it is. Refuses while its queues have\n"
+             "consumers, or messages without --purge. Consumers' queues stay; their bindings to\n"
+             "postdate.delivery go with that exchange.",
+    .options = options,
     .run = run_drop_topology,
+    .order_size = sizeof(struct removal),
 };

@@ -2,11 +2,11 @@
 #include "core/base/glob.h"
 #include "core/message/wire.h"
 #include "gateway/cli/broker/rejected_queue.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_message_internal.h"
 
-#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,7 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
 
 /* --- the command */
 
-static int run_order(struct cli *cli, struct order *o)
+static int walk_queue(struct cli *cli, struct order *o)
 {
     static const char *const done[] = {"", "", "requeued", "dropped"};
     struct err e;
@@ -160,94 +160,51 @@ static int run_order(struct cli *cli, struct order *o)
     return 0;
 }
 
-static int take_number(const struct cli *cli, const char *what, const char *text, int64_t most, int64_t *out)
+static int read_numbers(struct cli *cli, struct order *o)
 {
-    char *end = NULL;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > most)
-        return cli_usage(cli, "%s: \"%s\" is not a number from 1 to %lld", what, text, (long long)most);
-    *out = n;
-    return -1;
-}
-
-static int check_order(const struct cli *cli, const struct order *o)
-{
-    bool changes = o->verb >= VERB_REQUEUE, filtered = o->reason.data || o->routing_key.data;
-    if (o->verb == VERB_SHOW && o->number_count != 1)
-        return cli_usage(cli, "show takes one number, of `postdate rejected list`");
-    if (o->verb == VERB_LIST && o->number_count > 0)
-        return cli_usage(cli, "list takes filters, not numbers");
-    if (changes && (o->number_count > 0) + filtered + o->all != 1)
-        return cli_usage(cli, "give numbers, or filters, or --all");
-    if (!changes && (o->all || o->dry_run))
-        return cli_usage(cli, "--all and --dry-run belong to requeue and drop");
+    static const struct cli_option number = {"number", .max = INT64_MAX};
+    for (int i = 0; i < cli->word_count; i++) {
+        if (o->number_count == NUMBERS_MAX)
+            return cli_usage(cli, "at most %d numbers", NUMBERS_MAX);
+        int64_t *next = &o->numbers[o->number_count];
+        int code = cli_take_number(cli, &number, next, cli->words[i]);
+        if (code != 0)
+            return code;
+        o->number_count += !has_number(o, *next);
+    }
     return 0;
 }
 
-/* -1: go on */
-static int read_words(const struct cli *cli, struct order *o, int count, char **words)
+static int run_order(struct cli *cli, void *order)
 {
-    static const char *const verbs[] = {"list", "show", "requeue", "drop"};
-    int verb = VERB_LIST;
-    while (count > 0 && verb <= VERB_DROP && strcmp(words[0], verbs[verb]) != 0)
-        verb++;
-    if (count == 0 || verb > VERB_DROP)
-        return cli_unknown(cli, count > 0 ? words[0] : "", "list show requeue drop",
-                           "say what to do: list, show, requeue or drop");
-    o->verb = (enum verb)verb;
-    for (int i = 1; i < count; i++) {
-        if (o->number_count == NUMBERS_MAX)
-            return cli_usage(cli, "at most %d numbers", NUMBERS_MAX);
-        int code = take_number(cli, "number", words[i], INT64_MAX, &o->numbers[o->number_count]);
-        if (code >= 0)
-            return code;
-        o->number_count += !has_number(o, o->numbers[o->number_count]);
-    }
-    int code = check_order(cli, o);
-    return code != 0 ? code : -1;
+    struct order *o = order;
+    o->verb = (enum verb)cli->verb->kind;
+    int code = read_numbers(cli, o);
+    if (code != 0)
+        return code;
+    if (o->verb >= VERB_REQUEUE && (o->number_count > 0) + cli_gave(cli, "reason routing-key") + o->all != 1)
+        return cli_usage(cli, "give numbers, or filters, or --all");
+    return walk_queue(cli, o);
 }
 
-static int run_rejected(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {{"reason", required_argument, NULL, 'r'},
-                                            {"routing-key", required_argument, NULL, 'k'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"all", no_argument, NULL, 'A'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    static struct order o = {.limit = 100};
-    int option, code = -1;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
-        switch (option) {
-        case 'r':
-            o.reason = bytes_of_str(optarg);
-            break;
-        case 'k':
-            o.routing_key = bytes_of_str(optarg);
-            break;
-        case 'l':
-            code = take_number(cli, "--limit", optarg, LIMIT_MAX, &o.limit);
-            break;
-        case 'A':
-            o.all = true;
-            break;
-        case 'n':
-            o.dry_run = true;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        default:
-            code = cli_common_option(cli, option, argv);
-        }
-        if (code >= 0)
-            return code;
-    }
-    code = read_words(cli, &o, argc - optind, argv + optind);
-    return code >= 0 ? code : run_order(cli, &o);
-}
+static const struct cli_option options[] = {
+    {"reason", "TEXT", "with this in its reason", CLI_TAKE(bytes, order, reason)},
+    {"routing-key", "K", "with this routing key; * is any run of characters",
+     CLI_TAKE(bytes, order, routing_key), .letter = 'k'},
+    {"limit", "N", "list at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX},
+    {"all", NULL, "requeue or drop everything", CLI_TAKE(flag, order, all), .of = "requeue and drop"},
+    {"dry-run", NULL, "only count", CLI_TAKE(flag, order, dry_run), .of = "requeue and drop"},
+    {"json", NULL, "objects, with the body", CLI_TAKE(flag, order, json)},
+    {0},
+};
+
+static const struct cli_verb verbs[] = {
+    {"list", .run = run_order, 0, 0, "it takes filters, not numbers", VERB_LIST},
+    {"show", .run = run_order, 1, 1, "give one number, of `postdate rejected list`", VERB_SHOW},
+    {"requeue", .run = run_order, 0, INT_MAX, .kind = VERB_REQUEUE},
+    {"drop", .run = run_order, 0, INT_MAX, .kind = VERB_DROP},
+    {0},
+};
 
 const struct command command_rejected = {
     .name = "rejected",
@@ -255,14 +212,12 @@ const struct command command_rejected = {
                 "       postdate rejected show NUMBER [--json]\n"
                 "       postdate rejected requeue|drop (NUMBER... | FILTERS | --all) [--dry-run]",
     .summary = "See what was refused on its way in; publish it again, or drop it",
-    .help =
-        "      --reason TEXT   with this in its reason\n"
-        "  -k, --routing-key K with this routing key; * is any run of characters\n"
-        "      --limit N       list at most this many (default 100)\n"
-        "      --all           requeue or drop everything\n"
-        "      --dry-run       only count\n"
-        "      --json          objects, with the body\n\n"
+    .notes =
         "Reads the queue postdate.rejected over amqp.url. NUMBER is the place in the queue, from 1 for the\n"
-        "oldest, as list has it. requeue publishes a message to where it was published first, as it came.\n",
-    .run = run_rejected,
+        "oldest, as list has it. requeue publishes a message to where it was published first, as it came.",
+    .options = options,
+    .verbs = verbs,
+    .choices = "say what to do: list, show, requeue or drop",
+    .order_size = sizeof(struct order),
+    .initial = &(const struct order){.limit = 100},
 };

@@ -1,4 +1,5 @@
 /* Looks at everything that a gateway depends on, and says for each thing that is wrong what to do. */
+#include "gateway/cli/command.h"
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include <stdio.h>
@@ -83,55 +84,41 @@ static void run_checks(struct doctor *d)
     }
 }
 
-static int run_all(struct doctor *d)
+static int run_doctor(struct cli *cli, void *order)
 {
+    struct doctor *d = order;
+    d->cli = cli;
+    d->array = d->json ? json_array() : NULL;
     run_checks(d);
     pg_close(d->pg);
     broker_close(d->broker);
+    int code = d->failed > 0 ? 1 : 0;
     if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
-        return 1;
-    return d->failed > 0 ? 1 : 0;
-}
-
-static int run_doctor(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"rabbitmqctl", required_argument, NULL, 'r'},
-                                            {"management", required_argument, NULL, 'm'},
-                                            CLI_LONG};
-    struct doctor d = {.cli = cli, .has_plugin = -1};
-    bool json = false;
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1) {
-        if (option == 'j')
-            json = true;
-        else if (option == 'r')
-            d.rabbitmqctl = optarg;
-        else if (option == 'm')
-            d.management = optarg;
-        else if ((code = cli_common_option(cli, option, argv)) >= 0)
-            return code;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    d.array = json ? json_array() : NULL;
-    code = run_all(&d);
-    json_decref(d.array);
+        code = 1;
+    json_decref(d->array);
     return code;
 }
+
+static const struct cli_option options[] = {
+    {"rabbitmqctl", "PATH",
+     "also ask the broker's administration (default: $RABBITMQCTL, or" CLI_HELP_LINE
+     "rabbitmqctl in PATH, if this user may run it)",
+     CLI_TAKE(text, doctor, rabbitmqctl)},
+    {"management", "URL",
+     "the management API, asked where rabbitmqctl cannot run (default:" CLI_HELP_LINE
+     "port 15672 of the host in amqp.url, whose user it is asked as)",
+     CLI_TAKE(text, doctor, management)},
+    {"json", NULL, "as an array of {check, status, detail, remedy}", CLI_TAKE(flag, doctor, json)},
+    {0},
+};
 
 const struct command command_doctor = {
     .name = "doctor",
     .synopsis = "[--rabbitmqctl PATH | --management URL] [--json]",
     .summary = "Check configuration, database, broker, permissions, clocks; say what to do",
-    .help = "      --rabbitmqctl PATH  also ask the broker's administration (default: $RABBITMQCTL, or\n"
-            "                      rabbitmqctl in PATH, if this user may run it)\n"
-            "      --management URL  the management API, asked where rabbitmqctl cannot run (default: port "
-            "15672\n"
-            "                      of the host in amqp.url, whose user it is asked as)\n"
-            "      --json          as an array of {check, status, detail, remedy}\n\n"
-            "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something "
-            "did.\n\nCommon "
-            "options:\n",
+    .notes = "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something did.",
+    .options = options,
     .run = run_doctor,
+    .order_size = sizeof(struct doctor),
+    .initial = &(const struct doctor){.has_plugin = -1},
 };

@@ -42,7 +42,8 @@ struct doctor {
     const char *rabbitmqctl; /* --rabbitmqctl, or NULL */
     const char *management;  /* --management, or NULL */
 
-    json_t *array; /* --json, else NULL */
+    bool json;     /* --json */
+    json_t *array; /* then, else NULL */
     int failed;
 };
 
@@ -53,7 +54,6 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
 void doctor_remedy(struct doctor *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
-/* This machine's clock, ms since 1970. */
 
 /* The checks. Those of one group run in this order. */
 void doctor_check_config(struct doctor *d);

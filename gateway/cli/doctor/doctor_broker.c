@@ -25,7 +25,8 @@ struct broker_options doctor_broker_options(const struct doctor *d)
                                    .key_file = c->amqp.key_file};
 }
 
-bool doctor_owns_delivery(const struct doctor *d)
+/* The delivery exchange is one that the gateway declares: not the default one, none of the broker's own. */
+static bool owns_delivery(const struct doctor *d)
 {
     const char *name = d->config->delivery.exchange;
     return name[0] != '\0' && strncmp(name, "amq.", 4) != 0;
@@ -174,7 +175,7 @@ static void try_all(struct refusals *r)
     try_queue(r, TOPOLOGY_CONTROL_QUEUE, false);
     for (size_t i = 0; i < c->route_count; i++)
         try_exchange(r, c->routes[i].intake_exchange);
-    if (doctor_owns_delivery(r->doctor))
+    if (owns_delivery(r->doctor))
         try_exchange(r, c->delivery.exchange);
     if (c->delivery.exchange[0] != '\0')
         try_right(r, INSPECT_WRITE_EXCHANGE, c->delivery.exchange);
@@ -289,7 +290,7 @@ void doctor_check_topology(struct doctor *d)
         count[1 + fit_queue(d, &t, queues[i])]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
         count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
-    if (doctor_owns_delivery(d) && !broker_is_dead(d->broker))
+    if (owns_delivery(d) && !broker_is_dead(d->broker))
         count[1 + fit_exchange(d, c->delivery.exchange, "topic")]++;
     if (count[0] > 0)
         return;

@@ -1,6 +1,5 @@
 /* The database: where it is, whether it is fit to keep messages, and whether this login may do what gateways
  * do. */
-#include "core/base/timestamp.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/locked.h"
@@ -11,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONG_OPEN_MS INT64_C(600000)
 #define LOCK_READERS                                                                                         \
     4 /* queries of all messages; as many again fit beside each other, for they share locks */
 
@@ -108,58 +106,27 @@ void doctor_check_pooling(struct doctor *d)
     snprintf(d->pg_why, sizeof d->pg_why, "answers through a sharing pooler cannot be relied on");
 }
 
-static void report_durability(struct doctor *d, const struct health_server *s)
+static void report_finding(void *ctx, const struct health_finding *f)
 {
-    bool weak = strcmp(s->synchronous_commit, "off") == 0;
-    if (s->fsync && s->full_page_writes && !weak) {
-        doctor_report(d, FINDING_OK, "database.durability", "synchronous_commit %s, fsync on",
-                      s->synchronous_commit);
-        return;
-    }
-    if (!s->fsync || !s->full_page_writes) {
-        doctor_report(d, FINDING_WARN, "database.durability",
-                      "%s is off: a crash of the machine may destroy the database, and every message in it",
-                      !s->fsync ? "fsync" : "full_page_writes");
-        doctor_remedy(d, "alter system set %s = on; select pg_reload_conf()",
-                      !s->fsync ? "fsync" : "full_page_writes");
-    }
-    if (weak) {
-        doctor_report(
-            d, FINDING_WARN, "database.durability",
-            "synchronous_commit is off for this login: Postdate sets it back to on for itself, but your "
-            "own transactions may be lost in a crash");
-        doctor_remedy(d,
-                      "alter role \"%s\" set synchronous_commit = on (or in postgresql.conf, or for the "
-                      "database)",
-                      s->user);
-    }
+    doctor_report(ctx,
+                  f->status[0] == 'o'   ? FINDING_OK
+                  : f->status[0] == 'w' ? FINDING_WARN
+                                        : FINDING_FAIL,
+                  f->check, "%s", f->detail);
+    if (f->remedy[0] != '\0')
+        doctor_remedy(ctx, "%s", f->remedy);
+}
+
+static void ask(struct doctor *d, const char *check, enum health_subject subject)
+{
+    struct err e;
+    if (health_ask(d->pg, subject, d->config->delivery.max_delay_ms, report_finding, d, &e) != 0)
+        doctor_error(d, check, &e);
 }
 
 void doctor_check_server(struct doctor *d)
 {
-    struct health_server s;
-    struct err e;
-    if (health_server(d->pg, &s, &e) != 0) {
-        doctor_error(d, "database.server", &e);
-        return;
-    }
-    if (s.version_num < HEALTH_VERSION_MIN) {
-        doctor_report(d, FINDING_FAIL, "database.server", "PostgreSQL %s is too old: 14 or newer is needed",
-                      s.version);
-        doctor_remedy(d, "upgrade the server");
-    } else if (s.standby) {
-        doctor_report(d, FINDING_FAIL, "database.server", "this server is a standby: it accepts no writes");
-        doctor_remedy(d, "name all hosts in postgres.url and add target_session_attrs=read-write");
-    } else if (s.read_only) {
-        doctor_report(d, FINDING_FAIL, "database.server",
-                      "default_transaction_read_only is on: nothing can be stored");
-        doctor_remedy(
-            d, "alter role \"%s\" set default_transaction_read_only = off, or the same for the database",
-            s.user);
-    } else {
-        doctor_report(d, FINDING_OK, "database.server", "a primary, version %d", s.version_num / 10000);
-    }
-    report_durability(d, &s);
+    ask(d, "database.server", HEALTH_FIT);
 }
 
 void doctor_check_schema(struct doctor *d)
@@ -193,12 +160,7 @@ void doctor_check_schema(struct doctor *d)
 
 void doctor_check_rights(struct doctor *d)
 {
-    struct health_rights r;
     struct err e;
-    if (health_rights(d->pg, &r, &e) != 0) {
-        doctor_error(d, "database.rights", &e);
-        return;
-    }
     struct strangers s;
     if (strangers_find(d->pg, &s, &e) == 0 && s.count > 0) {
         doctor_report(d, FINDING_FAIL, "database.rights",
@@ -208,97 +170,22 @@ void doctor_check_rights(struct doctor *d)
         doctor_remedy(d, "as a superuser: postdate migrate; or for each: %s", s.remedy);
         return;
     }
-    if (r.usage && r.create && r.owner && r.lacking[0] == '\0') {
-        doctor_report(d, FINDING_OK, "database.rights", "tables can be read and written, partitions made");
-        return;
-    }
-    if (r.lacking[0] != '\0')
-        doctor_report(d, FINDING_FAIL, "database.rights", "the login may not read and write: %s", r.lacking);
-    else
-        doctor_report(d, FINDING_FAIL, "database.rights",
-                      "the login may not make partitions: it %s in the schema postdate",
-                      r.owner ? "has no right to create" : "does not own the tables");
-    doctor_remedy(d, "grant \"%s\" to the login, or use that role in postgres.url", r.schema_owner);
+    ask(d, "database.rights", HEALTH_RIGHTS);
 }
 
 void doctor_check_roles(struct doctor *d)
 {
-    struct health_roles r;
-    struct err e;
-    if (health_roles(d->pg, &r, &e) != 0) {
-        doctor_error(d, "database.roles", &e);
-        return;
-    }
-    if (r.missing[0] == '\0' && r.weak[0] == '\0') {
-        doctor_report(d, FINDING_OK, "database.roles",
-                      "SQL users can be given postdate_producer and postdate_reader");
-        return;
-    }
-    if (r.missing[0] != '\0')
-        doctor_report(d, FINDING_OK, "database.roles",
-                      "not there: %s; wanted only for SQL users other than the owner: docs/sql.md",
-                      r.missing);
-    if (r.weak[0] != '\0') {
-        doctor_report(d, FINDING_WARN, "database.roles", "lacking rights in the schema postdate: %s", r.weak);
-        doctor_remedy(d, "postdate migrate (it grants them)");
-    }
+    ask(d, "database.roles", HEALTH_ROLES);
 }
 
 void doctor_check_zones(struct doctor *d)
 {
-    struct health_zones z;
-    struct err e;
-    if (health_zones(d->pg, &z, &e) != 0) {
-        doctor_error(d, "database.zones", &e);
-        return;
-    }
-    if (z.unknown[0] != '\0') {
-        doctor_report(d, FINDING_FAIL, "database.zones",
-                      "PostgreSQL does not know time zones of recurring schedules (how many): %s", z.unknown);
-        doctor_remedy(d, "install the package that has them on the database's machine (Debian 13: "
-                         "tzdata-legacy), or set another zone: postdate recur set NAME --zone …");
-    }
-    if (z.stale[0] != '\0') {
-        doctor_report(d, FINDING_WARN, "database.zones",
-                      "next occurrences of recurring schedules were computed by other rules than PostgreSQL "
-                      "has now: %s",
-                      z.stale);
-        doctor_remedy(d, "restart the gateways: a session keeps the rules that it read first, and a new one "
-                         "computes them anew");
-    }
-    if (z.unknown[0] == '\0' && z.stale[0] == '\0')
-        doctor_report(d, FINDING_OK, "database.zones",
-                      "%" PRId64 " are used by recurring schedules, each as PostgreSQL knows it now",
-                      z.count);
+    ask(d, "database.zones", HEALTH_ZONES);
 }
 
 void doctor_check_partitions(struct doctor *d)
 {
-    struct health_partitions p;
-    struct err e;
-    char end[40];
-    if (health_partitions(d->pg, &p, &e) != 0) {
-        doctor_error(d, "database.partitions", &e);
-        return;
-    }
-    timestamp_format(p.end_ms, end, sizeof end);
-    end[10] = '\0';
-    bool gap = p.days != p.span, ends = p.end_ms < p.now_ms + d->config->delivery.max_delay_ms;
-    if (!gap && !ends) {
-        doctor_report(d, FINDING_OK, "database.partitions", "%" PRId64 " days, up to %s", p.days, end);
-        return;
-    }
-    bool soon = gap || p.span < 2;
-    if (gap)
-        doctor_report(d, FINDING_FAIL, "database.partitions",
-                      "%" PRId64 " of the days up to %s have none: messages due then cannot be stored",
-                      p.span - p.days, end);
-    else
-        doctor_report(
-            d, soon ? FINDING_FAIL : FINDING_WARN, "database.partitions",
-            "they end on %s: messages due later cannot be stored, though delivery.max_delay allows them",
-            end);
-    doctor_remedy(d, "postdate migrate (a running gateway makes them, too: if one runs, see its log)");
+    ask(d, "database.partitions", HEALTH_PARTITIONS);
 }
 
 /* The locks of the moment, and whether there are enough of them. */
@@ -337,24 +224,7 @@ void doctor_check_locks(struct doctor *d)
 
 void doctor_check_transactions(struct doctor *d)
 {
-    struct health_open_transaction t;
-    struct err e;
-    char hidden[120] = "";
-    if (health_oldest_transaction(d->pg, &t, &e) != 0) {
-        doctor_error(d, "database.transactions", &e);
-        return;
-    }
-    if (t.hidden > 0)
-        snprintf(hidden, sizeof hidden,
-                 " (%" PRId64 " sessions of other roles are hidden: grant pg_read_all_stats)", t.hidden);
-    if (t.age_ms < LONG_OPEN_MS) {
-        doctor_report(d, FINDING_OK, "database.transactions", "none open for more than 10 min%s", hidden);
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "database.transactions",
-                  "open for %" PRId64 " min: %s: dead rows cannot be removed, claims become slower%s",
-                  t.age_ms / 60000, t.who, hidden);
-    doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID), or rollback prepared 'GID'");
+    ask(d, "database.transactions", HEALTH_OPEN);
 }
 
 void doctor_check_clock(struct doctor *d)

@@ -7,8 +7,6 @@
 
 /* How to connect as the gateway does; points into the configuration. */
 struct broker_options doctor_broker_options(const struct doctor *d);
-/* The delivery exchange is one that the gateway declares: not the default one, none of the broker's own. */
-bool doctor_owns_delivery(const struct doctor *d);
 /* The broker's clock was broker_ms at some moment between from_ms and to_ms of this machine's: compares it
  * with the database's, which is known. */
 void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms);

@@ -1,14 +1,12 @@
 /* Messages that consumers refused until no attempt was left. */
 #include "core/base/duration.h"
 #include "core/message/retry_policy.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/retry/dead_print.h"
 #include "gateway/json/json_dead.h"
 
-#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SHOW_MAX ((size_t)300 * 1024 * 1024) /* one message, its printed form */
 #define LIST_MAX ((size_t)64 * 1024 * 1024)
@@ -16,8 +14,7 @@
 
 struct order {
     struct dead_filter filter;
-    bool filtered; /* by more than the queue of an id */
-    bool json, group, all, dry_run, has_rate, has_limit;
+    bool json, group, all, dry_run;
     int64_t interval_us, limit;
 };
 
@@ -90,10 +87,11 @@ static int group(struct cli *cli, const struct order *o, int64_t now_ms)
     return code;
 }
 
-static int run_list(struct cli *cli, const struct order *o)
+static int run_list(struct cli *cli, void *order)
 {
+    const struct order *o = order;
     int64_t now_ms = 0;
-    if (o->group && o->has_limit)
+    if (o->group && cli_gave(cli, "limit"))
         return cli_usage(cli, "--limit is for lists, without --group");
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
@@ -122,16 +120,15 @@ static int print_whole(const struct dead_letter_record *r, bool json, int64_t no
     return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
 }
 
-static int run_show(struct cli *cli, const struct order *o, int count, char **ids)
+static int run_show(struct cli *cli, void *order)
 {
+    const struct order *o = order;
     struct dead_name name = {.queue = o->filter.queue};
     struct dead_letter_record record;
     struct arena arena;
     struct err e;
     int64_t now_ms = 0;
-    if (count != 1)
-        return cli_usage(cli, "show: give one id");
-    int code = parse_id(cli, ids[0], &name.id);
+    int code = parse_id(cli, cli->words[0], &name.id);
     if (code == 0)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
@@ -168,18 +165,19 @@ static int operate_filtered(struct cli *cli, const struct order *o, enum dead_ki
         printf("%s%lld would be %s\n", n.minimum ? "at least " : "", (long long)n.matched, done);
     else
         printf("%lld of %lld %s\n", (long long)n.changed, (long long)n.matched, done);
-    if (o->has_rate && n.matched > 1)
+    if (o->interval_us > 0 && n.matched > 1)
         fprintf(stderr, "postdate: the last one goes back %s %s from now\n", o->dry_run ? "would be" : "in",
                 duration_format_human((n.matched - 1) * o->interval_us / 1000, span, sizeof span));
     return o->dry_run || n.changed == n.matched ? 0 : 1;
 }
 
 /* By ids: each answer is a line. */
-static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind kind, int count, char **ids)
+static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind kind)
 {
+    char **ids = cli->words;
     const char *done = kind == DEAD_REQUEUE ? "requeued" : "dropped";
     int missing = 0, left = 0, code = 0;
-    for (int i = 0; i < count && code == 0; i++) {
+    for (int i = 0; i < cli->word_count && code == 0; i++) {
         struct message_id id;
         struct dead_filter one = {.queue = o->filter.queue, .ids = &id, .id_count = 1};
         const struct dead_bulk bulk = {.kind = kind, .filter = &one, .dry_run = o->dry_run};
@@ -203,144 +201,79 @@ static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind ki
     }
     if (code != 0 || missing + left == 0)
         return code;
-    return missing == 1 && count == 1 ? 66 : 1;
+    return missing == 1 && cli->word_count == 1 ? 66 : 1;
 }
 
-static int run_operation(struct cli *cli, const struct order *o, enum dead_kind kind, int count, char **ids)
+static int run_operation(struct cli *cli, void *order)
 {
-    bool queue_only = o->filter.queue.data != NULL && !o->filtered;
+    struct order *o = order;
+    enum dead_kind kind = (enum dead_kind)cli->verb->kind;
+    bool by_ids = cli->word_count > 0, filtered = cli_gave(cli, "reason exchange routing-key"),
+         queue = o->filter.queue.data != NULL;
     struct message_id ignored;
     int code = 0;
-    if (count > 0 ? o->filtered || o->all : !o->filtered && !queue_only)
-        return cli_usage(cli, "%s: give ids, or filters, or --all",
-                         kind == DEAD_REQUEUE ? "requeue" : "drop");
-    if (o->has_rate && (kind == DEAD_DROP || count > 0))
+    if (o->all && (filtered || queue))
+        return cli_usage(cli, "--all goes without filters");
+    if (by_ids ? filtered || o->all : !filtered && !queue && !o->all)
+        return cli_usage(cli, "%s: give ids, or filters, or --all", cli->verb->name);
+    if (o->interval_us > 0 && by_ids)
         return cli_usage(cli, "--rate belongs to requeue with filters");
-    for (int i = 0; i < count && code == 0; i++)
-        code = parse_id(cli, ids[i], &ignored);
+    if (o->all)
+        o->filter.queue = bytes_of_str("*");
+    for (int i = 0; i < cli->word_count && code == 0; i++)
+        code = parse_id(cli, cli->words[i], &ignored);
     if (code == 0)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code != 0)
         return code;
-    return count > 0 ? operate_ids(cli, o, kind, count, ids) : operate_filtered(cli, o, kind);
+    return by_ids ? operate_ids(cli, o, kind) : operate_filtered(cli, o, kind);
 }
 
-static int run_order(struct cli *cli, const struct order *o, int count, char **words)
+static int take_reason(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    const char *verb = count > 0 ? words[0] : "";
-    bool lists = strcmp(verb, "list") == 0, shows = strcmp(verb, "show") == 0;
-    if ((lists || shows) && (o->all || o->dry_run || o->has_rate))
-        return cli_usage(cli, "--all, --rate and --dry-run belong to requeue and drop");
-    if (!lists && (o->group || o->has_limit))
-        return cli_usage(cli, "--group and --limit belong to list");
-    if (lists && count > 1)
-        return cli_usage(cli, "unexpected argument \"%s\"", words[1]);
-    if (lists)
-        return run_list(cli, o);
-    if (shows && o->filtered)
-        return cli_usage(cli, "show takes an id, --queue and --json");
-    if (shows)
-        return run_show(cli, o, count - 1, words + 1);
-    if (o->json)
-        return cli_usage(cli, "--json belongs to list and show");
-    if (strcmp(verb, "requeue") == 0)
-        return run_operation(cli, o, DEAD_REQUEUE, count - 1, words + 1);
-    if (strcmp(verb, "drop") == 0)
-        return run_operation(cli, o, DEAD_DROP, count - 1, words + 1);
-    return cli_unknown(cli, verb, "list show requeue drop", "say list, show, requeue or drop");
+    if (dead_is_reason(bytes_of_str(text)))
+        return cli_take_bytes(cli, o, at, text);
+    return cli_usage(cli, "--reason: \"%s\" is none: allowed are " DEAD_REASONS, text);
 }
 
-static int take_reason(const struct cli *cli, struct order *o)
-{
-    o->filter.reason = bytes_of_str(optarg);
-    o->filtered = true;
-    return dead_is_reason(o->filter.reason)
-               ? -1
-               : cli_usage(cli, "--reason: \"%s\" is none: allowed are " DEAD_REASONS, optarg);
-}
-
-static int take_limit(const struct cli *cli, struct order *o)
-{
-    char *end = NULL;
-    errno = 0;
-    o->limit = strtoll(optarg, &end, 10);
-    o->has_limit = true;
-    if (end == optarg || *end != '\0' || errno != 0 || o->limit < 1 || o->limit > LIMIT_MAX)
-        return cli_usage(cli, "--limit: \"%s\" is not a number from 1 to %d", optarg, LIMIT_MAX);
-    return -1;
-}
-
-static int take_rate(const struct cli *cli, struct order *o)
+static int take_rate(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     struct err e;
-    o->has_rate = true;
-    if (retry_policy_parse_rate(bytes_of_str(optarg), &o->interval_us, &e) != 0)
-        return cli_usage(cli, "--%s", e.text);
-    return -1;
+    (void)o;
+    return retry_policy_parse_rate(bytes_of_str(text), at, &e) == 0 ? 0 : cli_usage(cli, "--%s", e.text);
 }
 
-/* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct order *o)
-{
-    switch (option) {
-    case 'q':
-        o->filter.queue = bytes_of_str(optarg);
-        return -1;
-    case 'r':
-        return take_reason(cli, o);
-    case 'E':
-        o->filter.exchange = bytes_of_str(optarg);
-        break;
-    case 'k':
-        o->filter.routing_key = bytes_of_str(optarg);
-        break;
-    case 'R':
-        return take_rate(cli, o);
-    case 'l':
-        return take_limit(cli, o);
-    case 'g':
-        o->group = true;
-        return -1;
-    case 'A':
-        o->all = true;
-        return -1;
-    case 'n':
-        o->dry_run = true;
-        return -1;
-    case 'j':
-        o->json = true;
-        return -1;
-    default:
-        return cli_common_option(cli, option, argv);
-    }
-    o->filtered = true;
-    return -1;
-}
+#define FILTERED "list, requeue and drop"
+static const struct cli_option options[] = {
+    {"queue", "Q", "refused by this queue; * matches any run of characters",
+     CLI_TAKE(bytes, order, filter.queue)},
+    {"reason", "R", "rejected, delivery_limit, expired, maxlen, deadline, return_failed", take_reason,
+     .offset = offsetof(struct order, filter.reason), .of = FILTERED},
+    {"exchange", "E", "that came to the queue by this exchange", CLI_TAKE(bytes, order, filter.exchange),
+     .of = FILTERED},
+    {"routing-key", "K", "with this routing key", CLI_TAKE(bytes, order, filter.routing_key), .letter = 'k',
+     .of = FILTERED},
+    {"group", NULL, "count them by queue, reason, exchange and routing key", CLI_TAKE(flag, order, group),
+     .of = "list"},
+    {"limit", "N", "at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX,
+     .of = "list"},
+    {"rate", "N/s", "requeue so many each second (/m minute, /h hour), not all at once", take_rate,
+     .offset = offsetof(struct order, interval_us), .of = "requeue"},
+    {"all", NULL, "requeue or drop all of them", CLI_TAKE(flag, order, all), .of = "requeue and drop"},
+    {"dry-run", NULL, "only count what would be done", CLI_TAKE(flag, order, dry_run),
+     .of = "requeue and drop"},
+    {"json", NULL, "one JSON object per line; show: with headers and body", CLI_TAKE(flag, order, json),
+     .of = "list and show"},
+    {0},
+};
 
-static int run(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {{"queue", required_argument, NULL, 'q'},
-                                            {"reason", required_argument, NULL, 'r'},
-                                            {"exchange", required_argument, NULL, 'E'},
-                                            {"routing-key", required_argument, NULL, 'k'},
-                                            {"rate", required_argument, NULL, 'R'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"group", no_argument, NULL, 'g'},
-                                            {"dry-run", no_argument, NULL, 'n'},
-                                            {"all", no_argument, NULL, 'A'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    struct order o = {.limit = 100};
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1)
-        if ((code = take_option(cli, option, argv, &o)) >= 0)
-            return code;
-    if (o.all && (o.filtered || o.filter.queue.data != NULL))
-        return cli_usage(cli, "--all goes without filters");
-    if (o.all)
-        o.filter.queue = bytes_of_str("*");
-    return run_order(cli, &o, argc - optind, argv + optind);
-}
+static const struct cli_verb verbs[] = {
+    {"list", .run = run_list},
+    {"show", .run = run_show, 1, 1, "give one id"},
+    {"requeue", .run = run_operation, 0, INT_MAX, .kind = DEAD_REQUEUE},
+    {"drop", .run = run_operation, 0, INT_MAX, .kind = DEAD_DROP},
+    {0},
+};
 
 const struct command command_dead = {
     .name = "dead",
@@ -348,15 +281,9 @@ const struct command command_dead = {
                 "       postdate dead requeue ID...|FILTERS|--all [--rate 50/s] [--dry-run]\n"
                 "       postdate dead drop ID...|FILTERS|--all [--dry-run]",
     .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
-    .help = "      --queue Q       refused by this queue; * matches any run of characters\n"
-            "      --reason R      rejected, delivery_limit, expired, maxlen, deadline, return_failed\n"
-            "      --exchange E    that came to the queue by this exchange\n"
-            "  -k, --routing-key K with this routing key\n"
-            "      --group         count them by queue, reason, exchange and routing key\n"
-            "      --limit N       at most this many (default 100)\n"
-            "      --rate N/s      requeue so many each second (/m minute, /h hour), not all at once\n"
-            "      --all           requeue or drop all of them\n"
-            "      --dry-run       only count what would be done\n"
-            "      --json          one JSON object per line; show: with headers and body\n",
-    .run = run,
+    .options = options,
+    .verbs = verbs,
+    .choices = "say list, show, requeue or drop",
+    .order_size = sizeof(struct order),
+    .initial = &(const struct order){.limit = 100},
 };

@@ -3,7 +3,7 @@
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/duration.h"
 #include "core/message/dead_letter.h"
-#include "gateway/cli/cli.h"
+#include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_dead.h"
 #include "sql/operate/retry.h"
@@ -18,12 +18,6 @@
 #define SHOWN_MAX 1100
 #define WAITS_SHOWN 12
 
-struct order {
-    struct retry_policy policy;
-    bool given; /* any of its values */
-    bool json;
-};
-
 static const char *format_reasons(unsigned on, char out[64])
 {
     size_t used = 0;
@@ -35,9 +29,10 @@ static const char *format_reasons(unsigned on, char out[64])
     return out;
 }
 
-static int set(struct cli *cli, const struct order *o, const char *pattern)
+static int set(struct cli *cli, void *order)
 {
-    struct retry_policy p = o->policy;
+    const char *pattern = cli->words[0];
+    struct retry_policy p = *(const struct retry_policy *)order;
     struct err e;
     p.pattern = bytes_of_str(pattern);
     if (retry_policy_check(&p, &e) != 0)
@@ -52,9 +47,11 @@ static int set(struct cli *cli, const struct order *o, const char *pattern)
     return code;
 }
 
-static int remove_policy(struct cli *cli, const char *pattern)
+static int remove_policy(struct cli *cli, void *order)
 {
+    const char *pattern = cli->words[0];
     struct err e;
+    (void)order;
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
         cli_changed(cli, 1);
@@ -74,8 +71,10 @@ static void print_row(const struct retry_policy *p)
            format_reasons(p->on, on), text_show(p->pattern, TEXT_ANY_WIDTH, pattern, sizeof pattern));
 }
 
-static int list(struct cli *cli, bool json)
+static int list(struct cli *cli, void *order)
 {
+    bool json = cli_gave(cli, "json");
+    (void)order;
     struct retry_policy *policies;
     size_t count = 0;
     struct arena arena;
@@ -170,12 +169,14 @@ static void print_match(const struct retry_match *m, const char *queue)
     printf("%-12s %s\n", "dead kept", duration_format(m->policy.keep_dead_ms, text, sizeof text));
 }
 
-static int show(struct cli *cli, const char *queue, bool json)
+static int show(struct cli *cli, void *order)
 {
+    const char *queue = cli->words[0];
     struct inspect_target target;
     struct retry_match m;
     struct arena arena;
     struct err e;
+    (void)order;
     if (strlen(queue) > 255 || *queue == '\0' || !bytes_is_text(bytes_of_str(queue)))
         return cli_usage(cli, "show: give the name of a queue (allowed: 1 to 255 bytes of UTF-8)");
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
@@ -186,7 +187,7 @@ static int show(struct cli *cli, const char *queue, bool json)
     arena_init(&arena, LIST_MAX);
     if (retry_match(cli->pg, bytes_of_str(queue), &arena, &m, &e) != 0) {
         code = cli_fail(&e);
-    } else if (json) {
+    } else if (cli_gave(cli, "json")) {
         json_auto_t *value = json_match_value(&m, bytes_of_str(queue));
         code = cli_print_json(value, JSON_INDENT(2));
     } else {
@@ -197,122 +198,71 @@ static int show(struct cli *cli, const char *queue, bool json)
     return code;
 }
 
-static int run_order(struct cli *cli, const struct order *o, int count, char **words)
-{
-    const char *verb = count > 0 ? words[0] : "";
-    bool sets = strcmp(verb, "set") == 0, lists = strcmp(verb, "list") == 0,
-         shows = strcmp(verb, "show") == 0;
-    if (!sets && !lists && !shows && strcmp(verb, "remove") != 0)
-        return cli_unknown(cli, verb, "set list show remove", "say set, list, show or remove");
-    if (!sets && o->given)
-        return cli_usage(cli, "the values of a policy belong to set");
-    if (o->json && !lists && !shows)
-        return cli_usage(cli, "--json belongs to list and show");
-    if (count != (lists ? 1 : 2))
-        return cli_usage(cli,
-                         lists   ? "list takes no argument"
-                         : shows ? "show: give the name of one queue"
-                                 : "%s: give one pattern, in quotes: 'orders.*'",
-                         verb);
-    if (sets)
-        return set(cli, o, words[1]);
-    if (lists)
-        return list(cli, o->json);
-    return shows ? show(cli, words[1], o->json) : remove_policy(cli, words[1]);
-}
-
-static int take_duration(const struct cli *cli, const char *option, int64_t *out)
-{
-    struct err e;
-    return duration_parse(optarg, out, &e) == 0 ? -1 : cli_usage(cli, "%s: %s", option, e.text);
-}
-
-/* suffix: an optional sign behind it. */
-static int take_number(const struct cli *cli, const char *option, const char *suffix, int *out)
+static int take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     char *end = NULL;
     errno = 0;
-    long n = strtol(optarg, &end, 10);
-    if (end != optarg && errno == 0 && n >= 0 && n <= 1000000 && (*end == '\0' || strcmp(end, suffix) == 0)) {
-        *out = (int)n;
-        return -1;
-    }
-    return cli_usage(cli, "%s: \"%s\" is no whole number", option, optarg);
+    long n = strtol(text, &end, 10);
+    bool percent = strcmp(end, "%") == 0 && strcmp(o->name, "jitter") == 0;
+    if (end == text || errno != 0 || n < 0 || n > 1000000 || (*end != '\0' && !percent))
+        return cli_usage(cli, "--%s: \"%s\" is no whole number", o->name, text);
+    *(int *)at = (int)n;
+    return 0;
 }
 
-static int take_factor(const struct cli *cli, double *out)
+static int take_factor(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     char *end = NULL;
-    *out = strtod(optarg, &end);
-    return end != optarg && *end == '\0'
-               ? -1
-               : cli_usage(cli, "--factor: \"%s\" is no number (allowed: 1 to 100)", optarg);
+    *(double *)at = strtod(text, &end);
+    return end != text && *end == '\0'
+               ? 0
+               : cli_usage(cli, "--%s: \"%s\" is no number (allowed: 1 to 100)", o->name, text);
 }
 
-/* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct order *o)
+static int take_reasons(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    struct retry_policy *p = &o->policy;
     struct err e;
-    if (strchr("afFmJok", option) != NULL)
-        o->given = true;
-    switch (option) {
-    case 'a':
-        return take_number(cli, "--attempts", "", &p->attempts);
-    case 'f':
-        return take_duration(cli, "--first", &p->first_ms);
-    case 'F':
-        return take_factor(cli, &p->factor);
-    case 'm':
-        return take_duration(cli, "--max", &p->max_ms);
-    case 'J':
-        return take_number(cli, "--jitter", "%", &p->jitter);
-    case 'o':
-        return retry_policy_parse_on(bytes_of_str(optarg), &p->on, &e) == 0 ? -1
-                                                                            : cli_usage(cli, "--%s", e.text);
-    case 'k':
-        return take_duration(cli, "--keep-dead", &p->keep_dead_ms);
-    case 'j':
-        o->json = true;
-        return -1;
-    default:
-        return cli_common_option(cli, option, argv);
-    }
+    (void)o;
+    return retry_policy_parse_on(bytes_of_str(text), at, &e) == 0 ? 0 : cli_usage(cli, "--%s", e.text);
 }
 
-static int run(struct cli *cli, int argc, char **argv)
-{
-    static const struct option options[] = {{"attempts", required_argument, NULL, 'a'},
-                                            {"first", required_argument, NULL, 'f'},
-                                            {"factor", required_argument, NULL, 'F'},
-                                            {"max", required_argument, NULL, 'm'},
-                                            {"jitter", required_argument, NULL, 'J'},
-                                            {"on", required_argument, NULL, 'o'},
-                                            {"keep-dead", required_argument, NULL, 'k'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            CLI_LONG};
-    struct order o = {.policy = retry_policy_default};
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT, options, NULL)) != -1)
-        if ((code = take_option(cli, option, argv, &o)) >= 0)
-            return code;
-    return run_order(cli, &o, argc - optind, argv + optind);
-}
+static const struct cli_option options[] = {
+    {"attempts", "N", "deliveries in all, 1 to 1000 (default 10)", take_number,
+     .offset = offsetof(struct retry_policy, attempts), .of = "set"},
+    {"first", "D", "wait before the second delivery (default 1s)", CLI_TAKE(duration, retry_policy, first_ms),
+     .of = "set"},
+    {"factor", "F", "of each further wait, 1 to 100 (default 2)", take_factor,
+     .offset = offsetof(struct retry_policy, factor), .of = "set"},
+    {"max", "D", "the longest wait (default 1h)", CLI_TAKE(duration, retry_policy, max_ms), .of = "set"},
+    {"jitter", "P%", "each wait is up to so much shorter or longer (default 10%)", take_number,
+     .offset = offsetof(struct retry_policy, jitter), .of = "set"},
+    {"on", "R,R",
+     "what is retried: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
+     "(default rejected,delivery_limit); the rest is dead at once",
+     take_reasons, .offset = offsetof(struct retry_policy, on), .of = "set"},
+    {"keep-dead", "D", "dead letters are kept so long (default 30d)",
+     CLI_TAKE(duration, retry_policy, keep_dead_ms), .of = "set"},
+    {"json", NULL, "one JSON object per line, or one", .of = "list and show"},
+    {0},
+};
+
+static const struct cli_verb verbs[] = {
+    {"set", .run = set, 1, 1, "give one pattern, in quotes: 'orders.*'"},
+    {"list", .run = list, 0, 0, "it takes no argument"},
+    {"show", .run = show, 1, 1, "give the name of one queue"},
+    {"remove", .run = remove_policy, 1, 1, "give one pattern, in quotes: 'orders.*'"},
+    {0},
+};
 
 const struct command command_retry_policy = {
     .name = "retry-policy",
     .synopsis = "set PATTERN [OPTIONS] | list [--json] | show QUEUE [--json] | remove PATTERN",
     .summary = "Say how often and after which waits what consumers refuse goes back to its queue",
-    .help = "PATTERN is of names of queues, * matches any run of characters; the longest match counts.\n"
-            "A policy that is set again is set anew: what is not given has its default.\n\n"
-            "      --attempts N    deliveries in all, 1 to 1000 (default 10)\n"
-            "      --first D       wait before the second delivery (default 1s)\n"
-            "      --factor F      of each further wait, 1 to 100 (default 2)\n"
-            "      --max D         the longest wait (default 1h)\n"
-            "      --jitter P%     each wait is up to so much shorter or longer (default 10%)\n"
-            "      --on R,R        what is retried: rejected, delivery_limit, expired, maxlen\n"
-            "                      (default rejected,delivery_limit); the rest is dead at once\n"
-            "      --keep-dead D   dead letters are kept so long (default 30d)\n"
-            "      --json          one JSON object per line, or one\n",
-    .run = run,
+    .notes = "PATTERN is of names of queues, * matches any run of characters; the longest match counts.\n"
+             "A policy that is set again is set anew: what is not given has its default.",
+    .options = options,
+    .verbs = verbs,
+    .choices = "say set, list, show or remove",
+    .order_size = sizeof(struct retry_policy),
+    .initial = &retry_policy_default,
 };

@@ -13,89 +13,45 @@
 #define PAST_MS 1000 /* later than that is no network, and is said */
 
 struct wanted {
-    json_t *object; /* the message object, as the batch form would have it */
-    json_t *headers, *properties;
-    const char *body, *file; /* --body, --file */
+    struct cli_fields f; /* the message object, as the batch form would have it */
     const char *batch;
 };
 
 /* As it is for the batch form, but said at once what is wrong with it. */
-static int set_time(struct cli *cli, struct wanted *w, const char *field, const char *option)
+static int take_time(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     int64_t ms;
-    char text[40];
-    int code = cli_parse_time(cli, option, optarg, &ms);
-    return code != 0 ? code
-                     : cli_set_text(cli, w->object, field, option, timestamp_format(ms, text, sizeof text));
+    char shown[40];
+    int code = cli_parse_time(cli, o->name, text, &ms);
+    return code != 0 ? code : cli_take_field(cli, o, at, timestamp_format(ms, shown, sizeof shown));
 }
 
-static int set_delay(struct cli *cli, struct wanted *w)
+static int take_delay(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
-    struct err e;
     int64_t ms;
-    if (duration_parse(optarg, &ms, &e) != 0)
-        return cli_usage(cli, "--delay: %s", e.text);
-    return cli_set_text(cli, w->object, "delay", "--delay", optarg);
-}
-
-/* -1: go on */
-static int take_option(struct cli *cli, int option, char **argv, struct wanted *w)
-{
-    switch (option) {
-    case 'k':
-        return cli_set_text(cli, w->object, "routing_key", "--routing-key", optarg);
-    case 'd':
-        return set_delay(cli, w);
-    case 'a':
-        return set_time(cli, w, "due_at", "--at");
-    case 'D':
-        return set_time(cli, w, "deadline", "--deadline");
-    case 'E':
-        return cli_set_text(cli, w->object, "exchange", "--exchange", optarg);
-    case 'K':
-        return cli_set_text(cli, w->object, "key", "--key", optarg);
-    case 'o':
-        return cli_set_text(cli, w->object, "on_conflict", "--on-conflict", optarg);
-    case 'O':
-        return cli_set_text(cli, w->object, "hold", "--hold", optarg);
-    case 'H':
-        return cli_set_pair(cli, w->headers, "--header", optarg);
-    case 'P':
-        return cli_set_pair(cli, w->properties, "--property", optarg);
-    case 't':
-        return cli_set_text(cli, w->properties, "content_type", "--content-type", optarg);
-    case 'b':
-        w->body = optarg;
-        return -1;
-    case 'f':
-        w->file = optarg;
-        return -1;
-    case 'B':
-        w->batch = optarg;
-        return -1;
-    default:
-        return cli_common_option(cli, option, argv);
-    }
+    int code = cli_take_duration(cli, o, &ms, text);
+    return code != 0 ? code : cli_take_field(cli, o, at, text);
 }
 
 static int check_options(const struct cli *cli, const struct wanted *w)
 {
     if (w->batch != NULL) {
-        if (json_object_size(w->object) + json_object_size(w->headers) + json_object_size(w->properties) >
+        if (json_object_size(w->f.object) + json_object_size(w->f.headers) +
+                    json_object_size(w->f.properties) >
                 0 ||
-            w->body != NULL || w->file != NULL)
+            w->f.body != NULL || w->f.file != NULL)
             return cli_usage(cli, "--batch takes everything from the file: leave the other options out");
         return 0;
     }
-    bool delay = json_object_get(w->object, "delay") != NULL,
-         at = json_object_get(w->object, "due_at") != NULL;
-    if (json_object_get(w->object, "routing_key") == NULL)
+    bool delay = json_object_get(w->f.object, "delay") != NULL,
+         at = json_object_get(w->f.object, "due_at") != NULL;
+    if (json_object_get(w->f.object, "routing_key") == NULL)
         return cli_usage(cli, "-k ROUTING_KEY is missing");
     if (delay == at)
         return cli_usage(cli, "give either --delay or --at");
-    if (w->body != NULL && w->file != NULL)
+    if (w->f.body != NULL && w->f.file != NULL)
         return cli_usage(cli, "give only one of --body and --file");
-    if (w->body == NULL && w->file == NULL)
+    if (w->f.body == NULL && w->f.file == NULL)
         return cli_usage(cli, "the body is missing: give --body TEXT, --file FILE or - for stdin");
     return 0;
 }
@@ -142,7 +98,7 @@ static int store_message(struct cli *cli, struct store_item *item, int64_t now_m
 static void warn_of_past(const struct wanted *w, int64_t due_ms, int64_t now_ms)
 {
     char when[CLI_WHEN_SIZE];
-    if (json_object_get(w->object, "due_at") != NULL && due_ms < now_ms - PAST_MS)
+    if (json_object_get(w->f.object, "due_at") != NULL && due_ms < now_ms - PAST_MS)
         cli_say("--at is %s: the message is delivered at once", cli_format_when(due_ms, now_ms, when));
 }
 
@@ -152,19 +108,16 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
     struct store_item item = {0};
     struct json_parser parser;
     struct err e;
-    if (json_object_size(w->headers) > 0)
-        json_object_set(w->object, "headers", w->headers);
-    if (json_object_size(w->properties) > 0)
-        json_object_set(w->object, "properties", w->properties);
-    char *text = json_dumps(w->object, JSON_COMPACT);
+    cli_fields_join(&w->f);
+    char *text = json_dumps(w->f.object, JSON_COMPACT);
     json_parser_init(&parser, &rules);
     int code = 0;
     if (text == NULL)
         code = cli_no_memory();
-    if (code == 0 && w->file != NULL)
-        code = cli_read_body(w->file, rules.max_body, a, &parser.outside_body);
-    else if (w->body != NULL)
-        parser.outside_body = bytes_of_str(w->body);
+    if (code == 0 && w->f.file != NULL)
+        code = cli_read_body(w->f.file, rules.max_body, a, &parser.outside_body);
+    else if (w->f.body != NULL)
+        parser.outside_body = bytes_of_str(w->f.body);
     if (code == 0)
         code = cli_open(cli, CLI_SCHEMA_CURRENT);
     if (code == 0)
@@ -182,84 +135,61 @@ static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a
     return code;
 }
 
-static int parse_options(struct cli *cli, int argc, char **argv, struct wanted *w)
+static int run_schedule(struct cli *cli, void *order)
 {
-    static const struct option options[] = {{"routing-key", required_argument, NULL, 'k'},
-                                            {"delay", required_argument, NULL, 'd'},
-                                            {"at", required_argument, NULL, 'a'},
-                                            {"deadline", required_argument, NULL, 'D'},
-                                            {"exchange", required_argument, NULL, 'E'},
-                                            {"key", required_argument, NULL, 'K'},
-                                            {"on-conflict", required_argument, NULL, 'o'},
-                                            {"hold", required_argument, NULL, 'O'},
-                                            {"header", required_argument, NULL, 'H'},
-                                            {"property", required_argument, NULL, 'P'},
-                                            {"content-type", required_argument, NULL, 't'},
-                                            {"body", required_argument, NULL, 'b'},
-                                            {"file", required_argument, NULL, 'f'},
-                                            {"batch", required_argument, NULL, 'B'},
-                                            CLI_LONG};
-    int option, code;
-    while ((option = getopt_long(argc, argv, CLI_SHORT "k:", options, NULL)) != -1) {
-        if ((code = take_option(cli, option, argv, w)) >= 0)
-            return code;
-    }
-    /* A lone "-" is the body from stdin. */
-    if (optind < argc && strcmp(argv[optind], "-") == 0 && w->file == NULL) {
-        w->file = "-";
-        optind++;
-    }
-    if (optind < argc)
-        return cli_usage(cli, "unexpected argument \"%s\"", argv[optind]);
-    code = check_options(cli, w);
-    return code != 0 ? code : -1;
-}
-
-static int run_schedule(struct cli *cli, int argc, char **argv)
-{
-    struct wanted w = {.object = json_object(), .headers = json_object(), .properties = json_object()};
+    struct wanted *w = order;
     struct arena arena;
-    int code = parse_options(cli, argc, argv, &w);
-    if (code < 0)
+    /* A lone "-" is the body from stdin. */
+    bool stdin_body = cli->word_count > 0 && strcmp(cli->words[0], "-") == 0 && w->f.file == NULL;
+    if (stdin_body)
+        w->f.file = "-";
+    if (cli->word_count > stdin_body)
+        return cli_usage(cli, "unexpected argument \"%s\"", cli->words[stdin_body]);
+    int code = check_options(cli, w);
+    if (code == 0)
         code = cli_load_config(cli);
-    else
-        goto out;
     if (code != 0)
-        goto out;
-    if (w.batch != NULL) {
-        code = schedule_batch(cli, w.batch);
-    } else {
-        arena_init(&arena, (size_t)cli->config.intake.max_body * 2 + ((size_t)1 << 20));
-        code = schedule_one(cli, &w, &arena);
-        arena_free(&arena);
-    }
-out:
-    json_decref(w.object);
-    json_decref(w.headers);
-    json_decref(w.properties);
+        return code;
+    if (w->batch != NULL)
+        return schedule_batch(cli, w->batch);
+    arena_init(&arena, (size_t)cli->config.intake.max_body * 2 + ((size_t)1 << 20));
+    code = schedule_one(cli, w, &arena);
+    arena_free(&arena);
     return code;
 }
+
+static const struct cli_option options[] = {
+    {"routing-key", "K", "where the message goes in the end", CLI_TAKE(field, wanted, f.object),
+     .letter = 'k'},
+    {"delay", "D", "wait this long: 250ms, 90s, 15m, 36h, 30d, PT15M", take_delay,
+     .offset = offsetof(struct wanted, f.object)},
+    {"at", "T", "due at this time: 2026-11-22T08:00:00Z, +2h, 09:00, 'tomorrow 09:00'", take_time,
+     .offset = offsetof(struct wanted, f.object), .field = "due_at"},
+    {"deadline", "T", "not delivered after this time: then it is expired", take_time,
+     .offset = offsetof(struct wanted, f.object)},
+    {"exchange", "E", "delivery exchange (default: delivery.exchange)", CLI_TAKE(field, wanted, f.object)},
+    {"key", "KEY", "a name of your own for it, to cancel or replace it by",
+     CLI_TAKE(field, wanted, f.object)},
+    {"on-conflict", "X", "when the key is taken: keep (default), replace, reject",
+     CLI_TAKE(field, wanted, f.object)},
+    {"hold", "X", "where it waits: gateway, broker (default: by handover.what)",
+     CLI_TAKE(field, wanted, f.object)},
+    {.more = cli_content_options},
+    {"batch", "F",
+     "one JSON object per line: {\"routing_key\":\"k\",\"delay\":\"15m\",\"body\":\"…\"};" CLI_HELP_LINE
+     "- for stdin. Other options don't apply",
+     CLI_TAKE(text, wanted, batch)},
+    {0},
+};
 
 const struct command command_schedule = {
     .name = "schedule",
     .synopsis = "-k ROUTING_KEY (--delay D|--at T) [OPTIONS] (--body S|--file F|-)\n"
                 "       postdate schedule --batch FILE|-",
     .summary = "Schedule a message and print its id, or many from a file",
-    .help = "  -k, --routing-key K where the message goes in the end\n"
-            "      --delay D       wait this long: 250ms, 90s, 15m, 36h, 30d, PT15M\n"
-            "      --at T          due at this time: 2026-11-22T08:00:00Z, +2h, 09:00, 'tomorrow 09:00'\n"
-            "      --deadline T    not delivered after this time: then it is expired\n"
-            "      --exchange E    delivery exchange (default: delivery.exchange)\n"
-            "      --key KEY       a name of your own for it, to cancel or replace it by\n"
-            "      --on-conflict X when the key is taken: keep (default), replace, reject\n"
-            "      --hold X        where it waits: gateway, broker (default: by handover.what)\n"
-            "      --header N=V    an AMQP header; V is an integer where it looks like one; repeatable\n"
-            "      --property N=V  an AMQP property: priority=5, correlation_id=a1; repeatable\n"
-            "      --content-type T\n"
-            "      --body S        the body\n"
-            "      --file F        the body from a file; - for stdin\n"
-            "      --batch F       one JSON object per line: "
-            "{\"routing_key\":\"k\",\"delay\":\"15m\",\"body\":\"…\"};\n"
-            "                      - for stdin. Other options don't apply\n",
+    .options = options,
     .run = run_schedule,
+    .takes_words = true,
+    .order_size = sizeof(struct wanted),
+    .close = cli_fields_close,
 };

@@ -1,0 +1,264 @@
+#include "gateway/cli/command.h"
+
+#include "core/base/duration.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef POSTDATE_VERSION
+#define POSTDATE_VERSION "development"
+#endif
+
+#define LONG_ONLY 256 /* and the row's number: what getopt calls an option without a letter */
+
+int cli_take_flag(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    (void)cli, (void)o, (void)text;
+    *(bool *)at = true;
+    return 0;
+}
+
+int cli_take_text(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    (void)cli, (void)o;
+    *(const char **)at = text;
+    return 0;
+}
+
+int cli_take_bytes(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    (void)cli, (void)o;
+    *(struct bytes *)at = bytes_of_str(text);
+    return 0;
+}
+
+int cli_take_time(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    return cli_parse_time(cli, o->name, text, at);
+}
+
+int cli_take_duration(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    struct err e;
+    return duration_parse(text, at, &e) == 0 ? 0 : cli_usage(cli, "--%s: %s", o->name, e.text);
+}
+
+int cli_take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || n < 1 || n > o->max)
+        return cli_usage(cli, "--%s: \"%s\" is not a number from 1 to %lld", o->name, text,
+                         (long long)o->max);
+    *(int64_t *)at = n;
+    return 0;
+}
+
+/* Those of other tables in their place. */
+static void collect_rows(struct cli *cli)
+{
+    for (const struct cli_option *o = cli->command->options; o->help != NULL || o->more != NULL; o++) {
+        const struct cli_option *row = o->more != NULL ? o->more : o;
+        do
+            cli->rows[cli->row_count++] = row++;
+        while (o->more != NULL && row->help != NULL);
+    }
+}
+
+static void print_row(const struct cli_option *o)
+{
+    char names[80], letter[8] = "    ";
+    if (o->letter != '\0')
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(names, sizeof names, "  %s--%s %s", letter, o->name, o->value != NULL ? o->value : "");
+    printf("%-21s %s\n", names, o->help);
+}
+
+static void print_help(const struct cli *cli)
+{
+    const struct command *c = cli->command;
+    printf("Usage: postdate %s %s\n\n%s.\n\nOptions:\n", c->name, c->synopsis, c->summary);
+    for (size_t i = 0; i < cli->row_count; i++) {
+        if (cli->rows[i]->name == NULL)
+            puts(cli->rows[i]->help);
+        else
+            print_row(cli->rows[i]);
+    }
+    puts("  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
+         "  -h, --help          this text\n"
+         "      --version       the version");
+    if (c->notes != NULL)
+        printf("\n%s\n", c->notes);
+}
+
+static int unknown_option(const struct cli *cli, const char *word)
+{
+    char options[40 * CLI_ROWS_MAX] = "--config --help --version", near[40];
+    size_t used = strlen(options);
+    for (size_t i = 0; i < cli->row_count; i++)
+        if (cli->rows[i]->name != NULL)
+            used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
+    if (cli_nearest(word, options, near, sizeof near))
+        return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
+    return cli_usage(cli, "unknown option %s", word);
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv)
+{
+    /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
+    const char *word = argv[optind > 0 ? optind - 1 : 0];
+    switch (option) {
+    case 'c':
+        cli->config_path = optarg;
+        return -1;
+    case 'h':
+        print_help(cli);
+        return 0;
+    case 'V':
+        puts("postdate " POSTDATE_VERSION);
+        return 0;
+    case ':':
+        return cli_usage(cli, "%s needs a value", word);
+    default:
+        if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
+            return cli_usage(cli, "unknown option -%c", optopt);
+        if (optopt > ' ')
+            return cli_usage(cli, "%s takes no value", word);
+        return unknown_option(cli, word);
+    }
+}
+
+static int getopt_value(const struct cli *cli, size_t row)
+{
+    return cli->rows[row]->letter != '\0' ? cli->rows[row]->letter : LONG_ONLY + (int)row;
+}
+
+/* -1: go on; else the exit code. */
+static int take_option(struct cli *cli, int option, char **argv, void *order)
+{
+    for (size_t i = 0; i < cli->row_count; i++) {
+        const struct cli_option *o = cli->rows[i];
+        if (o->name == NULL || getopt_value(cli, i) != option)
+            continue;
+        int code = o->take != NULL ? o->take(cli, o, (char *)order + o->offset, optarg) : 0;
+        cli->given[i] = true;
+        return code == 0 ? -1 : code;
+    }
+    return cli_common_option(cli, option, argv);
+}
+
+/* -1: go on; else the exit code. */
+static int read_options(struct cli *cli, int argc, char **argv, void *order)
+{
+    static const struct option common[] = {CLI_LONG};
+    struct option longs[CLI_ROWS_MAX + sizeof common / sizeof common[0]];
+    char letters[2 * CLI_ROWS_MAX + sizeof CLI_SHORT] = CLI_SHORT;
+    size_t count = 0, used = strlen(letters);
+    int option, code = -1;
+    for (size_t i = 0; i < cli->row_count; i++) {
+        const struct cli_option *o = cli->rows[i];
+        if (o->name == NULL)
+            continue;
+        longs[count++] = (struct option){o->name, o->value != NULL, NULL, getopt_value(cli, i)};
+        if (o->letter != '\0')
+            used += (size_t)snprintf(letters + used, sizeof letters - used, "%c%s", o->letter,
+                                     o->value != NULL ? ":" : "");
+    }
+    memcpy(longs + count, common, sizeof common);
+    while (code < 0 && (option = getopt_long(argc, argv, letters, longs, NULL)) != -1)
+        code = take_option(cli, option, argv, order);
+    return code;
+}
+
+static bool is_of_word(char c)
+{
+    return isalpha((unsigned char)c) || c == '-';
+}
+
+/* Whether text, "list, show and preview", has it as a word. */
+static bool has_word(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
+        if ((at == text || !is_of_word(at[-1])) && !is_of_word(at[len]))
+            return true;
+    return false;
+}
+
+/* The first word is one of the verbs. 0 or the exit code. */
+static int find_verb(struct cli *cli)
+{
+    const char *word = cli->word_count > 0 ? cli->words[0] : "";
+    char verbs[160] = "";
+    size_t used = 0;
+    for (const struct cli_verb *v = cli->command->verbs; v->name != NULL; v++) {
+        if (strcmp(word, v->name) == 0)
+            cli->verb = v;
+        used += (size_t)snprintf(verbs + used, sizeof verbs - used, "%s ", v->name);
+    }
+    if (cli->verb == NULL)
+        return cli_unknown(cli, word, verbs, cli->command->choices);
+    cli->words++;
+    cli->word_count--;
+    return 0;
+}
+
+static int check_verb(const struct cli *cli)
+{
+    const struct cli_verb *v = cli->verb;
+    for (size_t i = 0; i < cli->row_count; i++) {
+        const struct cli_option *o = cli->rows[i];
+        if (cli->given[i] && o->of != NULL && !has_word(o->of, v->name))
+            return cli_usage(cli, "%s does not take --%s: options like it belong to %s", v->name, o->name,
+                             o->of);
+    }
+    if (cli->word_count >= v->least && cli->word_count <= v->most)
+        return 0;
+    return v->wrong != NULL ? cli_usage(cli, "%s: %s", v->name, v->wrong)
+                            : cli_usage(cli, "unexpected argument \"%s\"", cli->words[v->most]);
+}
+
+static int run_words(struct cli *cli, void *order)
+{
+    int code;
+    if (cli->command->verbs != NULL) {
+        if ((code = find_verb(cli)) != 0 || (code = check_verb(cli)) != 0)
+            return code;
+        return cli->verb->run(cli, order);
+    }
+    if (cli->word_count > 0 && !cli->command->takes_words)
+        return cli_usage(cli, "unexpected argument \"%s\"", cli->words[0]);
+    return cli->command->run(cli, order);
+}
+
+int cli_run(struct cli *cli, int argc, char **argv)
+{
+    const struct command *c = cli->command;
+    void *order = calloc(1, c->order_size);
+    if (order == NULL)
+        return cli_no_memory();
+    if (c->initial != NULL)
+        memcpy(order, c->initial, c->order_size);
+    collect_rows(cli);
+    int code = read_options(cli, argc, argv, order);
+    if (code < 0) {
+        cli->word_count = argc - optind;
+        cli->words = argv + optind;
+        code = run_words(cli, order);
+    }
+    if (c->close != NULL)
+        c->close(order);
+    free(order);
+    return code;
+}
+
+bool cli_gave(const struct cli *cli, const char *names)
+{
+    for (size_t i = 0; i < cli->row_count; i++)
+        if (cli->given[i] && cli->rows[i]->name != NULL && has_word(names, cli->rows[i]->name))
+            return true;
+    return false;
+}
