@@ -242,22 +242,20 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
                        struct arena *arena, struct bytes *out, struct err *e)
 {
     struct wire_properties p = d->properties;
-    struct buf headers, raw;
-    buf_init(&headers, 2 * p.headers.len + ADDED_MAX); /* CC can be there once more, from x-death */
-    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
-    put_headers(&headers, d, lineage, attempt);
-    p.headers = buf_bytes(&headers);
+    struct buf raw;
+    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX); /* CC can be there once more, from x-death */
     p.flags |= WIRE_HEADERS;
     p.flags &= (uint16_t)~WIRE_USER_ID;
     if (!(p.flags & WIRE_EXPIRATION) &&
         wire_find_string(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
         p.expiration.len <= MESSAGE_NAME_MAX)
         p.flags |= WIRE_EXPIRATION;
-    wire_properties_write(&p, &raw);
+    size_t headers = wire_properties_begin(&p, &raw);
+    put_headers(&raw, d, lineage, attempt);
+    wire_properties_end(&p, headers, &raw);
     *out = (struct bytes){0};
-    if (!headers.failed && !raw.failed)
+    if (!raw.failed)
         *out = arena_copy(arena, buf_bytes(&raw));
-    buf_free(&headers);
     buf_free(&raw);
     return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");
 }

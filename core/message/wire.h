@@ -63,6 +63,10 @@ int wire_properties_read(struct bytes raw, struct wire_properties *out, struct e
 
 /* Appends flags and values. Names over 255 bytes set out->failed. */
 void wire_properties_write(const struct wire_properties *p, struct buf *out);
+/* The same in two steps, for headers that are written straight into out between them: begin returns where
+ * they begin. Then p is to have WIRE_HEADERS, and its headers do not matter. */
+size_t wire_properties_begin(const struct wire_properties *p, struct buf *out);
+void wire_properties_end(const struct wire_properties *p, size_t headers, struct buf *out);
 
 struct wire_cursor wire_table(struct bytes entries);
 struct wire_cursor wire_array(struct bytes items);
