@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4), for tokens: short inputs, nothing else. Pure. */
+/* SHA-256, by OpenSSL. Pure. */
 #ifndef POSTDATE_CORE_BASE_SHA256_H
 #define POSTDATE_CORE_BASE_SHA256_H
 
@@ -8,7 +8,8 @@
 
 #define SHA256_SIZE 32
 
-void sha256(struct bytes data, uint8_t out[SHA256_SIZE]);
+/* False: no memory; out says nothing then. */
+bool sha256(struct bytes data, uint8_t out[SHA256_SIZE]);
 
 /* Takes as long whatever the two contain. */
 bool sha256_equal(const uint8_t a[SHA256_SIZE], const uint8_t b[SHA256_SIZE]);

@@ -150,23 +150,23 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
 {
     enum { ADDED_MAX = 1024 };
     struct wire_properties p = d->properties;
-    struct buf headers, raw;
+    struct buf raw;
     int rc = 0;
     /* CC can be written once more than it came, inside x-death. */
-    buf_init(&headers, 2 * p.headers.len + ADDED_MAX);
     buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
-
-    put_headers(d, &headers);
-    p.headers = buf_bytes(&headers);
-    if (p.headers.len > 0)
-        p.flags |= WIRE_HEADERS;
-    else /* a redelivery may have had the broker's headers alone: it must look like the first
-            delivery */
-        p.flags &= (uint16_t)~WIRE_HEADERS;
     /* RabbitMQ closes the channel for a user_id that isn't the publishing connection's own. */
     p.flags &= (uint16_t)~WIRE_USER_ID;
-    wire_properties_write(&p, &raw);
-    if (headers.failed || raw.failed) {
+    p.flags |= WIRE_HEADERS;
+    size_t headers = wire_properties_begin(&p, &raw);
+    put_headers(d, &raw);
+    if (!raw.failed && raw.len == headers) { /* a redelivery may have had the broker's headers alone: it must
+                                 look like the first delivery */
+        buf_reset(&raw);
+        p.flags &= (uint16_t)~WIRE_HEADERS;
+        headers = wire_properties_begin(&p, &raw);
+    }
+    wire_properties_end(&p, headers, &raw);
+    if (raw.failed) {
         rc = err_set(e, ERR_BUG, "out of memory while encoding %zu bytes of headers",
                      d->properties.headers.len);
         goto out;
@@ -176,7 +176,6 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
         rc = err_set(e, ERR_BUG, "out of memory: no room for %zu bytes of properties", raw.len);
 out:
     buf_free(&raw);
-    buf_free(&headers);
     return rc;
 }
 

@@ -46,19 +46,14 @@ struct accept_input {
 
 /* Fills out (its id is not set here; views point into the input or the arena).
  *
- * Delay: as delay_read; x-postdate-at wins over x-opt-delivery-time, -delay and x-delay; none: that of the
- * route by which it came, or at once.
- * Integers of every AMQP width, floats (truncated toward zero) and numeric strings are taken; NaN,
- * infinities, anything else, or a due time more than max_delay_ms ahead is refused; <= 0 is at once. due_ms
- * is now_ms (or the broker's stamp) plus the delay; a result in the past is kept as it is (it is due at
- * once), but not before 1970. Headers: x-opt-delivery-*, x-postdate-* and what RabbitMQ adds to a delivery
- * (x-delivery-count, x-acquired-count, x-opt-rabbitmq-*) are removed, and
- * those of x_death.h about circles written anew; a positive x-delay is negated (as the delayed-message plugin
- * does) and kept, everything else is kept byte for byte. x-postdate-deadline becomes deadline_ms
- * (core/message/publish_headers.h puts it back). user_id moves to the header x-postdate-user-id. Dead-letter
- * marks made by intake_queue are removed and the original expiration and exchange restored. hold: as
- * hold_policy.h decides. -1 with ERR_REJECT: the text is meant for the header x-postdate-error. -1 with
- * ERR_BUG: arena exhausted. */
+ * due_ms: as delay_read; where no header asks for a delay, that of the route by which it came. Headers:
+ * x-opt-delivery-*, x-postdate-* and what RabbitMQ adds to a delivery (x-delivery-count, x-acquired-count,
+ * x-opt-rabbitmq-*) are removed, and those of x_death.h about circles written anew; a positive x-delay is
+ * negated (as the delayed-message plugin does) and kept, everything else is kept byte for byte.
+ * x-postdate-deadline becomes deadline_ms (core/message/publish_headers.h puts it back). user_id moves to the
+ * header x-postdate-user-id. Dead-letter marks made by intake_queue are removed and the original expiration
+ * and exchange restored. hold: as hold_policy.h decides. -1 with ERR_REJECT: the text is meant for the header
+ * x-postdate-error. -1 with ERR_BUG: arena exhausted. */
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);
 

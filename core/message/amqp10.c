@@ -56,35 +56,6 @@ struct section {
     uint32_t count;
 };
 
-static bool take_bytes(struct bytes *rest, size_t n, struct bytes *out)
-{
-    if (n > rest->len)
-        return false;
-    *out = bytes_of(rest->data, n);
-    if (n > 0) {
-        rest->data += n;
-        rest->len -= n;
-    }
-    return true;
-}
-
-static uint64_t number_of(struct bytes v)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < v.len; i++)
-        n = n << 8 | v.data[i];
-    return n;
-}
-
-static bool take_number(struct bytes *rest, size_t width, uint64_t *out)
-{
-    struct bytes v;
-    if (!take_bytes(rest, width, &v))
-        return false;
-    *out = number_of(v);
-    return true;
-}
-
 /* A value without descriptor; never looks into lists, maps and arrays. */
 static bool take_plain(struct bytes *rest, uint8_t code, struct value *out)
 {
@@ -93,10 +64,10 @@ static bool take_plain(struct bytes *rest, uint8_t code, struct value *out)
     uint64_t len;
     if (high >= 4 && high <= 9)
         len = widths[high - 4];
-    else if (high < 10 || !take_number(rest, high % 2 == 0 ? 1 : 4, &len))
+    else if (high < 10 || !wire_take_number(rest, high % 2 == 0 ? 1 : 4, &len))
         return false; /* a, c, e: one byte of length; b, d, f: four */
     out->code = code;
-    return len <= rest->len && take_bytes(rest, (size_t)len, &out->content);
+    return len <= rest->len && wire_take(rest, (size_t)len, &out->content);
 }
 
 static bool take_value(struct bytes *rest, struct value *out)
@@ -105,7 +76,7 @@ static bool take_value(struct bytes *rest, struct value *out)
     uint64_t code;
     size_t values = 1; /* that are still to come: each descriptor is one more */
     for (size_t descriptors = 0; values > 0;) {
-        if (!take_number(rest, 1, &code))
+        if (!wire_take_number(rest, 1, &code))
             return false;
         if (code == DESCRIBED) {
             if (++descriptors > DESCRIBED_MAX)
@@ -126,7 +97,7 @@ static bool take_value(struct bytes *rest, struct value *out)
 static bool is_descriptor(const struct value *v, uint64_t number, const char *symbol)
 {
     if (v->code == SMALL_ULONG || v->code == ULONG)
-        return number_of(v->content) == number;
+        return wire_number(v->content) == number;
     return (v->code == SYM8 || v->code == SYM32) && bytes_equal_str(v->content, symbol);
 }
 
@@ -136,8 +107,8 @@ static bool read_section(struct bytes raw, uint64_t number, const char *symbol, 
     struct value descriptor, map;
     uint64_t described, count;
     *out = (struct section){0};
-    if (!take_number(&rest, 1, &described) || described != DESCRIBED || !take_value(&rest, &descriptor) ||
-        !is_descriptor(&descriptor, number, symbol))
+    if (!wire_take_number(&rest, 1, &described) || described != DESCRIBED ||
+        !take_value(&rest, &descriptor) || !is_descriptor(&descriptor, number, symbol))
         return false;
     out->start = bytes_of(raw.data, raw.len - rest.len);
     if (!take_value(&rest, &map) || rest.len > 0)
@@ -148,7 +119,7 @@ static bool read_section(struct bytes raw, uint64_t number, const char *symbol, 
         return false;
     out->wide = map.code == MAP32;
     out->items = map.content;
-    if (!take_number(&out->items, out->wide ? 4 : 1, &count) || count % 2 != 0)
+    if (!wire_take_number(&out->items, out->wide ? 4 : 1, &count) || count % 2 != 0)
         return false;
     out->count = (uint32_t)count;
     return true;

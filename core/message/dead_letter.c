@@ -94,13 +94,10 @@ static int hash_content(const struct accept_input *in, struct dead_letter *d, st
     buf_put_bytes(&all, p.headers);
     buf_put_u8(&all, 0);
     buf_put_bytes(&all, d->routing_key);
-    sha256(in->body, sum);
+    bool failed = !sha256(in->body, sum);
     buf_put(&all, sum, sizeof sum);
-    bool failed = headers.failed || all.failed;
-    if (!failed) {
-        sha256(buf_bytes(&all), sum);
-        memcpy(d->hash, sum, sizeof d->hash);
-    }
+    failed = failed || headers.failed || all.failed || !sha256(buf_bytes(&all), sum);
+    memcpy(d->hash, sum, sizeof d->hash);
     buf_free(&headers);
     buf_free(&all);
     return failed ? err_set(e, ERR_BUG, "out of memory") : 0;
@@ -126,12 +123,12 @@ static void read_lineage(struct dead_letter *d)
 }
 
 /* RabbitMQ delivers the same bytes again, so the newest entry of x-death is the same, with its time. */
-static void name_refusal(struct dead_letter *d)
+static int name_refusal(struct dead_letter *d, struct err *e)
 {
     struct bytes death = newest_death(d->properties.headers);
     uint8_t sums[SHA256_SIZE + DEAD_LETTER_HASH_SIZE + sizeof d->lineage + 2], all[SHA256_SIZE];
     uint8_t *at = sums;
-    sha256(death, at);
+    bool failed = !sha256(death, at);
     at += SHA256_SIZE;
     memcpy(at, d->hash, sizeof d->hash);
     at += sizeof d->hash;
@@ -139,8 +136,10 @@ static void name_refusal(struct dead_letter *d)
     at += sizeof d->lineage;
     *at++ = (uint8_t)(d->attempt >> 8);
     *at++ = (uint8_t)d->attempt;
-    sha256(bytes_of(sums, sizeof sums), all);
+    if (failed || !sha256(bytes_of(sums, sizeof sums), all))
+        return err_set(e, ERR_BUG, "out of memory");
     d->refusal = dead_letter_random_lineage(all);
+    return 0;
 }
 
 int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e)
@@ -163,10 +162,7 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
         return err_set(e, ERR_REJECT, "routing key: it can't be kept (allowed: at most 255 bytes of UTF-8)");
     read_lineage(out);
     out->is_named = out->has_lineage || out->properties.message_id.len > 0;
-    if (hash_content(in, out, e) != 0)
-        return -1;
-    name_refusal(out);
-    return 0;
+    return hash_content(in, out, e) != 0 ? -1 : name_refusal(out, e);
 }
 
 /* One entry, with its count set. */
@@ -246,22 +242,20 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
                        struct arena *arena, struct bytes *out, struct err *e)
 {
     struct wire_properties p = d->properties;
-    struct buf headers, raw;
-    buf_init(&headers, 2 * p.headers.len + ADDED_MAX); /* CC can be there once more, from x-death */
-    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
-    put_headers(&headers, d, lineage, attempt);
-    p.headers = buf_bytes(&headers);
+    struct buf raw;
+    buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX); /* CC can be there once more, from x-death */
     p.flags |= WIRE_HEADERS;
     p.flags &= (uint16_t)~WIRE_USER_ID;
     if (!(p.flags & WIRE_EXPIRATION) &&
         wire_find_string(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
         p.expiration.len <= MESSAGE_NAME_MAX)
         p.flags |= WIRE_EXPIRATION;
-    wire_properties_write(&p, &raw);
+    size_t headers = wire_properties_begin(&p, &raw);
+    put_headers(&raw, d, lineage, attempt);
+    wire_properties_end(&p, headers, &raw);
     *out = (struct bytes){0};
-    if (!headers.failed && !raw.failed)
+    if (!raw.failed)
         *out = arena_copy(arena, buf_bytes(&raw));
-    buf_free(&headers);
     buf_free(&raw);
     return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");
 }

@@ -8,10 +8,6 @@
 #define HEADER_ROUTING_KEY "x-postdate-routing-key"
 #define HEADER_PROOF "x-postdate-delivered"
 
-enum {
-    ADDED_MAX = 256 /* bytes that the names, the lengths and the id take, generously */
-};
-
 static size_t content_of(const struct message *m)
 {
     return m->exchange.len + m->routing_key.len + m->properties.len;
@@ -27,53 +23,33 @@ int envelope_write(const struct message *m, struct bytes steering, struct buf *o
     struct wire_properties original, p = {.flags = WIRE_HEADERS};
     struct err why = {0};
     char id[MESSAGE_ID_TEXT_SIZE];
-    struct buf headers;
-    size_t content = content_of(m);
 
     if (!envelope_holds(m))
         return err_set(e, ERR_REJECT, "names and properties have %zu bytes; at most %u can wait in RabbitMQ",
-                       content, ENVELOPE_CONTENT_MAX);
+                       content_of(m), ENVELOPE_CONTENT_MAX);
     if (wire_properties_read(m->properties, &original, &why) != 0)
         return err_set(e, ERR_REJECT, "malformed properties: %s", why.text);
-    buf_init(&headers, steering.len + content + ADDED_MAX);
-    buf_put_bytes(&headers, steering);
-    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(m->id, id)));
-    wire_put_string(&headers, bytes_of_str(HEADER_EXCHANGE), m->exchange);
-    wire_put_string(&headers, bytes_of_str(HEADER_ROUTING_KEY), m->routing_key);
-    wire_put_string(&headers, bytes_of_str(ENVELOPE_HEADER), m->properties);
-    p.headers = buf_bytes(&headers);
     p.flags |= original.flags & WIRE_DELIVERY_MODE; /* what is persistent waits on disk */
     p.delivery_mode = original.delivery_mode;
-    if (!headers.failed)
-        wire_properties_write(&p, out);
-    bool failed = headers.failed || out->failed;
-    buf_free(&headers);
-    return failed ? err_set(e, ERR_BUG, "no memory for the envelope of message %s", id) : 0;
+    size_t headers = wire_properties_begin(&p, out);
+    buf_put_bytes(out, steering);
+    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(m->id, id)));
+    wire_put_string(out, bytes_of_str(HEADER_EXCHANGE), m->exchange);
+    wire_put_string(out, bytes_of_str(HEADER_ROUTING_KEY), m->routing_key);
+    wire_put_string(out, bytes_of_str(ENVELOPE_HEADER), m->properties);
+    wire_properties_end(&p, headers, out);
+    return out->failed ? err_set(e, ERR_BUG, "no memory for the envelope of message %s", id) : 0;
 }
 
 int envelope_write_proof(struct message_id first, struct buf *out, struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
     struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE, .delivery_mode = 2};
-    struct buf headers;
-    buf_init(&headers, ADDED_MAX);
-    wire_put_string(&headers, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(first, text)));
-    wire_put_string(&headers, bytes_of_str(HEADER_PROOF), bytes_of_str(""));
-    p.headers = buf_bytes(&headers);
-    if (!headers.failed)
-        wire_properties_write(&p, out);
-    bool failed = headers.failed || out->failed;
-    buf_free(&headers);
-    return failed ? err_set(e, ERR_BUG, "no memory for the proof of message %s", text) : 0;
-}
-
-static bool find_string(struct bytes headers, const char *name, struct bytes *out)
-{
-    struct wire_field f;
-    bool found = wire_find(headers, name, &f) && f.kind == 'S';
-    if (found)
-        *out = f.value;
-    return found;
+    size_t headers = wire_properties_begin(&p, out);
+    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(first, text)));
+    wire_put_string(out, bytes_of_str(HEADER_PROOF), bytes_of_str(""));
+    wire_properties_end(&p, headers, out);
+    return out->failed ? err_set(e, ERR_BUG, "no memory for the proof of message %s", text) : 0;
 }
 
 enum envelope_kind envelope_read(struct bytes properties, struct message *out)
@@ -86,11 +62,11 @@ enum envelope_kind envelope_read(struct bytes properties, struct message *out)
     out->due_ms = message_id_due_ms(out->id);
     if (wire_properties_read(properties, &p, NULL) != 0)
         return ENVELOPE_ID_ONLY;
-    if (find_string(p.headers, HEADER_PROOF, &proof))
+    if (wire_find_string(p.headers, HEADER_PROOF, &proof))
         return ENVELOPE_PROOF;
-    if (!find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
-        !find_string(p.headers, HEADER_ROUTING_KEY, &routing_key) ||
-        !find_string(p.headers, ENVELOPE_HEADER, &stored) || exchange.len > MESSAGE_NAME_MAX ||
+    if (!wire_find_string(p.headers, HEADER_EXCHANGE, &exchange) ||
+        !wire_find_string(p.headers, HEADER_ROUTING_KEY, &routing_key) ||
+        !wire_find_string(p.headers, ENVELOPE_HEADER, &stored) || exchange.len > MESSAGE_NAME_MAX ||
         routing_key.len > MESSAGE_NAME_MAX || wire_properties_read(stored, &original, NULL) != 0)
         return ENVELOPE_ID_ONLY;
     out->exchange = exchange;

@@ -53,8 +53,8 @@ int last_hop_write(const struct message *m, struct bytes steering, struct buf *o
 struct bytes last_hop_exchange(struct bytes properties)
 {
     struct wire_properties p;
-    struct wire_field f;
-    bool found = wire_properties_read(properties, &p, NULL) == 0 &&
-                 wire_find(p.headers, LAST_HOP_EXCHANGE_HEADER, &f) && f.kind == 'S';
-    return found ? f.value : bytes_of("", 0);
+    struct bytes exchange = {0};
+    if (wire_properties_read(properties, &p, NULL) == 0)
+        wire_find_string(p.headers, LAST_HOP_EXCHANGE_HEADER, &exchange);
+    return exchange;
 }

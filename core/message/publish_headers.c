@@ -6,10 +6,6 @@
 #define HEADER_ID "x-postdate-id"
 #define HEADER_DUE "x-postdate-due"
 
-enum {
-    ADDED_MAX = 160 /* bytes that our headers and message_id take, generously */
-};
-
 static void put_time(struct buf *out, const char *header, int64_t ms)
 {
     struct bytes name = bytes_of_str(header);
@@ -56,20 +52,15 @@ int publish_headers_build_with(const struct message *m, struct bytes extra, stru
 
     char id_text[MESSAGE_ID_TEXT_SIZE];
     struct bytes id = bytes_of_str(message_id_format(m->id, id_text));
-    struct buf headers;
-    buf_init(&headers, p.headers.len + extra.len + ADDED_MAX);
-    put_headers(&headers, p.headers, extra, id, m);
-    p.headers = buf_bytes(&headers);
     p.flags |= WIRE_HEADERS;
     if (p.message_id.len == 0) {
         p.message_id = id;
         p.flags |= WIRE_MESSAGE_ID;
     }
-    if (!headers.failed)
-        wire_properties_write(&p, out);
-    bool failed = headers.failed || out->failed;
-    buf_free(&headers);
-    if (failed)
+    size_t headers = wire_properties_begin(&p, out);
+    put_headers(out, p.headers, extra, id, m);
+    wire_properties_end(&p, headers, out);
+    if (out->failed)
         return err_set(e, ERR_BUG, "message %s: no room for its properties (%zu bytes)", id_text,
                        m->properties.len);
     return 0;
@@ -78,8 +69,7 @@ int publish_headers_build_with(const struct message *m, struct bytes extra, stru
 bool publish_headers_id(struct bytes properties, struct message_id *out)
 {
     struct wire_properties p;
-    struct wire_field f;
-    if (wire_properties_read(properties, &p, NULL) != 0)
-        return false;
-    return wire_find(p.headers, HEADER_ID, &f) && f.kind == 'S' && message_id_parse(f.value, out);
+    struct bytes id;
+    return wire_properties_read(properties, &p, NULL) == 0 && wire_find_string(p.headers, HEADER_ID, &id) &&
+           message_id_parse(id, out);
 }

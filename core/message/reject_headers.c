@@ -52,31 +52,23 @@ static void put_origin(const struct accept_input *in, struct buf *headers)
 static void put_with_reason(const struct accept_input *in, struct wire_properties p, const char *reason,
                             struct buf *out)
 {
-    enum { ADDED_MAX = 1024 };
-    struct bytes why = bytes_of_str(reason);
-    struct buf headers;
-    buf_init(&headers, p.headers.len + why.len + ADDED_MAX);
+    struct wire_properties rest = p;
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
+    rest.flags |= WIRE_HEADERS;
+    rest.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
+    size_t headers = wire_properties_begin(&rest, out);
     while (wire_next(&c, &f) == 1) {
-        if (!is_replaced(&p, f.name) && !put_renamed(&f, &headers))
-            buf_put_bytes(&headers, f.entry);
+        if (!is_replaced(&p, f.name) && !put_renamed(&f, out))
+            buf_put_bytes(out, f.entry);
     }
-    wire_put_string(&headers, bytes_of_str(HEADER_ERROR), why);
-    put_origin(in, &headers);
+    wire_put_string(out, bytes_of_str(HEADER_ERROR), bytes_of_str(reason));
+    put_origin(in, out);
     if (p.flags & WIRE_EXPIRATION)
-        wire_put_string(&headers, bytes_of_str(HEADER_EXPIRATION), p.expiration);
+        wire_put_string(out, bytes_of_str(HEADER_EXPIRATION), p.expiration);
     if (p.flags & WIRE_USER_ID)
-        wire_put_string(&headers, bytes_of_str(HEADER_USER_ID), p.user_id);
-    p.headers = buf_bytes(&headers);
-    p.flags |= WIRE_HEADERS;
-    p.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
-    if (headers.failed) {
-        out->failed = true;
-        out->no_memory = headers.no_memory;
-    } else
-        wire_properties_write(&p, out);
-    buf_free(&headers);
+        wire_put_string(out, bytes_of_str(HEADER_USER_ID), p.user_id);
+    wire_properties_end(&rest, headers, out);
 }
 
 void reject_headers_build(const struct accept_input *in, const char *reason, struct buf *out)
@@ -123,20 +115,15 @@ static void put_former(const struct wire_field *f, struct buf *headers)
 int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e)
 {
     struct wire_properties p;
-    struct buf headers;
     if (wire_properties_read(properties, &p, e) != 0)
         return -1;
     if (wire_find_string(p.headers, HEADER_EXPIRATION, &p.expiration))
         p.flags |= WIRE_EXPIRATION;
-    buf_init(&headers, p.headers.len + 1);
+    size_t headers = wire_properties_begin(&p, out);
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
     while (wire_next(&c, &f) == 1)
-        put_former(&f, &headers);
-    p.headers = buf_bytes(&headers);
-    bool failed = headers.failed;
-    if (!failed)
-        wire_properties_write(&p, out);
-    buf_free(&headers);
-    return failed || out->failed ? err_set(e, ERR_BUSY, "out of memory") : 0;
+        put_former(&f, out);
+    wire_properties_end(&p, headers, out);
+    return out->failed ? err_set(e, ERR_BUSY, "out of memory") : 0;
 }

@@ -5,14 +5,10 @@
 
 void stamp_put_probe(struct buf *properties)
 {
-    struct buf headers;
-    buf_init(&headers, 64);
-    wire_put_int64(&headers, bytes_of_str(STAMP_HEADER), FORGED_MS);
-    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE,
-                                                    .headers = buf_bytes(&headers),
-                                                    .delivery_mode = 1},
-                          properties);
-    buf_free(&headers);
+    const struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE, .delivery_mode = 1};
+    size_t headers = wire_properties_begin(&p, properties);
+    wire_put_int64(properties, bytes_of_str(STAMP_HEADER), FORGED_MS);
+    wire_properties_end(&p, headers, properties);
 }
 
 struct stamp_finding stamp_judge(struct bytes properties, int64_t sent_ms, int64_t received_ms)

@@ -63,6 +63,15 @@ int wire_properties_read(struct bytes raw, struct wire_properties *out, struct e
 
 /* Appends flags and values. Names over 255 bytes set out->failed. */
 void wire_properties_write(const struct wire_properties *p, struct buf *out);
+/* The same in two steps, for headers that are written straight into out between them: begin returns where
+ * they begin. Then p is to have WIRE_HEADERS, and its headers do not matter. */
+size_t wire_properties_begin(const struct wire_properties *p, struct buf *out);
+void wire_properties_end(const struct wire_properties *p, size_t headers, struct buf *out);
+
+/* Splits n bytes off the front of rest, or a big-endian number of so many; false when there are fewer. */
+bool wire_take(struct bytes *rest, size_t n, struct bytes *out);
+bool wire_take_number(struct bytes *rest, size_t width, uint64_t *out);
+uint64_t wire_number(struct bytes v); /* big-endian, at most 8 bytes */
 
 struct wire_cursor wire_table(struct bytes entries);
 struct wire_cursor wire_array(struct bytes items);

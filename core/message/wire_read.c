@@ -3,16 +3,15 @@
 
 #define KNOWN_FLAGS 0xFFFC /* bit 0 announces another flag word, bit 1 is unused: class basic has neither */
 
-static uint64_t big_endian(const uint8_t *p, size_t width)
+uint64_t wire_number(struct bytes v)
 {
-    uint64_t v = 0;
-    for (size_t i = 0; i < width; i++)
-        v = v << 8 | p[i];
-    return v;
+    uint64_t n = 0;
+    for (size_t i = 0; i < v.len; i++)
+        n = n << 8 | v.data[i];
+    return n;
 }
 
-/* Splits n bytes off the front; false when there are fewer. */
-static bool take_bytes(struct bytes *rest, size_t n, struct bytes *out)
+bool wire_take(struct bytes *rest, size_t n, struct bytes *out)
 {
     if (n > rest->len)
         return false;
@@ -24,12 +23,12 @@ static bool take_bytes(struct bytes *rest, size_t n, struct bytes *out)
     return true;
 }
 
-static bool take_uint(struct bytes *rest, size_t width, uint64_t *out)
+bool wire_take_number(struct bytes *rest, size_t width, uint64_t *out)
 {
     struct bytes raw;
-    if (!take_bytes(rest, width, &raw))
+    if (!wire_take(rest, width, &raw))
         return false;
-    *out = big_endian(raw.data, width);
+    *out = wire_number(raw);
     return true;
 }
 
@@ -37,7 +36,7 @@ static bool take_uint(struct bytes *rest, size_t width, uint64_t *out)
 static bool take_prefixed(struct bytes *rest, size_t width, struct bytes *out)
 {
     uint64_t len;
-    return take_uint(rest, width, &len) && len <= rest->len && take_bytes(rest, (size_t)len, out);
+    return wire_take_number(rest, width, &len) && len <= rest->len && wire_take(rest, (size_t)len, out);
 }
 
 /* Bytes of a fixed-width kind, -1 for kinds with a length prefix, -2 for unknown ones. */
@@ -92,13 +91,13 @@ int wire_next(struct wire_cursor *c, struct wire_field *out)
     *out = (struct wire_field){0};
     if (!c->array && !take_prefixed(&rest, 1, &out->name))
         return -1;
-    if (!take_bytes(&rest, 1, &kind))
+    if (!wire_take(&rest, 1, &kind))
         return -1;
     out->kind = (char)kind.data[0];
     int width = value_width(out->kind);
     bool ok;
     if (width >= 0)
-        ok = take_bytes(&rest, (size_t)width, &out->value);
+        ok = wire_take(&rest, (size_t)width, &out->value);
     else
         ok = width == -1 && take_prefixed(&rest, 4, &out->value);
     if (!ok)
@@ -173,7 +172,7 @@ static bool take_short(struct bytes *rest, uint16_t flags, int bit, struct bytes
 
 static bool take_number(struct bytes *rest, uint16_t flags, int bit, size_t width, uint64_t *out)
 {
-    return !(flags & bit) || take_uint(rest, width, out);
+    return !(flags & bit) || wire_take_number(rest, width, out);
 }
 
 static bool read_values(struct bytes *rest, struct wire_properties *p)
@@ -208,7 +207,7 @@ int wire_properties_read(struct bytes raw, struct wire_properties *out, struct e
         return 0;
     struct bytes rest = raw;
     uint64_t flags;
-    if (!take_uint(&rest, 2, &flags))
+    if (!wire_take_number(&rest, 2, &flags))
         return err_set(e, ERR_REJECT, "the message's properties are malformed: cut off after %zu bytes",
                        raw.len);
     if (flags & ~(uint64_t)KNOWN_FLAGS)
@@ -227,7 +226,7 @@ bool wire_field_int(const struct wire_field *f, int64_t *out)
 {
     if (f->kind == 'V' || f->value.len == 0 || f->value.len > 8)
         return false;
-    uint64_t v = big_endian(f->value.data, f->value.len);
+    uint64_t v = wire_number(f->value);
     switch (f->kind) {
     case 'b':
         *out = (int8_t)v;
@@ -258,14 +257,14 @@ bool wire_field_int(const struct wire_field *f, int64_t *out)
 bool wire_field_double(const struct wire_field *f, double *out)
 {
     if (f->kind == 'f' && f->value.len == 4) {
-        uint32_t bits = (uint32_t)big_endian(f->value.data, 4);
+        uint32_t bits = (uint32_t)wire_number(f->value);
         float v;
         memcpy(&v, &bits, sizeof(v));
         *out = (double)v;
         return true;
     }
     if (f->kind == 'd' && f->value.len == 8) {
-        uint64_t bits = big_endian(f->value.data, 8);
+        uint64_t bits = wire_number(f->value);
         memcpy(out, &bits, sizeof(bits));
         return true;
     }

@@ -21,7 +21,7 @@ static void put_long(struct buf *out, struct bytes v)
     buf_put_bytes(out, v);
 }
 
-void wire_properties_write(const struct wire_properties *p, struct buf *out)
+size_t wire_properties_begin(const struct wire_properties *p, struct buf *out)
 {
     uint16_t flags = p->flags & 0xFFFC;
     buf_put_u16(out, flags);
@@ -30,7 +30,17 @@ void wire_properties_write(const struct wire_properties *p, struct buf *out)
     if (flags & WIRE_CONTENT_ENCODING)
         put_short(out, p->content_encoding);
     if (flags & WIRE_HEADERS)
-        put_long(out, p->headers);
+        buf_put_u32(out, 0);
+    return out->len;
+}
+
+void wire_properties_end(const struct wire_properties *p, size_t headers, struct buf *out)
+{
+    uint16_t flags = p->flags;
+    if (out->len - headers > UINT32_MAX)
+        out->failed = true;
+    if ((flags & WIRE_HEADERS) && !out->failed)
+        buf_set_u32(out, headers - 4, (uint32_t)(out->len - headers));
     if (flags & WIRE_DELIVERY_MODE)
         buf_put_u8(out, p->delivery_mode);
     if (flags & WIRE_PRIORITY)
@@ -53,6 +63,14 @@ void wire_properties_write(const struct wire_properties *p, struct buf *out)
         put_short(out, p->app_id);
     if (flags & WIRE_CLUSTER_ID)
         put_short(out, p->cluster_id);
+}
+
+void wire_properties_write(const struct wire_properties *p, struct buf *out)
+{
+    size_t headers = wire_properties_begin(p, out);
+    if (p->flags & WIRE_HEADERS)
+        buf_put_bytes(out, p->headers);
+    wire_properties_end(p, headers, out);
 }
 
 static void put_head(struct buf *out, struct bytes name, char kind)

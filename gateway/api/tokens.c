@@ -94,11 +94,9 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
 
 /* Bytes of hashes are no secret that somebody could feel his way along: whoever can choose a token that
  * hashes near another one has broken SHA-256. All of a hash is compared in constant time nonetheless. */
-static struct entry *find_token(const struct tokens_page *page, struct bytes token)
+static struct entry *find_token(const struct tokens_page *page, const uint8_t hash[SHA256_SIZE])
 {
-    uint8_t hash[SHA256_SIZE];
     size_t low = 0, high = page->count;
-    sha256(token, hash);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (memcmp(page->entries[middle].hash, hash, 8) < 0)
@@ -125,6 +123,7 @@ static struct tokens_page *page_take(struct tokens *t)
 
 int tokens_admit(struct tokens *t, struct bytes token, struct tokens_grant *out, struct api_answer *a)
 {
+    uint8_t hash[SHA256_SIZE];
     *out = (struct tokens_grant){0};
     if (t == NULL)
         return 0;
@@ -132,12 +131,16 @@ int tokens_admit(struct tokens *t, struct bytes token, struct tokens_grant *out,
         api_fail(a, API_UNAUTHORIZED, "http.tokens is on: send a token (see `postdate token --help`)");
         return -1;
     }
+    if (!sha256(token, hash)) {
+        api_fail(a, API_NOT_READY, "tokens can't be checked: out of memory");
+        return -1;
+    }
     struct tokens_page *page = page_take(t);
     if (page == NULL) {
         api_fail(a, API_NOT_READY, "tokens can't be checked: the database does not answer");
         return -1;
     }
-    struct entry *x = find_token(page, token);
+    struct entry *x = find_token(page, hash);
     if (x == NULL) {
         page_unref(page);
         api_fail(a, API_UNAUTHORIZED, "this token is not known, or was revoked");

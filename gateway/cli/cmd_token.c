@@ -108,10 +108,8 @@ static int create_token(struct cli *cli, void *order)
     t.exchange_count = o->count;
     t.exchanges = memcpy(exchanges, o->exchanges, sizeof exchanges);
     buf_init(&token, 256);
-    if (make_token(&token) != 0)
+    if (make_token(&token) != 0 || !sha256(buf_bytes(&token), t.hash))
         err_set(&e, ERR_BUG, "out of memory");
-    else
-        sha256(buf_bytes(&token), t.hash);
     if (e.kind == ERR_NONE && token_create(cli->pg, &t, &e) == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);

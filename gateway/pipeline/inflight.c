@@ -28,15 +28,6 @@ void handing_release(struct handing *h)
         free(h);
 }
 
-static struct bytes copy_bytes(uint8_t **at, struct bytes v)
-{
-    struct bytes copy = bytes_of(*at, v.len);
-    if (v.len)
-        memcpy(*at, v.data, v.len);
-    *at += v.len;
-    return copy;
-}
-
 struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, struct inflight_budget *budget)
 {
     size_t size = sizeof(struct inflight) + message_size(&row->message);
@@ -53,11 +44,11 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .size = size};
     uint8_t *at = h->data;
     struct message *m = &h->message;
-    m->exchange = copy_bytes(&at, m->exchange);
-    m->routing_key = copy_bytes(&at, m->routing_key);
-    m->key = copy_bytes(&at, m->key);
-    m->properties = copy_bytes(&at, m->properties);
-    m->body = copy_bytes(&at, m->body);
+    m->exchange = bytes_copy(&at, m->exchange);
+    m->routing_key = bytes_copy(&at, m->routing_key);
+    m->key = bytes_copy(&at, m->key);
+    m->properties = bytes_copy(&at, m->properties);
+    m->body = bytes_copy(&at, m->body);
     atomic_fetch_add(&budget->count, 1);
     atomic_fetch_add(&budget->bytes, size);
     return h;

@@ -1,7 +1,4 @@
-/* The serial and the patient publisher: one publish at a time, so that a channel that is closed or held up
- * has one culprit. The serial one tries exchanges that nobody has published to, and messages that were in
- * flight when a channel was closed. The patient one tries destinations that stand still, and may be held up
- * itself. */
+/* The serial and the patient publisher (publisher.h). */
 #include "amqp/topology/topology_retry.h"
 #include "core/message/dead_letter.h"
 #include "gateway/publish/publish_internal.h"

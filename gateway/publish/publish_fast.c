@@ -1,5 +1,4 @@
-/* The fast publisher: many publishes in flight, to exchanges that are known to take them and destinations
- * that confirm. What is for a destination that has enough in flight is parked in the destination cache. */
+/* The fast publisher: to exchanges that are known to take messages, and destinations that confirm. */
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 

@@ -1,11 +1,5 @@
-/* Connections that were held up, and what is unconfirmed there.
- *
- * A channel that says nothing for a moment is held up by one queue, or the machine is busy. Its publisher
- * goes on with another connection at once. What is unconfirmed on the old one is not published again at once:
- * if the channel was only slow, all of it is confirmed a moment later, and would arrive twice. The old
- * connection is listened to until it has said nothing for a while. It is waited for longer where giving it up
- * would help nobody: where all that is unconfirmed there goes to queues that stand still, and where the new
- * connection is held up as well, so that RabbitMQ is slow and no queue to blame. */
+/* Connections that were held up, and what is unconfirmed there: it may be confirmed a moment later, and would
+ * arrive twice if it were published again at once (docs/internals/publish.md). */
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 

@@ -1,15 +1,9 @@
-/* The relay takes from the exit queue what RabbitMQ waited with, and delivers it as what the gateway held.
- *
- *   postdate.exit ──▶ relay.c ──▶ fast queue ─▶ publisher ──▶ settler ──▶ relay.c: acknowledged
- *                        │                                       ▲
- *                        ├── looked up first ──▶ relay_lookup.c ─┘ (as a claimed message)
- *                        └── somebody else's ──▶ relay_foreign.c ──▶ postdate.rejected
- *   postdate.receipts ──▶ relay_receipts.c ──▶ settler: what RabbitMQ delivered itself
+/* The relay takes from the exit queue what RabbitMQ waited with, and delivers it as what the gateway held
+ * (docs/internals/relay.md).
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
- * once its outcome is in the database, or while Postgres is away, once a proof of it is in the exit queue
- * (relay_proof.c). Publishing needs no database, so deliveries go on meanwhile. relay_book.h says what is
- * looked up before it is published. */
+ * once its outcome is in the database, or a proof of it in the exit queue (relay_proof.c). relay_book.h says
+ * what is looked up before it is published. */
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
 

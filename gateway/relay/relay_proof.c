@@ -1,14 +1,6 @@
-/* Proofs: what is delivered while the database is away is written down in RabbitMQ.
- *
- *   delivered, and not settled for a moment ──▶ a proof into postdate.exit ──▶ confirmed: the messages are
- *   acknowledged ──▶ whichever gateway takes the proof settles them, and acknowledges that
- *
- * A message that is delivered and cannot be settled would come again when its gateway dies, for nobody else
- * knows that it was delivered. A proof has the ids of all that was delivered since the last one, and takes
- * their place in the exit queue: small, replicated, and taken like any message, so that pings and low-water
- * marks (relay_rescue.h) cover it. So a gateway that dies while the database is away doubles what it
- * delivered in the last moment, and not what it delivered all that time. What was claimed gets its proof
- * there, too, also what was settled in the second before: a database that crashes forgets the last of that.
+/* Proofs: what is delivered and cannot be settled for a moment is written down in the exit queue
+ * (docs/internals/relay.md), small, replicated, and taken like any message, so that pings and low-water marks
+ * (relay_rescue.h) cover it.
  *
  * The same thread moves what is not the gateway's (relay_foreign.c), and asks for delivery exchanges
  * (relay_receipts.c), for it may wait, too. */

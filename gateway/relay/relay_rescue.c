@@ -93,15 +93,15 @@ static void check_broker(struct relay_rescue *rescue, const struct err *e)
 static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
     const char *queue = number ? last_hop_queue(number) : TOPOLOGY_EXIT_QUEUE;
-    struct buf headers, properties;
+    const struct wire_properties p = {.flags = WIRE_HEADERS};
+    struct buf properties;
     struct err e = {0};
-    buf_init(&headers, 100);
     buf_init(&properties, 200);
-    wire_put_int64(&headers, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
+    size_t headers = wire_properties_begin(&p, &properties);
+    wire_put_int64(&properties, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
     if (number)
-        wire_put_int64(&headers, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
-    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
-                          &properties);
+        wire_put_int64(&properties, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
+    wire_properties_end(&p, headers, &properties);
     bool sent = open_broker(rescue, &e) == 0 &&
                 broker_publish(rescue->broker,
                                &(struct broker_message){.routing_key = bytes_of_str(queue),
@@ -111,7 +111,6 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
                 broker_flush(rescue->broker, &e) == 0;
     if (!sent)
         check_broker(rescue, &e);
-    buf_free(&headers);
     buf_free(&properties);
     return sent;
 }

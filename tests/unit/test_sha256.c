@@ -9,7 +9,7 @@ static void check(struct bytes data, const char *wanted)
 {
     uint8_t hash[SHA256_SIZE];
     char text[2 * SHA256_SIZE + 1];
-    sha256(data, hash);
+    assert_true(sha256(data, hash));
     for (size_t i = 0; i < SHA256_SIZE; i++)
         snprintf(text + 2 * i, 3, "%02x", hash[i]);
     assert_string_equal(text, wanted);
@@ -35,7 +35,7 @@ static void test_equal_sees_every_byte(void **state)
 {
     (void)state;
     uint8_t a[SHA256_SIZE], b[SHA256_SIZE];
-    sha256(bytes_of_str("x"), a);
+    assert_true(sha256(bytes_of_str("x"), a));
     memcpy(b, a, sizeof b);
     assert_true(sha256_equal(a, b));
     for (size_t i = 0; i < SHA256_SIZE; i++) {
