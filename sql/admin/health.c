@@ -90,7 +90,7 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
     struct health_finding f;
     struct pg_params p = {0};
     if (subject == HEALTH_PARTITIONS)
-        pg_add_int8(&p, max_delay_ms);
+        pg_add(&p, as_int8(max_delay_ms));
     PGresult *r = pg_query(c, queries[subject], &p, e);
     if (!r)
         return -1;
