@@ -23,92 +23,55 @@
 #include <stdio.h>
 #include <string.h>
 
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
 #define DELIVERY_LIMIT_LASTING 2000000000
 
-/* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
- * `older` of them are what it had before. */
-struct plan {
-    const char *name;
-    struct broker_arg args[7];
-    size_t count, older;
-};
-
-/* 0; 1: it has the arguments of an older release, and is used as it is; -1. */
-static int declare_plan(struct broker *b, const struct plan *q, struct err *e)
-{
-    struct err why = {0};
-
-    if (broker_declare_queue(b, q->name, q->args, q->count, e) == 0) {
-        return 0;
-    }
-    if (e->kind != ERR_CONFIG || q->older == q->count || broker_reopen(b, &why)) {
-        return -1;
-    }
-    if (broker_declare_queue(b, q->name, q->args, q->older, &why)) {
-        return err_is_transient(&why) ? err_set(e, why.kind, "%s", why.text) : -1;
-    }
-    err_clear(e);
-    return 1;
-}
-
 static int declare_intake_queue(struct broker *b, const char *name, const char *expired_queue, struct err *e)
 {
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = expired_queue},
-                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 6,
-                           .older = 6};
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                      {.name = "x-dead-letter-exchange", .text = ""},
+                                      {.name = "x-dead-letter-routing-key", .text = expired_queue},
+                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"},
+                                      {.name = "x-overflow", .text = "reject-publish"}};
 
-    return declare_plan(b, &q, e);
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
 static int declare_expired_queue(struct broker *b, const char *name, const char *rejected_queue,
                                  struct err *e)
 {
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-overflow", .text = "reject-publish"},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
-                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"}},
-                           .count = 6,
-                           .older = 2};
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                      {.name = "x-overflow", .text = "reject-publish"},
+                                      {.name = "x-dead-letter-exchange", .text = ""},
+                                      {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"}};
 
-    return declare_plan(b, &q, e);
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
 static int declare_rejected_queue(struct broker *b, const char *name, struct err *e)
 {
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 3,
-                           .older = 2};
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                      {.name = "x-overflow", .text = "reject-publish"}};
 
-    return declare_plan(b, &q, e);
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
 static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue,
                                  struct err *e)
 {
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 5,
-                           .older = 4};
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
+                                      {.name = "x-dead-letter-exchange", .text = ""},
+                                      {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+                                      {.name = "x-overflow", .text = "reject-publish"}};
 
-    return declare_plan(b, &q, e);
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
 static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
@@ -157,7 +120,7 @@ int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
         {.name = "x-overflow", .text = "reject-publish"},
     };
 
-    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
 int topology_declare_exit(struct broker *b, struct err *e)
@@ -165,24 +128,12 @@ int topology_declare_exit(struct broker *b, struct err *e)
     return topology_declare_lasting(b, TOPOLOGY_EXIT_QUEUE, e);
 }
 
-/* -1, or 0 with its name noted where it is an older one. */
-static int declare_noting(struct broker *b, const struct topology *t, const char *name,
-                          struct topology_found *out, struct err *e)
-{
-    int rc = topology_declare_queue(b, t, name, e);
-    size_t len = strlen(out->older);
-
-    if (rc > 0)
-        snprintf(out->older + len, sizeof(out->older) - len, "%s'%s'", len > 0 ? ", " : "", name);
-    return rc < 0 ? -1 : 0;
-}
-
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
 {
     int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
     bool front = topology_front_needed(b);
 
-    out->older[0] = out->timed_queue[0] = '\0';
+    out->timed_queue[0] = '\0';
     err_clear(&out->refused);
     if (len < 0 || len > 255) {
         return err_set(e, ERR_CONFIG,
@@ -190,8 +141,9 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
                        t->intake_queue);
     }
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
-    if (declare_noting(b, t, t->rejected_queue, out, e) || declare_noting(b, t, out->expired_queue, out, e) ||
-        declare_noting(b, t, t->intake_queue, out, e) ||
+    if (topology_declare_queue(b, t, t->rejected_queue, e) ||
+        topology_declare_queue(b, t, out->expired_queue, e) ||
+        topology_declare_queue(b, t, t->intake_queue, e) ||
         (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e))) {
         return -1;
     }

@@ -197,7 +197,7 @@ static int connect_control(struct control *c, struct err *e)
         return -1;
     }
     reopened_begin(&c->reopened);
-    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
+    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) ||
         broker_consume_all(c->broker, &consumer, 1, PREFETCH, e) != 0) {
         if (err_is_transient(e)) {
             server_status_failed(&rt->rabbitmq, e);

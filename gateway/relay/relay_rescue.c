@@ -273,7 +273,7 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
  * published first declares the exchange again. */
 void relay_rescue_declare(struct relay_rescue *rescue)
 {
-    struct topology_found found = {.older = ""};
+    struct topology_found found = {.timed_queue = ""};
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
     if (rescue->declared_ms && now_ms - rescue->declared_ms < DECLARE_MS)

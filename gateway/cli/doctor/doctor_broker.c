@@ -257,15 +257,7 @@ static int fit_queue(struct doctor *d, const struct topology *t, const char *nam
         doctor_error(d, "broker.topology", &e);
         return -1;
     }
-    int declared = q.exists ? topology_declare_queue(d->broker, t, name, &e) : 0;
-    if (declared > 0) {
-        doctor_report(d, FINDING_WARN, "broker.arguments",
-                      "an older release declared '%s', without what protects messages there from policies",
-                      name);
-        doctor_remedy(d, "when it is empty: rabbitmqctl delete_queue -p '%s' '%s', then restart a gateway",
-                      d->target.vhost, name);
-    }
-    if (declared >= 0)
+    if (!q.exists || topology_declare_queue(d->broker, t, name, &e) == 0)
         return q.exists;
     if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
         return 1;
