@@ -90,9 +90,8 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
                          struct err *e); /* durable, not exclusive */
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
-int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
-int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
-                                        size_t arg_count, struct err *e);
+int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
+                                   size_t arg_count, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 struct broker_exchange {
@@ -116,9 +115,8 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
-/* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
-int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
-/* The same, and its consumers. A queue of the quorum kind that does not answer has neither. */
+/* Messages that are ready in a queue, and its consumers (may be NULL). A queue of the quorum kind that does
+ * not answer has neither. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
                          struct err *e);
 

@@ -57,7 +57,8 @@ int broker_put_method(struct broker *b, const struct broker_call *c, struct err 
                                  (amqp_bytes_t){.len = sizeof(arguments), .bytes = arguments});
 
     if (len < 0) {
-        return broker_fail_status(b, len, c->what, e);
+        broker_fail_mark_dead(b);
+        return err_set(e, ERR_CONFIG, "cannot %s: a name has more than %d bytes", c->what, BROKER_NAME_MAX);
     }
     buf_put_u8(&b->out, AMQP_FRAME_METHOD);
     buf_put_u16(&b->out, c->channel);

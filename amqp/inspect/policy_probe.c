@@ -45,7 +45,7 @@ static int declare_like_rung(struct policy_probe *p, const char *queue, struct e
         {.name = "x-dead-letter-exchange", .text = p->sink},
         {.name = "x-overflow", .text = "reject-publish"},
     };
-    return broker_declare_exclusive_queue_with(p->broker, queue, args, COUNT_OF(args), e);
+    return broker_declare_exclusive_queue(p->broker, queue, args, COUNT_OF(args), e);
 }
 
 struct probe_message {
@@ -102,7 +102,7 @@ static int renew_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
 {
     uint32_t count;
     struct err why = {0};
-    if (broker_count_queue(p->broker, s->queue, &count, &why)) {
+    if (broker_look_at_queue(p->broker, s->queue, &count, NULL, &why)) {
         p->finding.expires |= why.kind == ERR_NOT_FOUND;
         return err_set(e, ERR_AWAY, "%s", why.text);
     }
@@ -195,7 +195,7 @@ static int give_up_round(struct policy_probe *p, struct err *e)
 {
     uint32_t count;
     struct err why = {0};
-    if (broker_count_queue(p->broker, p->quick, &count, &why))
+    if (broker_look_at_queue(p->broker, p->quick, &count, NULL, &why))
         p->finding.expires |= why.kind == ERR_NOT_FOUND;
     return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
                    POLICY_ROUND_COUNT);
@@ -231,7 +231,8 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     snprintf(p->reply, sizeof p->reply, "%s", p->sink);
     const struct broker_exchange sink = {
         .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
-    return broker_declare_exchange_as(b, &sink, e) || broker_declare_exclusive_queue(b, p->reply, e) ||
+    return broker_declare_exchange_as(b, &sink, e) ||
+                   broker_declare_exclusive_queue(b, p->reply, NULL, 0, e) ||
                    broker_bind_queue(b, p->reply, p->sink, "", e) || declare_like_rung(p, p->quick, e) ||
                    broker_confirm_select(b, e) ||
                    broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)

@@ -113,7 +113,7 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
     *waiting = 0;
     for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
         for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
-            if (broker_count_queue(b, ttl_ladder_queue(level, digit, queue), &ready, e)) {
+            if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e)) {
                 return -1;
             }
             *waiting += ready;

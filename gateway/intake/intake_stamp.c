@@ -70,8 +70,9 @@ static int probe(struct intake *in, struct broker *b, char queue[PROBE_NAME_SIZE
                  struct err *e)
 {
     snprintf(queue, PROBE_NAME_SIZE, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
-    return broker_declare_exclusive_queue(b, queue, e) != 0 || broker_consume(b, queue, TAG, 1, e) != 0 ||
-                   exchange_probe(in, b, queue, out, e) != 0 || broker_cancel_consume(b, TAG, e) != 0
+    return broker_declare_exclusive_queue(b, queue, NULL, 0, e) != 0 ||
+                   broker_consume(b, queue, TAG, 1, e) != 0 || exchange_probe(in, b, queue, out, e) != 0 ||
+                   broker_cancel_consume(b, TAG, e) != 0
                ? -1
                : 0;
 }
