@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct broker; /* opaque */
+struct buf;
 struct broker_hosts;
 
 struct broker_options {
@@ -171,6 +172,10 @@ struct broker_message {
  * receives the delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e);
 
+/* Publishes a message to a queue; BROKER_EVENT_RETURN where there is none. The properties are freed. */
+int broker_publish_to_queue(struct broker *b, const char *queue, struct buf *properties, struct bytes body,
+                            uint64_t *seq, struct err *e);
+
 /* --- events */
 enum broker_event_kind {
     BROKER_EVENT_NONE, /* nothing came within the time */
@@ -203,5 +208,9 @@ struct broker_event {
  * such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else ERR_AWAY. */
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
                       struct broker_event *event, struct err *e);
+/* Until one of these kinds comes (1 << kind, or more), without its body; what else comes is forgotten. 1: it
+ * came; 0: it did not in time; -1. Resets the arena. */
+int broker_await_event(struct broker *b, unsigned kinds, int timeout_ms, struct arena *arena,
+                       struct broker_event *event, struct err *e);
 
 #endif

@@ -321,3 +321,18 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
     }
     return got < 0 ? -1 : 0;
 }
+
+int broker_await_event(struct broker *b, unsigned kinds, int timeout_ms, struct arena *arena,
+                       struct broker_event *event, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + timeout_ms, left_ms = timeout_ms;
+    while (left_ms > 0) {
+        arena_reset(arena);
+        if (broker_next_event(b, arena, 0, (int)left_ms, event, e))
+            return -1;
+        if (kinds & 1u << event->kind)
+            return 1;
+        left_ms = until_ms - clock_monotonic_ms();
+    }
+    return 0;
+}

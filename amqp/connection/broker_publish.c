@@ -130,3 +130,16 @@ int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *s
     }
     return rc;
 }
+
+int broker_publish_to_queue(struct broker *b, const char *queue, struct buf *properties, struct bytes body,
+                            uint64_t *seq, struct err *e)
+{
+    const struct broker_message m = {.routing_key = bytes_of_str(queue),
+                                     .properties = buf_bytes(properties),
+                                     .body = body,
+                                     .mandatory = true};
+    int rc = properties->failed ? err_set(e, ERR_BUSY, "out of memory for the headers of a message")
+                                : broker_publish(b, &m, seq, e);
+    buf_free(properties);
+    return rc;
+}

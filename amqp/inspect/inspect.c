@@ -1,7 +1,6 @@
 #include "amqp/inspect/inspect.h"
 
 #include "amqp/connection/broker_internal.h"
-#include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/message/wire.h"
 #include <stdio.h>
@@ -162,45 +161,9 @@ int inspect_right(struct broker *b, const struct inspect_subject *s, struct err 
 static int publish_empty(struct broker *b, const char *queue, struct err *e)
 {
     struct buf raw;
-    const struct wire_properties p = {.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1};
-
     buf_init(&raw, 64);
-    wire_properties_write(&p, &raw);
-    int rc = broker_publish(
-        b, &(struct broker_message){.routing_key = bytes_of_str(queue), .properties = buf_bytes(&raw)}, NULL,
-        e);
-    buf_free(&raw);
-    return rc ? -1 : broker_flush(b, e);
-}
-
-/* A message on its way to RabbitMQ and back. */
-struct echo {
-    struct broker *broker;
-    int timeout_ms; /* for each event */
-    struct arena arena;
-    struct broker_event event; /* the last one, in the arena */
-};
-
-/* Until an event of that kind comes. 1 it came, 0 it did not in time (or the broker is blocked). */
-static int wait_event(struct echo *echo, enum broker_event_kind kind, struct inspect_echo *out, struct err *e)
-{
-    int64_t end_ns = clock_monotonic_ns() + echo->timeout_ms * INT64_C(1000000), now_ns;
-
-    while ((now_ns = clock_monotonic_ns()) < end_ns) {
-        int left_ms = (int)((end_ns - now_ns) / 1000000) + 1;
-        if (broker_next_event(echo->broker, &echo->arena, 0, left_ms, &echo->event, e)) {
-            return -1;
-        }
-        if (echo->event.kind == kind) {
-            return 1;
-        }
-        if (echo->event.kind == BROKER_EVENT_BLOCKED) {
-            out->blocked = true;
-            bytes_printable(echo->event.text, out->reason, sizeof(out->reason));
-            return 0;
-        }
-    }
-    return 0;
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1}, &raw);
+    return broker_publish_to_queue(b, queue, &raw, (struct bytes){0}, NULL, e);
 }
 
 static void read_stamp(struct bytes raw, struct inspect_echo *out)
@@ -217,27 +180,30 @@ static void read_stamp(struct bytes raw, struct inspect_echo *out)
 
 int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, struct err *e)
 {
+    const unsigned blocked = 1u << BROKER_EVENT_BLOCKED;
     char queue[48];
-    struct echo echo = {.broker = b, .timeout_ms = timeout_ms};
-
+    struct arena arena;
+    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
     *out = (struct inspect_echo){.stamped_ms = -1};
-    arena_init(&echo.arena, ECHO_ARENA);
-    snprintf(queue, sizeof(queue), "postdate.doctor.%08x%08x", random_u32(), random_u32());
+    arena_init(&arena, ECHO_ARENA);
+    snprintf(queue, sizeof queue, "postdate.doctor.%08x%08x", random_u32(), random_u32());
     int rc = broker_declare_exclusive_queue(b, queue, NULL, 0, e) || broker_confirm_select(b, e) ||
                      publish_empty(b, queue, e)
                  ? -1
-                 : wait_event(&echo, BROKER_EVENT_ACK, out, e);
-    if (rc == 1) {
+                 : broker_await_event(b, blocked | 1u << BROKER_EVENT_ACK, timeout_ms, &arena, &ev, e);
+    if (rc == 1 && ev.kind == BROKER_EVENT_ACK)
         rc = broker_consume(b, queue, "postdate doctor", 1, e)
                  ? -1
-                 : wait_event(&echo, BROKER_EVENT_DELIVERY, out, e);
-    }
-    if (rc == 1) {
-        read_stamp(echo.event.properties, out);
-    } else if (rc == 0 && !out->blocked) {
+                 : broker_await_event(b, blocked | 1u << BROKER_EVENT_DELIVERY, timeout_ms, &arena, &ev, e);
+    if (rc == 1 && ev.kind == BROKER_EVENT_BLOCKED) {
+        out->blocked = true;
+        bytes_printable(ev.text, out->reason, sizeof out->reason);
+    } else if (rc == 1) {
+        read_stamp(ev.properties, out);
+    } else if (rc == 0) {
         rc = err_set(e, ERR_BUSY, "RabbitMQ at %s did not take and return a message within %d s", b->address,
                      timeout_ms / 1000);
     }
-    arena_free(&echo.arena);
+    arena_free(&arena);
     return rc < 0 ? -1 : 0;
 }

@@ -102,17 +102,14 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
         wire_put_int64(&headers, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
                           &properties);
-    bool sent = open_broker(rescue, &e) == 0 &&
-                broker_publish(rescue->broker,
-                               &(struct broker_message){.routing_key = bytes_of_str(queue),
-                                                        .properties = buf_bytes(&properties),
-                                                        .mandatory = true},
-                               NULL, &e) == 0 &&
-                broker_flush(rescue->broker, &e) == 0;
+    buf_free(&headers);
+    bool sent =
+        open_broker(rescue, &e) == 0 &&
+        broker_publish_to_queue(rescue->broker, queue, &properties, (struct bytes){0}, NULL, &e) == 0 &&
+        broker_flush(rescue->broker, &e) == 0;
+    buf_free(&properties);
     if (!sent)
         check_broker(rescue, &e);
-    buf_free(&headers);
-    buf_free(&properties);
     return sent;
 }
 
