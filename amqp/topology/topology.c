@@ -16,62 +16,29 @@
  * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
  * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
- * queue after that many times. */
+ * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"
 
 #include "amqp/topology/topology_front.h"
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
 #define DELIVERY_LIMIT_LASTING 2000000000
 
-static int declare_intake_queue(struct broker *b, const char *name, const char *expired_queue, struct err *e)
+/* limit: of deliveries. dead_letter_to NULL: nothing is dead-lettered. */
+static int declare_queue(struct broker *b, const char *name, int64_t limit, const char *dead_letter_to,
+                         struct err *e)
 {
     const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                      {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = expired_queue},
-                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"},
-                                      {.name = "x-overflow", .text = "reject-publish"}};
-
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
-}
-
-static int declare_expired_queue(struct broker *b, const char *name, const char *rejected_queue,
-                                 struct err *e)
-{
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                      {.name = "x-delivery-limit", .number = limit},
                                       {.name = "x-overflow", .text = "reject-publish"},
                                       {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = rejected_queue},
+                                      {.name = "x-dead-letter-routing-key", .text = dead_letter_to},
                                       {.name = "x-dead-letter-strategy", .text = "at-least-once"}};
-
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
-}
-
-static int declare_rejected_queue(struct broker *b, const char *name, struct err *e)
-{
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                      {.name = "x-overflow", .text = "reject-publish"}};
-
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
-}
-
-static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue,
-                                 struct err *e)
-{
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
-                                      {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = rejected_queue},
-                                      {.name = "x-overflow", .text = "reject-publish"}};
-
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
+    size_t count = !dead_letter_to ? 3 : limit == DELIVERY_LIMIT_CONTROL ? 5 : 6;
+    return broker_declare_queue(b, name, args, count, e);
 }
 
 static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
@@ -98,29 +65,22 @@ static int note_refusal(struct broker *b, struct topology_found *out, struct err
     return 0;
 }
 
-int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
+int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e)
 {
     char expired[300];
-
-    snprintf(expired, sizeof(expired), "%s.expired", t->intake_queue);
-    if (strcmp(name, t->intake_queue) == 0)
-        return declare_intake_queue(b, name, expired, e);
-    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
-        return declare_control_queue(b, name, t->rejected_queue, e);
+    snprintf(expired, sizeof expired, "%s.expired", intake_queue);
+    if (strcmp(name, intake_queue) == 0)
+        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
     if (strcmp(name, expired) == 0)
-        return declare_expired_queue(b, name, t->rejected_queue, e);
-    return declare_rejected_queue(b, name, e);
+        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, TOPOLOGY_REJECTED_QUEUE, e);
+    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
+        return declare_queue(b, name, DELIVERY_LIMIT_CONTROL, TOPOLOGY_REJECTED_QUEUE, e);
+    return declare_queue(b, name, DELIVERY_LIMIT_NEVER, NULL, e);
 }
 
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
 {
-    const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
-        {.name = "x-overflow", .text = "reject-publish"},
-    };
-
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
+    return declare_queue(b, name, DELIVERY_LIMIT_LASTING, NULL, e);
 }
 
 int topology_declare_exit(struct broker *b, struct err *e)
@@ -141,9 +101,9 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
                        t->intake_queue);
     }
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
-    if (topology_declare_queue(b, t, t->rejected_queue, e) ||
-        topology_declare_queue(b, t, out->expired_queue, e) ||
-        topology_declare_queue(b, t, t->intake_queue, e) ||
+    if (topology_declare_queue(b, t->intake_queue, TOPOLOGY_REJECTED_QUEUE, e) ||
+        topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
+        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
         (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e))) {
         return -1;
     }

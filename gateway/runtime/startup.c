@@ -26,7 +26,6 @@ int startup_declare(struct broker *b, const struct config *c, struct topology_fo
     struct topology t = {.intake_exchange = c->intake.exchange,
                          .intake_queue = c->intake.queue,
                          .delivery_exchange = c->delivery.exchange,
-                         .rejected_queue = TOPOLOGY_REJECTED_QUEUE,
                          .route_exchanges = routes,
                          .route_count = c->route_count};
     int rc = topology_declare(b, &t, found, e);
