@@ -198,18 +198,15 @@ static int send_consumers(struct broker *b, const struct broker_consumer *consum
 {
     amqp_basic_qos_t qos = {.prefetch_count = prefetch};
     const struct broker_call limit = call_of(AMQP_BASIC_QOS_METHOD, &qos, 0, "set the prefetch");
-
-    if (broker_put_method(b, &limit, e)) {
+    if (broker_put_method(b, &limit, e))
         return -1;
-    }
     for (size_t i = 0; i < count; i++) {
         amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(consumers[i].queue),
                                   .consumer_tag = amqp_cstring_bytes(consumers[i].tag),
                                   .nowait = nowait};
         const struct broker_call c = call_of(AMQP_BASIC_CONSUME_METHOD, &m, 0, "consume");
-        if (broker_put_method(b, &c, e)) {
+        if (broker_put_method(b, &c, e))
             return -1;
-        }
     }
     return broker_flush_until(b, "consume", clock_monotonic_ns() + BROKER_CALL_NS, e);
 }
@@ -217,7 +214,6 @@ static int send_consumers(struct broker *b, const struct broker_consumer *consum
 static int await_reply(struct broker *b, amqp_method_number_t reply, const char *what, struct err *e)
 {
     const struct broker_call c = call_of(0, NULL, reply, what);
-
     return broker_await(b, &c, clock_monotonic_ns() + BROKER_CALL_NS, NULL, e);
 }
 
@@ -225,12 +221,10 @@ static int start_consumer(struct broker *b, const struct broker_consumer *consum
                           uint16_t prefetch, bool nowait, struct err *e)
 {
     if (broker_begin(b, e) || send_consumers(b, consumers, count, prefetch, nowait, e) ||
-        await_reply(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e)) {
+        await_reply(b, AMQP_BASIC_QOS_OK_METHOD, "set the prefetch", e))
         return -1;
-    }
-    if (nowait) {
+    if (nowait)
         return 0;
-    }
     char what[WHAT_MAX];
     snprintf(what, sizeof(what), "consume from queue '%s'", consumers[0].queue);
     return await_reply(b, AMQP_BASIC_CONSUME_OK_METHOD, what, e);
@@ -246,7 +240,6 @@ int broker_consume(struct broker *b, const char *queue, const char *consumer_tag
                    struct err *e)
 {
     const struct broker_consumer one = {queue, consumer_tag};
-
     return start_consumer(b, &one, 1, prefetch, false, e);
 }
 
@@ -254,7 +247,6 @@ int broker_consume_more(struct broker *b, const char *queue, const char *consume
                         struct err *e)
 {
     const struct broker_consumer one = {queue, consumer_tag};
-
     return start_consumer(b, &one, 1, prefetch, true, e);
 }
 
@@ -266,9 +258,8 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
 
 static int renew_consumer(struct broker *b, const struct broker_consumer *c, uint16_t prefetch, struct err *e)
 {
-    if (broker_cancel_consume(b, c->tag, e) == 0 && broker_consume(b, c->queue, c->tag, prefetch, e) == 0) {
+    if (broker_cancel_consume(b, c->tag, e) == 0 && broker_consume(b, c->queue, c->tag, prefetch, e) == 0)
         return 0;
-    }
     return err_wrap(e, "queue '%s'", c->queue);
 }
 
@@ -276,18 +267,13 @@ int broker_check_consumers(struct broker *b, const struct broker_consumer *consu
                            uint16_t prefetch, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-
-    if (b->check_ms == 0) {
+    if (b->check_ms == 0)
         b->check_ms = now_ms + FIRST_CHECK_MS;
-    }
-    if (now_ms < b->check_ms) {
+    if (now_ms < b->check_ms)
         return 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (renew_consumer(b, &consumers[i], prefetch, e)) {
+    for (size_t i = 0; i < count; i++)
+        if (renew_consumer(b, &consumers[i], prefetch, e))
             return -1;
-        }
-    }
     b->check_ms = clock_monotonic_ms() + BROKER_QUIET_MS;
     return 0;
 }
@@ -304,10 +290,9 @@ int broker_confirm_select(struct broker *b, struct err *e)
 
 int broker_reopen(struct broker *b, struct err *e)
 {
-    if (!b->can_reopen) {
+    if (!b->can_reopen)
         return err_set(e, ERR_AWAY, "cannot open a channel anew: RabbitMQ at %s: the connection is gone",
                        b->address);
-    }
     b->can_reopen = b->dead = false;
     b->next_seq = 0;
     b->close_code = 0;

@@ -17,16 +17,14 @@ int inspect_target(const char *url, struct inspect_target *out, struct err *e)
 {
     struct broker_url parsed;
     int rc = broker_url_parse(url, &parsed, e);
-
     if (rc == 0) {
         snprintf(out->user, sizeof(out->user), "%s", parsed.user);
         snprintf(out->vhost, sizeof(out->vhost), "%s", parsed.vhost);
         out->tls = parsed.tls;
         out->hosts = (int)parsed.host_count;
         out->local = true;
-        for (size_t i = 0; i < parsed.host_count; i++) {
+        for (size_t i = 0; i < parsed.host_count; i++)
             out->local &= is_local(parsed.hosts[i].name);
-        }
         broker_host_address(&parsed.hosts[0], out->address, sizeof(out->address));
     } else {
         err_wrap(e, "amqp.url");
@@ -39,10 +37,8 @@ int inspect_login(const char *url, char *out, size_t out_size, struct err *e)
 {
     struct broker_url parsed;
     int rc = broker_url_parse(url, &parsed, e);
-
-    if (rc == 0) {
+    if (rc == 0)
         snprintf(out, out_size, "%s:%s", parsed.user, parsed.password);
-    }
     explicit_bzero(&parsed, sizeof(parsed));
     return rc;
 }
@@ -171,11 +167,9 @@ static void read_stamp(struct bytes raw, struct inspect_echo *out)
     struct wire_properties p;
     struct wire_field f;
     struct err ignored;
-
     if (wire_properties_read(raw, &p, &ignored) != 0 || !wire_find(p.headers, "timestamp_in_ms", &f) ||
-        !wire_field_int(&f, &out->stamped_ms)) {
+        !wire_field_int(&f, &out->stamped_ms))
         out->stamped_ms = -1;
-    }
 }
 
 int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, struct err *e)

@@ -44,9 +44,8 @@ static int declare_queue(struct broker *b, const char *name, int64_t limit, cons
 static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
                                    struct err *e)
 {
-    if (broker_declare_exchange(b, name, "fanout", e)) {
+    if (broker_declare_exchange(b, name, "fanout", e))
         return -1;
-    }
     return front ? topology_front_bind(b, name, queue, e) : broker_bind_queue(b, queue, name, "", e);
 }
 
@@ -54,13 +53,10 @@ static int declare_intake_exchange(struct broker *b, const char *name, const cha
 static int note_refusal(struct broker *b, struct topology_found *out, struct err *e)
 {
     struct err why = *e;
-
-    if (err_is_transient(e) || broker_reopen(b, e)) {
+    if (err_is_transient(e) || broker_reopen(b, e))
         return -1;
-    }
-    if (out->refused.kind == ERR_NONE) {
+    if (out->refused.kind == ERR_NONE)
         out->refused = why;
-    }
     err_clear(e);
     return 0;
 }
@@ -92,30 +88,25 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
 {
     int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
     bool front = topology_front_needed(b);
-
     out->timed_queue[0] = '\0';
     err_clear(&out->refused);
-    if (len < 0 || len > 255) {
+    if (len < 0 || len > 255)
         return err_set(e, ERR_CONFIG,
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
                        t->intake_queue);
-    }
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (topology_declare_queue(b, t->intake_queue, TOPOLOGY_REJECTED_QUEUE, e) ||
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
         topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
-        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e))) {
+        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)))
         return -1;
-    }
     for (size_t i = 0; i <= t->route_count; i++) {
         const char *name = i == 0 ? t->intake_exchange : t->route_exchanges[i - 1];
-        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e)) {
+        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e))
             return -1;
-        }
     }
     /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
-    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0) {
+    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0)
         return 0;
-    }
     return broker_declare_exchange(b, t->delivery_exchange, "topic", e) ? note_refusal(b, out, e) : 0;
 }

@@ -109,7 +109,6 @@ static int native_address(const struct transport_options *o, const struct transp
                           struct bytes *exchange, struct buf *headers, struct err *e)
 {
     int64_t delay_ms;
-
     if (transport_delay(&transport_native, o, w, &delay_ms, e))
         return -1;
     *exchange = bytes_of_str(EXCHANGE);
