@@ -316,3 +316,9 @@ int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct 
     amqp_basic_reject_t m = {.delivery_tag = delivery_tag, .requeue = requeue};
     return tell(b, AMQP_BASIC_REJECT_METHOD, &m, "reject a delivery", e);
 }
+
+int broker_ping(struct broker *b, struct err *e)
+{
+    amqp_basic_qos_t m = {0}; /* for consumers, which this channel has none of */
+    return tell(b, AMQP_BASIC_QOS_METHOD, &m, "ping", e);
+}

@@ -40,12 +40,6 @@ static int unexpected_frame(struct broker *b, const struct broker_frame *frame, 
                    frame->type, frame->channel);
 }
 
-static bool is_close(const struct broker_frame *frame)
-{
-    return frame->type == AMQP_FRAME_METHOD && (frame->method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-                                                frame->method.id == AMQP_CONNECTION_CLOSE_METHOD);
-}
-
 /* An alarm notice: out is filled. false: the frame is none. */
 static bool alarm_notice(const struct broker_frame *frame, enum broker_event_kind *kind, struct bytes *reason)
 {
@@ -91,7 +85,7 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, str
             return broker_fail_status(b, AMQP_STATUS_TIMEOUT, "read the rest of a message", e);
         if (frame->channel == BROKER_CHANNEL && frame->type == type)
             return 0;
-        if (is_close(frame))
+        if (broker_is_close(frame))
             return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
         if (alarm_notice(frame, &kind, &reason)) {
             b->deferred = kind;
@@ -142,7 +136,7 @@ static struct bytes properties_of(const struct broker_frame *frame)
 static int read_content(struct broker *b, struct arena *arena, size_t max_body, struct broker_event *event,
                         struct err *e)
 {
-    struct broker_frame frame;
+    struct broker_frame frame = {0};
     if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e))
         return -1;
     uint64_t size = 0;
@@ -252,7 +246,7 @@ static int read_event(struct broker *b, struct arena *arena, size_t max_body,
                       const struct broker_frame *frame, struct broker_event *event, struct err *e)
 {
     struct bytes reason;
-    if (is_close(frame))
+    if (broker_is_close(frame))
         return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
     if (alarm_notice(frame, &event->kind, &reason)) {
         event->text = arena_copy(arena, reason);

@@ -20,30 +20,36 @@ static uint32_t read_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* --- sending */
-
-int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+bool broker_is_close(const struct broker_frame *f)
 {
-    int status = broker_transmit_until(b, deadline_ns);
-    return status == 0                     ? 0
-           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
-                                           : broker_send_failed(b, status, what, e);
+    return f->type == AMQP_FRAME_METHOD &&
+           (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
-int broker_send_failed(struct broker *b, int status, const char *what, struct err *e)
+/* --- sending */
+
+/* Looks whether the server said why before it hung up. */
+static int send_failed(struct broker *b, int status, const char *what, struct err *e)
 {
     struct broker_frame frame;
     struct err ignored;
     int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
     buf_reset(&b->out);
     while (broker_read_frame(b, what, until_ns, &frame, &ignored) == 1) {
-        if (frame.type == AMQP_FRAME_METHOD &&
-            (frame.method.id == AMQP_CHANNEL_CLOSE_METHOD || frame.method.id == AMQP_CONNECTION_CLOSE_METHOD))
+        if (broker_is_close(&frame))
             return broker_closed(b, &frame.method, BROKER_STREAM, what, e);
         if (clock_monotonic_ns() > until_ns)
             break;
     }
     return broker_fail_status(b, status, what, e);
+}
+
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+{
+    int status = broker_transmit_until(b, deadline_ns);
+    return status == 0                     ? 0
+           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
+                                           : send_failed(b, status, what, e);
 }
 
 int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e)
@@ -215,12 +221,6 @@ static int keep_frame(struct broker *b, const struct broker_call *c, const struc
                    b->address, BROKER_KEPT_MAX >> 20);
 }
 
-static bool is_close(const struct broker_frame *f)
-{
-    return f->type == AMQP_FRAME_METHOD &&
-           (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
-}
-
 int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
                  struct err *e)
 {
@@ -236,7 +236,7 @@ int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline
                 *answer = f.method.decoded;
             return 0;
         }
-        if (is_close(&f))
+        if (broker_is_close(&f))
             return broker_closed(b, &f.method, c->phase, c->what, e);
         if (keep_frame(b, c, &f, e))
             return -1;

@@ -20,15 +20,6 @@ bool broker_has_unsent(const struct broker *b)
     return b->out.len > 0;
 }
 
-int broker_ping(struct broker *b, struct err *e)
-{
-    amqp_basic_qos_t qos = {0}; /* for consumers, which this channel has none of */
-    if (broker_begin(b, e))
-        return -1;
-    int status = amqp_send_method(b->conn, BROKER_CHANNEL, AMQP_BASIC_QOS_METHOD, &qos);
-    return status < 0 ? broker_send_failed(b, status, "ping", e) : 0;
-}
-
 /* What would make the server or the library give up the connection is refused here, before the first byte. */
 static int check_message(const struct broker *b, const struct broker_message *m, struct err *e)
 {

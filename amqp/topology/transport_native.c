@@ -127,7 +127,6 @@ const struct transport transport_native = {
     .waits_in_exit = true,
     .declare = native_declare,
     .address = native_address,
-    .count = NULL,
     .exchange = native_exchange,
     .queue = transport_no_queue,
 };

@@ -83,7 +83,6 @@ const struct transport transport_plugin = {
     .max_delay_ms = MAX_DELAY_MS,
     .declare = plugin_declare,
     .address = plugin_address,
-    .count = NULL,
     .exchange = plugin_exchange,
     .queue = transport_no_queue,
 };
