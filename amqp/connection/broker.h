@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct broker; /* opaque */
+struct buf;
 struct broker_hosts;
 
 struct broker_options {
@@ -90,9 +91,8 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
                          struct err *e); /* durable, not exclusive */
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
-int broker_declare_exclusive_queue(struct broker *b, const char *name, struct err *e);
-int broker_declare_exclusive_queue_with(struct broker *b, const char *name, const struct broker_arg *args,
-                                        size_t arg_count, struct err *e);
+int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
+                                   size_t arg_count, struct err *e);
 int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
                       struct err *e);
 struct broker_exchange {
@@ -116,9 +116,8 @@ int broker_bind_exchange_with(struct broker *b, const char *to, const char *from
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
 int broker_delete_queue(struct broker *b, const char *name, struct err *e);    /* missing: fine */
-/* Messages that are ready in a queue. ERR_NOT_FOUND: no such queue (the connection is dead then). */
-int broker_count_queue(struct broker *b, const char *queue, uint32_t *ready, struct err *e);
-/* The same, and its consumers. A queue of the quorum kind that does not answer has neither. */
+/* Messages that are ready in a queue, and its consumers (may be NULL). A queue of the quorum kind that does
+ * not answer has neither. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
                          struct err *e);
 
@@ -173,6 +172,10 @@ struct broker_message {
  * receives the delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e);
 
+/* Publishes a message to a queue; BROKER_EVENT_RETURN where there is none. The properties are freed. */
+int broker_publish_to_queue(struct broker *b, const char *queue, struct buf *properties, struct bytes body,
+                            uint64_t *seq, struct err *e);
+
 /* --- events */
 enum broker_event_kind {
     BROKER_EVENT_NONE, /* nothing came within the time */
@@ -205,5 +208,9 @@ struct broker_event {
  * such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else ERR_AWAY. */
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
                       struct broker_event *event, struct err *e);
+/* Until one of these kinds comes (1 << kind, or more), without its body; what else comes is forgotten. 1: it
+ * came; 0: it did not in time; -1. Resets the arena. */
+int broker_await_event(struct broker *b, unsigned kinds, int timeout_ms, struct arena *arena,
+                       struct broker_event *event, struct err *e);
 
 #endif

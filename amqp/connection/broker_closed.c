@@ -45,9 +45,8 @@ static bool is_declare(uint32_t cause)
 /* Which publish it was, if it was one, the publisher finds out: broker_close_code. */
 static enum err_kind stream_kind(uint32_t cause, int code, const char *reason)
 {
-    if (cause != AMQP_BASIC_PUBLISH_METHOD) {
+    if (cause != AMQP_BASIC_PUBLISH_METHOD)
         return ERR_AWAY;
-    }
     switch (code) {
     case AMQP_NOT_FOUND:
         return ERR_NOT_FOUND;
@@ -77,7 +76,6 @@ static bool answer_close(struct broker *b, bool channel)
                              (uint8_t)(id >> 8),
                              (uint8_t)id,
                              AMQP_FRAME_END};
-
     return broker_transmit_now(b, bytes_of(frame, sizeof(frame)));
 }
 
@@ -89,7 +87,6 @@ int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_pha
     uint32_t cause;
     struct bytes text;
     char reason[300];
-
     if (channel) {
         const amqp_channel_close_t *m = method->decoded;
         code = m->reply_code;
@@ -102,24 +99,21 @@ int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_pha
         cause = (uint32_t)m->class_id << 16 | m->method_id;
     }
     bytes_printable(text, reason, sizeof(reason));
-
     enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
                          : phase == BROKER_LOGIN        ? login_kind(code)
                          : phase == BROKER_DECLARE      ? declare_kind(code)
                                                         : stream_kind(cause, code, reason);
-
     bool answered = answer_close(b, channel);
     broker_fail_mark_dead(b);
     b->gone = !channel;
     b->close_code = code;
     b->can_reopen = channel && answered;
-    if (code == AMQP_PRECONDITION_FAILED && is_declare(cause)) {
+    if (code == AMQP_PRECONDITION_FAILED && is_declare(cause))
         return err_set(
             e, kind,
             "cannot %s: it exists with other settings in RabbitMQ at %s (delete or rename it there, or "
             "configure another name): %s",
             what, b->address, reason);
-    }
     return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s%s", what, b->address,
                    channel ? "channel" : "connection", code, reason,
                    code == AMQP_INTERNAL_ERROR ? INTERNAL_ERROR_HINT : "");

@@ -40,28 +40,21 @@ static int connect_socket(struct broker *b, const struct broker_options *o, cons
     amqp_socket_t *socket = b->tls ? broker_tls_socket(b, o, host->name, e) : amqp_tcp_socket_new(b->conn);
     int one = 1;
     unsigned user_timeout_ms = USER_TIMEOUT_MS;
-
-    if (!socket) {
+    if (!socket)
         return b->tls ? -1 : err_set(e, ERR_BUG, "out of memory");
-    }
     errno = 0; /* the library says "refused" whatever it was */
     int status = amqp_socket_open_noblock(socket, host->name, host->port, &timeout);
-    if (status != AMQP_STATUS_OK && (errno == EMFILE || errno == ENFILE)) {
+    if (status != AMQP_STATUS_OK && (errno == EMFILE || errno == ENFILE))
         return fail_without_files(b, e);
-    }
-    if (status == AMQP_STATUS_SOCKET_ERROR) {
+    if (status == AMQP_STATUS_SOCKET_ERROR)
         return err_set(e, ERR_AWAY, "cannot connect to RabbitMQ at %s: refused or not reachable", b->address);
-    }
-    if (status != AMQP_STATUS_OK) {
+    if (status != AMQP_STATUS_OK)
         return broker_fail_status(b, status, "connect", e);
-    }
     b->fd = fcntl(amqp_get_sockfd(b->conn), F_DUPFD_CLOEXEC, 3);
-    if (b->fd < 0) {
+    if (b->fd < 0)
         return fail_without_files(b, e);
-    }
-    if (b->tls && broker_tls_take_over(b, e)) {
+    if (b->tls && broker_tls_take_over(b, e))
         return -1;
-    }
     /* Best effort: the heartbeat notices a dead peer too, only later. */
     (void)setsockopt(b->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     (void)setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -73,7 +66,6 @@ static struct broker *open_host(const struct broker_options *o, const struct bro
                                 int timeout_ms, struct err *e)
 {
     struct broker *b = calloc(1, sizeof(*b));
-
     if (!b) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
@@ -92,12 +84,10 @@ static struct broker *open_host(const struct broker_options *o, const struct bro
         err_set(e, ERR_BUG, "out of memory");
         goto fail;
     }
-    if (connect_socket(b, o, &url->hosts[host], timeout_ms, e) || broker_login(b, o, url, timeout_ms, e)) {
+    if (connect_socket(b, o, &url->hosts[host], timeout_ms, e) || broker_login(b, o, url, timeout_ms, e))
         goto fail;
-    }
     b->hosts = o->hosts; /* from here on its end is something to remember */
     return b;
-
 fail:
     broker_drop(b);
     return NULL;
@@ -107,14 +97,12 @@ fail:
 static void add_failure(struct err *all, size_t tried, const struct err *one)
 {
     size_t used = strlen(all->text);
-
     if (tried == 0) {
         *all = *one;
         return;
     }
-    if (!strstr(all->text, one->text)) { /* what is wrong with our own files is so for all of them */
+    if (!strstr(all->text, one->text)) /* what is wrong with our own files is so for all of them */
         snprintf(all->text + used, sizeof(all->text) - used, "; %s", one->text);
-    }
     all->kind = err_is_transient(all) ? all->kind : one->kind;
 }
 
@@ -127,26 +115,22 @@ static struct broker *open_any(const struct broker_options *o, const struct brok
     size_t order[BROKER_HOSTS_MAX];
     struct broker *b = NULL;
     struct err one = {0};
-
     share_ms = share_ms < SHARE_MIN_MS ? SHARE_MIN_MS : share_ms;
     broker_hosts_order(o->hosts, url->host_count, order);
     for (size_t i = 0; i < url->host_count && !b; i++) {
         bool last = i + 1 == url->host_count;
-        if (i > 0 && clock_monotonic_ms() - began_ms > 2 * timeout_ms) {
+        if (i > 0 && clock_monotonic_ms() - began_ms > 2 * timeout_ms)
             break; /* the rest come first the next time */
-        }
         b = open_host(o, url, order[i], last ? timeout_ms : share_ms, &one);
         if (b && o->hosts) {
             broker_hosts_worked(o->hosts, order[i]);
         } else if (!b) {
             char address[BROKER_ADDRESS_MAX];
             broker_host_address(&url->hosts[order[i]], address, sizeof(address));
-            if (o->hosts) {
+            if (o->hosts)
                 broker_hosts_failed(o->hosts, order[i], &one, address);
-            }
-            if (e) {
+            if (e)
                 add_failure(e, i, &one);
-            }
         }
     }
     return b;
@@ -157,16 +141,14 @@ struct broker *broker_open(const struct broker_options *o, struct err *e)
     struct broker_url url;
     struct broker *b = NULL;
     int timeout_ms = o->connect_timeout_ms > 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
-
-    if (broker_url_parse(o->url, &url, e)) {
+    if (broker_url_parse(o->url, &url, e))
         err_wrap(e, "amqp.url");
-    } else if (o->only_host > 0) {
+    else if (o->only_host > 0)
         b = open_host(o, &url, ((size_t)o->only_host - 1) % url.host_count, timeout_ms, e);
-    } else if (url.tls && broker_tls_check_files(o, e)) {
+    else if (url.tls && broker_tls_check_files(o, e))
         b = NULL; /* the same for all of them */
-    } else {
+    else
         b = open_any(o, &url, e);
-    }
     explicit_bzero(&url, sizeof(url));
     return b;
 }
@@ -175,22 +157,17 @@ struct broker *broker_open(const struct broker_options *o, struct err *e)
 
 void broker_drop(struct broker *b)
 {
-    if (!b) {
+    if (!b)
         return;
-    }
-    if (b->hosts && b->gone) {
+    if (b->hosts && b->gone)
         broker_hosts_failed(b->hosts, b->host, NULL, NULL);
-    }
-    if (b->fd >= 0) {
+    if (b->fd >= 0)
         shutdown(b->fd, SHUT_RDWR); /* TLS would send a goodbye otherwise, which may block */
-    }
-    if (b->conn) {
+    if (b->conn)
         amqp_destroy_connection(b->conn);
-    }
     broker_tls_free(b);
-    if (b->fd >= 0) {
+    if (b->fd >= 0)
         close(b->fd);
-    }
     broker_stream_free(b);
     free(b);
 }
@@ -215,10 +192,8 @@ void broker_close(struct broker *b)
                                       .what = "close",
                                       .last = true};
         int64_t deadline_ns = clock_monotonic_ns() + CLOSE_NS;
-
-        if (broker_send_method_until(b, &c, deadline_ns, NULL) == 0) {
+        if (broker_send_method_until(b, &c, deadline_ns, NULL) == 0)
             (void)broker_await(b, &c, deadline_ns, NULL, NULL);
-        }
     }
     broker_drop(b);
 }
@@ -269,7 +244,6 @@ int broker_version_number(const struct broker *b)
     long major = strtol(b->version, &end, 10);
     long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
     bool sane = major >= 0 && major < 1000 && minor >= 0 && minor < 100;
-
     return sane ? (int)(major * 100 + minor) : 0;
 }
 

@@ -14,9 +14,8 @@
 
 int broker_begin(struct broker *b, struct err *e)
 {
-    if (b->dead) {
+    if (b->dead)
         return err_set(e, ERR_AWAY, "the connection to RabbitMQ at %s is closed", b->address);
-    }
     return b->out.len ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
 }
 
@@ -30,7 +29,6 @@ bool broker_has_pending(struct broker *b)
 bool broker_has_unread(struct broker *b)
 {
     struct pollfd p = {.fd = b->fd, .events = POLLIN};
-
     return broker_has_pending(b) || poll(&p, 1, 0) != 0;
 }
 
@@ -42,18 +40,11 @@ static int unexpected_frame(struct broker *b, const struct broker_frame *frame, 
                    frame->type, frame->channel);
 }
 
-static bool is_close(const struct broker_frame *frame)
-{
-    return frame->type == AMQP_FRAME_METHOD && (frame->method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-                                                frame->method.id == AMQP_CONNECTION_CLOSE_METHOD);
-}
-
 /* An alarm notice: out is filled. false: the frame is none. */
 static bool alarm_notice(const struct broker_frame *frame, enum broker_event_kind *kind, struct bytes *reason)
 {
-    if (frame->type != AMQP_FRAME_METHOD || frame->channel != 0) {
+    if (frame->type != AMQP_FRAME_METHOD || frame->channel != 0)
         return false;
-    }
     if (frame->method.id == AMQP_CONNECTION_BLOCKED_METHOD) {
         const amqp_connection_blocked_t *m = frame->method.decoded;
         *kind = BROKER_EVENT_BLOCKED;
@@ -72,7 +63,6 @@ static bool alarm_notice(const struct broker_frame *frame, enum broker_event_kin
 static int64_t content_deadline_ns(uint64_t size)
 {
     const uint64_t most = (uint64_t)64 << 20;
-
     return clock_monotonic_ns() + CONTENT_WAIT_NS +
            (int64_t)(size < most ? size : most) * CONTENT_NS_PER_BYTE;
 }
@@ -89,19 +79,14 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, str
         int got =
             late ? 0
                  : broker_read_frame(b, "read", until_ns < deadline_ns ? until_ns : deadline_ns, frame, e);
-
-        if (got < 0) {
+        if (got < 0)
             return -1;
-        }
-        if (got == 0) {
+        if (got == 0)
             return broker_fail_status(b, AMQP_STATUS_TIMEOUT, "read the rest of a message", e);
-        }
-        if (frame->channel == BROKER_CHANNEL && frame->type == type) {
+        if (frame->channel == BROKER_CHANNEL && frame->type == type)
             return 0;
-        }
-        if (is_close(frame)) {
+        if (broker_is_close(frame))
             return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
-        }
         if (alarm_notice(frame, &kind, &reason)) {
             b->deferred = kind;
             bytes_printable(reason, b->deferred_text, sizeof(b->deferred_text));
@@ -135,14 +120,11 @@ static int copy_field(struct broker *b, struct arena *arena, amqp_bytes_t from, 
 static int read_header(struct broker *b, const struct broker_frame *frame, uint64_t *size, struct err *e)
 {
     const uint8_t *p = frame->payload.data;
-
-    if (frame->payload.len < HEADER_FIXED || (p[0] << 8 | p[1]) != AMQP_BASIC_CLASS) {
+    if (frame->payload.len < HEADER_FIXED || (p[0] << 8 | p[1]) != AMQP_BASIC_CLASS)
         return unexpected_frame(b, frame, e);
-    }
     *size = 0;
-    for (size_t i = 4; i < HEADER_FIXED; i++) {
+    for (size_t i = 4; i < HEADER_FIXED; i++)
         *size = *size << 8 | p[i];
-    }
     return 0;
 }
 
@@ -154,31 +136,24 @@ static struct bytes properties_of(const struct broker_frame *frame)
 static int read_content(struct broker *b, struct arena *arena, size_t max_body, struct broker_event *event,
                         struct err *e)
 {
-    struct broker_frame frame;
-
-    if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e)) {
+    struct broker_frame frame = {0};
+    if (wait_content(b, AMQP_FRAME_HEADER, content_deadline_ns(0), &frame, e))
         return -1;
-    }
     uint64_t size = 0;
     if (read_header(b, &frame, &size, e) ||
-        copy_bytes(b, arena, properties_of(&frame), &event->properties, e)) {
+        copy_bytes(b, arena, properties_of(&frame), &event->properties, e))
         return -1;
-    }
     uint8_t *body = size <= max_body ? arena_alloc(arena, size ? (size_t)size : 1) : NULL;
     uint64_t done = 0;
     int64_t deadline_ns = content_deadline_ns(size);
-
     while (done < size) {
-        if (wait_content(b, AMQP_FRAME_BODY, deadline_ns, &frame, e)) {
+        if (wait_content(b, AMQP_FRAME_BODY, deadline_ns, &frame, e))
             return -1;
-        }
         struct bytes part = frame.payload;
-        if (part.len > size - done) {
+        if (part.len > size - done)
             return unexpected_frame(b, &frame, e);
-        }
-        if (body && part.len) {
+        if (body && part.len)
             memcpy(body + done, part.data, part.len);
-        }
         done += part.len;
     }
     event->body = bytes_of(body, (size_t)size);
@@ -194,9 +169,8 @@ static int read_delivery(struct broker *b, struct arena *arena, size_t max_body,
     event->redelivered = m->redelivered;
     if (copy_field(b, arena, m->consumer_tag, &event->text, e) ||
         copy_field(b, arena, m->exchange, &event->exchange, e) ||
-        copy_field(b, arena, m->routing_key, &event->routing_key, e)) {
+        copy_field(b, arena, m->routing_key, &event->routing_key, e))
         return -1;
-    }
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
 }
 
@@ -207,18 +181,16 @@ static int read_return(struct broker *b, struct arena *arena, size_t max_body, c
     event->code = m->reply_code;
     if (copy_field(b, arena, m->reply_text, &event->text, e) ||
         copy_field(b, arena, m->exchange, &event->exchange, e) ||
-        copy_field(b, arena, m->routing_key, &event->routing_key, e)) {
+        copy_field(b, arena, m->routing_key, &event->routing_key, e))
         return -1;
-    }
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
 }
 
 /* A confirm of something that was never published would be believed by whoever waits for all up to a tag. */
 static int read_confirm(struct broker *b, struct broker_event *event, struct err *e)
 {
-    if (event->tag > 0 && event->tag < b->next_seq) {
+    if (event->tag > 0 && event->tag < b->next_seq)
         return 1;
-    }
     b->dead = true;
     return err_set(e, ERR_AWAY, "RabbitMQ at %s confirmed publish %llu of a connection that made %llu",
                    b->address, (unsigned long long)event->tag,
@@ -274,20 +246,16 @@ static int read_event(struct broker *b, struct arena *arena, size_t max_body,
                       const struct broker_frame *frame, struct broker_event *event, struct err *e)
 {
     struct bytes reason;
-
-    if (is_close(frame)) {
+    if (broker_is_close(frame))
         return broker_closed(b, &frame->method, BROKER_STREAM, "go on", e);
-    }
     if (alarm_notice(frame, &event->kind, &reason)) {
         event->text = arena_copy(arena, reason);
         return 1;
     }
-    if (frame->channel != BROKER_CHANNEL) {
+    if (frame->channel != BROKER_CHANNEL)
         return 0;
-    }
-    if (frame->type != AMQP_FRAME_METHOD) {
+    if (frame->type != AMQP_FRAME_METHOD)
         return unexpected_frame(b, frame, e);
-    }
     return read_method(b, arena, max_body, &frame->method, event, e);
 }
 
@@ -296,11 +264,9 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
 {
     int64_t deadline_ns = clock_monotonic_ns() + (timeout_ms > 0 ? timeout_ms : 0) * INT64_C(1000000);
     int got = 0;
-
     *event = (struct broker_event){.kind = BROKER_EVENT_NONE};
-    if (broker_begin(b, e)) {
+    if (broker_begin(b, e))
         return -1;
-    }
     if (b->deferred != BROKER_EVENT_NONE) {
         event->kind = b->deferred;
         event->text = arena_copy(arena, bytes_of_str(b->deferred_text));
@@ -310,14 +276,27 @@ int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, in
     while (got == 0) {
         struct broker_frame frame;
         int frames = broker_read_frame(b, "read", deadline_ns, &frame, e);
-        if (frames <= 0) {
+        if (frames <= 0)
             return frames;
-        }
         got = read_event(b, arena, max_body, &frame, event, e);
         /* Frames that are no event may come without end. */
-        if (got == 0 && clock_monotonic_ns() > deadline_ns) {
+        if (got == 0 && clock_monotonic_ns() > deadline_ns)
             return 0;
-        }
     }
     return got < 0 ? -1 : 0;
+}
+
+int broker_await_event(struct broker *b, unsigned kinds, int timeout_ms, struct arena *arena,
+                       struct broker_event *event, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + timeout_ms, left_ms = timeout_ms;
+    while (left_ms > 0) {
+        arena_reset(arena);
+        if (broker_next_event(b, arena, 0, (int)left_ms, event, e))
+            return -1;
+        if (kinds & 1u << event->kind)
+            return 1;
+        left_ms = until_ms - clock_monotonic_ms();
+    }
+    return 0;
 }

@@ -1,11 +1,6 @@
 /* From what the library or the server says to an error that says what the caller should do, in one line. */
 #include "amqp/connection/broker_internal.h"
 #include <stdio.h>
-#include <string.h>
-
-#define LAST_WORDS_NS INT64_C(1000000000)
-
-/* between a failed send and the reason for it */
 
 void broker_fail_mark_dead(struct broker *b)
 {

@@ -20,34 +20,36 @@ static uint32_t read_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* --- sending */
-
-int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+bool broker_is_close(const struct broker_frame *f)
 {
-    int status = broker_transmit_until(b, deadline_ns);
-
-    return status == 0                     ? 0
-           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
-                                           : broker_send_failed(b, status, what, e);
+    return f->type == AMQP_FRAME_METHOD &&
+           (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
-int broker_send_failed(struct broker *b, int status, const char *what, struct err *e)
+/* --- sending */
+
+/* Looks whether the server said why before it hung up. */
+static int send_failed(struct broker *b, int status, const char *what, struct err *e)
 {
     struct broker_frame frame;
     struct err ignored;
     int64_t until_ns = clock_monotonic_ns() + LAST_WORDS_NS;
-
     buf_reset(&b->out);
     while (broker_read_frame(b, what, until_ns, &frame, &ignored) == 1) {
-        if (frame.type == AMQP_FRAME_METHOD && (frame.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
-                                                frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+        if (broker_is_close(&frame))
             return broker_closed(b, &frame.method, BROKER_STREAM, what, e);
-        }
-        if (clock_monotonic_ns() > until_ns) {
+        if (clock_monotonic_ns() > until_ns)
             break;
-        }
     }
     return broker_fail_status(b, status, what, e);
+}
+
+int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
+{
+    int status = broker_transmit_until(b, deadline_ns);
+    return status == 0                     ? 0
+           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
+                                           : send_failed(b, status, what, e);
 }
 
 int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e)
@@ -55,9 +57,9 @@ int broker_put_method(struct broker *b, const struct broker_call *c, struct err 
     uint8_t arguments[METHOD_MAX];
     int len = amqp_encode_method(c->request, c->decoded,
                                  (amqp_bytes_t){.len = sizeof(arguments), .bytes = arguments});
-
     if (len < 0) {
-        return broker_fail_status(b, len, c->what, e);
+        broker_fail_mark_dead(b);
+        return err_set(e, ERR_CONFIG, "cannot %s: a name has more than %d bytes", c->what, BROKER_NAME_MAX);
     }
     buf_put_u8(&b->out, AMQP_FRAME_METHOD);
     buf_put_u16(&b->out, c->channel);
@@ -66,9 +68,8 @@ int broker_put_method(struct broker *b, const struct broker_call *c, struct err 
     buf_put(&b->out, arguments, (size_t)len);
     buf_put_u8(&b->out, AMQP_FRAME_END);
     explicit_bzero(arguments, (size_t)len); /* it may be a password */
-    if (b->out.failed) {
+    if (b->out.failed)
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, c->what, e);
-    }
     return 0;
 }
 
@@ -94,20 +95,16 @@ static bool is_frame_type(uint8_t type)
 /* The length of the frame that begins there: 0 it is not whole, < 0 it is none. */
 static ssize_t frame_length(const struct broker *b, struct bytes from)
 {
-    if (from.len > 0 && !is_frame_type(from.data[0])) {
+    if (from.len > 0 && !is_frame_type(from.data[0]))
         return AMQP_STATUS_BAD_AMQP_DATA;
-    }
-    if (from.len < FRAME_HEAD) {
+    if (from.len < FRAME_HEAD)
         return 0;
-    }
     size_t max = b->frame_max ? b->frame_max : BROKER_FRAME_MAX;
     uint64_t len = (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
-    if (len > max && from.data[0] != AMQP_FRAME_HEADER) {
+    if (len > max && from.data[0] != AMQP_FRAME_HEADER)
         return AMQP_STATUS_BAD_AMQP_DATA;
-    }
-    if (len > from.len || len > BROKER_HEADER_MAX) {
+    if (len > from.len || len > BROKER_HEADER_MAX)
         return 0;
-    }
     return from.data[len - 1] == AMQP_FRAME_END ? (ssize_t)len : AMQP_STATUS_BAD_AMQP_DATA;
 }
 
@@ -130,17 +127,14 @@ bool broker_frame_waits(const struct broker *b)
 static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame *f)
 {
     struct bytes payload = bytes_of(raw.data + FRAME_HEAD, raw.len - BROKER_FRAME_OVERHEAD);
-
     *f = (struct broker_frame){.type = raw.data[0],
                                .channel = (uint16_t)(raw.data[1] << 8 | raw.data[2]),
                                .raw = raw,
                                .payload = payload};
-    if (f->type != AMQP_FRAME_METHOD) {
+    if (f->type != AMQP_FRAME_METHOD)
         return AMQP_STATUS_OK;
-    }
-    if (payload.len < METHOD_ID) {
+    if (payload.len < METHOD_ID)
         return AMQP_STATUS_BAD_AMQP_DATA;
-    }
     recycle_amqp_pool(&b->pool);
     f->method.id = read_u32(payload.data);
     return amqp_decode_method(f->method.id, &b->pool,
@@ -153,12 +147,10 @@ static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame 
 static bool skip_header(struct broker *b)
 {
     struct bytes from = unread_bytes(b);
-
     if (b->skip == 0) {
         if (from.len < FRAME_HEAD + BROKER_HEADER_CUT || from.data[0] != AMQP_FRAME_HEADER ||
-            (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD <= BROKER_HEADER_MAX) {
+            (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD <= BROKER_HEADER_MAX)
             return false;
-        }
         b->skip = (size_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
         memcpy(b->cut, from.data, FRAME_HEAD + BROKER_HEADER_CUT);
         memcpy(b->cut + 3, (const uint8_t[]){0, 0, 0, BROKER_HEADER_CUT}, 4);
@@ -175,28 +167,23 @@ static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, 
                        struct err *e)
 {
     for (;;) {
-        if (skip_header(b)) {
+        if (skip_header(b))
             return decode_frame(b, bytes_of(b->cut, sizeof(b->cut)), f) ? -1 : 1;
-        }
         ssize_t len = b->skip > 0 ? 0 : frame_length(b, unread_bytes(b));
         if (len == 0) {
             int got = broker_fill(b, what, deadline_ns, e);
-            if (got <= 0) {
+            if (got <= 0)
                 return got;
-            }
             continue;
         }
         int status = len < 0 ? (int)len : decode_frame(b, bytes_of(b->in + b->in_start, (size_t)len), f);
-        if (status < 0) {
+        if (status < 0)
             return broker_fail_status(b, status, what, e);
-        }
         b->in_start += (size_t)len;
-        if (f->type != AMQP_FRAME_HEARTBEAT) {
+        if (f->type != AMQP_FRAME_HEARTBEAT)
             return 1;
-        }
-        if (clock_monotonic_ns() >= deadline_ns) { /* they may come without end */
+        if (clock_monotonic_ns() >= deadline_ns) /* they may come without end */
             return 0;
-        }
     }
 }
 
@@ -204,7 +191,6 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
                       struct err *e)
 {
     struct bytes kept = unread_kept(b);
-
     if (kept.len == 0) {
         if (b->kept_start > 0) {
             buf_free(&b->kept);
@@ -214,9 +200,8 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
     }
     ssize_t len = frame_length(b, kept);
     int status = len > 0 ? decode_frame(b, bytes_of(kept.data, (size_t)len), f) : AMQP_STATUS_BAD_AMQP_DATA;
-    if (status < 0) {
+    if (status < 0)
         return broker_fail_status(b, status, what, e);
-    }
     b->kept_start += (size_t)len;
     return 1;
 }
@@ -226,49 +211,35 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
 static int keep_frame(struct broker *b, const struct broker_call *c, const struct broker_frame *f,
                       struct err *e)
 {
-    if (c->last) {
+    if (c->last)
         return 0;
-    }
     buf_put_bytes(&b->kept, f->raw);
-    if (!b->kept.failed) {
+    if (!b->kept.failed)
         return 0;
-    }
     b->dead = true;
     return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s sends more than %u MiB before its answer", c->what,
                    b->address, BROKER_KEPT_MAX >> 20);
-}
-
-static bool is_close(const struct broker_frame *f)
-{
-    return f->type == AMQP_FRAME_METHOD &&
-           (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
 int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
                  struct err *e)
 {
     struct broker_frame f;
-
     for (;;) {
         int got = read_socket(b, c->what, deadline_ns, &f, e);
-        if (got < 0) {
+        if (got < 0)
             return -1;
-        }
-        if (got == 0) {
+        if (got == 0)
             return broker_fail_status(b, AMQP_STATUS_TIMEOUT, c->what, e);
-        }
         if (f.type == AMQP_FRAME_METHOD && f.channel == c->channel && f.method.id == c->reply) {
-            if (answer) {
+            if (answer)
                 *answer = f.method.decoded;
-            }
             return 0;
         }
-        if (is_close(&f)) {
+        if (broker_is_close(&f))
             return broker_closed(b, &f.method, c->phase, c->what, e);
-        }
-        if (keep_frame(b, c, &f, e)) {
+        if (keep_frame(b, c, &f, e))
             return -1;
-        }
     }
 }
 

@@ -28,12 +28,10 @@ struct broker_hosts {
 struct broker_hosts *broker_hosts_new(void)
 {
     struct broker_hosts *h = calloc(1, sizeof(*h));
-
     if (h) {
         pthread_mutex_init(&h->lock, NULL);
-        for (size_t i = 0; i < BROKER_HOSTS_MAX; i++) {
+        for (size_t i = 0; i < BROKER_HOSTS_MAX; i++)
             h->hosts[i].told = true;
-        }
     }
     return h;
 }
@@ -58,21 +56,17 @@ static void shuffle_order(size_t count, size_t order[])
 void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[static BROKER_HOSTS_MAX])
 {
     int64_t from_ms = clock_monotonic_ms() - LATELY_MS, failed_ms[BROKER_HOSTS_MAX] = {0};
-
     shuffle_order(count, order);
-    if (!h) {
+    if (!h)
         return;
-    }
     pthread_mutex_lock(&h->lock);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         failed_ms[i] = h->hosts[i].failed_ms > from_ms ? h->hosts[i].failed_ms : 0;
-    }
     pthread_mutex_unlock(&h->lock);
     for (size_t i = 1; i < count; i++) { /* by insertion: what is equal stays as it was drawn */
         size_t x = order[i], j = i;
-        for (; j > 0 && failed_ms[order[j - 1]] > failed_ms[x]; j--) {
+        for (; j > 0 && failed_ms[order[j - 1]] > failed_ms[x]; j--)
             order[j] = order[j - 1];
-        }
         order[j] = x;
     }
 }
@@ -106,7 +100,6 @@ void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why
 bool broker_hosts_take_news(struct broker_hosts *h, struct broker_host_news *out)
 {
     bool found = false;
-
     pthread_mutex_lock(&h->lock);
     for (size_t i = 0; i < BROKER_HOSTS_MAX && !found; i++) {
         struct host *x = &h->hosts[i];
@@ -125,12 +118,10 @@ bool broker_hosts_moved(struct broker_hosts *h, const char *who, const struct br
                         char before[static BROKER_ADDRESS_MAX])
 {
     bool moved = false;
-
     pthread_mutex_lock(&h->lock);
     for (size_t i = 0; i < SEATS_MAX && b->host_count > 1; i++) {
-        if (h->seats[i].who[0] != '\0' && strcmp(h->seats[i].who, who) != 0) {
+        if (h->seats[i].who[0] != '\0' && strcmp(h->seats[i].who, who) != 0)
             continue;
-        }
         moved = strcmp(h->seats[i].address, b->address) != 0;
         memcpy(before, h->seats[i].address, BROKER_ADDRESS_MAX);
         snprintf(h->seats[i].who, sizeof(h->seats[i].who), "%s", who);

@@ -128,13 +128,13 @@ struct broker_frame {
 /* 1: a frame that is no heartbeat; 0: none until the deadline; -1. */
 int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
                       struct err *e);
+/* Does the server close the channel or the connection? */
+bool broker_is_close(const struct broker_frame *f);
 /* True when broker_read_frame has something to say without the socket. */
 bool broker_frame_waits(const struct broker *b);
 
 /* Sends what is gathered in b->out, as broker_transmit_until. */
 int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
-/* Sending failed: looks whether the server said why before it hung up. */
-int broker_send_failed(struct broker *b, int status, const char *what, struct err *e);
 
 enum broker_phase {
     BROKER_LOGIN,

@@ -31,19 +31,14 @@ static int wait_method(struct broker *b, int64_t deadline_ns, amqp_method_number
 {
     struct broker_frame frame;
     int got = broker_read_frame(b, what, deadline_ns, &frame, e);
-
-    if (got <= 0) {
+    if (got <= 0)
         return got < 0 ? -1 : broker_fail_status(b, AMQP_STATUS_TIMEOUT, what, e);
-    }
-    if (frame.type != AMQP_FRAME_METHOD || frame.channel != 0) {
+    if (frame.type != AMQP_FRAME_METHOD || frame.channel != 0)
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
-    }
-    if (frame.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
+    if (frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)
         return broker_closed(b, &frame.method, BROKER_LOGIN, what, e);
-    }
-    if (frame.method.id != id) {
+    if (frame.method.id != id)
         return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
-    }
     *out = frame.method;
     return 0;
 }
@@ -53,9 +48,8 @@ static void copy_server_property(const amqp_table_t *table, const char *name, ch
     for (int i = 0; i < table->num_entries; i++) {
         const amqp_table_entry_t *entry = &table->entries[i];
         bool text = entry->value.kind == AMQP_FIELD_KIND_UTF8 || entry->value.kind == AMQP_FIELD_KIND_BYTES;
-        if (text && bytes_equal_str(broker_bytes(entry->key), name)) {
+        if (text && bytes_equal_str(broker_bytes(entry->key), name))
             bytes_printable(broker_bytes(entry->value.value.bytes), out, out_size);
-        }
     }
 }
 
@@ -63,31 +57,24 @@ static void copy_server_property(const amqp_table_t *table, const char *name, ch
 static bool has_word(struct bytes list, const char *word)
 {
     size_t len = strlen(word);
-
-    for (size_t i = 0; i + len <= list.len; i++) {
+    for (size_t i = 0; i + len <= list.len; i++)
         if (memcmp(list.data + i, word, len) == 0 && (i == 0 || list.data[i - 1] == ' ') &&
-            (i + len == list.len || list.data[i + len] == ' ')) {
+            (i + len == list.len || list.data[i + len] == ' '))
             return true;
-        }
-    }
     return false;
 }
 
 static int read_start(struct broker *b, int64_t deadline_ns, const char *what, struct err *e)
 {
     amqp_method_t method;
-
-    if (wait_method(b, deadline_ns, AMQP_CONNECTION_START_METHOD, &method, what, e)) {
+    if (wait_method(b, deadline_ns, AMQP_CONNECTION_START_METHOD, &method, what, e))
         return -1;
-    }
     const amqp_connection_start_t *start = method.decoded;
     if (start->version_major != AMQP_PROTOCOL_VERSION_MAJOR ||
-        start->version_minor != AMQP_PROTOCOL_VERSION_MINOR) {
+        start->version_minor != AMQP_PROTOCOL_VERSION_MINOR)
         return broker_fail_status(b, AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION, what, e);
-    }
-    if (!has_word(broker_bytes(start->mechanisms), "PLAIN")) {
+    if (!has_word(broker_bytes(start->mechanisms), "PLAIN"))
         return broker_fail_status(b, AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, what, e);
-    }
     copy_server_property(&start->server_properties, "cluster_name", b->cluster_name, sizeof(b->cluster_name));
     copy_server_property(&start->server_properties, "version", b->version, sizeof(b->version));
     copy_server_property(&start->server_properties, "product", b->product, sizeof(b->product));
@@ -98,7 +85,6 @@ static int send_login(struct broker *b, amqp_method_number_t id, void *decoded, 
                       struct err *e)
 {
     const struct broker_call c = {.request = id, .decoded = decoded, .what = what};
-
     return broker_send_method_until(b, &c, clock_monotonic_ns() + SEND_NS, e);
 }
 
@@ -130,11 +116,9 @@ static int send_start_ok(struct broker *b, const char *name, const struct broker
         .locale = amqp_cstring_bytes("en_US"),
     };
     int rc = send_login(b, AMQP_CONNECTION_START_OK_METHOD, &ok, what, e);
-
     explicit_bzero(secret, sizeof(secret));
-    if (b->out.data) {
+    if (b->out.data)
         explicit_bzero(b->out.data, b->out.capacity);
-    }
     return rc;
 }
 
@@ -148,10 +132,8 @@ static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat
                             struct err *e)
 {
     amqp_method_t method;
-
-    if (wait_method(b, deadline_ns, AMQP_CONNECTION_TUNE_METHOD, &method, what, e)) {
+    if (wait_method(b, deadline_ns, AMQP_CONNECTION_TUNE_METHOD, &method, what, e))
         return -1;
-    }
     const amqp_connection_tune_t *tune = method.decoded;
     if (tune->frame_max != 0 && tune->frame_max < FRAME_MIN) {
         b->gone = true;
@@ -166,9 +148,8 @@ static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat
         /* 0 is ours to say: no heartbeats. */
         .heartbeat = (uint16_t)(heartbeat_s == 0 ? 0 : lower_limit(heartbeat_s, tune->heartbeat)),
     };
-    if (send_login(b, AMQP_CONNECTION_TUNE_OK_METHOD, &ok, what, e)) {
+    if (send_login(b, AMQP_CONNECTION_TUNE_OK_METHOD, &ok, what, e))
         return -1;
-    }
     b->frame_max = ok.frame_max;
     b->heartbeat_s = ok.heartbeat;
     return 0;
@@ -178,7 +159,6 @@ static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat
 static int64_t open_deadline_ns(int timeout_ms)
 {
     int64_t ms = 2 * timeout_ms < OPEN_MOST_MS ? 2 * timeout_ms : OPEN_MOST_MS;
-
     return clock_monotonic_ns() + ms * 1000000;
 }
 
@@ -191,7 +171,6 @@ static int open_channel(struct broker *b, const char *what, int64_t deadline_ns,
                                   .reply = AMQP_CHANNEL_OPEN_OK_METHOD,
                                   .phase = BROKER_LOGIN,
                                   .what = what};
-
     return broker_request_until(b, &c, deadline_ns, NULL, e);
 }
 
@@ -205,7 +184,6 @@ static int open_vhost(struct broker *b, const char *vhost, int64_t deadline_ns, 
                                   .reply = AMQP_CONNECTION_OPEN_OK_METHOD,
                                   .phase = BROKER_LOGIN,
                                   .what = what};
-
     return broker_request_until(b, &c, deadline_ns, NULL, e) ||
                    open_channel(b, "open a channel", deadline_ns, e)
                ? -1
@@ -222,7 +200,6 @@ int broker_login(struct broker *b, const struct broker_options *o, const struct 
 {
     int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
     char what[260];
-
     snprintf(what, sizeof(what), "log in as '%.100s' to vhost '%.100s'", url->user, url->vhost);
     buf_put(&b->out, "AMQP\0\0\x09\x01", 8);
     return broker_flush_until(b, what, deadline_ns, e) || read_start(b, deadline_ns, what, e) ||

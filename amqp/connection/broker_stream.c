@@ -36,29 +36,24 @@ void broker_stream_free(struct broker *b)
 static ssize_t receive_bytes(struct broker *b, void *data, size_t len, short *events)
 {
     *events = POLLIN;
-    if (b->tls) {
+    if (b->tls)
         return broker_tls_receive(b, data, len, events);
-    }
     ssize_t n = recv(b->fd, data, len, MSG_DONTWAIT);
-    if (n > 0) {
+    if (n > 0)
         return n;
-    }
-    if (n == 0) {
+    if (n == 0)
         return AMQP_STATUS_CONNECTION_CLOSED;
-    }
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : AMQP_STATUS_SOCKET_ERROR;
 }
 
 static ssize_t transmit_bytes(struct broker *b, const void *data, size_t len, short *events)
 {
     *events = POLLOUT;
-    if (b->tls) {
+    if (b->tls)
         return broker_tls_transmit(b, data, len, events);
-    }
     ssize_t n = send(b->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
+    if (n >= 0)
         return n;
-    }
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : AMQP_STATUS_SOCKET_ERROR;
 }
 
@@ -67,7 +62,6 @@ static void wait_socket(const struct broker *b, short events, int64_t deadline_n
 {
     struct pollfd p = {.fd = b->fd, .events = events};
     int wait_ms = -1;
-
     if (deadline_ns != INT64_MAX) {
         int64_t left_ms = (deadline_ns - clock_monotonic_ns() + 999999) / 1000000;
         wait_ms = left_ms < 0 ? 0 : left_ms > 60000 ? 60000 : (int)left_ms;
@@ -78,25 +72,20 @@ static void wait_socket(const struct broker *b, short events, int64_t deadline_n
 int broker_transmit_until(struct broker *b, int64_t deadline_ns)
 {
     size_t sent = 0;
-
     while (sent < b->out.len) {
         short events;
         ssize_t n = transmit_bytes(b, b->out.data + sent, b->out.len - sent, &events);
-        if (n < 0) {
+        if (n < 0)
             return (int)n;
-        }
         sent += (size_t)n;
-        if (n > 0) {
+        if (n > 0)
             continue;
-        }
-        if (clock_monotonic_ns() >= deadline_ns) {
+        if (clock_monotonic_ns() >= deadline_ns)
             return AMQP_STATUS_TIMEOUT;
-        }
         wait_socket(b, events, deadline_ns);
     }
-    if (sent > 0) {
+    if (sent > 0)
         b->spoke_ns = clock_monotonic_ns();
-    }
     buf_reset(&b->out);
     return 0;
 }
@@ -105,7 +94,6 @@ bool broker_transmit_now(struct broker *b, struct bytes frame)
 {
     struct pollfd p = {.fd = b->fd, .events = POLLOUT};
     short events;
-
     return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) &&
            transmit_bytes(b, frame.data, frame.len, &events) == (ssize_t)frame.len;
 }
@@ -114,10 +102,8 @@ bool broker_transmit_now(struct broker *b, struct bytes frame)
 static void send_heartbeat(struct broker *b, int64_t now_ns)
 {
     static const uint8_t heartbeat[] = {AMQP_FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, AMQP_FRAME_END};
-
-    if (b->out.len == 0) {
+    if (b->out.len == 0)
         (void)broker_transmit_now(b, bytes_of(heartbeat, sizeof(heartbeat)));
-    }
     b->spoke_ns = now_ns;
 }
 
@@ -126,36 +112,29 @@ static int64_t heartbeat_ns(const struct broker *b)
 {
     int64_t beat_ns = b->heartbeat_s * SECOND_NS;
     int64_t speak_ns = b->spoke_ns + beat_ns / 2, give_up_ns = b->heard_ns + 2 * beat_ns;
-
     return b->heartbeat_s == 0 ? INT64_MAX : speak_ns < give_up_ns ? speak_ns : give_up_ns;
 }
 
 static int keep_alive(struct broker *b, const char *what, int64_t now_ns, struct err *e)
 {
     int64_t beat_ns = b->heartbeat_s * SECOND_NS;
-
-    if (b->heartbeat_s == 0) {
+    if (b->heartbeat_s == 0)
         return 0;
-    }
-    if (now_ns >= b->heard_ns + 2 * beat_ns) {
+    if (now_ns >= b->heard_ns + 2 * beat_ns)
         return broker_fail_status(b, AMQP_STATUS_HEARTBEAT_TIMEOUT, what, e);
-    }
-    if (now_ns >= b->spoke_ns + beat_ns / 2) {
+    if (now_ns >= b->spoke_ns + beat_ns / 2)
         send_heartbeat(b, now_ns);
-    }
     return 0;
 }
 
 /* Half a frame fills it: only a header can be so large. */
 static int make_room(struct broker *b)
 {
-    if (b->in_len < b->in_size) {
+    if (b->in_len < b->in_size)
         return 0;
-    }
     uint8_t *in = realloc(b->in, BROKER_IN_SIZE + BROKER_HEADER_MAX);
-    if (!in) {
+    if (!in)
         return -1;
-    }
     b->in = in;
     b->in_size = BROKER_IN_SIZE + BROKER_HEADER_MAX;
     return 0;
@@ -168,27 +147,23 @@ int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct 
         b->in_len -= b->in_start;
         b->in_start = 0;
     }
-    if (make_room(b)) {
+    if (make_room(b))
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, what, e);
-    }
     for (;;) {
         short events;
         ssize_t n = receive_bytes(b, b->in + b->in_len, b->in_size - b->in_len, &events);
         int64_t now_ns = clock_monotonic_ns();
-        if (n < 0) {
+        if (n < 0)
             return broker_fail_status(b, (int)n, what, e);
-        }
         if (n > 0) {
             b->in_len += (size_t)n;
             b->heard_ns = now_ns;
         }
         /* After the look: what came while nobody looked counts. */
-        if (keep_alive(b, what, now_ns, e)) {
+        if (keep_alive(b, what, now_ns, e))
             return -1;
-        }
-        if (n > 0 || now_ns >= deadline_ns) {
+        if (n > 0 || now_ns >= deadline_ns)
             return n > 0;
-        }
         int64_t beat_ns = heartbeat_ns(b);
         wait_socket(b, events, beat_ns < deadline_ns ? beat_ns : deadline_ns);
     }

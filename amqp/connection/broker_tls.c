@@ -28,17 +28,14 @@ static void append_name(char *out, size_t out_size, struct bytes name)
 {
     size_t used = strlen(out);
     char shown[100];
-
-    if (used + 8 < out_size) {
+    if (used + 8 < out_size)
         snprintf(out + used, out_size - used, "%s'%s'", used > 0 ? ", " : "",
                  bytes_printable(name, shown, sizeof(shown)));
-    }
 }
 
 static void append_alternative(char *out, size_t out_size, const GENERAL_NAME *name)
 {
     char text[INET6_ADDRSTRLEN] = "";
-
     if (name->type == GEN_DNS) {
         append_name(
             out, out_size,
@@ -47,9 +44,8 @@ static void append_alternative(char *out, size_t out_size, const GENERAL_NAME *n
         int family = ASN1_STRING_length(name->d.iPAddress) == 4 ? AF_INET : AF_INET6;
         bool known = family == AF_INET || ASN1_STRING_length(name->d.iPAddress) == 16;
         if (known &&
-            inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, (socklen_t)sizeof(text))) {
+            inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, (socklen_t)sizeof(text)))
             append_name(out, out_size, bytes_of_str(text));
-        }
     }
 }
 
@@ -58,28 +54,22 @@ static void list_names(X509 *cert, char *out, size_t out_size)
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
     char common[100];
-
     out[0] = '\0';
-    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) { /* none: -1 */
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) /* none: -1 */
         append_alternative(out, out_size, sk_GENERAL_NAME_value(names, i));
-    }
     GENERAL_NAMES_free(names);
     if (out[0] == '\0' &&
-        X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, common, sizeof(common)) > 0) {
+        X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, common, sizeof(common)) > 0)
         append_name(out, out_size, bytes_of_str(common));
-    }
-    if (out[0] == '\0') {
+    if (out[0] == '\0')
         snprintf(out, out_size, "no name");
-    }
 }
 
 static const char *format_time(const ASN1_TIME *time, char *out, size_t out_size)
 {
     struct tm tm;
-
-    if (ASN1_TIME_to_tm(time, &tm) != 1 || strftime(out, out_size, "%Y-%m-%d %H:%M UTC", &tm) == 0) {
+    if (ASN1_TIME_to_tm(time, &tm) != 1 || strftime(out, out_size, "%Y-%m-%d %H:%M UTC", &tm) == 0)
         snprintf(out, out_size, "a time that cannot be read");
-    }
     return out;
 }
 
@@ -88,7 +78,6 @@ static void explain_certificate(struct broker *b, int error, X509 *cert, int dep
     const char *whose = depth == 0 ? "its certificate" : "the certificate of its authority";
     char names[160], when[40];
     size_t size = sizeof(b->tls_why);
-
     switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
         snprintf(b->tls_why, size, "%s expired on %s: renew it there", whose,
@@ -130,15 +119,13 @@ static int on_verify(int ok, X509_STORE_CTX *store)
 {
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
     struct broker *b = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-
     if (b->ssl != ssl && SSL_up_ref(ssl) == 1) { /* the library does not show it otherwise */
         broker_tls_free(b);
         b->ssl = ssl;
     }
-    if (!ok && b->tls_why[0] == '\0') {
+    if (!ok && b->tls_why[0] == '\0')
         explain_certificate(b, X509_STORE_CTX_get_error(store), X509_STORE_CTX_get_current_cert(store),
                             X509_STORE_CTX_get_error_depth(store));
-    }
     return ok;
 }
 
@@ -179,12 +166,10 @@ static const char *explain_alert(const struct broker *b, int reason)
 static const char *explain_hang_up(const struct broker *b, int status)
 {
     bool logged_in = b->frame_max > 0;
-
     if (b->fd < 0 || logged_in ||
         (status != AMQP_STATUS_SSL_ERROR && status != AMQP_STATUS_SOCKET_ERROR &&
-         status != AMQP_STATUS_SOCKET_CLOSED && status != AMQP_STATUS_CONNECTION_CLOSED)) {
+         status != AMQP_STATUS_SOCKET_CLOSED && status != AMQP_STATUS_CONNECTION_CLOSED))
         return NULL;
-    }
     return b->tls_has_cert ? "it hung up right after the TLS handshake: it may refuse our client certificate "
                              "(amqp.cert_file)"
                            : "it hung up right after the TLS handshake: it may ask for a client certificate "
@@ -195,13 +180,10 @@ const char *broker_tls_reason(const struct broker *b, int status)
 {
     unsigned long error = ERR_peek_last_error();
     const char *text = NULL;
-
-    if (!b->tls) {
+    if (!b->tls)
         return NULL;
-    }
-    if (b->tls_why[0] != '\0') {
+    if (b->tls_why[0] != '\0')
         return b->tls_why;
-    }
     if (error != 0 && ERR_GET_LIB(error) == ERR_LIB_SSL) {
         text = explain_alert(b, ERR_GET_REASON(error));
         text = text ? text : ERR_reason_error_string(error);
@@ -213,23 +195,20 @@ const char *broker_tls_reason(const struct broker *b, int status)
 
 static int check_readable(const char *option, const char *path, struct err *e)
 {
-    if (access(path, R_OK) != 0) {
+    if (access(path, R_OK) != 0)
         return err_set(e, ERR_CONFIG, "%s: cannot read '%s': %s", option, path, strerror(errno));
-    }
     return 0;
 }
 
 int broker_tls_check_files(const struct broker_options *o, struct err *e)
 {
-    if (is_set(o->cert_file) != is_set(o->key_file)) {
+    if (is_set(o->cert_file) != is_set(o->key_file))
         return err_set(e, ERR_CONFIG,
                        "amqp.cert_file and amqp.key_file belong together: set both or neither");
-    }
     if ((is_set(o->ca_file) && check_readable("amqp.ca_file", o->ca_file, e)) ||
         (is_set(o->cert_file) && check_readable("amqp.cert_file", o->cert_file, e)) ||
-        (is_set(o->key_file) && check_readable("amqp.key_file", o->key_file, e))) {
+        (is_set(o->key_file) && check_readable("amqp.key_file", o->key_file, e)))
         return -1;
-    }
     return 0;
 }
 
@@ -238,10 +217,8 @@ static int expect_host(SSL_CTX *ctx, const char *host)
 {
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ctx);
     struct in6_addr address;
-
-    if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1) {
+    if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1)
         return X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1 ? 0 : -1;
-    }
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return X509_VERIFY_PARAM_set1_host(param, host, 0) == 1 ? 0 : -1;
 }
@@ -261,35 +238,30 @@ static int load_files(amqp_socket_t *socket, SSL_CTX *ctx, const struct broker_o
     amqp_ssl_socket_set_key_passwd(socket, "");
     if (is_set(o->cert_file) &&
         (amqp_ssl_socket_set_key(socket, o->cert_file, o->key_file) != AMQP_STATUS_OK ||
-         SSL_CTX_check_private_key(ctx) != 1)) {
+         SSL_CTX_check_private_key(ctx) != 1))
         return err_set(
             e, ERR_CONFIG,
             "amqp.cert_file '%s' and amqp.key_file '%s': not a PEM certificate with its key (a key "
             "protected by a password is not supported)",
             o->cert_file, o->key_file);
-    }
     return 0;
 }
 
 amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
                                  struct err *e)
 {
-    if (broker_tls_check_files(o, e)) {
+    if (broker_tls_check_files(o, e))
         return NULL;
-    }
-
     amqp_socket_t *socket = amqp_ssl_socket_new(b->conn);
     SSL_CTX *ctx = socket ? amqp_ssl_socket_get_context(socket) : NULL;
-
     b->tls_has_cert = is_set(o->cert_file);
     snprintf(b->tls_host, sizeof(b->tls_host), "%s", host);
     if (!ctx || expect_host(ctx, host)) {
         err_set(e, ERR_BUG, "cannot set up TLS");
         return NULL;
     }
-    if (load_files(socket, ctx, o, e)) {
+    if (load_files(socket, ctx, o, e))
         return NULL;
-    }
     SSL_CTX_set_app_data(ctx, b);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, on_verify);
     /* Looked at once more after the handshake. The library's own look at the name would refuse addresses. */
@@ -308,10 +280,8 @@ amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *
 int broker_tls_take_over(struct broker *b, struct err *e)
 {
     BIO *bio = b->ssl ? SSL_get_rbio(b->ssl) : NULL;
-
-    if (!bio || BIO_set_fd(bio, b->fd, BIO_NOCLOSE) != 1) {
+    if (!bio || BIO_set_fd(bio, b->fd, BIO_NOCLOSE) != 1)
         return err_set(e, ERR_BUG, "cannot take the TLS session over");
-    }
     SSL_set_mode(b->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     return 0;
 }

@@ -45,7 +45,7 @@ static int declare_like_rung(struct policy_probe *p, const char *queue, struct e
         {.name = "x-dead-letter-exchange", .text = p->sink},
         {.name = "x-overflow", .text = "reject-publish"},
     };
-    return broker_declare_exclusive_queue_with(p->broker, queue, args, COUNT_OF(args), e);
+    return broker_declare_exclusive_queue(p->broker, queue, args, COUNT_OF(args), e);
 }
 
 struct probe_message {
@@ -66,14 +66,7 @@ static int publish_probe(struct policy_probe *p, const struct probe_message *m, 
     }
     buf_init(&raw, 256);
     wire_properties_write(&w, &raw);
-    int rc = raw.failed ? err_set(e, ERR_BUG, "out of memory")
-                        : broker_publish(p->broker,
-                                         &(struct broker_message){.routing_key = bytes_of_str(m->queue),
-                                                                  .properties = buf_bytes(&raw),
-                                                                  .body = bytes_of(filling, m->size)},
-                                         tag, e);
-    buf_free(&raw);
-    return rc;
+    return broker_publish_to_queue(p->broker, m->queue, &raw, bytes_of(filling, m->size), tag, e);
 }
 
 /* --- sentinels */
@@ -102,7 +95,7 @@ static int renew_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
 {
     uint32_t count;
     struct err why = {0};
-    if (broker_count_queue(p->broker, s->queue, &count, &why)) {
+    if (broker_look_at_queue(p->broker, s->queue, &count, NULL, &why)) {
         p->finding.expires |= why.kind == ERR_NOT_FOUND;
         return err_set(e, ERR_AWAY, "%s", why.text);
     }
@@ -195,7 +188,7 @@ static int give_up_round(struct policy_probe *p, struct err *e)
 {
     uint32_t count;
     struct err why = {0};
-    if (broker_count_queue(p->broker, p->quick, &count, &why))
+    if (broker_look_at_queue(p->broker, p->quick, &count, NULL, &why))
         p->finding.expires |= why.kind == ERR_NOT_FOUND;
     return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
                    POLICY_ROUND_COUNT);
@@ -231,7 +224,8 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     snprintf(p->reply, sizeof p->reply, "%s", p->sink);
     const struct broker_exchange sink = {
         .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
-    return broker_declare_exchange_as(b, &sink, e) || broker_declare_exclusive_queue(b, p->reply, e) ||
+    return broker_declare_exchange_as(b, &sink, e) ||
+                   broker_declare_exclusive_queue(b, p->reply, NULL, 0, e) ||
                    broker_bind_queue(b, p->reply, p->sink, "", e) || declare_like_rung(p, p->quick, e) ||
                    broker_confirm_select(b, e) ||
                    broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)
@@ -280,24 +274,17 @@ int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
 static int offer_message(struct broker *b, const char *queue, struct arena *arena, struct err *e)
 {
     struct buf raw;
-    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
-    int64_t end_ms = clock_monotonic_ms() + OVERFLOW_CONFIRM_MS;
+    struct broker_event ev;
     buf_init(&raw, 64);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = 1}, &raw);
-    int rc = broker_publish(b,
-                            &(struct broker_message){.routing_key = bytes_of_str(queue),
-                                                     .properties = buf_bytes(&raw),
-                                                     .body = bytes_of_str("x")},
-                            NULL, e);
-    buf_free(&raw);
-    while (rc == 0 && ev.kind != BROKER_EVENT_ACK && ev.kind != BROKER_EVENT_NACK) {
-        if (clock_monotonic_ms() > end_ms)
-            return err_set(e, ERR_AWAY, "no confirm from RabbitMQ for a message to '%s' within %d s", queue,
-                           OVERFLOW_CONFIRM_MS / 1000);
-        arena_reset(arena);
-        rc = broker_next_event(b, arena, 16, 200, &ev, e);
-    }
-    return rc != 0 ? -1 : ev.kind == BROKER_EVENT_ACK;
+    if (broker_publish_to_queue(b, queue, &raw, bytes_of_str("x"), NULL, e))
+        return -1;
+    int rc = broker_await_event(b, 1u << BROKER_EVENT_ACK | 1u << BROKER_EVENT_NACK, OVERFLOW_CONFIRM_MS,
+                                arena, &ev, e);
+    if (rc == 0)
+        return err_set(e, ERR_AWAY, "no confirm from RabbitMQ for a message to '%s' within %d s", queue,
+                       OVERFLOW_CONFIRM_MS / 1000);
+    return rc < 0 ? -1 : ev.kind == BROKER_EVENT_ACK;
 }
 
 int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)

@@ -21,7 +21,6 @@ static int declare_exit_queue(struct broker *b, const char *name, struct err *e)
         {.name = "x-dead-letter-strategy", .text = "at-least-once"},
         {.name = "x-overflow", .text = "reject-publish"},
     };
-
     return broker_declare_queue(b, name, args, COUNT_OF(args), e);
 }
 
@@ -39,14 +38,11 @@ int last_hop_declare(struct broker *b, struct err *e)
         broker_declare_exchange_as(b, &receipts, e) || topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, last_hop_by_broker,
                                LAST_HOP_BY_BROKER_ARGS, e) ||
-        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e)) {
+        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e))
         return -1;
-    }
-    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
-        if (declare_exit_queue(b, last_hop_queue(i), e)) {
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++)
+        if (declare_exit_queue(b, last_hop_queue(i), e))
             return -1;
-        }
-    }
     return 0;
 }
 
@@ -55,11 +51,9 @@ int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *
     char name[256], shown[64];
     const struct broker_arg args[] = {{.name = "x-match", .text = "all-with-x"},
                                       {.name = LAST_HOP_EXCHANGE_HEADER, .text = name}};
-
-    if (exchange.len == 0 || exchange.len >= sizeof(name) || memchr(exchange.data, 0, exchange.len)) {
+    if (exchange.len == 0 || exchange.len >= sizeof(name) || memchr(exchange.data, 0, exchange.len))
         return err_set(e, ERR_REJECT, "'%s' is no exchange that can be bound: 1 to 255 bytes without a NUL",
                        bytes_printable(exchange, shown, sizeof(shown)));
-    }
     memcpy(name, exchange.data, exchange.len);
     name[exchange.len] = '\0';
     return broker_bind_exchange_with(b, name, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e);

@@ -27,7 +27,6 @@ static int declare_owner(struct broker *b, const char *identity, struct owner *o
     const struct broker_exchange exchange = {
         .name = OWNER_EXCHANGE, .type = "fanout", .args = args, .arg_count = 1};
     struct err why = {0};
-
     snprintf(name, sizeof(name), NAME_PREFIX "%s", identity);
     if (broker_declare_exchange_as(b, &exchange, &why) == 0) {
         out->verdict = OWNER_OURS;

@@ -16,7 +16,7 @@
  * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
  * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
- * queue after that many times. */
+ * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"
 
 #include "amqp/topology/topology_front.h"
@@ -27,96 +27,25 @@
 #define DELIVERY_LIMIT_CONTROL 20
 #define DELIVERY_LIMIT_LASTING 2000000000
 
-/* A queue of ours. A release may add arguments, and RabbitMQ changes none of a queue that exists: the first
- * `older` of them are what it had before. */
-struct plan {
-    const char *name;
-    struct broker_arg args[7];
-    size_t count, older;
-};
-
-/* 0; 1: it has the arguments of an older release, and is used as it is; -1. */
-static int declare_plan(struct broker *b, const struct plan *q, struct err *e)
+/* limit: of deliveries. dead_letter_to NULL: nothing is dead-lettered. */
+static int declare_queue(struct broker *b, const char *name, int64_t limit, const char *dead_letter_to,
+                         struct err *e)
 {
-    struct err why = {0};
-
-    if (broker_declare_queue(b, q->name, q->args, q->count, e) == 0) {
-        return 0;
-    }
-    if (e->kind != ERR_CONFIG || q->older == q->count || broker_reopen(b, &why)) {
-        return -1;
-    }
-    if (broker_declare_queue(b, q->name, q->args, q->older, &why)) {
-        return err_is_transient(&why) ? err_set(e, why.kind, "%s", why.text) : -1;
-    }
-    err_clear(e);
-    return 1;
-}
-
-static int declare_intake_queue(struct broker *b, const char *name, const char *expired_queue, struct err *e)
-{
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = expired_queue},
-                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 6,
-                           .older = 6};
-
-    return declare_plan(b, &q, e);
-}
-
-static int declare_expired_queue(struct broker *b, const char *name, const char *rejected_queue,
-                                 struct err *e)
-{
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-overflow", .text = "reject-publish"},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
-                                    {.name = "x-dead-letter-strategy", .text = "at-least-once"}},
-                           .count = 6,
-                           .older = 2};
-
-    return declare_plan(b, &q, e);
-}
-
-static int declare_rejected_queue(struct broker *b, const char *name, struct err *e)
-{
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 3,
-                           .older = 2};
-
-    return declare_plan(b, &q, e);
-}
-
-static int declare_control_queue(struct broker *b, const char *name, const char *rejected_queue,
-                                 struct err *e)
-{
-    const struct plan q = {.name = name,
-                           .args = {{.name = "x-queue-type", .text = "quorum"},
-                                    {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_CONTROL},
-                                    {.name = "x-dead-letter-exchange", .text = ""},
-                                    {.name = "x-dead-letter-routing-key", .text = rejected_queue},
-                                    {.name = "x-overflow", .text = "reject-publish"}},
-                           .count = 5,
-                           .older = 4};
-
-    return declare_plan(b, &q, e);
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = limit},
+                                      {.name = "x-overflow", .text = "reject-publish"},
+                                      {.name = "x-dead-letter-exchange", .text = ""},
+                                      {.name = "x-dead-letter-routing-key", .text = dead_letter_to},
+                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"}};
+    size_t count = !dead_letter_to ? 3 : limit == DELIVERY_LIMIT_CONTROL ? 5 : 6;
+    return broker_declare_queue(b, name, args, count, e);
 }
 
 static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
                                    struct err *e)
 {
-    if (broker_declare_exchange(b, name, "fanout", e)) {
+    if (broker_declare_exchange(b, name, "fanout", e))
         return -1;
-    }
     return front ? topology_front_bind(b, name, queue, e) : broker_bind_queue(b, queue, name, "", e);
 }
 
@@ -124,40 +53,30 @@ static int declare_intake_exchange(struct broker *b, const char *name, const cha
 static int note_refusal(struct broker *b, struct topology_found *out, struct err *e)
 {
     struct err why = *e;
-
-    if (err_is_transient(e) || broker_reopen(b, e)) {
+    if (err_is_transient(e) || broker_reopen(b, e))
         return -1;
-    }
-    if (out->refused.kind == ERR_NONE) {
+    if (out->refused.kind == ERR_NONE)
         out->refused = why;
-    }
     err_clear(e);
     return 0;
 }
 
-int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e)
+int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e)
 {
     char expired[300];
-
-    snprintf(expired, sizeof(expired), "%s.expired", t->intake_queue);
-    if (strcmp(name, t->intake_queue) == 0)
-        return declare_intake_queue(b, name, expired, e);
-    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
-        return declare_control_queue(b, name, t->rejected_queue, e);
+    snprintf(expired, sizeof expired, "%s.expired", intake_queue);
+    if (strcmp(name, intake_queue) == 0)
+        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
     if (strcmp(name, expired) == 0)
-        return declare_expired_queue(b, name, t->rejected_queue, e);
-    return declare_rejected_queue(b, name, e);
+        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, TOPOLOGY_REJECTED_QUEUE, e);
+    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
+        return declare_queue(b, name, DELIVERY_LIMIT_CONTROL, TOPOLOGY_REJECTED_QUEUE, e);
+    return declare_queue(b, name, DELIVERY_LIMIT_NEVER, NULL, e);
 }
 
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
 {
-    const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
-        {.name = "x-overflow", .text = "reject-publish"},
-    };
-
-    return broker_declare_queue(b, name, args, sizeof(args) / sizeof(args[0]), e);
+    return declare_queue(b, name, DELIVERY_LIMIT_LASTING, NULL, e);
 }
 
 int topology_declare_exit(struct broker *b, struct err *e)
@@ -165,45 +84,29 @@ int topology_declare_exit(struct broker *b, struct err *e)
     return topology_declare_lasting(b, TOPOLOGY_EXIT_QUEUE, e);
 }
 
-/* -1, or 0 with its name noted where it is an older one. */
-static int declare_noting(struct broker *b, const struct topology *t, const char *name,
-                          struct topology_found *out, struct err *e)
-{
-    int rc = topology_declare_queue(b, t, name, e);
-    size_t len = strlen(out->older);
-
-    if (rc > 0)
-        snprintf(out->older + len, sizeof(out->older) - len, "%s'%s'", len > 0 ? ", " : "", name);
-    return rc < 0 ? -1 : 0;
-}
-
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
 {
     int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
     bool front = topology_front_needed(b);
-
-    out->older[0] = out->timed_queue[0] = '\0';
+    out->timed_queue[0] = '\0';
     err_clear(&out->refused);
-    if (len < 0 || len > 255) {
+    if (len < 0 || len > 255)
         return err_set(e, ERR_CONFIG,
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
                        t->intake_queue);
-    }
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
-    if (declare_noting(b, t, t->rejected_queue, out, e) || declare_noting(b, t, out->expired_queue, out, e) ||
-        declare_noting(b, t, t->intake_queue, out, e) ||
-        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e))) {
+    if (topology_declare_queue(b, t->intake_queue, TOPOLOGY_REJECTED_QUEUE, e) ||
+        topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
+        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
+        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)))
         return -1;
-    }
     for (size_t i = 0; i <= t->route_count; i++) {
         const char *name = i == 0 ? t->intake_exchange : t->route_exchanges[i - 1];
-        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e)) {
+        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e))
             return -1;
-        }
     }
     /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
-    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0) {
+    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0)
         return 0;
-    }
     return broker_declare_exchange(b, t->delivery_exchange, "topic", e) ? note_refusal(b, out, e) : 0;
 }

@@ -17,7 +17,6 @@ struct topology {
     const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
                                            "<intake_queue>.expired" */
     const char *delivery_exchange;      /* topic, durable */
-    const char *rejected_queue;         /* quorum, durable */
     const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
     size_t route_count;
 };
@@ -25,18 +24,17 @@ struct topology {
 struct topology_found {
     char expired_queue[300]; /* the name of the second intake queue */
     char timed_queue[300];   /* that of the third (topology_front.h); "": there is none */
-    char older[800];         /* "'a', 'b'": queues that an older release declared, with fewer arguments */
     struct err refused;      /* the first exchange that cannot be declared: it has another type, say */
 };
 
-/* Declares all of it. Queues that an older release declared are used as they are. Of an exchange that
- * RabbitMQ refuses, out->refused tells, and all others are declared. */
+/* Declares all of it. Of an exchange that RabbitMQ refuses, out->refused tells, and all others are declared.
+ */
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
 
-/* Declares one of its queues. 1: it is an older release's, and stays as it is. By its name: intake_queue,
- * rejected_queue, "<intake_queue>.expired", or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the
- * thread that reads it: a gateway works without it. */
-int topology_declare_queue(struct broker *b, const struct topology *t, const char *name, struct err *e);
+/* Declares one of its queues, by its name: intake_queue, TOPOLOGY_REJECTED_QUEUE, "<intake_queue>.expired",
+ * or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works
+ * without it. */
+int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e);

@@ -11,11 +11,9 @@ int topology_declare_retry(struct broker *b, struct err *e)
 {
     static const struct broker_exchange retry = {
         .name = DEAD_LETTER_EXCHANGE, .type = "fanout", .internal = true};
-
     if (topology_declare_lasting(b, TOPOLOGY_RETRY_QUEUE, e) || broker_declare_exchange_as(b, &retry, e) ||
-        broker_bind_queue(b, TOPOLOGY_RETRY_QUEUE, DEAD_LETTER_EXCHANGE, "", e)) {
+        broker_bind_queue(b, TOPOLOGY_RETRY_QUEUE, DEAD_LETTER_EXCHANGE, "", e))
         return -1;
-    }
     return broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e);
 }
 
@@ -26,13 +24,10 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
     char name[256];
     const struct broker_arg args[] = {{.name = "x-match", .text = "all-with-x"},
                                       {.name = RETURN_HEADER_QUEUE, .text = name}};
-
-    if (queue.len >= sizeof(name)) {
+    if (queue.len >= sizeof(name))
         return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
-    }
     snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
-    if (broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e)) {
+    if (broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e))
         return -1;
-    }
     return broker_bind_queue_with(b, name, RETURN_EXCHANGE, args, sizeof(args) / sizeof(args[0]), e);
 }

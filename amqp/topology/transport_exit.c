@@ -13,12 +13,11 @@
 
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e)
 {
-    if (o->window_ms < 1 || o->window_ms > t->max_delay_ms) {
+    if (o->window_ms < 1 || o->window_ms > t->max_delay_ms)
         return err_set(e, ERR_CONFIG,
                        "handover.window: %" PRId64 " ms does not fit transport %s: 1 to %" PRId64
                        " ms (%" PRId64 " days) are allowed",
                        o->window_ms, t->name, t->max_delay_ms, t->max_delay_ms / 86400000);
-    }
     return 0;
 }
 
@@ -26,11 +25,10 @@ int transport_delay(const struct transport *t, const struct transport_options *o
                     const struct transport_wait *w, int64_t *delay_ms, struct err *e)
 {
     *delay_ms = w->until_ms - w->now_ms;
-    if (*delay_ms < 1 || *delay_ms > o->window_ms || o->window_ms > t->max_delay_ms) {
+    if (*delay_ms < 1 || *delay_ms > o->window_ms || o->window_ms > t->max_delay_ms)
         return err_set(e, ERR_BUG,
                        "transport %s: asked to wait %" PRId64 " ms, its window allows 1 to %" PRId64 " ms",
                        t->name, *delay_ms, o->window_ms);
-    }
     return 0;
 }
 
@@ -39,15 +37,12 @@ int transport_delay(const struct transport *t, const struct transport_options *o
 static int bind_last_hop(struct broker *b, const char *exit, int queue, struct err *e)
 {
     if (broker_bind_queue_with(b, last_hop_queue(queue), exit, last_hop_by_broker, LAST_HOP_BY_BROKER_ARGS,
-                               e)) {
+                               e))
         return -1;
-    }
-    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++)
         if (i != queue && broker_unbind_queue_with(b, last_hop_queue(i), exit, last_hop_by_broker,
-                                                   LAST_HOP_BY_BROKER_ARGS, e)) {
+                                                   LAST_HOP_BY_BROKER_ARGS, e))
             return -1;
-        }
-    }
     return 0;
 }
 
@@ -55,11 +50,9 @@ int transport_bind_exit(struct broker *b, const char *exit, const struct transpo
 {
     static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
                                                   {.name = ENVELOPE_HEADER, .present = true}};
-
     if (topology_declare_exit(b, e) ||
-        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e)) {
+        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e))
         return -1;
-    }
     return o->last_hop_queue ? bind_last_hop(b, exit, o->last_hop_queue, e) : 0;
 }
 

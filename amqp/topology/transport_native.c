@@ -24,43 +24,30 @@
 #define PROBE_PATIENCE_MS 5000
 #define PROBE_UNUSED_MS 60000 /* of a probe that died half-way */
 
-static int put_until(struct buf *headers, int64_t until_ms, struct err *e)
-{
-    wire_put_int64(headers, bytes_of_str(HEADER), until_ms);
-    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
-}
-
 static int publish_probe(struct broker *b, const char *queue, int64_t until_ms, struct err *e)
 {
     struct buf headers, raw;
     buf_init(&headers, TRANSPORT_HEADERS_MAX);
     buf_init(&raw, 2 * TRANSPORT_HEADERS_MAX);
-    int rc = put_until(&headers, until_ms, e);
+    wire_put_int64(&headers, bytes_of_str(HEADER), until_ms);
     wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
                           &raw);
-    const struct broker_message m = {.routing_key = bytes_of_str(queue), .properties = buf_bytes(&raw)};
-    if (rc == 0)
-        rc = broker_publish(b, &m, NULL, e) || broker_flush(b, e) ? -1 : 0;
-    buf_free(&raw);
+    raw.failed |= headers.failed; /* without its header it would come back at once */
     buf_free(&headers);
-    return rc;
+    return broker_publish_to_queue(b, queue, &raw, (struct bytes){0}, NULL, e);
 }
 
 /* Until it comes: after how many ms, or PROBE_PATIENCE_MS if it does not. */
 static int await_probe(struct broker *b, int64_t *after_ms, struct err *e)
 {
     struct arena arena;
-    struct broker_event ev = {.kind = BROKER_EVENT_NONE};
+    struct broker_event ev;
     int64_t began_ms = clock_monotonic_ms();
-    int rc = 0;
     arena_init(&arena, 1 << 16);
-    do {
-        arena_reset(&arena);
-        rc = broker_next_event(b, &arena, 0, (int)(PROBE_PATIENCE_MS - *after_ms), &ev, e);
-        *after_ms = clock_monotonic_ms() - began_ms;
-    } while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && *after_ms < PROBE_PATIENCE_MS);
+    int rc = broker_await_event(b, 1u << BROKER_EVENT_DELIVERY, PROBE_PATIENCE_MS, &arena, &ev, e);
+    *after_ms = clock_monotonic_ms() - began_ms;
     arena_free(&arena);
-    return rc;
+    return rc < 0 ? -1 : 0;
 }
 
 static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_t *after_ms, struct err *e)
@@ -72,7 +59,6 @@ static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_
     if (broker_declare_queue(b, queue, args, 2, e) || broker_consume(b, queue, "postdate probe", 1, e))
         return -1;
     int64_t until_ms = now_ms + clock_monotonic_ms() - began_ms + PROBE_AHEAD_MS;
-    *after_ms = 0;
     return publish_probe(b, queue, until_ms, e) || await_probe(b, after_ms, e) ||
                    broker_delete_queue(b, queue, e)
                ? -1
@@ -123,11 +109,11 @@ static int native_address(const struct transport_options *o, const struct transp
                           struct bytes *exchange, struct buf *headers, struct err *e)
 {
     int64_t delay_ms;
-
     if (transport_delay(&transport_native, o, w, &delay_ms, e))
         return -1;
     *exchange = bytes_of_str(EXCHANGE);
-    return put_until(headers, w->until_ms, e);
+    wire_put_int64(headers, bytes_of_str(HEADER), w->until_ms);
+    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
 }
 
 static const char *native_exchange(size_t i)
@@ -141,7 +127,6 @@ const struct transport transport_native = {
     .waits_in_exit = true,
     .declare = native_declare,
     .address = native_address,
-    .count = NULL,
     .exchange = native_exchange,
     .queue = transport_no_queue,
 };

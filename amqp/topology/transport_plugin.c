@@ -13,7 +13,6 @@
 static int declare_delayed_exchange(struct broker *b, const char *name, struct err *e)
 {
     static const struct broker_arg args[] = {{.name = "x-delayed-type", .text = "headers"}};
-
     return broker_declare_exchange_as(
         b,
         &(struct broker_exchange){.name = name, .type = TRANSPORT_PLUGIN_TYPE, .args = args, .arg_count = 1},
@@ -26,7 +25,6 @@ static int tell_no_plugin(const struct broker_options *o, const struct err *why,
 {
     struct broker *b = broker_open(o, e);
     int there = b ? broker_has_exchange(b, PROBE_EXCHANGE, e) : -1;
-
     broker_close(b);
     return there > 0 ? err_set(e, why->kind, "%s", why->text) : there;
 }
@@ -38,15 +36,12 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
     struct err why;
     struct broker *b = broker_open(o, e);
     int found = 1;
-
-    if (!b) {
+    if (!b)
         return -1;
-    }
-    if (declare_delayed_exchange(b, PROBE_EXCHANGE, &why)) {
+    if (declare_delayed_exchange(b, PROBE_EXCHANGE, &why))
         found = why.kind == ERR_CONFIG ? tell_no_plugin(o, &why, e) : err_set(e, why.kind, "%s", why.text);
-    } else if (broker_delete_exchange(b, PROBE_EXCHANGE, e)) {
+    else if (broker_delete_exchange(b, PROBE_EXCHANGE, e))
         found = -1;
-    }
     broker_close(b);
     return found;
 }
@@ -55,7 +50,6 @@ int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
 {
     struct broker *b = broker_open(o, e);
     int used = b ? broker_has_exchange(b, TRANSPORT_PLUGIN_EXCHANGE, e) : -1;
-
     broker_close(b);
     return used;
 }
@@ -72,10 +66,8 @@ static int plugin_address(const struct transport_options *o, const struct transp
                           struct bytes *exchange, struct buf *headers, struct err *e)
 {
     int64_t delay_ms;
-
-    if (transport_delay(&transport_plugin, o, w, &delay_ms, e)) {
+    if (transport_delay(&transport_plugin, o, w, &delay_ms, e))
         return -1;
-    }
     wire_put_int64(headers, bytes_of_str("x-delay"), delay_ms);
     *exchange = bytes_of_str(EXCHANGE);
     return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
@@ -91,7 +83,6 @@ const struct transport transport_plugin = {
     .max_delay_ms = MAX_DELAY_MS,
     .declare = plugin_declare,
     .address = plugin_address,
-    .count = NULL,
     .exchange = plugin_exchange,
     .queue = transport_no_queue,
 };

@@ -46,7 +46,6 @@ static int declare_rung(struct broker *b, int level, int digit, struct err *e)
         {.name = "x-match", .text = "all-with-x"},
         {.name = ttl_ladder_header(level), .number = digit},
     };
-
     ttl_ladder_queue(level, digit, queue);
     return broker_declare_queue(b, queue, args, COUNT_OF(args), e) ||
                    broker_bind_queue_with(b, queue, ttl_ladder_exchange(level), binding, COUNT_OF(binding), e)
@@ -60,15 +59,11 @@ static int declare_level(struct broker *b, int level, struct err *e)
         {.name = "x-match", .text = "all-with-x"},
         {.name = ttl_ladder_header(level), .number = 0},
     };
-
-    if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e)) {
+    if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e))
         return -1;
-    }
-    for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
-        if (declare_rung(b, level, digit, e)) {
+    for (int digit = 1; digit < TTL_LADDER_RADIX; digit++)
+        if (declare_rung(b, level, digit, e))
             return -1;
-        }
-    }
     return broker_bind_exchange_with(b, exchange_below(level), ttl_ladder_exchange(level), zero,
                                      COUNT_OF(zero), e);
 }
@@ -76,15 +71,12 @@ static int declare_level(struct broker *b, int level, struct err *e)
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_bind_exit(b, EXIT, o, e)) {
+        transport_bind_exit(b, EXIT, o, e))
         return -1;
-    }
     /* From below: nothing that comes down ever finds its next step missing. */
-    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
-        if (declare_level(b, level, e)) {
+    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++)
+        if (declare_level(b, level, e))
             return -1;
-        }
-    }
     return 0;
 }
 
@@ -93,14 +85,11 @@ static int ttl_address(const struct transport_options *o, const struct transport
 {
     int digits[TTL_LADDER_LEVELS_MAX];
     int64_t delay_ms;
-
-    if (transport_delay(&transport_ttl, o, w, &delay_ms, e)) {
+    if (transport_delay(&transport_ttl, o, w, &delay_ms, e))
         return -1;
-    }
     int used = ttl_ladder_digits(delay_ms, digits);
-    for (int level = 0; level < used; level++) {
+    for (int level = 0; level < used; level++)
         wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
-    }
     *exchange = bytes_of_str(ttl_ladder_exchange(used - 1));
     return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
 }
@@ -109,13 +98,11 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
 {
     char queue[TTL_LADDER_NAME_SIZE];
     uint32_t ready;
-
     *waiting = 0;
     for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
         for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
-            if (broker_count_queue(b, ttl_ladder_queue(level, digit, queue), &ready, e)) {
+            if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e))
                 return -1;
-            }
             *waiting += ready;
         }
     }
@@ -130,10 +117,8 @@ static const char *ttl_exchange(size_t i)
 static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
 {
     const size_t rungs = TTL_LADDER_RADIX - 1;
-
-    if (i >= TTL_LADDER_LEVELS_MAX * rungs) {
+    if (i >= TTL_LADDER_LEVELS_MAX * rungs)
         return false;
-    }
     ttl_ladder_queue((int)(i / rungs), (int)(i % rungs) + 1, name);
     return true;
 }

@@ -188,8 +188,6 @@ static void set_broker(struct control *c, struct broker *b)
 static int connect_control(struct control *c, struct err *e)
 {
     struct runtime *rt = c->runtime;
-    const struct topology t = {.intake_queue = rt->config->intake.queue,
-                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     c->session++;
     set_broker(c, sessions_open_broker(rt, "postdate control", e));
     if (c->broker == NULL) {
@@ -197,7 +195,7 @@ static int connect_control(struct control *c, struct err *e)
         return -1;
     }
     reopened_begin(&c->reopened);
-    if (topology_declare_queue(c->broker, &t, CONTROL_QUEUE, e) < 0 ||
+    if (topology_declare_queue(c->broker, rt->config->intake.queue, CONTROL_QUEUE, e) ||
         broker_consume_all(c->broker, &consumer, 1, PREFETCH, e) != 0) {
         if (err_is_transient(e)) {
             server_status_failed(&rt->rabbitmq, e);

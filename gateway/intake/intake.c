@@ -58,7 +58,7 @@ static void warn_of_delays(struct intake *in)
 static int connect_broker(struct intake *in, struct err *e)
 {
     const struct config *c = in->runtime->config;
-    in->found = (struct topology_found){.older = ""};
+    in->found = (struct topology_found){.timed_queue = ""};
     in->broker = sessions_open_broker(in->runtime, "postdate intake", e);
     if (!in->broker)
         return -1;

@@ -37,7 +37,7 @@ static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *
 static int exchange_probe(struct intake *in, struct broker *b, const char *queue, struct stamp_finding *out,
                           struct err *e)
 {
-    int64_t sent_ms, received_ms, give_up_ms = clock_monotonic_ms() + PROBE_WAIT_MS;
+    int64_t sent_ms, received_ms;
     struct broker_event ev = {.kind = BROKER_EVENT_NONE};
     struct buf properties;
     struct arena arena;
@@ -46,18 +46,10 @@ static int exchange_probe(struct intake *in, struct broker *b, const char *queue
     buf_init(&properties, 256);
     arena_init(&arena, PROBE_ARENA);
     stamp_put_probe(&properties);
-    int rc = properties.failed
-                 ? err_set(e, ERR_BUG, "out of memory")
-                 : broker_publish(b,
-                                  &(struct broker_message){.routing_key = bytes_of_str(queue),
-                                                           .properties = buf_bytes(&properties)},
-                                  NULL, e);
-    buf_free(&properties);
-    while (rc == 0 && ev.kind != BROKER_EVENT_DELIVERY && clock_monotonic_ms() < give_up_ms) {
-        arena_reset(&arena);
-        rc = broker_next_event(b, &arena, PROBE_ARENA / 2, 100, &ev, e);
-    }
-    if (rc == 0 && ev.kind == BROKER_EVENT_DELIVERY) {
+    int rc = broker_publish_to_queue(b, queue, &properties, (struct bytes){0}, NULL, e);
+    if (rc == 0)
+        rc = broker_await_event(b, 1u << BROKER_EVENT_DELIVERY, PROBE_WAIT_MS, &arena, &ev, e);
+    if (rc > 0) {
         if (timed && database_ms(in, true, &received_ms, &database) == 0)
             *out = stamp_judge(ev.properties, sent_ms, received_ms);
         rc = broker_ack(b, ev.tag, false, e);
@@ -70,8 +62,9 @@ static int probe(struct intake *in, struct broker *b, char queue[PROBE_NAME_SIZE
                  struct err *e)
 {
     snprintf(queue, PROBE_NAME_SIZE, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
-    return broker_declare_exclusive_queue(b, queue, e) != 0 || broker_consume(b, queue, TAG, 1, e) != 0 ||
-                   exchange_probe(in, b, queue, out, e) != 0 || broker_cancel_consume(b, TAG, e) != 0
+    return broker_declare_exclusive_queue(b, queue, NULL, 0, e) != 0 ||
+                   broker_consume(b, queue, TAG, 1, e) != 0 || exchange_probe(in, b, queue, out, e) != 0 ||
+                   broker_cancel_consume(b, TAG, e) != 0
                ? -1
                : 0;
 }

@@ -71,12 +71,8 @@ static int publish_proof(struct prover *p, size_t n, uint64_t *tag, struct err *
     buf_init(&properties, 200);
     int rc = envelope_write_proof(p->ids[0], &properties, e);
     if (rc == 0)
-        rc = broker_publish(p->broker,
-                            &(struct broker_message){.routing_key = bytes_of_str(TOPOLOGY_EXIT_QUEUE),
-                                                     .properties = buf_bytes(&properties),
-                                                     .body = bytes_of(p->ids, n * sizeof p->ids[0]),
-                                                     .mandatory = true},
-                            tag, e);
+        rc = broker_publish_to_queue(p->broker, TOPOLOGY_EXIT_QUEUE, &properties,
+                                     bytes_of(p->ids, n * sizeof p->ids[0]), tag, e);
     buf_free(&properties);
     return rc != 0 ? -1 : broker_flush(p->broker, e);
 }

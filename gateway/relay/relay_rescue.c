@@ -102,16 +102,13 @@ static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
     if (number)
         wire_put_int64(&properties, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
     wire_properties_end(&p, headers, &properties);
-    bool sent = open_broker(rescue, &e) == 0 &&
-                broker_publish(rescue->broker,
-                               &(struct broker_message){.routing_key = bytes_of_str(queue),
-                                                        .properties = buf_bytes(&properties),
-                                                        .mandatory = true},
-                               NULL, &e) == 0 &&
-                broker_flush(rescue->broker, &e) == 0;
+    bool sent =
+        open_broker(rescue, &e) == 0 &&
+        broker_publish_to_queue(rescue->broker, queue, &properties, (struct bytes){0}, NULL, &e) == 0 &&
+        broker_flush(rescue->broker, &e) == 0;
+    buf_free(&properties);
     if (!sent)
         check_broker(rescue, &e);
-    buf_free(&properties);
     return sent;
 }
 
@@ -272,7 +269,7 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
  * published first declares the exchange again. */
 void relay_rescue_declare(struct relay_rescue *rescue)
 {
-    struct topology_found found = {.older = ""};
+    struct topology_found found = {.timed_queue = ""};
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
     if (rescue->declared_ms && now_ms - rescue->declared_ms < DECLARE_MS)

@@ -24,7 +24,7 @@
 static int add_ready(struct once *o, const char *queue, uint32_t *ready, struct err *e)
 {
     uint32_t n;
-    if (broker_count_queue(o->broker, queue, &n, e) != 0)
+    if (broker_look_at_queue(o->broker, queue, &n, NULL, e) != 0)
         return -1;
     *ready += n;
     return 0;

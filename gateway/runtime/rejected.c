@@ -32,17 +32,7 @@ static int publish_with(struct broker *b, const struct accept_input *origin, str
     struct buf properties;
     buf_init(&properties, 1 << 20);
     reject_headers_build(origin, reason, &properties);
-    int rc =
-        properties.failed
-            ? err_set(e, ERR_BUSY, "out of memory for the headers of a refused message")
-            : broker_publish(b,
-                             &(struct broker_message){.routing_key = bytes_of_str(TOPOLOGY_REJECTED_QUEUE),
-                                                      .properties = buf_bytes(&properties),
-                                                      .body = body,
-                                                      .mandatory = true},
-                             NULL, e);
-    buf_free(&properties);
-    return rc;
+    return broker_publish_to_queue(b, TOPOLOGY_REJECTED_QUEUE, &properties, body, NULL, e);
 }
 
 static int publish_one(struct broker *b, const struct rejected *r, struct err *e)

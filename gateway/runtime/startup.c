@@ -26,7 +26,6 @@ int startup_declare(struct broker *b, const struct config *c, struct topology_fo
     struct topology t = {.intake_exchange = c->intake.exchange,
                          .intake_queue = c->intake.queue,
                          .delivery_exchange = c->delivery.exchange,
-                         .rejected_queue = TOPOLOGY_REJECTED_QUEUE,
                          .route_exchanges = routes,
                          .route_count = c->route_count};
     int rc = topology_declare(b, &t, found, e);
@@ -76,16 +75,6 @@ static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
                     "amqp.ca_file, encrypts them and checks who the server is)");
 }
 
-/* RabbitMQ changes no arguments of a queue that exists. */
-static void warn_of_older(const char *queues)
-{
-    if (queues[0] != '\0')
-        log_warning(
-            "an older release declared %s without what protects messages there from policies: when such "
-            "a queue is empty, delete it and restart a gateway, which declares it anew",
-            queues);
-}
-
 /* Days that are far ahead can wait: the janitor tries again, and says so until it works. */
 static int make_partitions(struct runtime *rt, struct pg *pg, struct err *e)
 {
@@ -109,7 +98,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
 {
     const struct config *c = rt->config;
     char vhost[256];
-    struct topology_found found = {.older = ""};
+    struct topology_found found = {.timed_queue = ""};
     struct broker *b = NULL;
     *failed = &rt->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
@@ -141,8 +130,6 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0)
         rc = startup_choose_transport(rt, pg, e);
-    if (rc == 0)
-        warn_of_older(found.older);
     if (rc == 0) {
         server_status_succeeded(&rt->rabbitmq);
         *failed = &rt->postgres;

@@ -143,8 +143,6 @@ class NativePolicies(Policy):
 class IntakePolicies(Policy):
     """What is accepted, or parked, or asked for, stays where somebody finds it."""
     who_waits = 'timer'
-    OLDER = {'postdate.rejected': {}, 'postdate.intake.expired': {},
-             'postdate.control': {'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': 'postdate.rejected'}}
 
     def test_what_expires_while_no_gateway_runs_is_parked(self):
         p = self.place()
@@ -174,29 +172,6 @@ class IntakePolicies(Policy):
             m = c.get('postdate.rejected')
             return (m and seen.add(m.body)) or seen == sent
         wait_until(all_seen, 60, 'all to be parked in turn')
-
-    def test_queues_of_an_older_release_are_used_and_named(self):
-        p = self.place()
-        c = p.client()
-        for queue, arguments in self.OLDER.items():
-            limit = 20 if queue == 'postdate.control' else 1000000000
-            c.channel.queue_declare(queue, durable=True, arguments={'x-queue-type': 'quorum', 'x-delivery-limit': limit, **arguments})
-        g = p.gateway()
-        said = g.lines_with('an older release declared')
-        self.assertEqual(len(said), 1, g.log())
-        self.assertIn("'postdate.rejected', 'postdate.intake.expired'", said[0])
-        inbox, at = p.consumer('q', bind='k'), now_ms()
-        c.publish('k', b'm', {'x-delay': 500})
-        self.assert_on_time(inbox.wait(1)[0], at, 500)
-        found = json.loads(p.cli('doctor', '--json')[1])
-        named = [x for x in found if x['check'] == 'broker.arguments']
-        self.assertEqual([x['status'] for x in named], ['warn'] * 3, found)
-        self.assertIn(f"delete_queue -p '{p.vhost}' 'postdate.intake.expired'", named[0]['remedy'])
-        self.assertEqual(g.term(), 0)
-        for queue in self.OLDER:
-            c.channel.queue_delete(queue)
-        self.assertEqual(p.gateway().lines_with('older release'), [])
-        self.assertNotIn('broker.arguments', p.cli('doctor', '--json')[1])
 
     def test_doctor_says_it(self):
         p = self.place(transport='ttl')

@@ -93,7 +93,7 @@ static int walk_queue(struct walk *w, struct err *e)
 {
     uint32_t count;
     bool stop = false;
-    if (broker_count_queue(w->from, TOPOLOGY_REJECTED_QUEUE, &count, e) != 0)
+    if (broker_look_at_queue(w->from, TOPOLOGY_REJECTED_QUEUE, &count, NULL, e) != 0)
         return -1;
     if (count > 0 && broker_consume(w->from, TOPOLOGY_REJECTED_QUEUE, "rejected", 0, e) != 0)
         return -1;

@@ -250,7 +250,7 @@ static int fit_exchange(struct doctor *d, const char *name, const char *type)
     return -1;
 }
 
-static int fit_queue(struct doctor *d, const struct topology *t, const char *name)
+static int fit_queue(struct doctor *d, const char *name)
 {
     struct err e;
     struct inspect_queue q;
@@ -258,15 +258,7 @@ static int fit_queue(struct doctor *d, const struct topology *t, const char *nam
         doctor_error(d, "broker.topology", &e);
         return -1;
     }
-    int declared = q.exists ? topology_declare_queue(d->broker, t, name, &e) : 0;
-    if (declared > 0) {
-        doctor_report(d, FINDING_WARN, "broker.arguments",
-                      "an older release declared '%s', without what protects messages there from policies",
-                      name);
-        doctor_remedy(d, "when it is empty: rabbitmqctl delete_queue -p '%s' '%s', then restart a gateway",
-                      d->target.vhost, name);
-    }
-    if (declared >= 0)
+    if (!q.exists || topology_declare_queue(d->broker, d->config->intake.queue, name, &e) == 0)
         return q.exists;
     if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
         return 1;
@@ -277,17 +269,13 @@ static int fit_queue(struct doctor *d, const struct topology *t, const char *nam
 void doctor_check_topology(struct doctor *d)
 {
     const struct config *c = d->config;
-    const struct topology t = {.intake_exchange = c->intake.exchange,
-                               .intake_queue = c->intake.queue,
-                               .delivery_exchange = c->delivery.exchange,
-                               .rejected_queue = TOPOLOGY_REJECTED_QUEUE};
     char expired[300];
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
     const char *const queues[] = {c->intake.queue, expired, TOPOLOGY_REJECTED_QUEUE, TOPOLOGY_CONTROL_QUEUE};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
-        count[1 + fit_queue(d, &t, queues[i])]++;
+        count[1 + fit_queue(d, queues[i])]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
         count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
