@@ -93,9 +93,9 @@ class Gateways(Relay):
         inbox = self.expect(p, 300)
         due_ms = self.due_together(p, 300, 13_000)
         wait_until(lambda: p.client().depth('postdate.exit') == 0 and now_ms() > due_ms - 3000, 15, 'the first to have taken them')
-        p.gateway(**options)
         first.pause()
         try:
+            p.gateway(**options)
             self.wait_delivered(p, 300, 60)
         finally:
             first.resume()

@@ -136,7 +136,7 @@ class KilledControl(LiveTest):
         r = Requester(p.amqp)
         self.addCleanup(r.close)
         r.channel.queue_declare(QUEUE, durable=True, arguments={
-            'x-queue-type': 'quorum', 'x-delivery-limit': 20, 'x-dead-letter-exchange': '',
+            'x-queue-type': 'quorum', 'x-delivery-limit': 20, 'x-overflow': 'reject-publish', 'x-dead-letter-exchange': '',
             'x-dead-letter-routing-key': 'postdate.rejected'})
         total = 300
         for i in range(total):
