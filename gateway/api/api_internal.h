@@ -2,6 +2,7 @@
 #ifndef POSTDATE_GATEWAY_API_API_INTERNAL_H
 #define POSTDATE_GATEWAY_API_API_INTERNAL_H
 
+#include "core/base/siphash.h"
 #include "gateway/api/api.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
@@ -89,8 +90,8 @@ struct api_once {
     int64_t since_us; /* for run: when the first one began; 0: now */
     bool touched;     /* of run: it failed when something was, or may have been, changed */
 };
-/* Two fixed keys: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
-void api_once_hash(struct bytes body, const char *purpose, uint64_t number,
+/* The keys are fixed: the hash distinguishes the bodies of a caller, nothing rests on its secrecy. */
+void api_once_hash(struct bytes body, const uint8_t keys[2][SIPHASH_KEY_SIZE], uint64_t number,
                    uint8_t out[IDEMPOTENCY_HASH_SIZE]);
 /* The key is known: answers as the first time, or refuses. */
 void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found);

@@ -1,17 +1,13 @@
 /* Work of many transactions that an Idempotency-Key names. */
-#include "core/base/siphash.h"
 #include "gateway/api/api_internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
-void api_once_hash(struct bytes body, const char *purpose, uint64_t number,
+void api_once_hash(struct bytes body, const uint8_t keys[2][SIPHASH_KEY_SIZE], uint64_t number,
                    uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
     for (int i = 0; i < 2; i++) {
-        uint8_t key[SIPHASH_KEY_SIZE] = {0};
-        snprintf((char *)key, sizeof key, "postdate %s %d", purpose, i + 1);
-        uint64_t h = siphash(key, body) ^ number;
+        uint64_t h = siphash(keys[i], body) ^ number;
         memcpy(out + 8 * i, &h, 8);
     }
 }
@@ -66,9 +62,10 @@ static int run_taken(struct api_context *c, struct api_request *r, struct api_on
  * that one moved was made since, and is left alone. */
 static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate bulk 1", "postdate bulk 2"};
     struct idempotency_request q = {.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
     struct err ignored = {0};
-    api_once_hash(r->body, "bulk", once->number, q.body_hash);
+    api_once_hash(r->body, keys, once->number, q.body_hash);
     if (idempotency_take(c->pg, &q, e) != 0)
         return -1;
     if (!q.taken)

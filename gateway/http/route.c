@@ -89,22 +89,25 @@ const char *http_route_name(int number)
     return number < (int)ROUTES ? routes[number].path : number == HTTP_ROUTE_OTHER ? "other" : NULL;
 }
 
+/* The methods that the path has; "": it is none. */
+static void list_methods(const char *path, char allow[HTTP_ALLOW_SIZE])
+{
+    struct bytes id;
+    size_t used = 0;
+    for (size_t i = 0; i < ROUTES; i++)
+        if (path_matches(&routes[i], path, &id))
+            used += (size_t)snprintf(allow + used, HTTP_ALLOW_SIZE - used, "%s%s", used > 0 ? ", " : "",
+                                     strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD" : routes[i].method);
+}
+
 const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
                                          char allow[HTTP_ALLOW_SIZE])
 {
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
-    size_t used = 0;
     allow[0] = '\0';
-    for (size_t i = 0; i < ROUTES; i++) {
-        const char *has = routes[i].method;
-        if (!path_matches(&routes[i], path, id))
-            continue;
-        if (strcmp(has, wanted) == 0) {
-            allow[0] = '\0';
+    for (size_t i = 0; i < ROUTES; i++)
+        if (strcmp(routes[i].method, wanted) == 0 && path_matches(&routes[i], path, id))
             return &routes[i];
-        }
-        used += (size_t)snprintf(allow + used, HTTP_ALLOW_SIZE - used, "%s%s", used > 0 ? ", " : "",
-                                 strcmp(has, "GET") == 0 ? "GET, HEAD" : has);
-    }
+    list_methods(path, allow);
     return NULL;
 }
