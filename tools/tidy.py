@@ -27,14 +27,12 @@ ANALYZER = {
     'amqp/connection/broker_frames.c': 'core.UndefinedBinaryOperatorResult',
     'amqp/connection/broker_login.c': 'core.uninitialized.Assign',
     'core/message/request_headers.c': 'core.CallAndMessage',
-    'gateway/api/api_page.c': 'core.NullDereference',
     'gateway/cli/cmd_status.c': 'core.CallAndMessage',
     'gateway/cli/schedule/line_reader.c': 'core.NonNullParamChecker',
     'gateway/config/config.c': 'core.NonNullParamChecker',
     'sql/connection/pg_values.c': 'core.NonNullParamChecker',
     'sql/operate/token.c': 'core.NullDereference',
     'sql/pipeline/settle.c': 'core.NullDereference core.NonNullParamChecker',
-    'sql/pipeline/store_keys.c': 'core.NullDereference',
 }
 KNOWN = {(path, f'clang-analyzer-{check}') for path, checks in ANALYZER.items() for check in checks.split()} | {
     ('core/message/wire_read.c', 'bugprone-signed-char-misuse'),      # the sign is wanted: an AMQP octet with one

@@ -34,7 +34,10 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
 
 struct pg_value as_like(struct bytes text, bool globs)
 {
-    struct pg_value out = {.kind = text.data ? PG_ARRAY : PG_NULL};
+    struct pg_value out = {.kind = PG_NULL};
+    if (!text.data)
+        return out;
+    out.kind = PG_ARRAY;
     buf_init(&out.array, LIKE_MAX);
     for (size_t i = 0; i < text.len; i++) {
         uint8_t next = i + 1 < text.len ? text.data[i + 1] : 0, c = text.data[i];
