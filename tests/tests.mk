@@ -11,19 +11,21 @@ NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
 .PHONY: units unit-tests test-deps test-known test matrix chaos bench console-shots faults-full
-units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
+units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
 # The units alone, plain: what can run where packages are built.
 unit-tests: $(UNITS)
 	@for test in $^; do $$test || exit; done
 
-# The command line of a release after this one, whose schema has a step more.
+# The programs of a release after this one, whose schema has a step more.
 $(NEXT)/sql_embedded.c: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files tests/schema/002_10_next.sql
 	$(Q)tools/embed_sql.sh $(@D) $(sort $(EMBEDDED)) tests/schema/002_10_next.sql
 $(NEXT)/sql_embedded.o: $(NEXT)/sql_embedded.c $(BUILD)/flags
 	$(compile)
 $(NEXT)/postdate: $(CLI) $(NEXT)/sql_embedded.o $(LIBRARIES)
 	$(call link,$^ $(LINK_ALL) $(LINK_CLI))
+$(NEXT)/postdated: $(DAEMON) $(NEXT)/sql_embedded.o $(LIBRARIES)
+	$(call link,$^ $(LINK_ALL) $(LINK_HTTP))
 
 # For LD_PRELOAD, with the plain programs only: the shim makes them die or fail where a test wants it, the clocks are wrong
 # on purpose, of Postgres, too. Never installed or linked.

@@ -2,8 +2,6 @@
  * database. */
 #include "gateway/api/executor_internal.h"
 
-#include "sql/admin/migrate.h"
-
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
     struct runtime *rt = session->runtime;
@@ -16,8 +14,7 @@ int executor_session_connect(struct executor_session *session, struct err *e)
     if (clock_monotonic_ms() < session->retry_at_ms)
         return err_set(e, ERR_AWAY, "the database was away a moment ago");
     session->pg = pg_open(rt->config->postgres.url, session->name, e);
-    if (session->pg && migrate_check(session->pg, "", "", false, e) == 0 &&
-        (!session->hurried || operate_hurry(session->pg, e) == 0)) {
+    if (session->pg && (!session->hurried || operate_hurry(session->pg, e) == 0)) {
         server_status_succeeded(&rt->postgres);
         session->attempt = 0;
         return 0;

@@ -5,7 +5,6 @@
 #include "gateway/api/executor_internal.h"
 
 #include "gateway/runtime/log.h"
-#include "sql/admin/migrate.h"
 
 #define TICK_MS 500
 #define COUNT_MIN_MS 1000 /* counts are at least this old before they are made anew */
@@ -38,7 +37,7 @@ static const char *check_database(struct stats *a, struct err *e)
     if ((a->session.pg || a->refused) && now_ms - a->checked_ms < 2 * TICK_MS)
         return a->refused;
     a->refused = NULL;
-    if (executor_session_connect(&a->session, e) != 0 || migrate_check(a->session.pg, "", "", false, e) != 0)
+    if (executor_session_connect(&a->session, e) != 0)
         return e->kind == ERR_CONFIG ? unfit : away;
     if (health_writable(a->session.pg, &writable, e) != 0)
         return away;

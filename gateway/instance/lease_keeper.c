@@ -5,6 +5,7 @@
  * then a new instance is booked, so that no message has two owners here. */
 #include "gateway/instance/lease_keeper.h"
 #include "gateway/runtime/log.h"
+#include "sql/admin/migrate.h"
 
 #define TICK_MS 300
 #define HEARTBEAT_MS 2000
@@ -72,7 +73,8 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     k->old_instance = 0;
     const struct instance self = {.name = k->runtime->name,
                                   .transport = runtime_transport_name(k->runtime),
-                                  .running_ms = clock_boottime_ms() - k->began_ms};
+                                  .running_ms = clock_boottime_ms() - k->began_ms,
+                                  .version = migrate_version()};
     if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
     log_debug("registered as instance %d", k->instance);

@@ -188,7 +188,7 @@ static void *once_thread(void *arg)
     disconnect(o);
     if (v == ONCE_GO_ON || runtime_stopping(o->runtime, STOP_INTAKE))
         return NULL;
-    atomic_store(&o->code, v == ONCE_DONE ? end_done(o) : end_stuck(o));
+    atomic_store(&o->runtime->code, v == ONCE_DONE ? end_done(o) : end_stuck(o));
     atomic_store(&o->over, true);
     kill(getpid(), SIGTERM);
     return NULL;

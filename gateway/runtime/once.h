@@ -12,7 +12,6 @@
 struct once {
     bool on;          /* the gateway is to end by itself */
     atomic_bool over; /* it was told to */
-    atomic_int code;  /* of the program, then */
     pthread_t thread;
     struct runtime *runtime;
     struct pipeline *pipeline;

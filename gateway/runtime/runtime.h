@@ -54,6 +54,7 @@ struct runtime {
 
     /* Atomic: any thread. */
     atomic_int stop_stage;    /* enum stop_stage, only ever rises */
+    atomic_int code;          /* what the program ends with, where it ends by itself */
     atomic_int up;            /* enum up_bit of threads that have done their first connect */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
     atomic_bool publishing;   /* the fast queue is connected and not blocked: claiming makes sense */

@@ -31,7 +31,7 @@ void server_status_failed(struct server_status *w, const struct err *e)
     /* What somebody has to put right is said as well when it was away before. */
     bool wrong = (e->kind == ERR_CONFIG || e->kind == ERR_LIMIT) && strcmp(e->text, w->wrong) != 0;
     bool old = !w->away && !wrong && w->back_ms != 0 && now_ms - w->back_ms < LATE_NEWS_MS;
-    bool news = (!w->away && !old) || wrong;
+    bool news = ((!w->away && !old) || wrong) && e->kind != ERR_STOPPING;
     if (!w->away)
         w->since_ms = now_ms;
     w->away = w->away || !old;

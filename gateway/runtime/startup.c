@@ -10,8 +10,10 @@
 #include "sql/admin/settings.h"
 #include "sql/admin/strangers.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define REFUSED_TRIES 3
 #define REFUSED_PAUSE_MS 4000
@@ -93,6 +95,23 @@ static int make_partitions(struct runtime *rt, struct pg *pg, struct err *e)
     return 0;
 }
 
+/* Each session from now on. Who is too old for the schema ends as SIGTERM would end it, and keeps nothing. */
+static int check_schema(void *arg, struct pg *c, struct err *e)
+{
+    struct runtime *rt = arg;
+    int none = 0;
+    if (migrate_check(c, "", "", false, e) == 0)
+        return 0;
+    if (e->kind != ERR_CONFIG)
+        return -1;
+    if (!runtime_stopping(rt, STOP_INTAKE) &&
+        atomic_compare_exchange_strong(&rt->code, &none, err_exit_code(e))) {
+        log_error("%s", e->text);
+        kill(getpid(), SIGTERM);
+    }
+    return err_set(e, ERR_STOPPING, "the schema does not fit");
+}
+
 /* One try of everything. */
 static int try_once(struct runtime *rt, struct server_status **failed, enum pg_wire *wire, struct err *e)
 {
@@ -110,7 +129,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0)
         rc = migrate_check_copy(pg, e);
     if (rc == 0)
-        rc = pg_stay(pg, e);
+        rc = pg_stay(pg, check_schema, rt, e);
     if (pg)
         *wire = pg_wire(pg);
     if (rc == 0)

@@ -147,8 +147,8 @@ static void raise_stage(struct supervisor *s, enum stop_stage stage)
 /* What the program ends with, where it would be `code`. */
 static int exit_code(struct supervisor *s, int code)
 {
-    int once = atomic_load(&s->once.code);
-    return once != 0 ? once : code;
+    int own = atomic_load(&s->runtime.code);
+    return own != 0 ? own : code;
 }
 
 static void stop_on_signal(void *ctx, int sig)

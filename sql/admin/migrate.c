@@ -1,18 +1,25 @@
 #include "sql/admin/migrate.h"
 
+#include "core/base/clock.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/strangers.h"
 #include "sql/connection/pg_internal.h"
+#include "sql/pipeline/instance.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Who waits for a lock holds up all that come behind it: so not for long, and again after a pause. Less than
+ * PostgreSQL's deadlock_timeout: of two that wait for each other this one gives way. */
+#define LOCK_TIMEOUT "500ms"
+#define PAUSE_MS 2000
+#define PATIENCE_MS 120000
 /* Excludes other migrations only. Gateways may run beside it, and their intakes go on. */
 #define LOCK_META "lock table postdate.meta in share update exclusive mode"
 
 struct meta {
-    int version; /* 0: no schema */
+    int version, oldest; /* 0: no schema */
     char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
     bool copy;       /* this is not the database in which the identity was made … */
     char origin[80]; /* … but this one */
@@ -59,18 +66,21 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         pg_text(r, 0, 3, m->identity, sizeof m->identity);
         m->copy = pg_bool(r, 0, 4);
         pg_text(r, 0, 5, m->origin, sizeof m->origin);
+        m->oldest = pg_int4(r, 0, 6);
     }
     PQclear(r);
     return 0;
 }
 
-static int refuse_newer(const struct meta *m, struct err *e)
+static int refuse_old_program(const struct meta *m, struct err *e)
 {
-    if (m->version <= migrate_version())
+    if (m->oldest <= migrate_version())
         return 0;
-    return err_set(e, ERR_CONFIG,
-                   "schema postdate is at version %d, this program knows %d: use the newer program",
-                   m->version, migrate_version());
+    return err_set(
+        e, ERR_CONFIG,
+        "schema postdate is at version %d, for programs that know version %d or newer, and this one "
+        "knows %d: install the newer release",
+        m->version, m->oldest, migrate_version());
 }
 
 static int refuse_foreign(const struct meta *m, const char *broker, const char *vhost, struct err *e)
@@ -127,27 +137,51 @@ static int try_create_meta(struct pg *c, bool schema, struct err *e)
     return pg_exec(c, sql_query_migrate_meta_create, e);
 }
 
-/* Two that begin at the same time may both find nothing, and one of them fails; then it is there. */
+/* Of several that begin at the same time all may find nothing, and each but one fails: once at the schema,
+ * once at the table; then both are there. */
 static int create_meta(struct pg *c, struct err *e)
 {
     bool schema, table;
     if (meta_exists(c, &schema, &table, e) != 0)
         return -1;
-    if (table || try_create_meta(c, schema, NULL) == 0)
+    for (int tries = 0; !table && tries < 3; tries++)
+        table = try_create_meta(c, schema, e) == 0;
+    return table ? 0 : err_wrap(e, "cannot create schema postdate");
+}
+
+/* A schema serves the gateways of its own version and of the one before: no other one may be running. */
+static int note_version(struct pg *c, int version, struct err *e)
+{
+    struct pg_params p = {0};
+    char text[200];
+    snprintf(text, sizeof text, "update postdate.meta set version = %d, oldest_gateway = %d", version,
+             version - 1);
+    if (pg_exec(c, text, e) != 0)
+        return -1;
+    if (version == 1) /* nobody was there before */
         return 0;
-    return try_create_meta(c, schema, e) == 0 ? 0 : err_wrap(e, "cannot create schema postdate");
+    pg_add_int4(&p, version - 1);
+    pg_add_int8(&p, INSTANCE_LEASE_MS);
+    PGresult *r = pg_query(c, sql_query_migrate_too_old, &p, e);
+    if (!r)
+        return -1;
+    pg_text(r, 0, 0, text, sizeof text);
+    PQclear(r);
+    return text[0] == '\0' ? 0
+                           : err_set(e, ERR_BUSY,
+                                     "gateways run that do not know version %d: %s. Install the release "
+                                     "between first, or stop them",
+                                     version - 1, text);
 }
 
 static int run_steps(struct pg *c, int version, struct err *e)
 {
-    char update[80];
-    snprintf(update, sizeof update, "update postdate.meta set version = %d", version);
     for (size_t i = 0; i < sql_schema_step_count; i++) {
         const struct sql_schema_step *step = &sql_schema_steps[i];
         if (step->version == version && pg_exec(c, step->text, e) != 0)
             return err_wrap(e, "schema step %s", step->name);
     }
-    return pg_exec(c, update, e);
+    return 0;
 }
 
 /* Begins a transaction beside which nobody migrates, and reads what is there now. */
@@ -166,11 +200,43 @@ static int run_version(struct pg *c, int version, struct err *e)
     struct meta m = {0};
     int rc = begin_alone(c, &m, e);
     if (rc == 0 && m.version < version) /* else another one has done it meanwhile */
-        rc = run_steps(c, version, e);
+        rc = note_version(c, version, e) == 0 ? run_steps(c, version, e) : -1;
     if (rc == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return err_wrap(e, "schema version %d", version);
+}
+
+/* Runs it with that lock_timeout. */
+static int exec_patiently(struct pg *c, const char *lock_timeout, const char *text, struct err *e)
+{
+    char set[60];
+    snprintf(set, sizeof set, "set lock_timeout = '%s'", lock_timeout);
+    return pg_exec(c, set, e) == 0 ? pg_exec(c, text, e) : -1;
+}
+
+/* Each statement by itself, as `concurrently` wants it. The lock is for others that do the same: whoever
+ * takes it besides is named, and delays nothing else. */
+static int build_indexes(struct pg *c, struct err *e)
+{
+    struct pg_params p = {0};
+    bool alone = false;
+    int rc = 0;
+    pg_add_str(&p, LOCK_TIMEOUT);
+    while (rc == 0) {
+        PGresult *r = pg_query(c, sql_query_migrate_index_next, &p, e);
+        if (!r)
+            return -1;
+        if (PQntuples(r) == 0) {
+            PQclear(r);
+            return 0;
+        }
+        rc = alone ? exec_patiently(c, PQgetvalue(r, 0, 0), PQgetvalue(r, 0, 1), e)
+                   : pg_exec(c, "select pg_advisory_lock('postdate.meta'::regclass::oid::bigint)", e);
+        alone = true;
+        PQclear(r);
+    }
+    return err_wrap(e, "building indexes");
 }
 
 static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
@@ -198,21 +264,22 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
                        struct err *e)
 {
     struct meta m;
-    if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_newer(&m, e) != 0)
+    if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_old_program(&m, e) != 0)
         return -1;
     if (!o->rebind && (refuse_copy(c, &m, e) != 0 || refuse_foreign(&m, o->broker, o->vhost, e) != 0))
         return -1;
-    out->from_version = m.version;
+    if (out->to_version == 0)
+        out->from_version = m.version;
+    out->to_version = m.version > migrate_version() ? m.version : migrate_version();
     if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
         return -1;
-    out->to_version = migrate_version();
     for (int version = m.version + 1; version <= out->to_version; version++)
         if (run_version(c, version, e) != 0)
             return out->strangers.count == 0
                        ? -1
                        : err_wrap(e, "%s must be given to the schema's owner first (%s)",
                                   out->strangers.first, out->strangers.remedy);
-    if (record(c, o, out, e) != 0)
+    if (build_indexes(c, e) != 0 || record(c, o, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
     if (out->partitions_made >= 0)
@@ -227,8 +294,16 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
 
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
+    int rc;
+    int64_t end_ms = clock_monotonic_ms() + PATIENCE_MS;
     memset(out, 0, sizeof *out);
-    int rc = pg_exec(c, "set lock_timeout = '120s'", e) == 0 ? migrate_all(c, o, out, e) : -1;
+    for (;;) {
+        c->locked_out = false;
+        rc = pg_exec(c, "set lock_timeout = '" LOCK_TIMEOUT "'", e) == 0 ? migrate_all(c, o, out, e) : -1;
+        if (rc == 0 || !pg_is_locked_out(c) || clock_monotonic_ms() > end_ms)
+            break;
+        clock_nap_ms(PAUSE_MS);
+    }
     pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
     return rc;
 }
@@ -259,7 +334,7 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
     if (m.version == 0)
         return err_set(e, ERR_CONFIG, "database '%s' has no schema postdate: run `postdate migrate`",
                        PQdb(c->conn));
-    if (refuse_newer(&m, e) != 0)
+    if (refuse_old_program(&m, e) != 0)
         return -1;
     if (m.version < migrate_version())
         return err_set(e, ERR_CONFIG,
@@ -281,7 +356,7 @@ const char *migrate_remedy(struct pg *c)
 {
     struct meta m;
     struct err e = {0};
-    if (meta_read(c, &m, &e) == 0 && m.version > migrate_version())
+    if (meta_read(c, &m, &e) == 0 && m.oldest > migrate_version())
         return "install the newer version of Postdate on this machine";
     return e.kind == ERR_CONFIG ? "in psql: drop schema postdate cascade; then: postdate migrate"
                                 : "postdate migrate";

@@ -34,8 +34,9 @@ struct migrate_report {
 int migrate_version(void);
 
 /* Brings the schema to migrate_version() and partitions to what max_delay needs. Idempotent; two at once take
- * turns. ERR_CONFIG: newer schema than the program, made before the first release, or it belongs to another
- * broker or vhost; ERR_PERMISSION. */
+ * turns. ERR_CONFIG: the schema is not for this program any more, made before the first release, or it
+ * belongs to another broker or vhost; ERR_BUSY: a lock was in the way for two minutes, or gateways run that
+ * the step would leave behind; ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 
 /* The identity of this schema, a UUID's text; "" where the schema is missing. */
@@ -44,9 +45,9 @@ int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *
 /* The broker turned out to be ours: records what it is called now. */
 int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
 
-/* For programs that use the schema: ERR_CONFIG (text says what to do) when it is missing, older, newer, or
- * made before the first release; also when broker/vhost (where not "") differ from the recorded ones; records
- * them where none are yet and record is true. */
+/* For programs that use the schema: ERR_CONFIG (text says what to do) when it is missing, older, for
+ * newer programs, or made before the first release; also when broker/vhost (where not "") differ from the
+ * recorded ones; records them where none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
 /* ERR_CONFIG: this database is a copy of the one in which its schema was made: a gateway must not start on it
  * before --rebind. A standby that was promoted is the same database. */

@@ -45,16 +45,17 @@ int strangers_find(struct pg *c, struct strangers *out, struct err *e)
 static int take_all(struct pg *c, const PGresult *r, struct err *e)
 {
     char text[STATEMENT_MAX];
-    if (pg_exec(c, "set role none; set lock_timeout = '2s'", e) != 0)
+    if (pg_exec(c, "set role none", e) != 0)
         return -1;
     for (int i = 0; i < PQntuples(r) && !pg_is_broken(c); i++) {
         put_statement(r, i, text, sizeof text);
         if (pg_bool(r, i, 3))
             pg_exec(c, text, NULL); /* what fails is found again */
     }
-    if (!pg_is_broken(c))
-        pg_take_role(c);
-    return pg_exec(c, "set lock_timeout = '120s'", e);
+    if (pg_is_broken(c))
+        return err_set(e, ERR_AWAY, "lost the connection to Postgres");
+    pg_take_role(c);
+    return 0;
 }
 
 int strangers_take(struct pg *c, struct strangers *out, struct err *e)

@@ -47,6 +47,8 @@ static const char where_it_is[] =
     "  from pg_control_system() c, pg_database d where d.datname = current_database()";
 
 static char home[PG_HOME_SIZE];
+static pg_check *check_session;
+static void *check_arg;
 static atomic_bool has_home;
 
 int pg_fail(struct pg *c, const PGresult *r, struct err *e)
@@ -105,12 +107,14 @@ static int find_home(struct pg *c, char out[PG_HOME_SIZE], struct err *e)
     return 0;
 }
 
-int pg_stay(struct pg *c, struct err *e)
+int pg_stay(struct pg *c, pg_check *check, void *arg, struct err *e)
 {
     if (atomic_load(&has_home))
         return 0;
     if (find_home(c, home, e) != 0)
         return -1;
+    check_session = check;
+    check_arg = arg;
     atomic_store(&has_home, true);
     return 0;
 }
@@ -123,7 +127,7 @@ static int check_home(struct pg *c, struct err *e)
     if (find_home(c, here, e) != 0)
         return -1;
     if (strcmp(here, home) == 0)
-        return 0;
+        return check_session(check_arg, c, e);
     return err_set(
         e, ERR_CONFIG,
         "postgres.url leads to another database now (%s, before: %s): it may be a copy, and is not "

@@ -18,8 +18,10 @@ void pg_set_defaults(void);
  * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
 struct pg *pg_open(const char *url, const char *name, struct err *e);
 /* From now on this process opens no other database: a name that moves to a copy, or a database that another
- * took the name of, is ERR_CONFIG. A standby that was promoted is the same. Once, by one thread. */
-int pg_stay(struct pg *c, struct err *e);
+ * took the name of, is ERR_CONFIG. A standby that was promoted is the same. Each session that is opened is
+ * checked, by its thread, and given up where that fails. Once, by one thread. */
+typedef int pg_check(void *arg, struct pg *c, struct err *e);
+int pg_stay(struct pg *c, pg_check *check, void *arg, struct err *e);
 #define PG_HOME_SIZE 80
 void pg_close(struct pg *c); /* NULL is fine */
 /* Checks a URL or conninfo string without connecting. ERR_CONFIG; the text never contains a password. */
@@ -37,7 +39,7 @@ const struct passwd *pg_url_service_user(const char *url);
 int pg_socket(const struct pg *c);
 bool pg_is_broken(const struct pg *c); /* the connection is gone: close and open again */
 bool pg_is_silent(const struct pg *c); /* it was given up, because the server stands still */
-/* Calls `tell` when a statement waits for a lock for long, and when somebody else holds it. */
+/* Calls `tell` when a statement waits for a lock, and when somebody else holds it. */
 void pg_tell_blocked(struct pg *c, void (*tell)(const char *who));
 /* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
  */

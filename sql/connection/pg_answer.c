@@ -14,6 +14,7 @@
 
 #define PROBE_MS 5000
 #define BESIDE_MS 200 /* while another thread asks */
+#define TELL_MS 200   /* pg_tell_blocked */
 
 static void ignore_notice(void *arg, const PGresult *r)
 {
@@ -47,9 +48,10 @@ static bool answers_probe(struct pg *c, PGconn *conn)
     static const char question[] =
         "set synchronous_commit = local; begin; select pg_logical_emit_message(true, 'postdate', ''); commit;"
         " select exists (select from pg_stat_activity where pid = %1$d and state like 'idle%%'),"
-        " (select string_agg(format('pid %%s of %%s (%%s)%%s', pid, usename, application_name, ', ' || "
-        "state),"
-        " '; ') from pg_stat_activity where pid = any (pg_blocking_pids(%1$d)))";
+        " (select string_agg(format('pid %%s of %%s (%%s)%%s%%s', pid, usename, application_name, ', ' || "
+        "state,"
+        " to_char(query_start at time zone 'UTC', '\", its query began at \"HH24:MI:SSZ')), '; ') from "
+        "pg_stat_activity where pid = any (pg_blocking_pids(%1$d)))";
     struct pg probe = {.conn = conn, .answer_ms = PROBE_MS};
     char text[sizeof question + 40];
     /* cppcheck takes the numbered conversions in the order in which they stand */
@@ -129,7 +131,8 @@ static bool is_hopeless(struct pg *c, int64_t since_ms, struct pollfd *p, bool *
 bool pg_wait(struct pg *c)
 {
     int patience_ms = c->answer_ms > 0 ? c->answer_ms : PG_PATIENCE_MS;
-    int64_t since_ms = clock_monotonic_ms(), end_ms = since_ms + patience_ms;
+    bool tells = c->tell_blocked != NULL;
+    int64_t since_ms = clock_monotonic_ms(), end_ms = since_ms + (tells ? TELL_MS : patience_ms);
     struct pollfd p;
     while (!has_answer(c, &p)) {
         int64_t left_ms = end_ms - clock_monotonic_ms();
@@ -138,7 +141,11 @@ bool pg_wait(struct pg *c)
             return true;
         if (n == 0 && left_ms <= 0) {
             bool busy = false;
-            c->silent = is_hopeless(c, since_ms, &p, &busy);
+            if (tells) /* who is in the way; whether the server lives is too early to ask */
+                server_lives(c);
+            else
+                c->silent = is_hopeless(c, since_ms, &p, &busy);
+            tells = false;
             end_ms = clock_monotonic_ms() + (busy ? BESIDE_MS : patience_ms);
         }
         if (c->silent || (n < 0 && errno != EINTR)) {

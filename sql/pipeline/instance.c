@@ -28,14 +28,17 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
 {
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
-    PGresult *r =
-        pg_query(c, sql_query_instance_register,
-                 PG_WITH(as_str(self->name), as_str(self->transport), as_int8(self->running_ms)), e);
+    PGresult *r = pg_query(c, sql_query_instance_register,
+                           PG_WITH(as_str(self->name), as_str(self->transport), as_int8(self->running_ms),
+                                   as_int4(self->version)),
+                           e);
     if (!r)
         return -1;
-    *out_id = pg_int4(r, 0, 0);
+    int rc = PQntuples(r) == 1 ? 0 : err_set(e, ERR_CONFIG, "the schema is for other versions");
+    if (rc == 0)
+        *out_id = pg_int4(r, 0, 0);
     PQclear(r);
-    return 0;
+    return rc;
 }
 
 int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e)

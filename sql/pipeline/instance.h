@@ -20,8 +20,10 @@ struct instance {
     const char *name;      /* host:pid */
     const char *transport; /* timer, plugin, ttl */
     int64_t running_ms;    /* for how long the program has run */
+    int version;           /* of the schema, as it knows it */
 };
-/* Books a new instance: losing c loses the instance. */
+/* Books a new instance: losing c loses the instance. ERR_CONFIG: the schema is not for this version any more.
+ */
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e);
 /* Renews the lease, and says whether RabbitMQ is away. 1: renewed; 0: the instance was buried by another one:
  * all its claims are gone, register anew; -1: error.

@@ -1,11 +1,11 @@
 -- One row: which steps were applied, and to what this schema belongs. The server and the database are those where the identity
--- was made: a dump has all three, and is restored into others. made_at tells it from schemas of before the first release.
+-- was made: a dump has all three, and is restored into others. oldest_gateway tells it from schemas of before the first release.
 create table if not exists postdate.meta (
-    made_at           timestamptz not null default now(),
     fed_until         timestamptz,      -- how far `postdate feed` let messages be handed over
     system_identifier bigint,
     database_oid      bigint,
     version           integer not null,
+    oldest_gateway    integer not null default 0, -- programs use the schema from their own version on, until this is above it
     last_hop_queue    smallint not null default 0 check (last_hop_queue between 0 and 2), -- from which RabbitMQ delivers by itself (handover.last_hop); 0: it never did
     one               boolean primary key default true check (one),
     identity          uuid not null default gen_random_uuid(), -- by what a vhost remembers whose it is (amqp/topology/owner.h)

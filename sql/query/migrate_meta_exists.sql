@@ -3,4 +3,4 @@ select n.oid is not null, c.oid is not null, a.attname is not null
   from (select) one
   left join pg_namespace n on n.nspname = 'postdate'
   left join pg_class c on c.relnamespace = n.oid and c.relname = 'meta'
-  left join pg_attribute a on a.attrelid = c.oid and a.attname = 'made_at' and not a.attisdropped
+  left join pg_attribute a on a.attrelid = c.oid and a.attname = 'oldest_gateway' and not a.attisdropped

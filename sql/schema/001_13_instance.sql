@@ -12,6 +12,7 @@ create table postdate.instance (
     last_hop_ping_2 timestamptz,             -- … and through exit queue 2
     id              integer generated always as identity primary key,
     backend_pid     integer not null,
+    version         integer not null,        -- of the schema, as the program knows it
     relay_consumers integer not null default 0,
     broker_away     boolean not null default false,
     name            text not null,

@@ -420,7 +420,7 @@ class Trouble(CliTest):
 
     def test_the_schema_is_newer(self):
         p = self.place()
-        p.psql('update postdate.meta set version = version + 1')
+        p.psql('update postdate.meta set version = version + 2, oldest_gateway = version + 1')
         for args in (('list',), ('migrate',)):
             self.fails(p, 78, *args, says='newer')
         self.daemon_ends(p, 78, 'newer')
@@ -449,7 +449,7 @@ class Trouble(CliTest):
         with open(os.path.join(harness.ROOT, 'sql', 'query', 'migrate_meta_exists.sql'), encoding='utf-8') as f:
             exists = f.read()
         maker = p.session()
-        maker.process.stdin.write("set client_min_messages = warning; do $$ begin for i in 1..1000 loop execute 'create schema postdate'; execute 'create table postdate.meta (made_at int)'; commit; "
+        maker.process.stdin.write("set client_min_messages = warning; do $$ begin for i in 1..1000 loop execute 'create schema postdate'; execute 'create table postdate.meta (oldest_gateway int)'; commit; "
                                   "execute 'drop schema postdate cascade'; commit; end loop; end $$; select 'made';\n")
         maker.process.stdin.flush()
         seen = p.psql('set search_path = pg_catalog; create temp table seen (schema_ boolean, table_ boolean, release boolean); do $$ begin for i in 1..20000 loop '

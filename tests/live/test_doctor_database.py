@@ -44,13 +44,13 @@ class DoctorDatabase(Doctor):
         p.migrate()
         self.assert_ok(self.doctor(p), 'database.schema', 'database.rights')
         version = p.value('select version from postdate.meta')
-        p.psql('update postdate.meta set version = 9999')
+        p.psql('update postdate.meta set version = 9999, oldest_gateway = 9998')
         self.assert_finding(self.doctor(p), 'database.schema', 'fail', '9999', 'newer version')
         p.psql('update postdate.meta set version = 0')
         found = self.doctor(p)
         self.assertEqual(found['database.schema'][0]['status'], 'fail')
         self.assert_finding(found, 'database.rights', 'skip', 'schema')
-        p.psql(f'update postdate.meta set version = {version}')
+        p.psql(f'update postdate.meta set version = {version}, oldest_gateway = 0')
         self.assert_ok(self.doctor(p), 'database.schema')
 
     def test_rights(self):

@@ -1,7 +1,6 @@
 """The schema is made in one piece, or not at all."""
 import json
 import os
-import subprocess
 
 import harness
 from harness import LiveTest, wait_until
@@ -18,7 +17,7 @@ class SqlMigrate(LiveTest):
         said = one.stderr.readline().decode()
         self.assertRegex(said, rf'waiting for a lock, for at most 120 s: it is held by pid {pid} of \w+ \(a report\), idle in transaction')
         two = p.start_cli('migrate')
-        self.assertRegex(two.stderr.readline().decode(), r'it is held by .*pid \d+ of postdate \(postdate\)')
+        self.assertRegex(two.stderr.readline().decode(), r'it is held by .*pid \d+ of postdate \((postdate|a report)\)')
         other.run('rollback')
         for process in (one, two):
             self.assertEqual(process.wait(60 * harness.SLOWNESS), 0)
@@ -50,11 +49,9 @@ class SqlMigrate(LiveTest):
         p = self.place()
         one = p.value("select postdate.schedule('k', 'x', '1 h')")
         for said in ('upgraded from version 1', 'unchanged'):
-            done = subprocess.run([os.path.join(harness.BIN_DIR, 'tests', 'next', 'postdate'), 'migrate'], env=p.env(), capture_output=True, text=True, check=True)
-            self.assertIn(f'schema postdate is at version 2 ({said}', done.stdout)
+            self.assertIn(f'schema postdate is at version 2 ({said}', p.cli('migrate', release='tests/next')[1])
         self.assertEqual(p.psql('select id, next_step is null from postdate.message'), [[one, 't']])
-        rc, _, err = p.cli('migrate')
-        self.assertEqual((rc, 'schema postdate is at version 2, this program knows 1' in err), (78, True), err)
+        self.assertIn('schema postdate is at version 2 (unchanged', p.cli('migrate')[1], 'which may be run by the unit of a gateway that is not replaced yet')
 
     def test_a_migration_that_fails_leaves_nothing_behind(self):
         p = self.place(migrate=False)

@@ -1,2 +1,3 @@
--- What a release after the first might do: for a test of `postdate migrate` alone (tests/live/test_sql_migrate.py).
+-- What a release after the first might do (tests/live/test_upgrade.py).
 alter table postdate.message add column next_step integer;
+create index message_next_step on only postdate.message (next_step);

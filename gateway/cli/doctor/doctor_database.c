@@ -140,7 +140,8 @@ void doctor_check_schema(struct doctor *d)
             doctor_remedy(d, "if the original is gone or stopped for good: postdate migrate --rebind");
             return;
         }
-        doctor_report(d, FINDING_OK, "database.schema", "version %d", migrate_version());
+        doctor_report(d, FINDING_OK, "database.schema", "it is for programs of version %d",
+                      migrate_version());
         return;
     }
     if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION) {

@@ -59,9 +59,9 @@ class Place:
         if rc != 0:
             raise AssertionError(f'postdate migrate: exit {rc}: {out}{err}')
 
-    def cli(self, *args, stdin=b'', env=None, timeout=60):
+    def cli(self, *args, stdin=b'', env=None, timeout=60, release=''):
         """Runs `postdate`; returns (exit code, stdout, stderr)."""
-        done = self.start_cli(*args, env=env)
+        done = self.start_cli(*args, env=env, release=release)
         try:
             out, err = done.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout * SLOWNESS)
         except subprocess.TimeoutExpired:
@@ -71,8 +71,8 @@ class Place:
         check_sanitizers(f'postdate {args}', err)
         return done.returncode, out, err
 
-    def start_cli(self, *args, env=None):
-        done = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, 'postdate'), *map(str, args)],
+    def start_cli(self, *args, env=None, release=''):
+        done = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, release, 'postdate'), *map(str, args)],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 env=self.env(**(env or {})))
         self.children.append(done)
@@ -104,12 +104,13 @@ class Place:
         self.children.append(s.process)
         return s
 
-    def gateway(self, wait=True, **env):
+    def gateway(self, wait=True, release='', **env):
+        """release: a folder below build/."""
         if env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'plugin':
             self.stack.need_plugin()
         if wait and env.get('POSTDATE_HANDOVER_TRANSPORT', self.transport) == 'native':
             self.stack.need_native()
-        g = Gateway(self, env)
+        g = Gateway(self, env, release)
         self.gateways.append(g)
         if wait:
             try:

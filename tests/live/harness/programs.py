@@ -14,10 +14,10 @@ from .waiting import wait_until
 class Gateway:
     """One running postdated."""
 
-    def __init__(self, place, env):
+    def __init__(self, place, env, release=''):
         self.lines = []
         self.changed = threading.Condition()
-        self.process = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, 'postdated')],
+        self.process = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, release, 'postdated')],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                         env=place.env(**env))
         self.reader = threading.Thread(target=self._read, daemon=True)
