@@ -1,0 +1,108 @@
+"""From one release to the next while messages flow (docs/operations.md, "Upgrade Postdate"). The next one is made of the same sources, and
+its schema has a step more: tests/schema."""
+import re
+
+import harness
+from harness import LiveTest, wait_until
+
+NEXT = 'tests/next'
+RATE = 100 if harness.SAN else 500
+SECONDS = 50
+LEASE_MS = 10_000
+
+
+class Upgrade(LiveTest):
+    weight = 80
+    time_limit_s = 600
+
+    def wait_delivered(self, seconds):
+        """As many more as are due in that time."""
+        delivered = "select count(*) from postdate.message_now where state = 'delivered'"
+        least = int(self.p.value(delivered)) + self.rate * seconds
+        wait_until(lambda: int(self.p.value(delivered)) >= least or self.publisher.process.poll() is not None, 60, f'{self.rate * seconds} more to be delivered', 0.3)
+
+    def migrate_beside_a_reader(self):
+        """It gives way each time, so the reader holds up nothing else; and it says whom it waits for."""
+        reader = self.p.session()
+        reader.run("set application_name = 'a report'; begin; select count(*) from postdate.message where id is null")
+        pid = int(reader.run('select pg_backend_pid()')[0][0])
+        migration = self.p.start_cli('migrate', release=NEXT)
+        self.assertRegex(migration.stderr.readline().decode(),
+                         rf'held by pid {pid} of \w+ \(a report\), idle in transaction, its query began at \d\d:\d\d:\d\dZ')
+        self.wait_delivered(5)
+        reader.run('rollback')
+        out, err = migration.communicate(timeout=60 * harness.SLOWNESS)
+        self.assertEqual((migration.returncode, 'version 2 (upgraded from version 1' in out.decode()), (0, True), err)
+        lacking = "select count(*) from pg_index where indexrelid::regclass::text ~ 'next_step' and not indisvalid"
+        tables = "select count(*) from pg_class where relnamespace = 'postdate'::regnamespace and relname ~ '^message_.*[0-9]$' and relkind in ('r', 'p')"
+        built = "select count(*) from pg_class where relname ~ 'next_step' and relname <> 'message_next_step' and relkind in ('i', 'I')"
+        self.assertEqual((self.p.value(lacking), self.p.value(built)), ('0', self.p.value(tables)))
+
+    def replace(self, gateway, release):
+        """As a service does: it stops, then the other program starts."""
+        self.assertEqual(gateway.term(), 0)
+        other = self.p.gateway(release=release)
+        self.wait_delivered(3)
+        return other
+
+    def use(self, release):
+        """What reaches the database by other ways than AMQP."""
+        p = self.p
+        for args in (('schedule', '-k', 'other', '--key', 'one', '--delay', '1h', '--body', 'x'), ('cancel', '--key', 'one'), ('list',), ('status',), ('migrate',)):
+            rc, out, err = p.cli(*args, release=release)
+            self.assertEqual(rc, 0, (release, args, out, err))
+
+    @harness.given_time
+    def test_schema_first_then_one_gateway_after_the_other_and_one_back(self):
+        p = self.p = self.place()
+        gateways = [p.gateway(), p.gateway()]
+        self.use('')
+        count, self.rate = RATE * SECONDS, RATE // self.pace
+        inbox = p.load('consume', '--queue', 'q', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
+                       '--timeout-s', 60 + SECONDS * self.pace, '--idle-s', 2).wait_consuming()
+        self.publisher = p.load('publish', '--routing-key', 'k', '--count', count, '--rate', self.rate, '--delay-spread-ms', '300,6000',
+                                '--timeout-s', 60 + SECONDS * self.pace)
+        self.wait_delivered(2)
+        self.migrate_beside_a_reader()
+        self.use('')
+        gateways[0] = self.replace(gateways[0], NEXT)
+        gateways[1] = self.replace(gateways[1], NEXT)
+        gateways[0] = self.replace(gateways[0], '')
+        if self.publisher.process.poll() is not None:
+            raise harness.TooSlow('the load ended before the upgrade')
+        self.use(NEXT)
+        sent, r = self.publisher.result(), inbox.result()
+        print(f"note upgrade: {sent['sent']} messages at {sent['rate']}/s: lost {r['missing']}, early {r['early']}, twice {r['duplicates']}, "
+              f"lateness p50 {r['p50_ms']:.0f}, p99 {r['p99_ms']:.0f}, most {r['max_ms']:.0f} ms", flush=True)
+        self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
+        self.assertLess(r['max_ms'], LEASE_MS * harness.SLOWNESS)
+        self.assertEqual([g.term() for g in gateways], [0, 0])
+
+    def test_who_is_too_old_or_too_new_says_so_and_keeps_nothing(self):
+        p = self.p = self.place()
+        early = p.gateway(wait=False, release=NEXT)
+        self.assertEqual(early.wait(), 78)
+        self.assertEqual(len(early.lines_with('schema postdate is at version 1, this program needs 2: run `postdate migrate`')), 1)
+        g = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
+        inbox = p.consumer('q', declare=True, bind='k')
+        p.load('publish', '--routing-key', 'k', '--count', 100, '--delay-ms', 9000).result()
+        wait_until(lambda: p.claimed() + p.counts().get('handed', 0) == 100, 15, 'all to be claimed or handed over')
+        p.psql('update postdate.meta set version = 3, oldest_gateway = 2')
+        p.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'postdate %' and datname = '{p.database}'")
+        self.assertEqual(g.wait(30), 78, g.log())
+        self.assertEqual(len(g.lines_with('at version 3, for programs that know version 2 or newer, and this one knows 1')), 1, g.log())
+        refused = p.gateway(wait=False)
+        self.assertEqual((refused.wait(), p.cli('migrate')[0], p.cli('list')[0]), (78, 78, 78))
+        p.gateway(release=NEXT)
+        inbox.wait(100, 30)
+        self.assertEqual(len({m.id for m in inbox.all()}), len(inbox.all()))
+
+    def test_no_step_leaves_a_running_gateway_behind(self):
+        p = self.p = self.place()
+        g = p.gateway()
+        p.psql('update postdate.instance set version = 0')
+        rc, _, err = p.cli('migrate', release=NEXT)
+        self.assertEqual((rc, p.value('select version from postdate.meta')), (75, '1'), err)
+        self.assertTrue(re.search(r'gateways run that do not know version 1: \S+ \(version 0\)', err), err)
+        self.assertEqual(g.term(), 0)
+        self.assertEqual(p.cli('migrate', release=NEXT)[0], 0)
