@@ -152,7 +152,6 @@ static int create_meta(struct pg *c, struct err *e)
 /* A schema serves the gateways of its own version and of the one before: no other one may be running. */
 static int note_version(struct pg *c, int version, struct err *e)
 {
-    struct pg_params p = {0};
     char text[200];
     snprintf(text, sizeof text, "update postdate.meta set version = %d, oldest_gateway = %d", version,
              version - 1);
@@ -160,9 +159,8 @@ static int note_version(struct pg *c, int version, struct err *e)
         return -1;
     if (version == 1) /* nobody was there before */
         return 0;
-    pg_add_int4(&p, version - 1);
-    pg_add_int8(&p, INSTANCE_LEASE_MS);
-    PGresult *r = pg_query(c, sql_query_migrate_too_old, &p, e);
+    PGresult *r =
+        pg_query(c, sql_query_migrate_too_old, PG_WITH(as_int4(version - 1), as_int8(INSTANCE_LEASE_MS)), e);
     if (!r)
         return -1;
     pg_text(r, 0, 0, text, sizeof text);
@@ -219,12 +217,10 @@ static int exec_patiently(struct pg *c, const char *lock_timeout, const char *te
  * takes it besides is named, and delays nothing else. */
 static int build_indexes(struct pg *c, struct err *e)
 {
-    struct pg_params p = {0};
     bool alone = false;
     int rc = 0;
-    pg_add_str(&p, LOCK_TIMEOUT);
     while (rc == 0) {
-        PGresult *r = pg_query(c, sql_query_migrate_index_next, &p, e);
+        PGresult *r = pg_query(c, sql_query_migrate_index_next, PG_WITH(as_str(LOCK_TIMEOUT)), e);
         if (!r)
             return -1;
         if (PQntuples(r) == 0) {

@@ -33,6 +33,10 @@ class Upgrade(LiveTest):
         reader.run('rollback')
         out, err = migration.communicate(timeout=60 * harness.SLOWNESS)
         self.assertEqual((migration.returncode, 'version 2 (upgraded from version 1' in out.decode()), (0, True), err)
+        self.assert_indexed()
+
+    def assert_indexed(self):
+        """All of each partition, and of each month's table."""
         lacking = "select count(*) from pg_index where indexrelid::regclass::text ~ 'next_step' and not indisvalid"
         tables = "select count(*) from pg_class where relnamespace = 'postdate'::regnamespace and relname ~ '^message_.*[0-9]$' and relkind in ('r', 'p')"
         built = "select count(*) from pg_class where relname ~ 'next_step' and relname <> 'message_next_step' and relkind in ('i', 'I')"
@@ -106,3 +110,17 @@ class Upgrade(LiveTest):
         self.assertTrue(re.search(r'gateways run that do not know version 1: \S+ \(version 0\)', err), err)
         self.assertEqual(g.term(), 0)
         self.assertEqual(p.cli('migrate', release=NEXT)[0], 0)
+
+    def test_indexes_whose_building_was_interrupted_are_made_anew(self):
+        p = self.p = self.place()
+        other = p.session()
+        other.run('begin isolation level repeatable read; select 1')
+        migration = p.start_cli('migrate', release=NEXT)
+        self.assertIn('waiting for a lock', migration.stderr.readline().decode())
+        p.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postdate' and datname = '{p.database}'")
+        self.assertEqual(migration.wait(30 * harness.SLOWNESS), 69)
+        half = "select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname ~ '[0-9]_message_next_step' and c.relkind = 'i' and not indisvalid"
+        self.assertEqual(p.value(half), '1')
+        other.run('rollback')
+        self.assertEqual(p.cli('migrate', release=NEXT)[0], 0)
+        self.assert_indexed()
