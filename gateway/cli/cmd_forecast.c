@@ -66,8 +66,7 @@ static void print_chart(const struct forecast_report *r)
     }
     print_exchanges(r);
     if (r->as_of_ms < 0 || r->now_ms - r->as_of_ms > 60000)
-        cli_say("the counts are old: no gateway has added them up %s",
-                r->as_of_ms < 0 ? "yet" : "for a minute");
+        cli_say("the counts are old: no gateway has counted %s", r->as_of_ms < 0 ? "yet" : "for a minute");
 }
 
 static int show_forecast(struct cli *cli, void *order)

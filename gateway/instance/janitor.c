@@ -15,7 +15,7 @@
 #define TICK_MS 10000
 #define AGAIN_MS 60000   /* after a failure */
 #define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
-#define FORECAST_MS 5000 /* of each tick at most, half of it at rest */
+#define FORECAST_MS 5000 /* of each tick at most, most of it at rest */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -101,14 +101,9 @@ static int fold_slo(struct janitor *j, struct err *e)
     return slo_fold(j->pg, j->runtime->config->slo.window_ms, e);
 }
 
-static int fold_forecast(struct janitor *j, struct err *e)
+static int count_forecast(struct janitor *j, struct err *e)
 {
-    return forecast_fold(j->pg, FORECAST_MS, &j->folded, e);
-}
-
-static int correct_forecast(struct janitor *j, struct err *e)
-{
-    return j->folded ? forecast_correct(j->pg, &j->count, FORECAST_MS, e) : 0;
+    return forecast_count(j->pg, &j->singly, FORECAST_MS, e);
 }
 
 static void say_recur(const char *text)
@@ -181,8 +176,7 @@ void *janitor_thread(void *arg)
         {.name = "forgetting what happened to schedules", .run = forget_schedules, .every_ms = HOUR_MS},
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
         {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
-        {.name = "adding up what will be due", .run = fold_forecast, .every_ms = TICK_MS},
-        {.name = "counting what will be due", .run = correct_forecast, .every_ms = TICK_MS},
+        {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
         {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
     };

@@ -4,7 +4,6 @@
 
 #include "gateway/runtime/runtime.h"
 #include "sql/connection/pg.h"
-#include "sql/operate/forecast.h"
 
 struct janitor {
     struct runtime *runtime;
@@ -12,10 +11,9 @@ struct janitor {
     int64_t unacknowledged_max; /* deliveries of a session of the intake */
     /* The thread's own. */
     struct pg *pg;
-    int64_t started_ms;         /* boottime */
-    struct forecast_walk count; /* the slow count of the forecast */
-    bool folded;                /* before that */
-    bool unfinished;            /* the duty did what it could, and wants to be called again soon */
+    int64_t started_ms; /* boottime */
+    int singly;         /* see forecast_count */
+    bool unfinished;    /* the duty did what it could, and wants to be called again soon */
 };
 
 void *janitor_thread(void *janitor);

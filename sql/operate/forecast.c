@@ -8,9 +8,9 @@
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define FOLD_MINUTES 5000 /* in one statement, which takes some 30 ms */
-#define COUNT_ROWS 20000  /* messages, likewise */
+#define COUNT_ROWS 10000 /* messages in one statement, which takes some 20 ms */
 #define COUNT_DAYS 30
+#define REST 3 /* times as long as it took */
 #define NICE_BUCKETS 300
 
 const int64_t forecast_within_s[FORECAST_WITHIN] = {60, 600, 3600, 86400};
@@ -214,66 +214,48 @@ int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
 static int64_t pause_after(int64_t began_ms)
 {
     int64_t now_ms = clock_monotonic_ms();
-    clock_nap_ms(now_ms > began_ms ? now_ms - began_ms : 1);
+    clock_nap_ms(REST * (now_ms > began_ms ? now_ms - began_ms : 1));
     return clock_monotonic_ms();
 }
 
-int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e)
-{
-    int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
-    *all = false;
-    while (!*all && now_ms < until_ms) {
-        PGresult *r = pg_query(c, sql_query_forecast_fold, PG_WITH(as_int8(FOLD_MINUTES)), e);
-        if (!r)
-            return -1;
-        *all = !pg_bool(r, 0, 0);
-        PQclear(r);
-        if (!*all)
-            now_ms = pause_after(now_ms);
-    }
-    return 0;
-}
-
 /* A day that somebody has locked: the next round will do. */
-static void skip_day(struct pg *c, struct forecast_walk *w)
+static int skip_day(struct pg *c, const char *round, struct err *e)
 {
-    struct err e = {0};
-    int64_t us;
-    if (w->at_ms == 0 && store_clock(c, &us, &e) == 0)
-        w->at_ms = us / 1000;
-    w->at_ms += DAY_MS;
+    return pg_do(c, sql_query_forecast_skip, PG_WITH(as_str(round)), e) == 0 ? 1 : -1;
 }
 
 /* 1: there is more. */
-static int correct_piece(struct pg *c, struct forecast_walk *w, struct err *e)
+static int count_piece(struct pg *c, const char *round, int *singly, struct err *e)
 {
-    int32_t days = w->singly > 0 ? 1 : COUNT_DAYS;
-    PGresult *r = pg_query(c, sql_query_forecast_correct,
-                           PG_WITH(as_time(w->at_ms), as_int4(days), as_int8(COUNT_ROWS)), e);
-    if (!r && !pg_is_locked_out(c))
+    int32_t days = *singly > 0 ? 1 : COUNT_DAYS;
+    int64_t more =
+        pg_number(c, sql_query_forecast_count, PG_WITH(as_str(round), as_int4(days), as_int8(COUNT_ROWS)), e);
+    if (more < 0 && !pg_is_locked_out(c))
         return -1;
+    *singly -= *singly > 0;
+    if (more >= 0)
+        return more > 0;
     err_clear(e);
-    if (!r && days > 1) {
-        w->singly = COUNT_DAYS; /* one of these days is locked */
-        return 1;
-    }
-    w->singly -= w->singly > 0;
-    if (r)
-        w->at_ms = pg_time_ms(r, 0, 0) > 0 ? pg_time_ms(r, 0, 0) : 0;
-    else
-        skip_day(c, w);
-    PQclear(r);
-    return w->at_ms > 0;
+    if (days == 1)
+        return skip_day(c, round, e);
+    *singly = COUNT_DAYS; /* one of these days is locked */
+    return 1;
 }
 
-int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, struct err *e)
+int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e)
 {
+    static const char *const rounds[] = {"soon", "all"};
     int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
-    int more = pg_exec(c, "set lock_timeout = '200ms'", e) == 0 ? 1 : -1;
-    while (more > 0 && now_ms < until_ms) {
-        more = correct_piece(c, w, e);
-        if (more > 0)
+    if (pg_exec(c, "set lock_timeout = '200ms'", e) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof rounds / sizeof rounds[0]; i++) {
+        int more = 1;
+        while (more > 0 && now_ms < until_ms) {
+            more = count_piece(c, rounds[i], singly, e);
             now_ms = pause_after(now_ms);
+        }
+        if (more < 0)
+            return -1;
     }
-    return more < 0 ? -1 : 0;
+    return 0;
 }

@@ -1,5 +1,4 @@
-/* How much is due when. Counts by minute, hour and day are kept while messages are stored and cancelled
- * (sql/schema/001_83_forecast.sql); no message is read. */
+/* How much is due when, as it was counted last (sql/schema/001_83_forecast.sql); no message is read. */
 #ifndef POSTDATE_SQL_OPERATE_FORECAST_H
 #define POSTDATE_SQL_OPERATE_FORECAST_H
 
@@ -34,7 +33,7 @@ struct forecast_report {
     struct bytes exchanges[FORECAST_EXCHANGES_MAX];
     int64_t total, rate_per_s;
     bool rate_is_measured;          /* else FORECAST_RATE_LEAST */
-    int64_t as_of_ms, corrected_ms; /* -1: never */
+    int64_t as_of_ms, corrected_ms; /* when what is due soon, and all of it, was counted; -1: never */
     int64_t now_ms;
 };
 
@@ -50,16 +49,9 @@ int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *
 extern const int64_t forecast_within_s[FORECAST_WITHIN];
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e);
 
-/* Both take about limit_ms, and rest half of that: they are not to be felt. */
-/* Adds up changes. *all: none is left. */
-int forecast_fold(struct pg *c, int64_t limit_ms, bool *all, struct err *e);
-/* Where the slow count is; 0: at the beginning. */
-struct forecast_walk {
-    int64_t at_ms;
-    int singly; /* so many pieces are one day each, for somebody has one of them locked */
-};
-/* Counts what waits, piece by piece. To be called when all changes are added up: each piece reads those that
- * are not. */
-int forecast_correct(struct pg *c, struct forecast_walk *w, int64_t limit_ms, struct err *e);
+/* Counts what waits, some ms at a time, and rests three times as long: it is not to be felt. Takes limit_ms
+ * at most, but for the last piece. *singly: so many pieces are one day each, for somebody has one of them
+ * locked; begins with 0, for each session. */
+int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e);
 
 #endif

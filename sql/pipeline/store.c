@@ -139,7 +139,6 @@ static int store_in_transaction(struct pg *c, const struct store_options *o, str
                    accept_keys(c, o, items, count, e) == 0 &&
                    note_batch(c, o->session, items, count, false, e) == 0 &&
                    note_batch(c, o->session, items, count, true, e) == 0 &&
-                   note_due(c, items, count, e) == 0 &&
                    note_handing(c, o->handover, items, count, store_begun_ms(c), e) == 0 &&
                    copy_messages(c, o, items, count, e) == 0 &&
                    (!x || !x->after || x->after(x->ctx, c, e) == 0)

@@ -24,7 +24,4 @@ int accept_keys(struct pg *c, const struct store_options *o, struct store_item *
 int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,
                  int64_t now_ms, struct err *e);
 
-/* Notes when what is accepted will be due, for the forecast. Inside the transaction, before it is stored. */
-int note_due(struct pg *c, const struct store_item *items, size_t count, struct err *e);
-
 #endif

@@ -28,7 +28,7 @@ end $$;
 
 -- Next occurrences are made by the hundred. What is simple, one statement does for all of them: the next one is neither late already nor
 -- beyond max_delay, its day is open, and nobody has to be asked whether the one before is done. All others go on one by one
--- (postdate.recur_claim_each). A row of postdate.forecast_change for all that it makes, instead of a trigger's row for each. Returns the rows
+-- (postdate.recur_claim_each). Returns the rows
 -- that it carried on. Joins by index only: how many schedules there are changes while the plan is kept.
 create function postdate.recur_claim_simple(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql
 set enable_hashjoin to off set enable_mergejoin to off as $$
@@ -38,11 +38,8 @@ declare
     wake interval;
     done uuid[];
     soonest timestamptz;
-    noted text := coalesce(current_setting('postdate.forecast_noted', true), '');
 begin
     select x.max_delay_ms * interval '1 millisecond', x.wake_ms * interval '1 millisecond' into most, wake from postdate.settings x;
-    -- back to what it was afterwards; an error undoes it
-    perform set_config('postdate.forecast_noted', 'yes', true);
     with mine as materialized (
         select x.id, u.carrier, x.nominal as last_nominal, x.name, x.jitter, x.grace, x.exchange, x.until_at,
                case when x.jitter <> '0' then postdate.id_due(u.carrier) end as earliest,
@@ -72,18 +69,12 @@ begin
           from (select x.exchange, x.key, m.at, m.row_id from made m
                   join postdate.key x on x.exchange = m.exchange and x.key = 'recur/' || m.name for update of x skip locked) f
          where k.exchange = f.exchange and k.key = f.key),
-    foreseen as (
-        insert into postdate.forecast_change
-        select array_agg(c.exchange), array_agg(c.minute), array_agg(c.n)
-          from (select m.exchange, floor(extract(epoch from m.at) / 60)::int as minute, count(*)::int as n from made m group by 1, 2) c
-        having count(*) > 0),
     carried as (
         update postdate.recur x
            set nominal = m.nominal, skipped = 0, message = m.row_id, last = m.carrier, last_nominal = m.last_nominal, passed = m.last_nominal,
                earliest = m.earliest, error = null, look_at = least(m.want + m.grace, greatest(m.want, now_at) + interval '30 s')
           from made m where x.id = m.id)
     select array_agg(m.carrier), min(m.want) into done, soonest from made m;
-    perform set_config('postdate.forecast_noted', noted, true);
     if soonest < now_at + wake then perform pg_notify('postdate_wake', ''); end if;
     return coalesce(done, '{}');
 end $$;

@@ -1,129 +1,111 @@
--- How much is due when, by exchange, without reading the messages. Whoever stores or cancels messages appends a row that says
--- by how much minutes change: no row that two would queue on. A janitor adds those up; a slow count corrects what they missed.
+-- How much is due when, by exchange: counted again and again, a small piece at a time, by id, so in the order of due times. Nobody who
+-- stores or cancels a message writes anything for it.
 create table postdate.forecast (
-    grain    integer not null,          -- seconds: 3600, 86400
-    at       timestamptz not null,      -- when the hour or day (UTC) begins
+    at       timestamptz not null,      -- when the hour (UTC) begins
     exchange text not null,
     n        bigint not null,
-    minutes  integer[],                 -- of an hour: each of its 60
-    primary key (grain, at, exchange)
+    minutes  integer[] not null,        -- of the hour: each of its 60
+    primary key (at, exchange)
 ) with (fillfactor = 70);
 
 -- Those that have any. hour: to look for, by the index.
 create view postdate.forecast_minute as
 select f.at as hour, f.at + (m.i - 1) * interval '1 minute' as at, f.exchange, m.n
-  from postdate.forecast f, unnest(f.minutes) with ordinality m (n, i) where f.grain = 3600 and m.n <> 0;
+  from postdate.forecast f, unnest(f.minutes) with ordinality m (n, i) where m.n <> 0;
 
--- It has a primary key so that its rows can be deleted beside a publication for all tables.
-create table postdate.forecast_change (
-    exchanges text[] not null,
-    minutes   integer[] not null,       -- since 1970
-    n         integer[] not null,
-    id        bigint generated always as identity primary key
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-
-create table postdate.forecast_state (
-    one        boolean primary key default true check (one),
-    folded_at  timestamptz,             -- up to when changes are in the counts
-    counted_at timestamptz              -- when the slow count had seen all of them, the last time
+-- Rounds of counting, of all gateways together: of what is due soon, which is through in no time, and of all of it.
+create table postdate.forecast_round (
+    name       text primary key,
+    span       interval,                -- from now on; null: as far as messages may be delayed
+    counted_at timestamptz,             -- when the last one that is through began
+    began_at   timestamptz,             -- this one; null: none
+    minute     timestamptz,             -- up to here counts are of this round …
+    id         uuid,                    -- … and of the minute that begins there, messages up to this one are in the next two
+    exchanges  text[] not null default '{}',
+    n          integer[] not null default '{}'
 );
-insert into postdate.forecast_state default values;
+insert into postdate.forecast_round (name, span) values ('soon', '2 hours'), ('all', null);
 
--- One at a time, from SQL functions, recurring schedules, retries. What the programs store by COPY they note themselves, a row for
--- each batch, and say so: a row trigger's condition costs a COPY nothing that could be measured, the trigger 10 µs a message.
--- It sets no search_path: that took 40 µs of the 140 that one `schedule` took. So whatever it names is named with its schema.
-create function postdate.forecast_note() returns trigger language plpgsql as $$
+-- An hour's minutes, of which those from `first` on and before `ends` are counted anew: so many (n) in these (which).
+create function postdate.forecast_hour(minutes integer[], first integer, ends integer, which integer[], n integer[]) returns integer[]
+language plpgsql immutable as $$
 begin
-    insert into postdate.forecast_change (exchanges, minutes, n)
-    values (array[new.exchange], array[pg_catalog.floor(extract(epoch from new.due) operator(pg_catalog./) 60)::integer],
-        array[case when tg_op operator(pg_catalog.=) 'INSERT' then 1 else -1 end]);
-    return null;
-end $$;
-
-create trigger forecast_stored after insert on postdate.message for each row
-    when (current_setting('postdate.forecast_noted', true) is distinct from 'yes') execute function postdate.forecast_note();
--- Only what is cancelled or superseded loses its body: claims and settling do not name the column.
-create trigger forecast_ended after update of body on postdate.message for each row
-    when (old.settled_at is null and new.state in ('cancelled', 'superseded')) execute function postdate.forecast_note();
-
--- The minutes of an hour (0 to 59 each, some of them maybe more than once) and what is added to them.
-create function postdate.forecast_add(minutes integer[], which integer[], n integer[]) returns integer[] language plpgsql immutable as $$
-begin
-    for i in 1 .. cardinality(which) loop
-        minutes[which[i] + 1] := minutes[which[i] + 1] + n[i];
+    minutes := coalesce(minutes, array_fill(0, '{60}'));
+    for i in first + 1 .. ends loop
+        minutes[i] := 0;
+    end loop;
+    for i in 1 .. coalesce(cardinality(which), 0) loop
+        minutes[which[i] + 1] := n[i];
     end loop;
     return minutes;
 end $$;
 
--- Adds up changes of about so many minutes, at least one row; returns whether there may be more. Not when another gateway is at it.
-create function postdate.forecast_fold(most bigint) returns boolean language plpgsql as $$
-declare
-    entries bigint := 0;
-    piece tid[];
-    one record;
-begin
-    perform from postdate.gate where name = 'forecast fold' for update skip locked;
-    if not found then return false; end if;
-    for one in select x.ctid, cardinality(x.n) as n from postdate.forecast_change x loop
-        exit when entries >= most;
-        piece := piece || one.ctid;
-        entries := entries + one.n;
-    end loop;
-    with gone as (
-        delete from postdate.forecast_change where ctid = any (piece) returning *),
-    change as materialized (
-        select t.exchange, t.minute / 60 as hour, sum(t.n) as n, array_agg(t.minute % 60) as which, array_agg(t.n) as each
-          from gone, unnest(gone.exchanges, gone.minutes, gone.n) as t (exchange, minute, n) group by 1, 2),
-    days as (
-        insert into postdate.forecast as f (grain, at, exchange, n)
-        select 86400, to_timestamp(c.hour / 24 * 86400::bigint), c.exchange, sum(c.n) from change c group by 2, 3
-            on conflict (grain, at, exchange) do update set n = f.n + excluded.n)
-    insert into postdate.forecast as f (grain, at, exchange, n, minutes)
-    select 3600, to_timestamp(c.hour * 3600::bigint), c.exchange, c.n, postdate.forecast_add(coalesce(b.minutes, array_fill(0, '{60}')), c.which, c.each)
-      from change c left join postdate.forecast b on b.grain = 3600 and b.at = to_timestamp(c.hour * 3600::bigint) and b.exchange = c.exchange
-        on conflict (grain, at, exchange) do update set n = f.n + excluded.n, minutes = excluded.minutes;
-    if entries >= most then return true; end if;
-    update postdate.forecast_state set folded_at = now();
-    delete from postdate.forecast where grain = 3600 and at < now() - interval '2 hours';
-    delete from postdate.forecast where grain = 86400 and at < now() - interval '2 days';
-    return false;
-end $$;
-
--- Counts what really waits from a minute on, about `most` of it and of so many days at most (each of them costs, though nothing is due). Notes the
--- difference. Returns where to go on; null: at the end.
-create function postdate.forecast_correct(since timestamptz, days integer, most bigint) returns timestamptz
+-- The next `most` messages of a round, and of so many days at most (each of them costs, though nothing is due). False: it is through, or
+-- another gateway is at it.
+create function postdate.forecast_count(round text, days integer, most bigint) returns boolean
 language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
 declare
-    begins timestamptz := date_trunc('minute', greatest(since, now())) + interval '1 minute';
-    until timestamptz := date_trunc('day', begins, 'UTC') + days * interval '1 day';
-    ends timestamptz;
-    first_id uuid;
+    soonest timestamptz := date_trunc('minute', now()) + interval '1 minute';
+    r postdate.forecast_round;
     last_due timestamptz;
+    until timestamptz;
+    ends timestamptz;
+    last_id uuid;
 begin
-    perform from postdate.gate where name = 'forecast count' for update skip locked;
-    if not found then return since; end if;
-    first_id := postdate.id_floor(begins);
-    -- An id begins with its due time. All that is due in the minute at which this many are reached belongs to the next piece.
-    select date_trunc('minute', x.due) into ends from postdate.message x where x.id >= first_id and x.id < postdate.id_floor(until)
-     order by x.id offset most limit 1;
+    select * into r from postdate.forecast_round x where x.name = round for update skip locked;
+    if not found then return false; end if;
+    select now() + coalesce(r.span, s.max_delay_ms * interval '1 ms') into last_due from postdate.settings s;
+    r.began_at := coalesce(r.began_at, now());
+    if r.minute is null or r.minute < soonest then
+        r.minute := soonest;
+        r.id := postdate.id_floor(soonest);
+        r.exchanges := '{}';
+        r.n := '{}';
+    end if;
+    until := date_trunc('day', r.minute, 'UTC') + days * interval '1 day';
+    if r.span is not null then until := least(until, date_trunc('minute', last_due) + interval '1 minute'); end if;
+    -- An id begins with its due time.
+    select x.id, date_trunc('minute', x.due) into last_id, ends from postdate.message x
+     where x.id > r.id and x.id < postdate.id_floor(until) order by x.id offset most - 1 limit 1;
     ends := coalesce(ends, until);
-    if ends <= begins then ends := begins + interval '1 minute'; end if;
-    insert into postdate.forecast_change
-    select array_agg(d.exchange), array_agg(d.minute), array_agg(d.n::int) from (
-        select s.exchange, s.minute, sum(s.n) as n from (
-            select x.exchange, (extract(epoch from x.due) / 60)::int as minute, x.n from (
-                select m.exchange, date_trunc('minute', m.due) as due, count(*) as n from postdate.message m
-                 where m.id >= first_id and m.id < postdate.id_floor(ends) and m.settled_at is null group by 1, 2) x
+    with counted as materialized (
+        select c.exchange, c.at, sum(c.n)::int as n from (
+            select m.exchange, date_trunc('minute', m.due) as at, count(*) as n from postdate.message m
+             where m.id > r.id and m.id < postdate.id_floor(until) and m.id <= coalesce(last_id, postdate.id_floor(until)) and m.settled_at is null
+             group by 1, 2
             union all
-            select f.exchange, (extract(epoch from f.at) / 60)::int, -f.n from postdate.forecast_minute f
-             where f.hour > begins - interval '1 hour' and f.hour < ends and f.at >= begins and f.at < ends
-            union all
-            select t.exchange, t.minute, -t.n from postdate.forecast_change c, unnest(c.exchanges, c.minutes, c.n) as t (exchange, minute, n)
-             where t.minute >= extract(epoch from begins) / 60 and t.minute < extract(epoch from ends) / 60) s
-         group by 1, 2 having sum(s.n) <> 0) d
-     having count(*) > 0;
-    select now() + s.max_delay_ms * interval '1 ms' into last_due from postdate.settings s;
-    if ends <= last_due then return ends - interval '1 minute'; end if;
-    update postdate.forecast_state set counted_at = now();
-    return null;
+            select p.exchange, r.minute, p.n from unnest(r.exchanges, r.n) as p (exchange, n)) c
+         group by 1, 2),
+    hour as (
+        select c.exchange, date_trunc('hour', c.at, 'UTC') as at, array_agg(extract(minute from c.at at time zone 'UTC')::int) as which, array_agg(c.n) as n
+          from counted c where c.at < ends group by 1, 2),
+    kept as (
+        select f.at, f.exchange, f.minutes from postdate.forecast f where f.at > r.minute - interval '1 hour' and f.at < ends),
+    again as (
+        select at, exchange, k.minutes as before,
+               postdate.forecast_hour(k.minutes, greatest(0, extract(epoch from r.minute - at) / 60)::int,
+                                      least(60, extract(epoch from ends - at) / 60)::int, h.which, h.n) as minutes
+          from hour h full join kept k using (at, exchange)),
+    written as (
+        insert into postdate.forecast as f (at, exchange, n, minutes)
+        select a.at, a.exchange, (select sum(x) from unnest(a.minutes) x), a.minutes from again a where a.minutes is distinct from a.before
+            on conflict (at, exchange) do update set n = excluded.n, minutes = excluded.minutes)
+    select coalesce(array_agg(c.exchange), '{}'), coalesce(array_agg(c.n), '{}') into r.exchanges, r.n from counted c where c.at >= ends;
+    if last_id is null and ends > last_due then
+        update postdate.forecast_round x set counted_at = r.began_at, began_at = null, minute = null where x.name = round;
+        delete from postdate.forecast where at < now() - interval '2 days';
+        return false;
+    end if;
+    update postdate.forecast_round x
+       set began_at = r.began_at, minute = ends, id = coalesce(last_id, postdate.id_floor(until)), exchanges = r.exchanges, n = r.n
+     where x.name = round;
+    return true;
 end $$;
+
+-- Goes on with the next day: this one is locked by somebody, and stays as it was.
+create function postdate.forecast_skip(round text) returns void language sql as $$
+    update postdate.forecast_round x
+       set began_at = coalesce(x.began_at, now()), exchanges = '{}', n = '{}', minute = d.next, id = postdate.id_floor(d.next)
+      from (select date_trunc('day', coalesce(y.minute, now()), 'UTC') + interval '1 day' as next from postdate.forecast_round y where y.name = round) d
+     where x.name = round
+$$;

@@ -5,7 +5,7 @@ from harness import LiveTest, wait_until
 from web import Web
 
 LIMIT_S = 3
-MESSAGES = """set postdate.forecast_noted = 'yes'; insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
+MESSAGES = """insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
     select d, d, postdate.id_make(d), 'g', 'e', 'k' || i % 3, '', '' from (select i, date_trunc('day', now()) + interval '2 days' + (i % 1000) * interval '1 s' as d from generate_series(1, {}) i) s"""
 DEAD = """insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
     select postdate.id_make(now() - i * interval '1 ms'), now() + interval '30 days', now() - i * interval '1 ms', 1, 'q' || i % 2, 'e', 'k', 'rejected', '', '{{}}', '{{}}', '', '' from generate_series(1, {}) i"""

@@ -1,4 +1,4 @@
-"""The forecast: what is counted while messages come and go is what waits, by whichever way they came, and the slow count mends the rest."""
+"""The forecast: what is counted is what waits, by whichever way it came, piece by piece."""
 import json
 import time
 
@@ -10,14 +10,16 @@ TRUTH = ("select exchange, floor(extract(epoch from due) / 60)::int, count(*) fr
          " and due >= date_trunc('minute', now()) + interval '2 minutes' group by 1, 2 order by 1, 2")
 COUNTED = ("select exchange, (extract(epoch from at) / 60)::int, n from postdate.forecast_minute"
            " where at >= date_trunc('minute', now()) + interval '2 minutes' order by 1, 2")
-HOUR = "insert into postdate.forecast (grain, at, exchange, minutes, n) values (3600, {}, '{}', {}, {})"
+HOUR = "insert into postdate.forecast (at, exchange, minutes, n) values ({}, '{}', {}, {})"
+ROUND = "do $$ begin while postdate.forecast_count('all', 400, 100000) loop end loop; end $$"
 
 
 class Forecast(LiveTest):
     def agree(self, p, what):
-        """As they are, without the slow count: so that is what the triggers and the programs noted."""
-        p.psql('select postdate.forecast_fold(100000)')
-        wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 3, what)
+        def counted():
+            p.psql(ROUND)
+            return p.psql(COUNTED) == p.psql(TRUTH)
+        wait_until(counted, 10, what)
 
     def test_every_way_in_and_out_is_counted(self):
         p = self.place()
@@ -50,46 +52,44 @@ class Forecast(LiveTest):
             client.publish('k', b'x', {'x-delay': 200_000 + i * 60_000})
         wait_until(lambda: p.value("select count(*) from postdate.message_now where exchange = 'postdate.delivery' and hold = 'b'") == '50', 15, 'intake')
         self.agree(p, 'HTTP and AMQP')
-        for table in ('3600', '86400'):
-            self.assertEqual(p.psql(f'select at, exchange, n from postdate.forecast where grain = {table} and n > 0 order by 1, 2'),
-                             p.psql(f"select to_timestamp(floor(extract(epoch from at) / {table}) * {table}), exchange, sum(n) from postdate.forecast_minute"
-                                    " group by 1, 2 having sum(n) > 0 order by 1, 2"))
+        self.assertEqual(p.psql('select at, exchange, n from postdate.forecast where n > 0 order by 1, 2'),
+                         p.psql("select hour, exchange, sum(n) from postdate.forecast_minute group by 1, 2 having sum(n) > 0 order by 1, 2"))
 
-    def test_the_slow_count_mends_what_is_wrong(self):
+    def test_what_is_wrong_is_counted_anew(self):
         p = self.place()
         p.psql("select postdate.schedule('k', 'x'::text, delay => i * interval '1 minute', exchange => 'e' || i % 3) from generate_series(3, 3000) i")
-        p.psql('truncate postdate.forecast, postdate.forecast_change')  # as before the migration
         p.psql(HOUR.format("date_trunc('hour', now()) + interval '5 hours'", 'gone', 'array_fill(7, array[60])', 420))
         p.gateway()
-        wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 45, 'the slow count to be through')
-        self.assertNotEqual(p.value('select counted_at from postdate.forecast_state'), '')
-        # in pieces, the smallest being a minute
-        p.psql("update postdate.forecast set minutes[60] = minutes[60] + 1 where grain = 3600 and at > now()")
-        pieces = p.value('create function pieces(most bigint) returns int language plpgsql as $$ declare at timestamptz := to_timestamp(0); n int := 0; begin'
-                         " while at < now() + interval '5 days' loop at := postdate.forecast_correct(at, 30, most); n := n + 1; end loop; return n; end $$;"
-                         ' select pieces(100)')
-        self.assertGreater(int(pieces), 28)
-        self.agree(p, 'all pieces')
+        wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 45, 'the count to be through')
+        self.assertEqual(p.value('select count(counted_at) from postdate.forecast_round'), '2')
 
-    def test_many_changes_are_added_up_some_at_a_time(self):
+    def pieces(self, p, most):
+        """How many a round has."""
+        p.psql("create or replace function pieces(most bigint) returns int language plpgsql as $$ declare n int := 1; begin"
+               " while postdate.forecast_count('all', 30, most) loop n := n + 1; end loop; return n; end $$")
+        return int(p.value(f'select pieces({most})'))
+
+    def test_a_round_in_small_pieces(self):
+        """Many due in one minute, too, of which no piece is more than it may be."""
         p = self.place()
-        for n in (3, 300, 30):
-            p.psql(f"""select postdate.schedule_many((select jsonb_agg(jsonb_build_object('routing_key', 'k', 'body', 'x', 'delay', i || 'm')) from generate_series(5, {n + 4}) i))""")
-        waiting = 'select coalesce(sum(cardinality(n)), 0) from postdate.forecast_change'
-        left = [int(p.value(waiting))]
-        while p.value('select postdate.forecast_fold(100)') == 't':
-            left.append(int(p.value(waiting)))
-        self.assertGreater(len(left), 2)
-        self.assertEqual((left[0], left, p.value(waiting)), (333, sorted(set(left), reverse=True), '0'))
-        self.agree(p, 'all of them')
+        p.psql("select postdate.schedule('k', 'x'::text, delay => i * interval '1 minute', exchange => 'e' || i % 3) from generate_series(3, 1000) i")
+        p.psql("select postdate.schedule('k', 'x'::text, due_at => date_trunc('minute', now()) + interval '90 minutes 1 second', exchange => 'e' || i % 3)"
+               " from generate_series(1, 1000) i")
+        self.assertGreater(self.pieces(p, 100), 19)
+        self.assertEqual(p.psql(COUNTED), p.psql(TRUTH))
+        written = "select sum(n_tup_ins + n_tup_upd) from pg_stat_user_tables where relname = 'forecast'"
+        before = wait_until(lambda: p.value(written) or None, 10, 'the statistics')
+        self.assertGreater(self.pieces(p, 50), 39)
+        self.assertEqual(p.psql(COUNTED), p.psql(TRUTH))
+        self.assertEqual(p.value(written), before, 'what has not changed is not written')
 
-    def test_a_locked_day_is_passed_by_the_slow_count(self):
+    def test_a_locked_day_is_passed_by(self):
         p = self.place()
         p.psql("select postdate.schedule('k', 'x'::text, delay => d * interval '23 hours 30 minutes', exchange => 'day ' || d) from unnest(array[1, 2, 3]) d")
         day = p.value("select ((now() at time zone 'utc') + interval '47 hours')::date")
         locker = p.session()
         locker.run(f'begin; lock table postdate.{p.day(day)} in access exclusive mode')
-        p.psql('truncate postdate.forecast, postdate.forecast_change')
+        p.psql('truncate postdate.forecast')
         p.gateway()
         counted = "select string_agg(exchange, ',' order by at) from postdate.forecast_minute where n = 1"
         wait_until(lambda: p.value(counted) == 'day 1,day 3', 60, 'those beside it')
@@ -106,7 +106,7 @@ class Forecast(LiveTest):
         hour = p.value("select to_char(date_trunc('hour', now()) at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:00:00\"Z\"')")
         p.psql(f"select postdate.schedule('k', 'x'::text, due_at => '{hour}'::timestamptz + interval '3 hours 1 minute', exchange => 'a') from generate_series(1, 30)")
         p.psql(f"select postdate.schedule('k', 'x'::text, due_at => '{hour}'::timestamptz + interval '3 hours 2 minutes', exchange => 'b') from generate_series(1, 70)")
-        wait_until(lambda: every.get('/v1/forecast').json['total'] == 100, 30, 'the counts to be added up')
+        wait_until(lambda: every.get('/v1/forecast').json['total'] == 100, 30, 'all to be counted')
         all_of_it = every.get('/v1/forecast?step=1h').json
         self.assertEqual([(b['count'], dict(zip(all_of_it['exchanges'], b['by_exchange']))) for b in all_of_it['buckets']], [(100, {'a': 30, 'b': 70})])
         self.assertEqual((all_of_it['rate_per_s'], all_of_it['rate_is_measured'], all_of_it['bursts']), (1000, False, []))
@@ -119,6 +119,8 @@ class Forecast(LiveTest):
         for wrong in ('step=90s', 'step=61m', 'step=1m&until=2099-01-01T00:00:00Z', 'step=1h&until=2099-01-01T00:00:00Z', 'from=x',
                       'until=2020-01-01T00:00:00Z', 'step=', 'step=-1m', 'what=1', 'from=' + 'x' * 100):
             self.assertEqual(every.get('/v1/forecast?' + wrong).problem, 'invalid-request', wrong)
+        nobody = p.session()  # counts meanwhile
+        nobody.run('begin; select name from postdate.forecast_round for update')
         # a burst of three seconds' work at the rate that is taken, and one more minute of as much behind it
         p.psql(HOUR.format(f"'{hour}'::timestamptz + interval '5 hours'", 'c', 'array[120000, 120000] || array_fill(0, array[58])', 240000))
         bursts = every.get('/v1/forecast?step=1m').json['bursts']
@@ -142,6 +144,7 @@ class Forecast(LiveTest):
         self.assertEqual(every.get('/v1/forecast?step=1m').json['exchanges'][:3], ['c', 'b', 'a'])
         p.psql("delete from postdate.forecast where exchange like 'few.%'")
         wait_until(lambda: 'postdate_due_messages{within_seconds="86400"} 240100' in Web(gw.http()).get('/metrics').body.decode(), 20, 'the metric')
+        nobody.close()
 
     def test_two_gateways_count_nothing_twice(self):
         p = self.place()
@@ -149,5 +152,4 @@ class Forecast(LiveTest):
         began = time.monotonic()
         while time.monotonic() - began < 12:
             p.psql("select postdate.schedule('k', 'x'::text, delay => '2 hours', exchange => 'e' || i % 3) from generate_series(1, 20) i")
-        wait_until(lambda: p.value('select count(*) from postdate.forecast_change') == '0', 30, 'all to be added up')
-        wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 15, 'both to agree')
+        wait_until(lambda: p.psql(COUNTED) == p.psql(TRUTH), 30, 'both to agree')

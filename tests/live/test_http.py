@@ -251,7 +251,7 @@ class Sparse(LiveTest):
 
     def test_pages_that_end_early_give_every_message_once(self):
         p = self.place(max_delay='10d')
-        p.psql(f"""set postdate.forecast_noted = 'yes'; insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
+        p.psql(f"""insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
                    select d, d, postdate.id_make(d), 'g', 'postdate.delivery', 'many', '', ''
                      from (select date_trunc('milliseconds', now() + interval '1 day' + random() * interval '{self.DAYS} days') as d from generate_series(1, 80000)) x""")
         p.psql('analyze postdate.message')

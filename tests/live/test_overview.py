@@ -34,7 +34,7 @@ class Overview(LiveTest):
 
     def test_a_million_of_one_state_hide_no_other(self):
         p = self.place()
-        rows = """set postdate.forecast_noted = 'yes'; insert into {} (due, next_at, id, hold, exchange, routing_key, properties, body, state, settled_at)
+        rows = """insert into {} (due, next_at, id, hold, exchange, routing_key, properties, body, state, settled_at)
             select d, d, postdate.id_make(d), 'g', 'e', 'k', '', '', '{}', {} from (select {} + i * interval '1 ms' as d from generate_series(1, {}) i) s"""
         # On a day of its own, which is looked at first; its indexes are made when it has the rows. Then what there is of the others.
         ago = "date_trunc('day', now()) - interval '3 days'"

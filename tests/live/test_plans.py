@@ -39,7 +39,7 @@ class Plans(LiveTest):
     def test_counting_reads_the_index_that_is_meant(self):
         """A range of ids could be answered by the primary key, too: it would read all that is settled, of a day without statistics."""
         p = self.place_that_explains()
-        p.psql("set postdate.forecast_noted = 'yes'; insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body) "
+        p.psql("insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body) "
                "select d, d, d, postdate.id_make(d), 'delivered', 'g', '', 'k', '', '' from generate_series(1, 20000) i, "
                "lateral (select date_trunc('day', now(), 'UTC') + i * interval '1 ms') x (d)")
         for statistics in ('none', 'of the day'):
@@ -57,7 +57,7 @@ class Plans(LiveTest):
     def test_a_page_of_a_list_comes_in_the_order_of_the_primary_key(self):
         """The view of how messages stand joined another table, so each page read and sorted the whole day: 505 ms instead of 1, of 200,000."""
         p = self.place_that_explains()
-        p.psql("set postdate.forecast_noted = 'yes'; insert into postdate.message (due, id, hold, exchange, routing_key, properties, body) "
+        p.psql("insert into postdate.message (due, id, hold, exchange, routing_key, properties, body) "
                "select d, postdate.id_make(d), 'g', '', 'k', '', '' from generate_series(1, 3000) i, "
                "lateral (select date_trunc('milliseconds', now()) + i * interval '1 ms' as d) x")
         p.psql('analyze postdate.message')

@@ -19,19 +19,8 @@ class SearchPath(LiveTest):
                 if name in bodies and name not in reached:
                     reached.add(name)
                     seen.append(bodies[name])
-        self.assertLessEqual({'wire_table', 'wire_number', 'forecast_note', 'token_changed'}, reached)
-        self.assertEqual(sorted(name for name in reached if not all(paths[name])), ['forecast_note'])
-
-    def test_a_trigger_without_a_path_of_its_own_names_everything_with_its_schema(self):
-        p = self.place()
-        p.psql("create schema evil; "
-               "create function evil.floor(numeric) returns numeric language sql as 'select 1 / 0.0'; create function evil.hurt(numeric, int) returns numeric language sql as 'select 1 / 0.0';"
-               "create function evil.hurt(pg_catalog.text, pg_catalog.text) returns boolean language sql as 'select 1 / 0 = 1';"
-               "create operator evil./ (leftarg = numeric, rightarg = int, function = evil.hurt); create operator evil.= (leftarg = pg_catalog.text, rightarg = pg_catalog.text, function = evil.hurt)")
-        row = ("insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body) select d, d, postdate.id_make(d), 'g', 'x', 'k', '', '' "
-               "from (select now() + interval '1 hour') x (d)")
-        p.psql(f'set search_path = evil, pg_catalog; {row}; reset search_path')
-        self.assertEqual(p.value("select n[1] || ' ' || exchanges[1] from postdate.forecast_change"), '1 x')
+        self.assertLessEqual({'wire_table', 'wire_number', 'token_changed'}, reached)
+        self.assertEqual(sorted(name for name in reached if not all(paths[name])), [])
 
     def test_nobody_but_the_owner_calls_what_is_not_granted(self):
         self.assertEqual(self.place().psql("select oid::regprocedure from pg_proc where pronamespace = 'postdate'::regnamespace "

@@ -1,1 +1,0 @@
-select postdate.forecast_fold($1::bigint)

@@ -1,0 +1,1 @@
+select postdate.forecast_skip($1::text)
