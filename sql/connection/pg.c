@@ -23,6 +23,9 @@ static const char session_setup[] =
     "set idle_in_transaction_session_timeout = '10s';"
     "set plan_cache_mode = force_custom_plan;"
     "set jit = off;"
+    /* What a batch writes goes to the disk meanwhile, not all at once half a minute later, when each commit
+     * and RabbitMQ would wait for it. */
+    "set backend_flush_after = '512kB';"
     /* Nobody of ours waits longer for a table or a row that somebody has locked, unless it says so. */
     "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
     "set enable_seqscan = off; set enable_bitmapscan = off;"

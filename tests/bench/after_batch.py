@@ -1,11 +1,12 @@
 """After a batch: a million messages due over three months are stored, and at once others are due. What the gateway has to do
-about the batch (count it for the forecast, hand over what is due in the window) must not be felt by them.
+about the batch (count it for the forecast, hand over what is due in the window) must not be felt by them. RabbitMQ alone is measured at the same time: the disk is both's.
 """
 import json
 import os
 import random
 import re
 import tempfile
+import threading
 import time
 
 import steady
@@ -45,6 +46,7 @@ def measure(bench):
     count, seconds = bench.sizes.million, bench.sizes.steady_s * 2
     row = bench.report.row(SHAPE, f'timer, {RATE:,}/s, {count:,} stored by --batch just before, due over {DAYS} days',
                            transport='timer', rate=RATE, stored=count)
+    raw = bench.report.row(SHAPE, f'raw broker, {RATE:,}/s, at the same time', transport='raw again', rate=RATE, stored=0)
     row.aim('p99_ms', '≤', 25)
     place = bench.place('timer', max_delay='120d')
     slow = SlowStatements(bench, place)
@@ -52,11 +54,15 @@ def measure(bench):
             tempfile.TemporaryDirectory(prefix='postdate-bench-') as folder:
         path = os.path.join(folder, 'later')
         write_lines(path, count)
+        os.sync()  # or the disk writes this file meanwhile
         rc, _, err = lane.place.cli('schedule', '--batch', path, timeout=600)
         if rc != 0:
             raise AssertionError(err)
         bench.say(f'after-batch: {count:,} stored')
+        beside = threading.Timer(lane.ahead_s(RATE * seconds), steady.measure_raw, (bench, (RATE,), seconds, lambda rate: raw))
+        beside.start()
         steady.measure_lane(bench, lane, (RATE,), seconds, lambda rate: row)
+        beside.join()
         counting = slow.of('forecast')
         row.note(f'{len(counting)} statements of the forecast took longer than {SLOW_MS} ms' + (f', the slowest {counting[0][0]:.0f}' if counting else ''))
         for ms, text in slow.of('')[:5]:
