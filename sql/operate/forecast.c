@@ -8,8 +8,8 @@
 
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS (60 * MINUTE_MS)
-#define COUNT_ROWS 10000 /* messages in one statement, which takes some 20 ms */
-#define COUNT_DAYS 30
+#define COUNT_ROWS 2500 /* messages in one statement, which takes some 15 ms */
+#define COUNT_DAYS 10
 #define REST 3 /* times as long as it took */
 #define NICE_BUCKETS 300
 

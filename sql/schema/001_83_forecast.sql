@@ -64,33 +64,34 @@ begin
     end if;
     until := date_trunc('day', r.minute, 'UTC') + days * interval '1 day';
     if r.span is not null then until := least(until, date_trunc('minute', last_due) + interval '1 minute'); end if;
-    -- An id begins with its due time.
-    select x.id, date_trunc('minute', x.due) into last_id, ends from postdate.message x
-     where x.id > r.id and x.id < postdate.id_floor(until) order by x.id offset most - 1 limit 1;
-    ends := coalesce(ends, until);
-    with counted as materialized (
+    -- An id begins with its due time: the last one of a full piece tells how far it goes.
+    with piece as materialized (
+        select x.id, x.exchange, date_trunc('minute', x.due) as at, x.settled_at is null as waits from postdate.message x
+         where x.id > r.id and x.id < postdate.id_floor(until) order by x.id limit most),
+    last as materialized (select p.id, p.at from piece p offset most - 1 limit 1),
+    border as materialized (select l.id, coalesce(l.at, until) as at from (select) one left join last l on true),
+    counted as materialized (
         select c.exchange, c.at, sum(c.n)::int as n from (
-            select m.exchange, date_trunc('minute', m.due) as at, count(*) as n from postdate.message m
-             where m.id > r.id and m.id < postdate.id_floor(until) and m.id <= coalesce(last_id, postdate.id_floor(until)) and m.settled_at is null
-             group by 1, 2
+            select p.exchange, p.at, count(*) as n from piece p where p.waits group by 1, 2
             union all
             select p.exchange, r.minute, p.n from unnest(r.exchanges, r.n) as p (exchange, n)) c
          group by 1, 2),
     hour as (
         select c.exchange, date_trunc('hour', c.at, 'UTC') as at, array_agg(extract(minute from c.at at time zone 'UTC')::int) as which, array_agg(c.n) as n
-          from counted c where c.at < ends group by 1, 2),
+          from counted c where c.at < (select at from border) group by 1, 2),
     kept as (
-        select f.at, f.exchange, f.minutes from postdate.forecast f where f.at > r.minute - interval '1 hour' and f.at < ends),
+        select f.at, f.exchange, f.minutes from postdate.forecast f where f.at > r.minute - interval '1 hour' and f.at < (select at from border)),
     again as (
         select at, exchange, k.minutes as before,
                postdate.forecast_hour(k.minutes, greatest(0, extract(epoch from r.minute - at) / 60)::int,
-                                      least(60, extract(epoch from ends - at) / 60)::int, h.which, h.n) as minutes
+                                      least(60, extract(epoch from (select b.at from border b) - at) / 60)::int, h.which, h.n) as minutes
           from hour h full join kept k using (at, exchange)),
     written as (
         insert into postdate.forecast as f (at, exchange, n, minutes)
         select a.at, a.exchange, (select sum(x) from unnest(a.minutes) x), a.minutes from again a where a.minutes is distinct from a.before
             on conflict (at, exchange) do update set n = excluded.n, minutes = excluded.minutes)
-    select coalesce(array_agg(c.exchange), '{}'), coalesce(array_agg(c.n), '{}') into r.exchanges, r.n from counted c where c.at >= ends;
+    select b.id, b.at, o.exchanges, o.n into last_id, ends, r.exchanges, r.n from border b cross join lateral (
+        select coalesce(array_agg(c.exchange), '{}') as exchanges, coalesce(array_agg(c.n), '{}') as n from counted c where c.at >= b.at) o;
     if last_id is null and ends > last_due then
         update postdate.forecast_round x set counted_at = r.began_at, began_at = null, minute = null where x.name = round;
         delete from postdate.forecast where at < now() - interval '2 days';
