@@ -24,6 +24,7 @@ import sys
 import after_batch
 import backlog
 import console
+import cost
 import feed
 import held_open
 import herd
@@ -48,6 +49,7 @@ SHAPES = [
     ('million-herd', herd.measure_million, 110),
     ('after-batch', after_batch.measure, 75),
     ('scale', scale.measure, 85),
+    ('cost', cost.measure, 200),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),
     ('backlog-steady', backlog.measure, 215),

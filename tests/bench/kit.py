@@ -40,6 +40,7 @@ class Sizes:
         self.steady_s = 2 if small else 9               # of each rate; three windows
         self.transport_s = 2 if small else 5
         self.rates = (500, 1000) if small else (1000, 5000, 10000)
+        self.cost_rates, self.cost_s = ((100, 200), 3) if small else ((100, 1000, 5000), 20)
         self.transport_rates = (200, 500) if small else (200, 1000, 2000, 5000)
         self.herd = 5_000 if small else 50_000          # and of the retries
         self.million = 20_000 if small else 1_000_000
