@@ -25,7 +25,7 @@ in_layer() { # script: in $root; it stops at the first command that fails
     return "${PIPESTATUS[0]}"
 }
 
-# The second time as somebody else would, and a third time a version later.
+# The second time as somebody else would. The next version is the same programs, by a higher number.
 build_packages() { # suite
     local out=$MATRIX_DIR/$1.packages version next
     new_layer "$1" build && copy_source "$root" || return 1
@@ -39,7 +39,7 @@ build_packages() { # suite
         apt-get -qq install lintian >/dev/null
         lintian --version
         cd /srv/first
-        HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --fail-on error,warning *.changes
+        HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --profile debian --fail-on error,warning *.changes
         echo 'lintian: no error, no warning'
         cd $source_in
         mkdir -p /srv/somewhere/else
@@ -52,9 +52,12 @@ build_packages() { # suite
         for file in *; do cmp \"\$file\" \"/srv/first/\$file\"; done
         echo 'Both times the same:'
         sha256sum *.deb *.dsc *.json *.tar.*
-        cd $source_in
-        DEB_BUILD_OPTIONS='nocheck noopt' make deb VERSION=$next
-        mv build/deb/*.deb /srv/next" || return 1
+        for name in postdate postdate-monitoring; do
+            dpkg-deb --raw-extract /srv/first/\${name}_*.deb /srv/next/\$name
+            sed -i 's/^Version: .*/Version: $next-1/' /srv/next/\$name/DEBIAN/control
+            dpkg-deb --build /srv/next/\$name /srv/next
+        done
+        rm -r /srv/next/postdate /srv/next/postdate-monitoring" || return 1
     rm -rf "$out"
     mkdir -p "$out/next"
     cp "$root"/srv/first/* "$out" && cp "$root"/srv/next/* "$out/next"
@@ -85,8 +88,8 @@ install_packages() { # suite
         apt-get install ./postdate_*.deb ./postdate-monitoring_*.deb
         if grep -x postdated /proc/[0-9]*/comm; then exit 1; fi
         deliver fresh configure message leave
-        apt-get install ./next/postdate_*.deb
-        postdate --version
+        apt-get install ./next/postdate_*.deb ./next/postdate-monitoring_*.deb
+        dpkg-query -W postdate postdate-monitoring
         deliver fetch remove
         apt-get purge postdate-monitoring
         traces >/root/after
