@@ -123,18 +123,18 @@ check: $(GENERATED) $(CONFIG_PAGE)
 	$(Q)tools/check_rooms.py
 	$(Q)tools/check_docs.py
 	$(Q)tools/chart_values.py check
-	$(Q)tools/config_page.sh check $(CONFIG_PAGE)
+	$(Q)tools/config_page.sh check $(CONFIG_PAGE) docs/configuration.md man/postdate.conf.5
 	$(Q)tools/check_format.sh $(SOURCES)
 	$(Q)cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
 tidy: $(GENERATED)
 	$(Q)JOBS=$(JOBS) tools/tidy.py $(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
 
-# The tables of the configuration page are printed from the table of options.
+# The options on both pages are printed from the table of options.
 $(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config/config_table.c amqp/connection/broker_url.c) $(call LIB,core)
 	$(call link,$^)
-docs/configuration.md: $(CONFIG_PAGE) force
-	@tools/config_page.sh write $<
+docs/configuration.md man/postdate.conf.5: $(CONFIG_PAGE) force
+	@tools/config_page.sh write $< $@
 
 # The Helm chart: rendered, validated, and compared with what it must be. Its table of values, and the options that it
 # lets through, are written from values.yaml and the page of options.
@@ -162,7 +162,7 @@ help:
 #: make run        the stack, then the gateway in the foreground
 #: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
 #: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
-#: make docs/configuration.md   writes the tables of that page from the table of options
+#: make docs/configuration.md man/postdate.conf.5   writes the options on both pages from their table
 #: make docs/kubernetes.md      writes the table of the chart's values, and its schema
 #: make deps | format | clean
 

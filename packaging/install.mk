@@ -7,6 +7,7 @@ install: all
 	install -D -m 755 $(BUILD)/postdate $(DESTDIR)$(PREFIX)/bin/postdate
 	install -D -m 644 man/postdated.8 $(share)/man/man8/postdated.8
 	install -D -m 644 man/postdate.1 $(share)/man/man1/postdate.1
+	install -D -m 644 man/postdate.conf.5 $(share)/man/man5/postdate.conf.5
 	install -d $(share)/bash-completion/completions $(share)/zsh/site-functions
 	packaging/completion/generate.sh bash $(BUILD)/postdate >$(share)/bash-completion/completions/postdate
 	packaging/completion/generate.sh zsh $(BUILD)/postdate >$(share)/zsh/site-functions/_postdate
@@ -26,6 +27,6 @@ install: all
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/postdated bin/postdate lib/sysusers.d/postdate.conf lib/tmpfiles.d/postdate.conf \
 		$(addprefix lib/systemd/system/,postdated.service postdate-feed.service postdate-feed.timer)) \
-		$(addprefix $(share)/,man/man8/postdated.8 man/man1/postdate.1 bash-completion/completions/postdate \
-		zsh/site-functions/_postdate)
+		$(addprefix $(share)/,man/man8/postdated.8 man/man1/postdate.1 man/man5/postdate.conf.5 \
+		bash-completion/completions/postdate zsh/site-functions/_postdate)
 	rm -rf $(share)/postdate $(share)/doc/postdate

@@ -1,8 +1,9 @@
-/* Prints the tables of docs/configuration.md from the table of options: one table for each section.
- * `make docs/configuration.md` puts them into the page, `make check` compares. */
+/* Prints the table of options, section by section: "md" for docs/configuration.md, "5" for
+ * man/postdate.conf.5. `make` with the page's name puts them into it, `make check` compares. */
 #include "gateway/config/config_table.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,13 +29,13 @@ static void print_limit(const struct option *o, int64_t value)
     print_in_units(value, o->kind == OPTION_DURATION ? durations : o->kind == OPTION_SIZE ? sizes : plain);
 }
 
-static void print_allowed(const struct option *o)
+static void print_allowed(const struct option *o, const char *quote)
 {
     switch (o->kind) {
     case OPTION_CHOICE:
     case OPTION_FLAG:
         for (size_t i = 0; o->choices[i] != NULL; i++)
-            printf("%s`%s`", i > 0 ? ", " : "", o->choices[i]);
+            printf("%s%s%s%s", i > 0 ? ", " : "", quote, o->choices[i], quote);
         break;
     case OPTION_TEXT:
         printf("%s", o->secret ? "address" : o->optional ? "path" : "text");
@@ -52,19 +53,40 @@ static void print_allowed(const struct option *o)
     }
 }
 
-int main(void)
+static void print_row(const struct option *o, bool new_section, bool first)
 {
+    if (new_section)
+        printf("%s### [%s]\n\n| option | default | allowed | meaning |\n|---|---|---|---|\n",
+               first ? "" : "\n", o->section);
+    printf("| `%s.%s` | ", o->section, o->name);
+    printf(*o->initial != '\0' ? "`%s` | " : "none | ", o->initial);
+    print_allowed(o, "`");
+    printf(" | %s |\n", o->help);
+}
+
+/* mdoc(7) */
+static void print_item(const struct option *o, bool new_section, bool first)
+{
+    if (new_section)
+        printf("%s.Ss [%s]\n.Bl -tag -width Ds\n", first ? "" : ".El\n", o->section);
+    printf(".It Cm %s\n", o->name);
+    for (const char *c = o->help; *c != '\0'; c++)
+        putchar(*c == '`' ? '"' : *c);
+    printf(".\nDefault: %s.\nAllowed: ", *o->initial != '\0' ? o->initial : "none");
+    print_allowed(o, "");
+    printf(".\n");
+}
+
+int main(int argc, char **argv)
+{
+    bool manual = argc > 1 && strcmp(argv[1], "5") == 0;
     const char *section = "";
     for (size_t i = 0; i < option_count; i++) {
         const struct option *o = &option_table[i];
-        if (strcmp(section, o->section) != 0)
-            printf("%s### [%s]\n\n| option | default | allowed | meaning |\n|---|---|---|---|\n",
-                   i > 0 ? "\n" : "", o->section);
+        (manual ? print_item : print_row)(o, strcmp(section, o->section) != 0, i == 0);
         section = o->section;
-        printf("| `%s.%s` | ", o->section, o->name);
-        printf(*o->initial != '\0' ? "`%s` | " : "none | ", o->initial);
-        print_allowed(o);
-        printf(" | %s |\n", o->help);
     }
+    if (manual)
+        printf(".El\n");
     return 0;
 }

@@ -2,13 +2,13 @@
 # matrix.sh: the README's two commands and the packages on each Debian that users have, from an empty system (`make matrix`;
 # needs root). What is done with the packages is in matrix_packages.sh.
 #
-#   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next
+#   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next. Also noble, of Ubuntu
 #   TEST=all|live|packages         all: what make test runs, and the packages; live: all live tests with the plain build; packages: these alone
 #   ONLY=word                      only tests with this word in their name
 #   FRESH=1                        makes the systems anew; else they are kept, and brought up to date once a day
 #   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed,
 #                                  SUITE.packages what was built
-#   MIRROR=http://deb.debian.org/debian
+#   MIRROR=http://deb.debian.org/debian, UBUNTU_MIRROR=http://archive.ubuntu.com/ubuntu
 # STACK_PLUGINS_DIR and POSTDATE_TEST_… are passed on. A system is a chroot made by debootstrap, with the host's name server, proxy and
 # certificates. What runs in it has process ids and mounts of its own, which end with it, however it ends.
 # The table at the end is also in MATRIX_DIR/table. Exit: 0 when everything passed everywhere.
@@ -17,6 +17,7 @@ set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 MATRIX_DIR=${MATRIX_DIR:-/var/tmp/postdate-matrix}
 MIRROR=${MIRROR:-http://deb.debian.org/debian}
+UBUNTU_MIRROR=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 TEST=${TEST:-all}
 source_in=/usr/src/postdate
 read -ra suites <<<"${SUITES:-bookworm trixie sid}"
@@ -47,6 +48,16 @@ remove_system() { # root
     rm -rf "$1"
 }
 
+# A debootstrap that is older than that Ubuntu has the same script by the name of the first one that it was for.
+bootstrap() { # suite root
+    if [[ $1 == noble ]]; then
+        "$top/tools/deps.sh" --only ubuntu-keyring &&
+            debootstrap --variant=minbase --components=main,universe "$1" "$2" "$UBUNTU_MIRROR" gutsy
+    else
+        debootstrap --variant=minbase "$1" "$2" "$MIRROR"
+    fi
+}
+
 make_system() { # suite name: MATRIX_DIR/name
     local root=$MATRIX_DIR/$2 new=$MATRIX_DIR/$2.unfinished
     [[ ! ${FRESH:-} ]] || remove_system "$root"
@@ -59,8 +70,8 @@ make_system() { # suite name: MATRIX_DIR/name
     if [[ ! -e $root ]]; then
         say "$2: making an empty system in $root"
         remove_system "$new"
-        debootstrap --variant=minbase "$1" "$new" "$MIRROR" >"$MATRIX_DIR/$2.debootstrap.log" 2>&1 ||
-            die 69 "$1: debootstrap failed; is $MIRROR there, and does it have $1? It said: $(tail -n 2 "$MATRIX_DIR/$2.debootstrap.log")"
+        bootstrap "$1" "$new" >"$MATRIX_DIR/$2.debootstrap.log" 2>&1 ||
+            die 69 "$1: debootstrap failed; is the mirror there, and does it have $1? It said: $(tail -n 2 "$MATRIX_DIR/$2.debootstrap.log")"
         touch -d '2 days ago' "$new/.postdate-matrix"
         mv "$new" "$root"
     fi

@@ -33,9 +33,12 @@ def package_of(path):
     """The Debian package with that file. Where /lib is a link, dpkg may know it by either name."""
     real = os.path.realpath(path)
     for name in (path, real, re.sub(r'^/usr(?=/lib)', '', real), re.sub(r'^(?=/lib)', '/usr', path)):
-        found = subprocess.run(['dpkg', '-S', name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-        if found.returncode == 0:
-            return found.stdout.split(': ')[0]
+        found = subprocess.run(['dpkg', '-S', name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False,
+                               env={**os.environ, 'LC_ALL': 'C'})
+        # From Debian 13 on the loader has a diversion, too, which is named first.
+        package = re.search(r'^(?!diversion by )([^,\s]+)(?:,.*)?: /', found.stdout, re.M)
+        if package:
+            return package[1]
     sys.exit(f'sbom.py: {path} belongs to no package')
 
 
