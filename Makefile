@@ -148,11 +148,11 @@ help:
 
 #: make            build build/postdated and build/postdate
 #: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, native, plugin, ttl or timer)
-#: make test       every test, on private servers (TEST=live: all live tests with the plain build; ONLY=words)
+#: make test       units, and each promise once, on private servers, in five minutes (TEST=all: every test; TEST=live: all live tests; ONLY=words)
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)
 #: make chart      the Helm chart: lint, render, validate (Helm and kubeconform, or Go to build them)
-#: make matrix     make demo and make test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)
+#: make matrix     make demo and every test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
 #: make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=)

@@ -59,17 +59,17 @@ $(BUILD)/tests/chaos/%: $(BUILD)/tests/chaos/%.o
 test-deps:
 	@tools/deps.sh pgbouncer libfaketime
 
-TEST ?= all
+TEST ?= short
 test-known:
-	$(call one_of,TEST,all live)
+	$(call one_of,TEST,short all live)
 test: test-known test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
-	@[ '$(TEST)' = live ] || $(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
+	@[ '$(TEST)' != all ] || $(MAKE) --no-print-directory -s -j$(JOBS) SAN=$(SAN_TEST) all units replays
 	@TEST='$(TEST)' $(PYTHON) tools/run_tests.py build build/san-$(subst $(comma),-,$(SAN_TEST))
 
 # The README's commands on each Debian that users have; tools/matrix.sh says what the environment can ask for. Needs root.
 matrix:
-	@SUITES='$(SUITES)' ONLY='$(ONLY)' TEST='$(TEST)' tools/matrix.sh
+	@SUITES='$(SUITES)' ONLY='$(ONLY)' TEST='$(filter-out short,$(TEST))' tools/matrix.sh
 
 # Many faults, and a ledger that knows better; tests/chaos/run.py says what the environment can ask for.
 chaos: test-deps

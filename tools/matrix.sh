@@ -3,7 +3,7 @@
 # needs root). What is done with the packages is in matrix_packages.sh.
 #
 #   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next. Also noble, of Ubuntu
-#   TEST=all|live|packages         all: what make test runs, and the packages; live: all live tests with the plain build; packages: these alone
+#   TEST=all|live|packages         all: what make test TEST=all runs, and the packages; live: all live tests with the plain build; packages: these alone
 #   ONLY=word                      only tests with this word in their name
 #   FRESH=1                        makes the systems anew; else they are kept, and brought up to date once a day
 #   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE in it is a system, SUITE.log what the last run printed,
@@ -131,8 +131,8 @@ run_tests() { # sets demo and tests
     in_system 'make demo'
     rc=$?
     demo="$([[ $rc -eq 0 ]] && echo ok || echo FAILED) in $((SECONDS - began)) s"
-    say "$suite: make test"
-    in_system 'make test' || rc=1
+    say "$suite: make test TEST=$TEST"
+    in_system "make test TEST=$TEST" || rc=1
     tests=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
     tests=${tests:-did not run to its end}
     return $rc

@@ -1,9 +1,13 @@
-"""run_tests.py PLAIN_DIR SAN_DIR: every test. Units run with the plain build and with the sanitizer build; a live test with the
-sanitizer build where it can, else with the plain one. With ONLY or POSTDATE_TEST_FULL=1 it is with both.
+"""run_tests.py PLAIN_DIR SAN_DIR: the tests. TEST says which:
+
+  short   units, and the live tests that tests/short names, with the plain build; ONLY: whatever has that name
+  all     every test. Units run with the plain build and with the sanitizer build; a live test with the sanitizer build where
+          it can, else with the plain one. With ONLY or POSTDATE_TEST_FULL=1 it is with both
+  live    all live tests with the plain build, and nothing else
 
 Unit tests run as they are; live tests run against one private Postgres and RabbitMQ (in /dev/shm or build/teststack),
 which are started here and removed at the end. The last line is `N passed, N failed, N skipped`. Exit: 0 when none failed and some passed or were skipped.
-TEST=live: all live tests with the plain build, and nothing else. ONLY=words in the environment runs only what has one of the words in its name.
+ONLY=words in the environment runs only what has one of the words in its name.
 STACK_PLUGINS_DIR=folder runs them with the real delayed-message plugin that is in there, instead of with its double; a RabbitMQ
 that can have neither runs without, and the tests that need it are skipped. POSTDATE_TEST_LIMIT_S: how long the live tests of a build may take.
 """
@@ -25,6 +29,7 @@ UNIT_LIMIT_S = 120
 LIVE_LIMIT_S = int(os.environ.get('POSTDATE_TEST_LIMIT_S', '3600'))
 PR_SET_CHILD_SUBREAPER = 36
 OUTPUT_MAX = 20_000  # characters of a program that failed, the last ones
+TEST = os.environ.get('TEST', 'all')
 ONLY = os.environ.get('ONLY', '').split()
 NO_SUCH_TEST = 64  # run.py's exit code
 
@@ -106,7 +111,8 @@ def run_live(build, test_set, totals):
         summary = os.path.join(directory, 'summary.json')
         env = dict(os.environ, POSTDATE_BIN_DIR=os.path.abspath(build), POSTDATE_TEST_SET=test_set,
                    POSTDATE_TEST_SUMMARY=summary, STACK_DIR=STACK_DIR)
-        command = [sys.executable, os.path.join(TOP, 'tests', 'live', 'run.py'), *ONLY]
+        words = ONLY or ['--short'] * (TEST == 'short')
+        command = [sys.executable, os.path.join(TOP, 'tests', 'live', 'run.py'), *words]
         with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL) as process:
             try:
                 process.wait(LIVE_LIMIT_S)
@@ -207,20 +213,20 @@ def end_leftovers():
 
 def run_all(plain, san, totals):
     clean_stacks()
-    live_only = os.environ.get('TEST') == 'live'
-    if not live_only:
-        for report in (run_units('plain build', plain), run_units('sanitizer build', san),
-                       replay_corpora('sanitizer build', san)):
-            totals.add(report.passed, report.failed, report.skipped)
+    reports = [run_units('plain build', plain)] if TEST != 'live' else []
+    if TEST == 'all':
+        reports += [run_units('sanitizer build', san), replay_corpora('sanitizer build', san)]
+    for report in reports:
+        totals.add(report.passed, report.failed, report.skipped)
     say('Starting a private Postgres and a private RabbitMQ ...')
     try:
         provide_plugin()
     except subprocess.CalledProcessError:
         totals.fault('the double of the delayed-message plugin could not be built')
         return
-    with_both = live_only or ONLY or os.environ.get('POSTDATE_TEST_FULL')
-    builds = ((plain, 'all' if with_both else 'rest'), (san, 'san'))
-    for build, test_set in builds[:1] if live_only else builds:
+    whole = TEST != 'all' or ONLY or os.environ.get('POSTDATE_TEST_FULL')
+    builds = [(plain, 'all' if whole else 'rest')] + [(san, 'san')] * (TEST == 'all')
+    for build, test_set in builds:
         # Fresh ones for each: RabbitMQ makes vhosts three times as slowly where there are hundreds.
         if stack('start') != 0:
             totals.fault('the servers did not start')

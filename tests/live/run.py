@@ -3,6 +3,7 @@
 
     run.py [WORD...]      only tests whose full name contains one of the words. Exit: 0 none failed, 1 some did,
                           64 no test has that name, 69 no servers, 130 interrupted
+    run.py --short        those that tests/short names
 
 POSTDATE_BIN_DIR        the programs (default: build)
 POSTDATE_TEST_SET       san: all but what is marked not_san; rest: what that leaves out, and what is marked with_both
@@ -125,6 +126,14 @@ class Vhosts:
             raise SystemExit(f'no vhosts for the tests: {self.error}')
 
 
+def short_words():
+    with open(os.path.join(HERE, '..', 'short'), encoding='utf-8') as f:
+        return [word for line in f if not line.startswith('#') for word in line.split()]
+
+
+SHORT = short_words()
+
+
 def has_mark(case, name, mark):
     return getattr(case, mark, False) or getattr(getattr(case, name), mark, False)
 
@@ -135,7 +144,7 @@ def wanted(case, name, words):
     if harness.REST and not has_mark(case, name, 'not_san') and not has_mark(case, name, 'with_both'):
         return False
     more = getattr(case, 'only_full', False) or getattr(getattr(case, name), 'only_full', False)
-    if not harness.FULL and not words and (more is True or more and name in more):
+    if not harness.FULL and not (words and words is not SHORT) and (more is True or more and name in more):
         return False
     full = f'{case.__module__}.{case.__name__}.{name}'
     return not words or any(w in full for w in words)
@@ -321,7 +330,12 @@ def main(words):
         say(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
         return 69
     os.environ['STACK_DIR'] = stack.directory
-    run = Run(find_jobs(words))
+    short = words == ['--short']
+    run = Run(find_jobs(SHORT if short else words))
+    nobodys = [w for w in SHORT if short and not any(w in name for job in run.jobs for name in job.names)]
+    if nobodys:
+        say(f"tests/short: no test is called {', '.join(nobodys)}")
+        return 64
     if not run.total:
         say('live: no test has that name')
         return 64

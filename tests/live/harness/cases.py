@@ -16,7 +16,7 @@ def not_san(item):
 
 
 def with_both(item):
-    """Marks what `make test` runs with the plain build, too, though the sanitizer build can run it: it asks more of that."""
+    """Marks what `make test TEST=all` runs with the plain build, too, though the sanitizer build can run it: it asks more of that."""
     item.with_both = True
     return item
 
