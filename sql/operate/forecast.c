@@ -245,11 +245,12 @@ static int count_piece(struct pg *c, const char *round, int *singly, struct err 
 int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e)
 {
     static const char *const rounds[] = {"soon", "all"};
-    int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + limit_ms;
+    int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms;
     if (pg_exec(c, "set lock_timeout = '200ms'", e) != 0)
         return -1;
     for (size_t i = 0; i < sizeof rounds / sizeof rounds[0]; i++) {
         int more = 1;
+        until_ms += limit_ms / 2; /* else millions that are due soon would leave nothing for the others */
         while (more > 0 && now_ms < until_ms) {
             more = count_piece(c, rounds[i], singly, e);
             now_ms = pause_after(now_ms);
