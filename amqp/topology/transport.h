@@ -65,4 +65,9 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e);
 /* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
 int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
 
+/* Is there an exchange or a queue of any transport, so that something may wait there? That of `first` is
+ * looked for first. 1 yes, also where the login may not look; 0 no; -1 error. The connection is usable
+ * afterwards, but for -1; its confirms may be off. */
+int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e);
+
 #endif

@@ -5,6 +5,7 @@
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+#include "gateway/runtime/startup.h"
 
 #include <stddef.h>
 
@@ -38,13 +39,14 @@ static bool is_ready(const struct publisher *p)
 
 /* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
  * be missing. */
-static int declare_topology(struct publisher *p, struct broker *b, struct err *e)
+static int declare_with(struct publisher *p, struct broker *b, bool fresh, struct err *e)
 {
     struct transport_options o = handover_transport_options(p->handover);
     p->declared_epoch = atomic_load(&p->handover->topology_epoch);
     p->declared_ms = clock_monotonic_ms();
     if ((o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
-        p->runtime->transport->declare(b, &o, e) == 0) {
+        (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
+               : p->runtime->transport->declare(b, &o, e)) == 0) {
         if (p->warned)
             log_info("RabbitMQ can hold messages again");
         p->warned = false;
@@ -58,6 +60,11 @@ static int declare_topology(struct publisher *p, struct broker *b, struct err *e
     }
     runtime_set_up(p->runtime, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
     return -1;
+}
+
+static int declare_first(struct publisher *p, struct broker *b, struct err *e)
+{
+    return declare_with(p, b, true, e) != 0 ? -1 : broker_confirm_select(b, e);
 }
 
 /* While RabbitMQ does not say where its last hop leads to, nothing is handed over. */
@@ -83,7 +90,7 @@ static int keep_declared(struct publisher *p, struct err *e)
     bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS ||
                (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->rescued, false));
-    return due ? declare_topology(p, p->broker, e) : 0;
+    return due ? declare_with(p, p->broker, false, e) : 0;
 }
 
 /* Will RabbitMQ deliver it itself? -1: not known now. */
@@ -226,7 +233,7 @@ const struct publisher_role publisher_handover = {
     .queue = offsetof(struct pipeline, handover),
     .at_once = true,
     .leave_after_ms = INT64_MAX,
-    .prepare = declare_topology,
+    .prepare = declare_first,
     .announce = announce_handover,
     .keep_up = keep_up,
     .watch = watch_oldest,

@@ -21,6 +21,11 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
 int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e);
 
+/* Declares a transport on b, a new connection, whose confirms are off then. Where the vhost has nothing of
+ * any transport, what RabbitMQ held went with it, and goes back to the gateways at once. Any thread. */
+int startup_declare_transport(struct runtime *rt, const struct transport *t, struct broker *b,
+                              const struct transport_options *o, struct err *e);
+
 /* What the broker may wait with, and as long as nothing is known of the transport, what it may if the one
  * that is asked for is there. Any thread. */
 enum hold_policy startup_hold_policy(const struct runtime *rt);

@@ -9,7 +9,57 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
+#include "sql/pipeline/handing.h"
 #include "sql/pipeline/store.h"
+
+/* A vhost that has nothing of any transport. */
+struct emptied {
+    const struct transport *transport;
+    const struct transport_options *options;
+    struct broker *broker;
+};
+
+static int is_empty(void *ctx, struct err *e)
+{
+    struct emptied *v = ctx;
+    int there = transport_is_anything_there(v->transport, v->broker, e);
+    return there < 0 ? -1 : !there;
+}
+
+static int declare_there(void *ctx, struct err *e)
+{
+    struct emptied *v = ctx;
+    return v->transport->declare(v->broker, v->options, e);
+}
+
+/* The vhost is new, or was made anew: nobody has declared a transport before. The plugin, where RabbitMQ has
+ * it, keeps what it holds also when exchange and vhost go, and lets it out by an exchange of that name. */
+static int give_back(struct runtime *rt, struct emptied *v, struct err *e)
+{
+    struct broker_options o = sessions_broker_options(rt, "postdate startup");
+    int keeps = transport_probe_plugin(&o, e);
+    if (keeps != 0)
+        return keeps < 0 ? -1 : declare_there(v, e);
+    const struct handing_loss loss = {.is_gone = is_empty, .declare = declare_there, .ctx = v};
+    struct pg *pg = pg_open(rt->config->postgres.url, "postdate hand-over", e);
+    int n = pg ? handing_lost(pg, &loss, e) : -1;
+    pg_close(pg);
+    if (n > 0)
+        log_warning("RabbitMQ has nothing left of what waited there, as in a vhost that was made anew: "
+                    "gateways have the %d messages that it held",
+                    n);
+    return n < 0 ? -1 : 0;
+}
+
+int startup_declare_transport(struct runtime *rt, const struct transport *t, struct broker *b,
+                              const struct transport_options *o, struct err *e)
+{
+    struct emptied v = {.transport = t, .options = o, .broker = b};
+    int there = transport_is_anything_there(t, b, e);
+    if (there < 0)
+        return -1;
+    return there ? t->declare(b, o, e) : give_back(rt, &v, e);
+}
 
 /* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node
  * of a cluster is away, its queues are not found, or RabbitMQ does not answer. The hand-over publisher says
@@ -21,7 +71,8 @@ static int try_transport(struct runtime *rt, const struct transport *t, struct e
     if (!b)
         return -1;
     bool last_hop = rt->config->handover.last_hop == LAST_HOP_RABBITMQ;
-    int rc = (last_hop && last_hop_declare(b, e) != 0) || t->declare(b, &o, e) != 0 ? -1 : 0;
+    int rc =
+        (last_hop && last_hop_declare(b, e) != 0) || startup_declare_transport(rt, t, b, &o, e) != 0 ? -1 : 0;
     broker_close(b);
     if (rc == 0 || (e->kind != ERR_NOT_FOUND && !err_is_transient(e)))
         return rc;

@@ -30,6 +30,22 @@ int handing_done(struct pg *c, const struct message_id *handings, size_t count, 
     return pg_do(c, sql_query_handing_done, PG_WITH(as_ids(handings, count)), e);
 }
 
+static int64_t give_back(struct pg *c, const struct handing_loss *loss, struct err *e)
+{
+    int gone = pg_do(c, sql_query_handing_lost_lock, NULL, e) == 0 ? loss->is_gone(loss->ctx, e) : -1;
+    int64_t n = gone > 0 ? pg_run(c, sql_query_handing_lost, NULL, e) : gone;
+    return n < 0 || loss->declare(loss->ctx, e) != 0 ? -1 : n;
+}
+
+int handing_lost(struct pg *c, const struct handing_loss *loss, struct err *e)
+{
+    int64_t n = pg_begin(c, e) == 0 ? give_back(c, loss, e) : -1;
+    if (n >= 0 && pg_commit(c, e) == 0)
+        return (int)n;
+    pg_rollback(c);
+    return -1;
+}
+
 /* --- with what is stored */
 
 static bool may_wait(const struct store_handover *h, const struct store_item *item, int64_t now_ms)

@@ -23,4 +23,15 @@ int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
  * harm. -1: ERR_BUSY: somebody has one of them locked. */
 int handing_done(struct pg *c, const struct message_id *handings, size_t count, struct err *e);
 
+/* RabbitMQ has nothing left of what waits there (is_gone: 1), because its vhost is another one, say. What it
+ * held and is not due within two seconds is `scheduled` again. One gateway at a time: it asks once more when
+ * it is alone, and declares what waits before the next one asks. Returns how many messages, or -1: nothing
+ * was changed. */
+struct handing_loss {
+    int (*is_gone)(void *ctx, struct err *e);
+    int (*declare)(void *ctx, struct err *e);
+    void *ctx;
+};
+int handing_lost(struct pg *c, const struct handing_loss *loss, struct err *e);
+
 #endif

@@ -1,0 +1,56 @@
+/* Whether a vhost has ever seen a transport. If not, it is new, or was made anew, and nothing that gateways
+ * handed over before waits there.
+ *
+ * An exchange alone is a trace: somebody may have deleted the queues behind it, or a queue may be on a node
+ * that is away, and RabbitMQ says of both that they are not found. So may queues be without their exchange:
+ * what they hold still comes out by the next one. */
+#include "amqp/topology/transport.h"
+
+static const struct transport *const transports[] = {&transport_ttl, &transport_plugin, &transport_native};
+#define TRANSPORTS (sizeof transports / sizeof transports[0])
+
+/* found: what RabbitMQ said, 1 or 0, or -1 and why. What is missing ends the channel. RabbitMQ 4.3 asks for a
+ * right to look, too. */
+static int go_on(struct broker *b, int found, const struct err *why, struct err *e)
+{
+    if (found > 0)
+        return 1;
+    if (found < 0 && why->kind != ERR_NOT_FOUND && why->kind != ERR_PERMISSION)
+        return err_set(e, why->kind, "%s", why->text);
+    return broker_reopen(b, e) != 0 ? -1 : found < 0 && why->kind == ERR_PERMISSION;
+}
+
+static int has_exchange(struct broker *b, const struct transport *t, struct err *e)
+{
+    const char *name;
+    int there = 0;
+    for (size_t i = 0; there == 0 && (name = t->exchange(i)) != NULL; i++) {
+        struct err why = {0};
+        there = broker_has_exchange(b, name, &why);
+        there = go_on(b, there, &why, e);
+    }
+    return there;
+}
+
+static int has_queue(struct broker *b, const struct transport *t, struct err *e)
+{
+    char name[TRANSPORT_NAME_SIZE];
+    uint32_t ready;
+    int there = 0;
+    for (size_t i = 0; there == 0 && t->queue(i, name); i++) {
+        struct err why = {0};
+        there = broker_look_at_queue(b, name, &ready, NULL, &why);
+        there = go_on(b, there == 0 ? 1 : -1, &why, e);
+    }
+    return there;
+}
+
+int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e)
+{
+    int there = has_exchange(b, first, e);
+    for (size_t t = 0; there == 0 && t < TRANSPORTS; t++)
+        there = has_exchange(b, transports[t], e);
+    for (size_t t = 0; there == 0 && t < TRANSPORTS; t++)
+        there = has_queue(b, transports[t], e);
+    return there;
+}

@@ -1,0 +1,6 @@
+-- What RabbitMQ held is gone: gateways have it again, as it was before it was handed over. Not what is being handed over now, nor what is due within
+-- two seconds: gateways may be publishing that, so it is rescued after the grace.
+update postdate.message m
+   set state = 'scheduled', next_at = m.due
+ where m.state = 'handed' and m.settled_at is null and m.owner is null and m.due > clock_timestamp() + interval '2 s'
+   and m.id <> all (array(select i from postdate.handing h, unnest(h.ids) i))

@@ -1,0 +1,1 @@
+select from postdate.gate where name = 'hand-over' for update

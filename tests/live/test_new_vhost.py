@@ -1,0 +1,85 @@
+"""RabbitMQ without anything that it had: a vhost that somebody deleted and made anew, or a broker that was replaced by an empty one. What waited
+there is delivered from the database, when it is due."""
+import harness
+from handover_kit import NEVER, OwnServers, handover
+from harness import LiveTest, wait_until
+
+COUNT = 300
+WAIT_MS = 15_000
+
+
+class Anew:
+    pace = 1
+    lost = 1  # it is said once
+
+    def make_anew(self, p):
+        p.stack.rabbitmqctl('delete_vhost', p.vhost)
+        p.stack.rabbitmqctl('add_vhost', p.vhost)
+        p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '.*', '.*', '.*')
+
+    def hand_over(self, p, count=COUNT):
+        c = p.client()
+        for i in range(count):
+            c.publish('k', b'%d' % i, {'x-delay': WAIT_MS * self.pace + i * 10})
+        wait_until(lambda: p.counts() == {'handed': count}, 30, 'all to be handed over')
+        wait_until(lambda: p.value('select count(*) from postdate.handing') == '0', 20, 'RabbitMQ to have them')
+
+    def assert_on_time(self, p, gateways):
+        """The grace is an hour."""
+        inbox = p.consumer('q', declare=True, bind='k')
+        inbox.wait(COUNT, WAIT_MS * self.pace / 1000 + 30)
+        late = max(m.at_ms - m.due_ms for m in inbox.all())
+        print(f'note new vhost: {len(inbox.all())} arrived, the last one {late:.0f} ms late', flush=True)
+        self.assertEqual((len(inbox.all()), len({m.id for m in inbox.all()})), (COUNT, COUNT))
+        self.assertGreaterEqual(min(m.at_ms - m.due_ms for m in inbox.all()), 0)
+        said = [g.lines_with(f'nothing left of what waited there.*{COUNT} messages') for g in gateways]
+        self.assertEqual(sum(map(len, said)), self.lost, said)
+        self.assertEqual([g.term() for g in gateways], [0] * len(gateways))
+
+    @harness.given_time
+    def test_one_that_is_made_anew_under_two_gateways(self):
+        p = self.place()
+        gateways = [p.gateway(**handover(self.transport, grace=NEVER)) for _ in range(2)]
+        self.hand_over(p)
+        self.make_anew(p)
+        wait_until(lambda: (not self.lost or any(g.lines_with('nothing left') for g in gateways)) and p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name').count('postdate.delivery'),
+                   90, 'it to be found out')
+        self.assert_on_time(p, gateways)
+
+    @harness.given_time
+    def test_one_that_is_made_anew_while_no_gateway_runs(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.hand_over(p)
+        self.assertEqual(g.term(), 0)
+        self.make_anew(p)
+        self.assert_on_time(p, [p.gateway(**handover(self.transport, grace=NEVER))])
+
+
+class NewVhost(Anew, OwnServers, LiveTest):
+    """Without the plugin, which keeps what it holds."""
+    transport = 'ttl'
+    plugins = ''
+    together = 'bare servers'
+
+    def test_a_deleted_exchange_gives_nothing_back(self):
+        """The rungs hold it still: it would come twice."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.hand_over(p, 20)
+        self.assertEqual(g.term(), 0)
+        c = p.client()
+        for exchange in {q.rsplit('.', 1)[0] for q in self.exchanges(p)}:
+            c.channel.exchange_delete(exchange)
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.assertEqual((p.counts(), g.lines_with('nothing left')), ({'handed': 20}, []))
+
+    def exchanges(self, p):
+        out = p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name')
+        return [n + '.x' for n in out.split() if n.startswith('postdate.ttl')]
+
+
+class NewVhostPlugin(Anew, LiveTest):
+    """It lets out what it holds, also when the vhost was another one meanwhile."""
+    transport = 'plugin'
+    lost = 0
