@@ -73,7 +73,17 @@ def broker_permissions(x):
     try:
         x.wait(1, 4)
     finally:
-        retry(lambda: x.cell.rabbit.permit(x.cell.vhost, x.cell.user, '.*'))
+        retry(lambda: permit_on_all_nodes(x.cell))
+
+
+def permit_on_all_nodes(cell):
+    """What a node writes that is cut off from the others is forgotten when it comes back to them."""
+    rabbit = cell.rabbit
+    rabbit.permit(cell.vhost, cell.user, '.*')
+    for node in range(len(rabbit.nodes)):
+        found = rabbit.erlang(f'rabbit_auth_backend_internal:list_user_vhost_permissions(<<"{cell.user}">>, <<"{cell.vhost}">>).', node)
+        if '.*' not in found:
+            raise RuntimeError(f'{rabbit.nodes[node]} does not know it')
 
 
 def retry(act, *before_again, within_s=90):
