@@ -101,7 +101,7 @@ static int show_forecast(struct cli *cli, void *order)
 static const struct cli_option options[] = {
     {"from", "T", "from then on (default: now)", CLI_TAKE(time, order, q.from_ms)},
     {"until", "T", "until then (default: a day later)", CLI_TAKE(time, order, q.until_ms)},
-    {"step", "D", "a line for each of these: 1m, 5m, 1h, 1d (default: it fits)",
+    {"step", "D", "time per line: 1m, 5m, 1h, 1d (default: chosen to fit)",
      CLI_TAKE(duration, order, q.step_ms)},
     {"exchange", "E", "of this delivery exchange only", CLI_TAKE(bytes, order, q.exchange)},
     {"json", NULL, "one JSON object, as GET /v1/forecast", CLI_TAKE(flag, order, json)},

@@ -1,8 +1,8 @@
 /* Keeps this gateway's place among the others.
  *
- * Holds the session that is the instance: its lock tells the others that we live, its heartbeat renews the
- * lease. When that session or the lease is lost, everything in memory is put back or settled first, and only
- * then a new instance is booked, so that no message has two owners here. */
+ * Holds the session that is the instance: while it is there the others know that we live, and its heartbeat
+ * renews the lease. When that session or the lease is lost, everything in memory is put back or settled
+ * first, and only then a new instance is booked, so that no message has two owners here. */
 #include "gateway/instance/lease_keeper.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/migrate.h"

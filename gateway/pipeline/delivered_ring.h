@@ -1,6 +1,6 @@
 /* The ids of what was claimed and delivered last: what is to get a proof when the database goes away
  * (relay_proof.c). Some of it is not settled yet, and of what is, a database that crashes forgets the last
- * moment, for claimed messages are settled with asynchronous commits. Thread-safe. */
+ * moment, where rows are settled with asynchronous commits. Thread-safe. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_DELIVERED_RING_H
 #define POSTDATE_GATEWAY_PIPELINE_DELIVERED_RING_H
 

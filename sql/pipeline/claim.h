@@ -1,4 +1,5 @@
-/* Taking messages to publish them, and writing down what came of it. Each move is one guarded UPDATE. */
+/* Taking messages to publish them, and writing down what came of it: rows by a guarded UPDATE each, ranges of
+ * plain rows by batch.h. */
 #ifndef POSTDATE_SQL_PIPELINE_CLAIM_H
 #define POSTDATE_SQL_PIPELINE_CLAIM_H
 

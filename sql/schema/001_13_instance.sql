@@ -16,7 +16,7 @@ create table postdate.instance (
     relay_consumers integer not null default 0,
     broker_away     boolean not null default false,
     name            text not null,
-    transport       text                     -- how the broker waits for it: timer, plugin or ttl
+    transport       text                     -- how the broker waits for it: timer, native, plugin or ttl
 );
 
 -- A gateway whose lease ran out stops publishing by itself. One whose session is gone does so at once; where its number belongs to somebody

@@ -234,13 +234,13 @@ static const struct cli_option options[] = {
     {"factor", "F", "of each further wait, 1 to 100 (default 2)", take_factor,
      .offset = offsetof(struct retry_policy, factor), .of = "set"},
     {"max", "D", "the longest wait (default 1h)", CLI_TAKE(duration, retry_policy, max_ms), .of = "set"},
-    {"jitter", "P%", "each wait is up to so much shorter or longer (default 10%)", take_number,
+    {"jitter", "P%", "each wait is shorter or longer by up to this much (default 10%)", take_number,
      .offset = offsetof(struct retry_policy, jitter), .of = "set"},
     {"on", "R,R",
      "what is retried: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
      "(default rejected,delivery_limit); the rest is dead at once",
      take_reasons, .offset = offsetof(struct retry_policy, on), .of = "set"},
-    {"keep-dead", "D", "dead letters are kept so long (default 30d)",
+    {"keep-dead", "D", "how long dead letters are kept (default 30d)",
      CLI_TAKE(duration, retry_policy, keep_dead_ms), .of = "set"},
     {"json", NULL, "one JSON object per line, or one", .of = "list and show"},
     {0},
@@ -258,8 +258,8 @@ const struct command command_retry_policy = {
     .name = "retry-policy",
     .synopsis = "set PATTERN [OPTIONS] | list [--json] | show QUEUE [--json] | remove PATTERN",
     .summary = "Say how often and after which waits what consumers refuse goes back to its queue",
-    .notes = "PATTERN is of names of queues, * matches any run of characters; the longest match counts.\n"
-             "A policy that is set again is set anew: what is not given has its default.",
+    .notes = "PATTERN matches queue names, * any run of characters; the longest match counts.\n"
+             "Setting a policy again replaces it: what is not given gets its default.",
     .options = options,
     .verbs = verbs,
     .choices = "say set, list, show or remove",
