@@ -39,7 +39,7 @@ def measure_rate(lane, rate, seconds):
 def measure(bench):
     for transport in ('timer', *[t for t in bench.transports if t not in ('bare', 'timer')]):
         name = bench.lane_name(transport)
-        rows = {rate: bench.report.row(SHAPE, f'{name}, {rate:,}/s', transport=name, rate=rate) for rate in (0, *bench.sizes.cost_rates)}
+        rows = {rate: bench.report.row(SHAPE, f'{name}, {rate:,}/s' if rate else f'{name}, idle') for rate in (0, *bench.sizes.cost_rates)}
         with rows[0].trying(bench.say), Lane(bench, transport) as lane:
             rows[0].add(**{f'{group.lower()}_cpu': cores for group, cores in idle(lane).items()})
             for rate in bench.sizes.cost_rates:
