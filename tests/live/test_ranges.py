@@ -97,7 +97,7 @@ class Ranges(Days):
     def test_what_is_locked_in_crowds_is_passed_in_one_claim(self):
         p = self.place()
         make_claim(p.psql)
-        p.psql("insert into postdate.instance (name, backend_pid, running_since) values ('one', 1, now())")
+        p.psql("insert into postdate.instance (name, backend_pid, version, running_since) values ('one', 1, 1, now())")
         p.psql("select count(postdate.schedule('k', 'locked', '10 min')) from generate_series(1, 25)")
         held = p.session()
         held.run('begin')
@@ -112,7 +112,7 @@ class Ranges(Days):
         """RabbitMQ holds thousands of messages, and few are plain: a look passes what it has read, and late commits there are found."""
         p = self.place()
         make_claim(p.psql)
-        p.psql("insert into postdate.instance (name, backend_pid, running_since) values ('one', 1, now())")
+        p.psql("insert into postdate.instance (name, backend_pid, version, running_since) values ('one', 1, 1, now())")
         p.psql("update postdate.frontier set to_id = postdate.id_ceiling(now() - interval '20 min')")
         held = ("insert into postdate.message (due, next_at, id, state, hold, exchange, routing_key, properties, body) select d, {}, postdate.id_make(d), "
                 "'scheduled', '{}', 'x', 'k', '', '' from (select date_trunc('second', now()) - i * interval '50 ms' as d from generate_series(1, {}) i) x")

@@ -88,7 +88,7 @@ class StoreRace(LiveTest):
     def gateway(self):
         """What an instance does, that dies in some batch; another follows it."""
         owner, lives_until = str(next(self.owners)), now_ms() + 1000
-        self.p.psql(f"insert into postdate.instance (id, name, backend_pid, running_since) overriding system value values ({owner}, '{owner}', 0, now())")
+        self.p.psql(f"insert into postdate.instance (id, name, backend_pid, version, running_since) overriding system value values ({owner}, '{owner}', 0, 1, now())")
 
         def claims(run, rng):
             horizon = f'to_timestamp({now_ms() + 100} / 1000.0)'

@@ -22,8 +22,8 @@ PAUSES = [
     ('postdate.late_look', 'if newest is null', 'look.mark'),
     ('postdate.batch_release', 'locked := array', 'release.lock'),
 ]
-INSTANCES = ('insert into postdate.instance (id, name, backend_pid, running_since) overriding system value '
-             'select i, i, 0, now() from generate_series(1, 3) i on conflict do nothing')
+INSTANCES = ('insert into postdate.instance (id, name, backend_pid, version, running_since) overriding system value '
+             'select i, i, 0, 1, now() from generate_series(1, 3) i on conflict do nothing')
 FENCE_MOVES = ("perform test.pause('claim.fence'); if (select last_value from postdate.fence) < postdate.id_ms(ends) "
                "then perform setval('postdate.fence', postdate.id_ms(ends)); end if;")
 CLAIM, CANCEL = ('claim.fence', 'claim.read'), ('cancel.lock', 'cancel.fence')
