@@ -3,7 +3,8 @@
  *
  * An exchange alone is a trace: somebody may have deleted the queues behind it, or a queue may be on a node
  * that is away, and RabbitMQ says of both that they are not found. So may queues be without their exchange:
- * what they hold still comes out by the next one. */
+ * what they hold still comes out by the next one. A release that names them otherwise must look for the names
+ * before, too. */
 #include "amqp/topology/transport.h"
 
 static const struct transport *const transports[] = {&transport_ttl, &transport_plugin, &transport_native};

@@ -74,6 +74,19 @@ class NewVhost(Anew, OwnServers, LiveTest):
         g = p.gateway(**handover(self.transport, grace=NEVER))
         self.assertEqual((p.counts(), g.lines_with('nothing left')), ({'handed': 20}, []))
 
+    def test_a_row_that_somebody_has_locked_keeps_no_other(self):
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.hand_over(p, 20)
+        self.assertEqual(g.term(), 0)
+        self.make_anew(p)
+        locker = p.session()
+        locker.run("begin; select from postdate.message where body = '7' for update")
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.assertEqual(len(g.lines_with('nothing left of what waited there.*19 messages')), 1, g.log())
+        locker.run('rollback')
+        self.assertEqual(g.term(), 0)
+
     def exchanges(self, p):
         out = p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name')
         return [n + '.x' for n in out.split() if n.startswith('postdate.ttl')]
