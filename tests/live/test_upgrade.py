@@ -75,7 +75,7 @@ class Upgrade(LiveTest):
         if self.publisher.process.poll() is not None:
             raise harness.TooSlow('the load ended before the upgrade')
         self.use(NEXT)
-        sent, r = self.publisher.result(), inbox.result()
+        sent, r = self.publisher.result(60 + SECONDS * self.pace), inbox.result(60 + SECONDS * self.pace)
         print(f"note upgrade: {sent['sent']} messages at {sent['rate']}/s: lost {r['missing']}, early {r['early']}, twice {r['duplicates']}, "
               f"lateness p50 {r['p50_ms']:.0f}, p99 {r['p99_ms']:.0f}, most {r['max_ms']:.0f} ms", flush=True)
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
