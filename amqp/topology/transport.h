@@ -55,6 +55,8 @@ struct transport {
 extern const struct transport transport_native;
 extern const struct transport transport_plugin;
 extern const struct transport transport_ttl;
+#define TRANSPORT_COUNT 3
+extern const struct transport *const transport_all[TRANSPORT_COUNT]; /* transport_traces.c */
 
 /* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
  * database's clock, in a queue of its own. 1 yes; 0 no, and e says why; -1 error. */

@@ -7,8 +7,8 @@
  * before, too. */
 #include "amqp/topology/transport.h"
 
-static const struct transport *const transports[] = {&transport_ttl, &transport_plugin, &transport_native};
-#define TRANSPORTS (sizeof transports / sizeof transports[0])
+const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_native, &transport_plugin,
+                                                                &transport_ttl};
 
 /* found: what RabbitMQ said, 1 or 0, or -1 and why. What is missing ends the channel. RabbitMQ 4.3 asks for a
  * right to look, too. */
@@ -49,9 +49,9 @@ static int has_queue(struct broker *b, const struct transport *t, struct err *e)
 int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e)
 {
     int there = has_exchange(b, first, e);
-    for (size_t t = 0; there == 0 && t < TRANSPORTS; t++)
-        there = has_exchange(b, transports[t], e);
-    for (size_t t = 0; there == 0 && t < TRANSPORTS; t++)
-        there = has_queue(b, transports[t], e);
+    for (size_t t = 0; there == 0 && t < TRANSPORT_COUNT; t++)
+        there = has_exchange(b, transport_all[t], e);
+    for (size_t t = 0; there == 0 && t < TRANSPORT_COUNT; t++)
+        there = has_queue(b, transport_all[t], e);
     return there;
 }

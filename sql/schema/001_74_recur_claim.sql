@@ -28,8 +28,8 @@ end $$;
 
 -- Next occurrences are made by the hundred. What is simple, one statement does for all of them: the next one is neither late already nor
 -- beyond max_delay, its day is open, and nobody has to be asked whether the one before is done. All others go on one by one
--- (postdate.recur_claim_each). Returns the rows
--- that it carried on. Joins by index only: how many schedules there are changes while the plan is kept.
+-- (postdate.recur_claim_each). Returns the rows that it carried on. Joins by index only: how many schedules there are changes while the
+-- plan is kept.
 create function postdate.recur_claim_simple(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql
 set enable_hashjoin to off set enable_mergejoin to off as $$
 declare

@@ -27,6 +27,14 @@ class Anew:
                    or now_ms() > self.first_due_ms, 300, 'RabbitMQ to have them all')
         self.check_in_time()
 
+    def handed_over(self, count=COUNT):
+        """A place in which no gateway runs any more."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace=NEVER))
+        self.hand_over(p, count)
+        self.assertEqual(g.term(), 0)
+        return p
+
     def check_in_time(self):
         """What is due within two seconds is not given back."""
         if now_ms() > self.first_due_ms - 3000:
@@ -57,10 +65,7 @@ class Anew:
 
     @harness.given_time
     def test_one_that_is_made_anew_while_no_gateway_runs(self):
-        p = self.place()
-        g = p.gateway(**handover(self.transport, grace=NEVER))
-        self.hand_over(p)
-        self.assertEqual(g.term(), 0)
+        p = self.handed_over()
         self.make_anew(p)
         self.assert_on_time(p, [p.gateway(**handover(self.transport, grace=NEVER))])
 
@@ -74,12 +79,9 @@ class NewVhost(Anew, OwnServers, LiveTest):
     @harness.given_time
     def test_a_deleted_exchange_gives_nothing_back(self):
         """The rungs hold it still: it would come twice."""
-        p = self.place()
-        g = p.gateway(**handover(self.transport, grace=NEVER))
-        self.hand_over(p, 20)
-        self.assertEqual(g.term(), 0)
+        p = self.handed_over(20)
         c = p.client()
-        for exchange in {q.rsplit('.', 1)[0] for q in self.exchanges(p)}:
+        for exchange in self.exchanges(p):
             c.channel.exchange_delete(exchange)
         g = p.gateway(**handover(self.transport, grace=NEVER))
         self.check_in_time()
@@ -87,10 +89,7 @@ class NewVhost(Anew, OwnServers, LiveTest):
 
     @harness.given_time
     def test_a_row_that_somebody_has_locked_keeps_no_other(self):
-        p = self.place()
-        g = p.gateway(**handover(self.transport, grace=NEVER))
-        self.hand_over(p, 20)
-        self.assertEqual(g.term(), 0)
+        p = self.handed_over(20)
         self.make_anew(p)
         locker = p.session()
         locker.run("begin; select from postdate.message where body = '7' for update")
@@ -102,7 +101,7 @@ class NewVhost(Anew, OwnServers, LiveTest):
 
     def exchanges(self, p):
         out = p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name')
-        return [n + '.x' for n in out.split() if n.startswith('postdate.ttl')]
+        return [name for name in out.split() if name.startswith('postdate.ttl')]
 
 
 class NewVhostPlugin(Anew, LiveTest):

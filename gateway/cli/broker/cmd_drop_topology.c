@@ -16,9 +16,6 @@
 #define WAIT_MS 10000
 #define RUNGS "postdate.ttl."
 
-static const struct transport *const transports[] = {&transport_native, &transport_plugin, &transport_ttl};
-#define TRANSPORTS (sizeof transports / sizeof transports[0])
-
 struct removal {
     const struct config *config;
     struct broker *broker, *probe;
@@ -53,8 +50,8 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; transports[t]->queue(i, name); i++)
+    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
+        for (size_t i = 0; transport_all[t]->queue(i, name); i++)
             if (visit(r, name, e) != 0)
                 return -1;
     return 0;
@@ -84,8 +81,8 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; (name = transports[t]->exchange(i)) != NULL; i++)
+    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
+        for (size_t i = 0; (name = transport_all[t]->exchange(i)) != NULL; i++)
             if (visit(r, name, e) != 0)
                 return -1;
     return is_ours(delivery) ? visit(r, delivery, e) : 0;
