@@ -101,9 +101,17 @@ static int fold_slo(struct janitor *j, struct err *e)
     return slo_fold(j->pg, j->runtime->config->slo.window_ms, e);
 }
 
+static bool rest(void *janitor, int64_t ms)
+{
+    struct janitor *j = janitor;
+    notifier_wait(&j->notifier, -1, ms * INT64_C(1000000));
+    return !runtime_stopping(j->runtime, STOP_INTAKE);
+}
+
 static int count_forecast(struct janitor *j, struct err *e)
 {
-    return forecast_count(j->pg, &j->singly, FORECAST_MS, e);
+    const struct forecast_pace pace = {.limit_ms = FORECAST_MS, .rest = rest, .resting = j};
+    return forecast_count(j->pg, &j->singly, &pace, e);
 }
 
 static void say_recur(const char *text)
@@ -188,7 +196,9 @@ void *janitor_thread(void *arg)
             if (j->pg && !pg_is_broken(j->pg) && clock_boottime_ms() >= duties[i].at_ms &&
                 !runtime_stopping(j->runtime, STOP_INTAKE))
                 run_duty(j, &duties[i]);
-        notifier_wait(&j->notifier, -1, TICK_MS * INT64_C(1000000));
+        if (!runtime_stopping(j->runtime,
+                              STOP_INTAKE)) /* a duty that rests may have taken the notice of it */
+            rest(j, TICK_MS);
     }
     pg_close(j->pg);
     return NULL;

@@ -210,12 +210,15 @@ int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
     return r ? 0 : -1;
 }
 
-/* Between two statements: what comes due meanwhile goes first. */
-static int64_t pause_after(int64_t began_ms)
+/* Between two statements: what comes due meanwhile goes first. No longer than a round has time: a commit that
+ * waited for a standby took no strength from anybody. False: an end. */
+static bool rest_after(const struct forecast_pace *pace, int64_t *began_ms)
 {
-    int64_t now_ms = clock_monotonic_ms();
-    clock_nap_ms(REST * (now_ms > began_ms ? now_ms - began_ms : 1));
-    return clock_monotonic_ms();
+    int64_t took_ms = clock_monotonic_ms() - *began_ms, most_ms = pace->limit_ms / 2;
+    int64_t rest_ms = took_ms < 1 ? REST : took_ms > most_ms / REST ? most_ms : REST * took_ms;
+    bool on = pace->rest(pace->resting, rest_ms);
+    *began_ms = clock_monotonic_ms();
+    return on;
 }
 
 /* A day that somebody has locked: the next round will do. */
@@ -242,7 +245,7 @@ static int count_piece(struct pg *c, const char *round, int *singly, struct err 
     return 1;
 }
 
-int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e)
+int forecast_count(struct pg *c, int *singly, const struct forecast_pace *pace, struct err *e)
 {
     static const char *const rounds[] = {"soon", "all"};
     int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms;
@@ -250,10 +253,12 @@ int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e)
         return -1;
     for (size_t i = 0; i < sizeof rounds / sizeof rounds[0]; i++) {
         int more = 1;
-        until_ms += limit_ms / 2; /* else millions that are due soon would leave nothing for the others */
+        until_ms +=
+            pace->limit_ms / 2; /* else millions that are due soon would leave nothing for the others */
         while (more > 0 && now_ms < until_ms) {
             more = count_piece(c, rounds[i], singly, e);
-            now_ms = pause_after(now_ms);
+            if (!rest_after(pace, &now_ms))
+                return more < 0 ? -1 : 0;
         }
         if (more < 0)
             return -1;

@@ -49,9 +49,16 @@ int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *
 extern const int64_t forecast_within_s[FORECAST_WITHIN];
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e);
 
-/* Counts what waits, some ms at a time, and rests three times as long: it is not to be felt. Takes limit_ms
- * at most, but for the last piece. *singly: so many pieces are one day each, for somebody has one of them
- * locked; begins with 0, for each session. */
-int forecast_count(struct pg *c, int *singly, int64_t limit_ms, struct err *e);
+/* limit_ms: what a call takes at most, but for its last piece. rest(resting, ms) waits so long, or less and
+ * says false where it is to end; on the caller's thread. */
+struct forecast_pace {
+    int64_t limit_ms;
+    bool (*rest)(void *resting, int64_t ms);
+    void *resting;
+};
+
+/* Counts what waits, some ms at a time, and rests three times as long: it is not to be felt. *singly: so many
+ * pieces are one day each, for somebody has one of them locked; begins with 0, for each session. */
+int forecast_count(struct pg *c, int *singly, const struct forecast_pace *pace, struct err *e);
 
 #endif
