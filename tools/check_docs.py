@@ -6,6 +6,7 @@ Names are looked for in `code spans` and code blocks only:
   make targets   `make NAME`
   options        `section.option`, `option = value`, lines below [section] in code blocks, POSTDATE_SECTION_OPTION
                  (docs/kubernetes.md: also the values of the Helm chart, which look the same)
+  our own names  in docs/internals, but for decisions: `module_verb_noun`, a function, type, table or file of the code
   live tests     test_NAME, a file or a function; in a table with a column "tested by", each code span there
 Links (and #anchors) of Markdown must lead somewhere. README.md has at most 150 lines; prose has at most 110 characters a line.
 """
@@ -214,6 +215,25 @@ def check_environment(d):
                 complain(d.path, n, f'nothing reads {name}')
 
 
+@functools.lru_cache(None)
+def code_words():
+    code = text_of('core/**/*', 'amqp/**/*', 'sql/**/*', 'gateway/**/*', 'tests/**/*', 'tools/*', 'packaging/**/*', 'docs/configuration.md')
+    files = {os.path.splitext(os.path.basename(f))[0] for f in glob.glob('**/*.*', recursive=True)}
+    return set(re.findall(r'[a-z][a-z0-9]*(?:_[a-z0-9]+)+', code)) | files
+
+
+FOREIGN_NAMES = {'pg_stat_statements', 'consumer_timeout'}
+
+
+def check_code_names(d):
+    """What is renamed in the code is renamed in the pages about the code."""
+    if not d.path.startswith('docs/internals/') or '/decisions/' in d.path:
+        return
+    for n, text, block in d.pieces():
+        if not block and re.fullmatch(r'[a-z][a-z0-9]*(_[a-z0-9]+)+', text) and text not in code_words() | FOREIGN_NAMES:
+            complain(d.path, n, f'nothing in the code is called {text}')
+
+
 def test_exists(name):
     tests = text_of('tests/live/*.py')
     return (glob.glob(f'tests/*/{name}.py') or glob.glob(f'tests/*/{name}.c') or
@@ -267,8 +287,8 @@ def check_manual(path):
 
 def main():
     for path in DOCUMENTS:
-        for check in (check_links, check_paths, check_targets, check_options, check_environment, check_tests,
-                      check_schema, check_lines):
+        for check in (check_links, check_paths, check_targets, check_options, check_environment, check_code_names,
+                      check_tests, check_schema, check_lines):
             check(document(path))
     for path in MANUALS:
         check_manual(path)

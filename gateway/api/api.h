@@ -181,7 +181,7 @@ struct api_context {
     bool done;                 /* out: what was asked for is committed; repeating it is something else */
 };
 
-/* api_run.c: does any operation but API_SCHEDULE and API_STATS and makes the answer. -1: the database
+/* api_run.c: does what a worker does (`run` in api_operation_list.h) and makes the answer. -1: the database
  * failed (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
 

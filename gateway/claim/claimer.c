@@ -1,5 +1,8 @@
 /* Claims what is due within the lead and hands it to the fast publisher.
  *
+ * Plain rows are claimed by range, and what such a claim could not see is opened afterwards (batch.h). The
+ * rest is about rows with a next_at.
+ *
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
  * least half a lead before it is due. What is accepted later than that rings claimer_notifier. A hot look
  * reads the partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past

@@ -1,6 +1,6 @@
-/* A claimed message in memory, from its claim until its outcome is settled. One owner at a time: a
- * claimer, the hand-over feeder, the intake or the relay makes it, a queue and its publisher hold it, the
- * result queue takes it, the settler frees it. */
+/* A message in memory, claimed, relayed or to be handed over, until its outcome is settled. One owner at a
+ * time: a claimer, the hand-over feeder, the intake or the relay makes it, a queue and its publisher hold it,
+ * the result queue takes it, the settler frees it. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
 #define POSTDATE_GATEWAY_PIPELINE_INFLIGHT_H
 

@@ -84,7 +84,7 @@ void runtime_close(struct runtime *rt);
 /* Has the stop come as far as that stage? */
 bool runtime_stopping(struct runtime *rt, enum stop_stage stage);
 void runtime_set_up(struct runtime *rt, enum up_bit bit);
-/* Who waits: "timer", "plugin", "ttl". */
+/* Who waits: "timer", "native", "plugin", "ttl". */
 const char *runtime_transport_name(const struct runtime *rt);
 
 /* Estimated database time, never ahead of it (core/base/clock.h); false before the first sample. Rounded down

@@ -1,4 +1,4 @@
--- Now, and the first instant of the oldest partition, as in partition_oldest.
+-- Now, and the first instant of the oldest partition, as in locked_partition_oldest.
 select clock_timestamp(),
        (select to_timestamp(substr(c.relname::text, 9), 'YYYYMMDD') from pg_class c
          where c.relname >= 'message_0' and c.relname < 'message_a' and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'

@@ -8,7 +8,7 @@ create type postdate.message_state as enum
 -- range of due times: a day, or a month that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
 -- never before `due`.
 --
--- A row is WAITING while nobody owns it and it is not settled: that is the predicate of the index below, so every
+-- A row is WAITING while nobody owns it and it is not settled. With a `next_at` it is in the index below, so every
 -- way of waiting (scheduled, handed to the broker and without a receipt, in doubt after a lost connection) is
 -- found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
 -- statistics say. Columns are ordered by alignment, to lose no padding.
