@@ -179,6 +179,23 @@ out:
     return rc;
 }
 
+/* Where it has a spread, its due time is drawn, and the deadline must lie after the last one that could be.
+ */
+static int read_times(struct draft *d, struct bytes exchange, const struct delay_clock *clock,
+                      int64_t *deadline_ms, struct err *e)
+{
+    int64_t spread_ms, now_ms = clock->now_ms, from_ms = d->delay.due_ms > now_ms ? d->delay.due_ms : now_ms;
+    struct bytes headers = d->properties.headers;
+    const struct spread_name name = {
+        .key = d->request_headers.key, .exchange = exchange, .message_id = d->properties.message_id};
+    if (spread_read(headers, clock->max_delay_ms, &spread_ms, e) != 0 ||
+        spread_check(SPREAD_HEADER, spread_ms, from_ms - now_ms, clock->max_delay_ms, e) != 0)
+        return -1;
+    if (spread_ms > 0)
+        d->delay.due_ms = from_ms + spread_draw(&name, spread_ms);
+    return deadline_read(headers, from_ms + spread_ms, deadline_ms, e);
+}
+
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e)
 {
@@ -204,15 +221,15 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
 
     int64_t deadline_ms;
     struct bytes properties;
-    if (deadline_read(headers, d.delay.due_ms > now_ms ? d.delay.due_ms : now_ms, &deadline_ms, e) != 0)
-        return -1;
-    if (encode_properties(&d, arena, &properties, e) != 0)
+    struct bytes exchange = delivery_exchange(rules, &d, route);
+    if (read_times(&d, exchange, &clock, &deadline_ms, e) != 0 ||
+        encode_properties(&d, arena, &properties, e) != 0)
         return -1;
     *out = (struct message){
         .due_ms = d.delay.due_ms,
         .counted_from_ms = d.delay.from_now ? now_ms : 0,
         .deadline_ms = deadline_ms,
-        .exchange = delivery_exchange(rules, &d, route),
+        .exchange = exchange,
         .routing_key = d.routing_key,
         .key = d.request_headers.key,
         .properties = properties,

@@ -1,5 +1,7 @@
 #include "core/message/delay.h"
 #include "core/base/duration.h"
+#include "core/base/random.h"
+#include "core/base/sha256.h"
 #include "core/base/timestamp.h"
 #include "core/message/stamp.h"
 #include <math.h>
@@ -252,4 +254,83 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
         due_ms = TIMESTAMP_MAX_MS;
     out->due_ms = clamp_time(due_ms);
     return 0;
+}
+
+/* --- spread */
+#define SPREAD_TEXT_MAX 64 /* of a duration */
+#define NAME_SIZE 520
+
+static uint64_t random_part(void)
+{
+    return (uint64_t)random_u32() << 32 | random_u32();
+}
+
+/* The first eight bytes of a hash: of "key", a newline, the exchange and the key, or of "id", a newline and
+ * the message-id. A newline in a name makes no two of them one: what follows an exchange's is one byte for
+ * its length. */
+static uint64_t part_of(const struct spread_name *name)
+{
+    uint8_t text[NAME_SIZE], hash[SHA256_SIZE];
+    size_t len = 0;
+    uint64_t part = 0;
+    const struct bytes all[] = {name->key.len > 0 ? name->exchange : (struct bytes){0},
+                                name->key.len > 0 ? name->key : name->message_id};
+    memcpy(text, name->key.len > 0 ? "key\n" : "id\n\n", 4);
+    len = 4;
+    for (size_t i = 0; i < 2; i++) {
+        if (all[i].len > 255)
+            return random_part();
+        text[len++] = (uint8_t)all[i].len;
+        if (all[i].len > 0)
+            memcpy(text + len, all[i].data, all[i].len);
+        len += all[i].len;
+    }
+    if (!sha256(bytes_of(text, len), hash))
+        return random_part();
+    for (size_t i = 0; i < 8; i++)
+        part = part << 8 | hash[i];
+    return part;
+}
+
+int64_t spread_draw(const struct spread_name *name, int64_t spread_ms)
+{
+    bool named = name->key.len > 0 || name->message_id.len > 0;
+    uint64_t part = named ? part_of(name) : random_part();
+    /* 53 bits, as many as a float has: SQL counts with the same. */
+    return spread_ms <= 0 ? 0 : (int64_t)((double)(part >> 11) * 0x1p-53 * ((double)spread_ms + 1));
+}
+
+int spread_check(const char *what, int64_t spread_ms, int64_t ahead_ms, int64_t max_ms, struct err *e)
+{
+    char given[48], longest[48];
+    int64_t end_ms;
+    if (spread_ms >= 0 && !__builtin_add_overflow(ahead_ms > 0 ? ahead_ms : 0, spread_ms, &end_ms) &&
+        end_ms <= max_ms)
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "%s: %s ends too far ahead (allowed: delay and spread together up to %s, "
+                   "delivery.max_delay)",
+                   what, duration_format(spread_ms, given, sizeof given),
+                   duration_format(max_ms, longest, sizeof longest));
+}
+
+int spread_read(struct bytes headers, int64_t max_ms, int64_t *out_ms, struct err *e)
+{
+    struct wire_field f;
+    char value[VALUE_TEXT_SIZE], text[SPREAD_TEXT_MAX + 1], longest[48];
+    struct err ignored = {0};
+    *out_ms = 0;
+    if (!wire_find(headers, SPREAD_HEADER, &f))
+        return 0;
+    bool known = delay_number(&f, out_ms);
+    if (!known && f.kind == 'S' && f.value.len <= SPREAD_TEXT_MAX && bytes_is_text(f.value)) {
+        memcpy(text, f.value.data, f.value.len);
+        text[f.value.len] = '\0';
+        known = duration_parse(text, out_ms, &ignored) == 0;
+    }
+    if (known && *out_ms >= 0 && *out_ms <= max_ms)
+        return 0;
+    return err_set(e, ERR_REJECT, "%s: %s is not allowed (allowed: 0 to %s, in milliseconds or as \"10m\")",
+                   SPREAD_HEADER, delay_describe(&f, value, sizeof value),
+                   duration_format(max_ms, longest, sizeof longest));
 }

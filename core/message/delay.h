@@ -1,5 +1,5 @@
-/* When a message asks to be delivered: the headers x-postdate-at, x-opt-delivery-time, x-opt-delivery-delay
- * and x-delay. Pure. */
+/* When a message asks to be delivered: the headers x-postdate-at, x-opt-delivery-time, x-opt-delivery-delay,
+ * x-delay and x-postdate-spread. Pure, but for a spread without a name. */
 #ifndef POSTDATE_CORE_MESSAGE_DELAY_H
 #define POSTDATE_CORE_MESSAGE_DELAY_H
 
@@ -41,5 +41,29 @@ bool delay_number(const struct wire_field *f, int64_t *out);
 
 /* What was sent, for an error text. */
 const char *delay_describe(const struct wire_field *f, char *out, size_t out_size);
+
+/* --- A message that may come at any time within so long after its due time, so that a thousand with one due
+ * time do not come at once. The time is drawn when the message is accepted, and is its due time from then on.
+ */
+#define SPREAD_HEADER "x-postdate-spread"
+
+/* What a message is called: the same name is drawn the same part of any spread, over SQL, too
+ * (postdate.spread_of). Neither: a random part. */
+struct spread_name {
+    struct bytes key;        /* of this exchange */
+    struct bytes exchange;   /* only with a key */
+    struct bytes message_id; /* where there is no key */
+};
+
+/* 0..spread_ms. Uniform, over names and where there is none. */
+int64_t spread_draw(const struct spread_name *name, int64_t spread_ms);
+
+/* The header, in ms; *out_ms 0: there is none. headers: a checked table (wire_properties_read). A number of
+ * ms of the kinds that x-delay has, or a duration such as "10m". ERR_REJECT names the header, its value and
+ * what is allowed: 0..max_ms. */
+int spread_read(struct bytes headers, int64_t max_ms, int64_t *out_ms, struct err *e);
+
+/* ERR_REJECT: the end of the spread is too far ahead. what: what it is called where it was given. */
+int spread_check(const char *what, int64_t spread_ms, int64_t ahead_ms, int64_t max_ms, struct err *e);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "core/message/deadline.h"
+#include "core/message/delay.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_document.h"
@@ -25,17 +26,18 @@ enum field {
     FIELD_ON_CONFLICT,
     FIELD_HOLD,
     FIELD_DEADLINE,
+    FIELD_SPREAD,
     FIELD_COUNT,
 };
 
 static const char *const field_names[FIELD_COUNT] = {
-    "routing_key", "exchange", "delay_ms",   "delay", "due_at",      "body", "body_base64",
-    "json",        "headers",  "properties", "key",   "on_conflict", "hold", "deadline",
+    "routing_key", "exchange",   "delay_ms", "delay",       "due_at", "body",     "body_base64", "json",
+    "headers",     "properties", "key",      "on_conflict", "hold",   "deadline", "spread",
 };
 
 #define ALLOWED_FIELDS                                                                                       \
     "routing_key, exchange, delay_ms, delay, due_at, body, body_base64, json, headers, properties, key, "    \
-    "on_conflict, hold, deadline"
+    "on_conflict, hold, deadline, spread"
 
 /* The SQL functions count more strictly; this only bounds memory. */
 #define ENCODED_MAX ((size_t)512 * 1024)
@@ -191,8 +193,35 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
     return 0;
 }
 
-static int take_deadline(const struct json_parser *p, const json_t *const fields[], struct message *out,
-                         struct err *e)
+static struct bytes message_id_of(const json_t *properties)
+{
+    const json_t *id = json_object_get(properties, "message_id");
+    return json_is_string(id) ? json_text(id) : (struct bytes){0};
+}
+
+/* The due time is drawn. latest_ms: what it could have been. */
+static int take_spread(const struct json_parser *p, const json_t *const fields[], struct message *out,
+                       int64_t *latest_ms, struct err *e)
+{
+    const json_t *v = fields[FIELD_SPREAD];
+    char shown[JSON_SHOW_SIZE];
+    int64_t spread_ms, from_ms = *latest_ms = out->due_ms > p->now_ms ? out->due_ms : p->now_ms;
+    const struct spread_name name = {
+        .key = out->key, .exchange = out->exchange, .message_id = message_id_of(fields[FIELD_PROPERTIES])};
+    if (v == NULL)
+        return 0;
+    if (!json_is_string(v))
+        return err_set(e, ERR_REJECT, "spread: %s is not a string, such as \"10m\"", json_show(v, shown));
+    if (duration_parse(json_c_string(v), &spread_ms, e) != 0)
+        return err_wrap(e, "spread");
+    if (spread_check("spread", spread_ms, from_ms - p->now_ms, p->rules.max_delay_ms, e) != 0)
+        return -1;
+    out->due_ms = from_ms + spread_draw(&name, spread_ms);
+    *latest_ms = from_ms + spread_ms;
+    return 0;
+}
+
+static int take_deadline(const json_t *const fields[], struct message *out, int64_t latest_ms, struct err *e)
 {
     const json_t *v = fields[FIELD_DEADLINE];
     char shown[JSON_SHOW_SIZE];
@@ -202,7 +231,7 @@ static int take_deadline(const struct json_parser *p, const json_t *const fields
         return err_set(e, ERR_REJECT, "deadline: %s is not a string", json_show(v, shown));
     if (timestamp_parse(json_c_string(v), &out->deadline_ms, e) != 0)
         return err_wrap(e, "deadline");
-    return deadline_check("deadline", out->deadline_ms, out->due_ms > p->now_ms ? out->due_ms : p->now_ms, e);
+    return deadline_check("deadline", out->deadline_ms, latest_ms, e);
 }
 
 static int take_body(const struct json_parser *p, const json_t *const fields[], struct arena *a,
@@ -258,12 +287,14 @@ static int read_object(struct json_parser *p, const json_t *object, struct arena
                        struct err *e)
 {
     const json_t *fields[FIELD_COUNT] = {0};
+    int64_t latest_ms;
     if (!json_is_object(object))
         return err_set(e, ERR_REJECT, "this is not a JSON object: write {\"routing_key\": …}");
     *out = (struct message){0};
     if (sort_fields(object, fields, e) != 0 || take_names(p, fields, out, e) != 0 ||
         take_choices(p, fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
-        take_deadline(p, fields, out, e) != 0 || take_body(p, fields, a, out, e) != 0)
+        take_spread(p, fields, out, &latest_ms, e) != 0 || take_deadline(fields, out, latest_ms, e) != 0 ||
+        take_body(p, fields, a, out, e) != 0)
         return -1;
     if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],
                               fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0)

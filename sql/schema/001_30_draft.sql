@@ -84,18 +84,55 @@ begin
     return postdate.draft_properties(d, s, headers, properties, body_kind);
 end $$;
 
--- The draft with its deadline, in whole milliseconds, rounded down: never later than was asked.
-create function postdate.draft_deadline(d postdate.draft, deadline timestamptz) returns postdate.draft language plpgsql as $$
+-- How much of its spread a message is drawn, in whole milliseconds. Of one name it is always the same part: core/message/delay.c
+-- counts the same from a key of an exchange, and else from the message-id. Without either it is a random one.
+create function postdate.spread_of(exchange text, key text, message_id text, spread interval) returns interval language plpgsql as $$
+declare
+    most float8 := floor(extract(epoch from spread) * 1000);
+    name bytea;
+    id bytea;
+begin
+    if key is null and (coalesce(message_id, '') = '' or octet_length(message_id) > 255) then return floor(random() * (most + 1)) * interval '1 ms'; end if;
+    name := case when key is null then '' else convert_to(exchange, 'UTF8') end;
+    id := convert_to(coalesce(key, message_id), 'UTF8');
+    name := decode(case when key is null then '69640a0a' else '6b65790a' end || lpad(to_hex(octet_length(name)), 2, '0'), 'hex') || name
+            || decode(lpad(to_hex(octet_length(id)), 2, '0'), 'hex') || id;
+    -- 53 bits, as many as a float has
+    return floor((('x' || encode(substr(sha256(name), 1, 8), 'hex'))::bit(64) >> 11)::bigint * power(2.0::float8, -53) * (most + 1)) * interval '1 ms';
+end $$;
+
+-- The draft with its deadline, in whole milliseconds, rounded down: never later than was asked. latest: when it could be due.
+create function postdate.draft_deadline(d postdate.draft, deadline timestamptz, latest timestamptz) returns postdate.draft language plpgsql as $$
 begin
     if deadline is null then return d; end if;
     if not deadline < timestamptz '9999-12-31 23:59:59.999+00' then
         perform postdate.refuse('the deadline is too far ahead', 'deadline is ' || deadline || '.', 'Allowed are times before the year 10000.');
     end if;
     d.deadline := date_trunc('milliseconds', deadline);
-    if d.deadline < d.due then
-        perform postdate.refuse('the deadline lies before the due time', 'deadline is ' || deadline || ', and the message would be due ' || d.due || '.',
+    if d.deadline < latest then
+        perform postdate.refuse('the deadline lies before the due time', 'deadline is ' || deadline || ', and the message would be due ' || latest || '.',
             'Allowed are the due time and later.');
     end if;
     d.hold := 'g';
     return d;
+end $$;
+
+-- The draft at a time that is drawn within its spread, and with its deadline, which lies after the last time that could be.
+create function postdate.draft_times(d postdate.draft, s postdate.settings, now_at timestamptz, spread interval, message_id text, deadline timestamptz)
+returns postdate.draft language plpgsql as $$
+declare
+    latest timestamptz := d.due + coalesce(spread, '0');
+begin
+    if not spread >= interval '0' then
+        perform postdate.refuse('the spread is not allowed', 'spread is ' || spread || '.', 'Allowed are 0 and more.');
+    end if;
+    if latest > greatest(d.due, now_at + s.max_delay_ms * interval '1 millisecond') or extract(epoch from spread) * 1000 > s.max_delay_ms then
+        perform postdate.refuse('the spread ends too far ahead', 'spread is ' || spread || ', and the message would be due from ' || d.due || ' on.',
+            'Allowed are delay and spread together up to ' || s.max_delay_ms * interval '1 millisecond' || ' (delivery.max_delay).');
+    end if;
+    if spread > interval '0' then
+        d.due := d.due + postdate.spread_of(d.exchange, d.key, message_id, spread);
+        d.id := postdate.id_make(d.due);
+    end if;
+    return case when deadline is null then d else postdate.draft_deadline(d, deadline, latest) end;
 end $$;

@@ -26,7 +26,7 @@ end $$;
 
 -- One message. Answers as the key rules say: the new id, or the id of the message that was kept.
 create function postdate.accept(routing_key text, body bytea, body_kind "char", delay interval, due_at timestamptz, exchange text, headers jsonb,
-                                properties jsonb, key text, on_conflict text, hold text, deadline timestamptz)
+                                properties jsonb, key text, on_conflict text, hold text, deadline timestamptz, spread interval)
 returns uuid language plpgsql as $$
 declare
     s postdate.settings;
@@ -40,7 +40,7 @@ begin
     end if;
     select * into strict s from postdate.settings;
     d := postdate.draft_make(s, now_at, routing_key, body, body_kind, coalesce(due_at, now_at + delay), exchange, headers, properties, key, on_conflict, hold);
-    if deadline is not null then d := postdate.draft_deadline(d, deadline); end if;
+    if spread is not null or deadline is not null then d := postdate.draft_times(d, s, now_at, spread, properties ->> 'message_id', deadline); end if;
     if d.key is not null then
         kept := postdate.key_take(d, s);
         if kept is not null then return kept; end if;
@@ -53,32 +53,36 @@ end $$;
 
 create function postdate.schedule(routing_key text, body text, delay interval default null, due_at timestamptz default null,
                                   exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
+                                  spread interval default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return postdate.accept(routing_key, convert_to(body, 'UTF8'), 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+    return postdate.accept(routing_key, convert_to(body, 'UTF8'), 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
 end $$;
 
 create function postdate.schedule(routing_key text, body bytea, delay interval default null, due_at timestamptz default null,
                                   exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
+                                  spread interval default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return postdate.accept(routing_key, body, 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+    return postdate.accept(routing_key, body, 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
 end $$;
 
 create function postdate.schedule(routing_key text, body json, delay interval default null, due_at timestamptz default null,
                                   exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
+                                  spread interval default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
 end $$;
 
 create function postdate.schedule(routing_key text, body jsonb, delay interval default null, due_at timestamptz default null,
                                   exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null)
+                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
+                                  spread interval default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline);
+    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
 end $$;

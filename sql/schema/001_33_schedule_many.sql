@@ -14,12 +14,12 @@ begin
     if jsonb_typeof(v) is distinct from 'object' then
         perform postdate.refuse('the item is not a JSON object', 'It is ' || postdate.shown(v::text) || '.', 'Write {"routing_key": ..., ...}.');
     end if;
-    f := (select k from jsonb_object_keys(v - '{routing_key,exchange,delay_ms,delay,due_at,body,body_base64,json,headers,properties,key,on_conflict,hold,deadline}'::text[]) k limit 1);
+    f := (select k from jsonb_object_keys(v - '{routing_key,exchange,delay_ms,delay,due_at,body,body_base64,json,headers,properties,key,on_conflict,hold,deadline,spread}'::text[]) k limit 1);
     if f is not null then
         perform postdate.refuse('unknown field', 'It is ' || postdate.shown(f) || '.', 'Allowed are routing_key, exchange, delay_ms, delay, '
-            'due_at, body, body_base64, json, headers, properties, key, on_conflict, hold, deadline.');
+            'due_at, body, body_base64, json, headers, properties, key, on_conflict, hold, deadline, spread.');
     end if;
-    foreach f in array '{routing_key,exchange,delay,due_at,body,body_base64,key,on_conflict,hold,deadline}'::text[] loop
+    foreach f in array '{routing_key,exchange,delay,due_at,body,body_base64,key,on_conflict,hold,deadline,spread}'::text[] loop
         if jsonb_typeof(v -> f) not in ('string', 'null') then
             perform postdate.refuse(f || ' is not a string', 'It is ' || postdate.shown(v ->> f) || '.', 'Write it as a JSON string.');
         end if;
@@ -59,11 +59,11 @@ begin
     end if;
     d := postdate.draft_make(s, now_at, coalesce(v ->> 'routing_key', null), body, kind, at, v ->> 'exchange',
         nullif(v -> 'headers', 'null'), nullif(v -> 'properties', 'null'), v ->> 'key', v ->> 'on_conflict', v ->> 'hold');
-    if v ->> 'deadline' is null then return d; end if;
+    if coalesce(v ->> 'deadline', v ->> 'spread') is null then return d; end if;
     if v ->> 'deadline' !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})$' then
         perform postdate.refuse('deadline is not a time', 'It is ' || postdate.shown(v ->> 'deadline') || '.', 'Write an RFC 3339 time with an offset: 2026-11-22T08:00:00Z.');
     end if;
-    return postdate.draft_deadline(d, (v ->> 'deadline')::timestamptz);
+    return postdate.draft_times(d, s, now_at, (v ->> 'spread')::interval, v #>> '{properties,message_id}', (v ->> 'deadline')::timestamptz);
 end $$;
 
 -- The drafts of all items. Those with nothing unusual (no headers or properties, defaults for the rest) are made by expressions: a

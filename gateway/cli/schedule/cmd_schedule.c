@@ -167,6 +167,8 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct wanted, f.object), .field = "due_at"},
     {"deadline", "T", "not delivered after this time: then it is expired", take_time,
      .offset = offsetof(struct wanted, f.object)},
+    {"spread", "D", "at a time within this long after it is due: 10m", take_delay,
+     .offset = offsetof(struct wanted, f.object)},
     {"exchange", "E", "delivery exchange (default: delivery.exchange)", CLI_TAKE(field, wanted, f.object)},
     {"key", "KEY", "a name of your own for it, to cancel or replace it by",
      CLI_TAKE(field, wanted, f.object)},
