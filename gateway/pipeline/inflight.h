@@ -63,7 +63,7 @@ struct inflight {
     bool isolate;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
                          this claim */
-    bool late;        /* its deadline has passed, and this time nothing of it was published */
+    bool expired;     /* its deadline has passed, and this time nothing of it was published */
     bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
     bool queue_gone;      /* it is to go back to a queue that is not there */
     bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */

@@ -221,7 +221,7 @@ enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, 
     return taken;
 }
 
-static bool is_late(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
+static bool overdue(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
 {
     return now_ms > message_id_due_ms(entry->id) + book->grace_ms / 2;
 }
@@ -231,12 +231,12 @@ enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id,
     enum relay_verdict v = RELAY_FORGET;
     pthread_mutex_lock(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
-    if (entry && entry->state == WAITS && (entry->session != book->session || is_late(book, entry, now_ms)))
+    if (entry && entry->state == WAITS && (entry->session != book->session || overdue(book, entry, now_ms)))
         set_state(book, entry, LOOK_UP);
     else if (entry && entry->state == WAITS)
         v = RELAY_PUBLISH;
     else if (entry && entry->state == SENT)
-        v = entry->asked || entry->session != book->session || is_late(book, entry, now_ms) ? RELAY_RETURN
+        v = entry->asked || entry->session != book->session || overdue(book, entry, now_ms) ? RELAY_RETURN
                                                                                             : RELAY_PUBLISH;
     pthread_mutex_unlock(&book->lock);
     return v;
@@ -394,7 +394,7 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
     for (uint32_t i = 0; scan && i < book->count && n < max; i++) {
         struct relay_entry *entry = next_entry(book, &book->questions_at);
         if (entry->asked || entry->state == SETTLING || entry->again_ms > clock_ms ||
-            (entry->state != LOOK_UP && !is_late(book, entry, now_ms)))
+            (entry->state != LOOK_UP && !overdue(book, entry, now_ms)))
             continue;
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);

@@ -105,7 +105,7 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     return silent_ms == 0 || can_wait(p, silent_ms) ? 0 : publisher_end_silence(p, now_ms, silent_ms, e);
 }
 
-static void give_up_connection(struct publisher *p, const struct publisher_end *end)
+static void give_up_alone(struct publisher *p, const struct publisher_end *end)
 {
     publisher_doubt_all(p, &p->confirms, end);
 }
@@ -183,7 +183,7 @@ const struct publisher_role publisher_serial = {
     .mandatory = true,
     .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
-    .give_up = give_up_connection,
+    .give_up = give_up_alone,
     .has_room = has_room,
     .route = route_serial,
     .ask = ask_serial,
@@ -206,7 +206,7 @@ const struct publisher_role publisher_patient = {
     .mandatory = true,
     .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
-    .give_up = give_up_connection,
+    .give_up = give_up_alone,
     .has_room = has_room,
     .route = publisher_route,
     .ask = ask_patient,

@@ -151,7 +151,7 @@ static int watch_unconfirmed(struct publisher *p, struct err *e)
     return 0;
 }
 
-static void give_up_connection(struct publisher *p, const struct publisher_end *end)
+static void give_up_fast(struct publisher *p, const struct publisher_end *end)
 {
     destination_cache_landed(p->destinations);
     publisher_doubt_all(p, &p->confirms, end);
@@ -166,7 +166,7 @@ const struct publisher_role publisher_fast = {
     .announce = announce_fast,
     .tell_blocked = tell_blocked,
     .watch = watch_unconfirmed,
-    .give_up = give_up_connection,
+    .give_up = give_up_fast,
     .has_room = publisher_window_has_room,
     .route = publisher_route,
     .ask = admit_message,

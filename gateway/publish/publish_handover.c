@@ -173,7 +173,7 @@ static size_t largest_in_flight(const struct publisher *p)
 /* All that is in flight: the broker may have it. Not where it refuses the exchange to all. Where it closes
  * the channel over one message, it has those before that one, and does not say which one it was: most likely
  * the largest, for RabbitMQ has a limit (max_message_size). */
-static void give_up_connection(struct publisher *p, const struct publisher_end *end)
+static void give_up_handover(struct publisher *p, const struct publisher_end *end)
 {
     struct inflight *h;
     char name[INFLIGHT_NAME_SIZE];
@@ -237,7 +237,7 @@ const struct publisher_role publisher_handover = {
     .announce = announce_handover,
     .keep_up = keep_up,
     .watch = watch_oldest,
-    .give_up = give_up_connection,
+    .give_up = give_up_handover,
     .has_room = has_room,
     .route = publisher_keep_ours,
     .compose = compose_envelope,

@@ -55,7 +55,7 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
 /* Where h goes is missing or forbidden, whatever its routing key. */
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e);
 /* Has the deadline passed of what is to be published next? Then it is to be refused, which ends it. */
-bool publisher_is_too_late(struct publisher *p, struct inflight *h);
+bool publisher_is_expired(struct publisher *p, struct inflight *h);
 #define PUBLISHER_TOO_LATE "the deadline passed before it was published"
 /* h is not in flight any more; confirmed: the broker answered. */
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);

@@ -61,11 +61,11 @@ static void expect_again(struct publisher *p, const struct inflight *h, int64_t 
     refusals_expect(&p->destinations->refusals, h, clock_monotonic_ms(), next_at_ms - now_ms);
 }
 
-bool publisher_is_too_late(struct publisher *p, struct inflight *h)
+bool publisher_is_expired(struct publisher *p, struct inflight *h)
 {
     int64_t deadline_ms = h->message.deadline_ms;
-    h->late = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
-    return h->late;
+    h->expired = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
+    return h->expired;
 }
 
 /* Ends it: `expired`, unless an earlier try may have arrived. Nobody may take that for undelivered, so it is
@@ -74,9 +74,9 @@ static void expire(struct publisher *p, struct inflight *h, enum inflight_cause 
 {
     char text[500];
     snprintf(text, sizeof text, "%s%s%s%.300s",
-             h->late ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
+             h->expired ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
              h->in_doubt ? "; it may have been delivered" : "",
-             h->late ? "" : "; now: ", h->late ? "" : reason);
+             h->expired ? "" : "; now: ", h->expired ? "" : reason);
     inflight_set_error(h, cause, text);
     pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_FAILED : SETTLE_EXPIRED);
 }
@@ -118,11 +118,11 @@ static int64_t attempts_allowed(const struct publisher *p, const struct inflight
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
-    if (!h->late && send_to_be_bound(p, h))
+    if (!h->expired && send_to_be_bound(p, h))
         return;
     int64_t next_at_ms = next_try_ms(p, h);
     h->next_at_ms = in_time(h, next_at_ms);
-    if (h->late || (!h->in_doubt && h->next_at_ms < next_at_ms)) {
+    if (h->expired || (!h->in_doubt && h->next_at_ms < next_at_ms)) {
         expire(p, h, cause, reason);
         return;
     }

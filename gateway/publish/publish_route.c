@@ -82,7 +82,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     char reason[EXCHANGE_REASON_SIZE];
     if (!publisher_keep_ours(p, h))
         return false;
-    if (publisher_is_too_late(p, h)) {
+    if (publisher_is_expired(p, h)) {
         if (h->is_try && p->role->note_release)
             p->role->note_release(p, h);
         publisher_refuse(p, h, PUBLISHER_TOO_LATE);

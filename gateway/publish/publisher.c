@@ -139,7 +139,7 @@ static int compose_message(struct publisher *p, struct inflight *h, struct publi
 {
     const struct accept_rules rules = config_accept_rules(p->runtime->config);
     buf_reset(&p->properties);
-    if (publisher_is_too_late(p, h)) { /* it was parked, or stood still on the way */
+    if (publisher_is_expired(p, h)) { /* it was parked, or stood still on the way */
         p->role->reject(p, h, PUBLISHER_TOO_LATE);
         return 0;
     }

@@ -45,7 +45,7 @@ static void add_message(struct settle_batch *b, struct inflight *h)
                                               .next_at_ms = h->next_at_ms,
                                               .error = h->error,
                                               .isolate = h->cause == INFLIGHT_REFUSED,
-                                              .untried = h->late,
+                                              .untried = h->expired,
                                               .in_batch = h->range != NULL};
     b->messages[b->count++] = h;
 }

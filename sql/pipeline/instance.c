@@ -153,10 +153,10 @@ static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 
 /* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/pipeline/lease.h). So
  * a failure, as of a login that may not end others' sessions, must not keep the claims. */
-static int fence_silent(struct pg *c, int32_t own_id, struct err *e)
+static int terminate_silent(struct pg *c, int32_t own_id, struct err *e)
 {
     struct err why = {0};
-    if (pg_run(c, sql_query_instance_fence, PG_WITH(as_int4(own_id), as_int8(INSTANCE_LEASE_MS)), &why) >=
+    if (pg_run(c, sql_query_instance_terminate, PG_WITH(as_int4(own_id), as_int8(INSTANCE_LEASE_MS)), &why) >=
             0 ||
         !pg_is_broken(c))
         return 0;
@@ -168,7 +168,7 @@ int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, b
 {
     int64_t now_ms = clock_boottime_ms();
     int reaped = 0;
-    if (fence_silent(c, own_id, e) != 0)
+    if (terminate_silent(c, own_id, e) != 0)
         return -1;
     if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
         return -1;
