@@ -14,7 +14,8 @@
 
 struct listing {
     bool json;
-    bool tries; /* attempts and errors are of interest */
+    bool tries;    /* attempts and errors are of interest */
+    bool retrying; /* … and when the next one is */
     int64_t now_ms, rows;
     struct buf line;
     struct err e; /* why printing stopped */
@@ -22,10 +23,10 @@ struct listing {
 
 static void print_row(struct listing *l, const struct message_record *r)
 {
-    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], key[300], error[1100];
+    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], next[CLI_WHEN_SIZE], key[300], error[1100];
     if (l->rows == 1)
-        printf("%-36s %-10s %-*s %s\n", "ID", "STATE", DUE_WIDTH, "DUE",
-               l->tries ? "TRIES ROUTING KEY: ERROR" : "ROUTING KEY");
+        printf("%-36s %-10s %-*s %s%s\n", "ID", "STATE", DUE_WIDTH, "DUE",
+               l->retrying ? "NEXT TRY        " : "", l->tries ? "TRIES ROUTING KEY: ERROR" : "ROUTING KEY");
     cli_format_when(r->message.due_ms, l->now_ms, when);
     size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
     printf("%s %-10s %-*s ", message_id_format(r->message.id, id), message_state_name(r->state), DUE_WIDTH,
@@ -33,6 +34,10 @@ static void print_row(struct listing *l, const struct message_record *r)
     if (!l->tries) {
         puts(text_show(r->message.routing_key, 31 - wide, key, sizeof key));
         return;
+    }
+    if (l->retrying) {
+        cli_format_when(r->next_at_ms, l->now_ms, next);
+        printf("%-*s ", DUE_WIDTH, next);
     }
     printf("%5d %s: ", r->attempts, text_show(r->message.routing_key, ROUTING_KEY_WIDTH, key, sizeof key));
     puts(text_show(r->error, TEXT_ANY_WIDTH, error, sizeof error));
@@ -61,7 +66,8 @@ static bool shows_failed(const struct lookup_filter *f)
 
 static int list_messages(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
 {
-    struct listing l = {.json = json, .tries = filter->retrying || shows_failed(filter)};
+    struct listing l = {
+        .json = json, .tries = filter->retrying || shows_failed(filter), .retrying = filter->retrying};
     struct lookup_page page = {.limit = limit};
     struct err e;
     int code = cli_now(cli, &l.now_ms);

@@ -38,7 +38,7 @@ class Retrying(LiveTest):
         self.assertEqual(self.gauge(web, 'addresses_refusing'), 4)
         wait_until(lambda: p.cli('list', '--retrying')[1].count('\n') == 6, 10, 'five lines and a head')
         rc, out, err = p.cli('list', '--retrying')
-        self.assertRegex(out, r'TRIES ROUTING KEY: ERROR')
+        self.assertRegex(out, r'NEXT TRY +TRIES ROUTING KEY: ERROR')
         self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
         rc, out, err = p.cli('doctor')
         self.assertRegex(out, "warn +messages.retrying +2 refused or in doubt: exchange 'postdate.delivery', routing key 'nobody': unroutable")
