@@ -23,3 +23,8 @@ $(GEN)/console_embedded.h: tools/embed_console.sh $(CONSOLE) $(GEN)/console_file
 	@mkdir -p $(@D)
 	$(Q)tools/embed_console.sh $@ $(CONSOLE)
 
+# What `postdate import plugin` runs in the broker.
+$(GEN)/plugin_embedded.h: tools/embed_text.sh gateway/cli/import/plugin.erl
+	@mkdir -p $(@D)
+	$(Q)tools/embed_text.sh gateway/cli/import/plugin.erl plugin_erl $@
+$(CLI): | $(GEN)/plugin_embedded.h

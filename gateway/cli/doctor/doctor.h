@@ -87,16 +87,4 @@ void doctor_check_last_hop(struct doctor *d);
 
 void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot show */
 
-/* --- doctor_run.c */
-
-/* Runs a program with an argument, without a shell; its output goes into out, which the caller has
- * initialised with a limit, its error output (cut) into words. It is killed after timeout_ms. Returns its
- * exit code, or -1 with e set: it could not be started or took too long. */
-struct doctor_program {
-    const char *path; /* looked up in PATH when it has no slash */
-    const char *verb, *argument;
-    int timeout_ms;
-};
-int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *words, struct err *e);
-
 #endif

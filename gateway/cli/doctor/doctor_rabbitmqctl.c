@@ -4,6 +4,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/buf.h"
+#include "gateway/cli/program.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,14 +175,6 @@ static json_t *decode_answer(const struct buf *out)
     return answer;
 }
 
-static const char *choose_program(const struct doctor *d)
-{
-    const char *from_environment = getenv("RABBITMQCTL");
-    return d->rabbitmqctl != NULL                                  ? d->rabbitmqctl
-           : from_environment != NULL && *from_environment != '\0' ? from_environment
-                                                                   : "rabbitmqctl";
-}
-
 static void skip_blanks(struct doctor *d, const char *why)
 {
     bool told = d->rabbitmqctl == NULL && doctor_management_report(d);
@@ -193,30 +186,6 @@ static void skip_blanks(struct doctor *d, const char *why)
     doctor_remedy(d,
                   "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
                   "rabbitmqctl is elsewhere, with --rabbitmqctl PATH");
-}
-
-static char *trim_start(struct buf *b)
-{
-    static char nothing[1];
-    buf_put_u8(b, '\0');
-    char *text = b->failed ? nothing : (char *)b->data;
-    return text + strspn(text, " \r\n");
-}
-
-/* What it said was wrong, one line: rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
- * which end with the hash of a secret. Debian's says on its output, after its usage, who may run it. */
-static const char *find_reason(struct buf *out, struct buf *words)
-{
-    static const char only[] = "Only root or rabbitmq";
-    char *text = trim_start(words), *found = strstr(trim_start(out), only);
-    if (found == NULL)
-        found = strstr(text, "Error:");
-    if (found == NULL)
-        found = text;
-    if (*found == '\0')
-        return "no reason given";
-    found[strcspn(found, "\r\n")] = '\0';
-    return found;
 }
 
 static bool is_one_of(const json_t *names, const char *name)
@@ -232,14 +201,15 @@ static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out,
     struct err e;
     char why[600];
     char *expression = make_expression(d);
-    const struct doctor_program p = {
-        .path = path, .verb = "eval", .argument = expression, .timeout_ms = RUN_MS};
+    const char *const arguments[] = {"eval", expression, NULL};
+    const struct program p = {.path = path, .arguments = arguments, .timeout_ms = RUN_MS};
     int64_t from_ms = clock_wall_ms();
-    int code = expression != NULL ? doctor_run(&p, out, words, &e) : err_set(&e, ERR_BUG, "out of memory");
+    int code = expression != NULL ? program_run(&p, out, words, &e) : err_set(&e, ERR_BUG, "out of memory");
     int64_t to_ms = clock_wall_ms();
     free(expression);
     if (code != 0) {
-        snprintf(why, sizeof why, "%.100s: %.480s", path, code < 0 ? e.text : find_reason(out, words));
+        snprintf(why, sizeof why, "%.100s: %.480s", path,
+                 code < 0 ? e.text : program_rabbitmqctl_reason(out, words));
         skip_blanks(d, why);
         return;
     }
@@ -264,7 +234,7 @@ void doctor_check_rabbitmqctl(struct doctor *d)
     struct buf out, words;
     buf_init(&out, OUT_MAX);
     buf_init(&words, WORDS_MAX);
-    ask_rabbitmqctl(d, choose_program(d), &out, &words);
+    ask_rabbitmqctl(d, program_rabbitmqctl(d->rabbitmqctl), &out, &words);
     buf_free(&out);
     buf_free(&words);
 }

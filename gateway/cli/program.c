@@ -1,6 +1,5 @@
-#include "gateway/cli/doctor/doctor.h"
+#include "gateway/cli/program.h"
 
-#include "core/base/buf.h"
 #include "core/base/clock.h"
 #include "gateway/config/secrets.h"
 #include <errno.h>
@@ -24,10 +23,12 @@ static void set_home(void)
         setenv("HOME", "/tmp", 1);
 }
 
-static void exec_program(const struct doctor_program *p, int out, int words)
+static void exec_program(const struct program *p, int out, int words)
 {
     int nothing = open("/dev/null", O_RDONLY);
-    const char *argv[] = {p->path, p->verb, p->argument, NULL};
+    const char *argv[PROGRAM_ARGUMENTS_MAX + 2] = {p->path};
+    for (int i = 0; i < PROGRAM_ARGUMENTS_MAX && p->arguments[i] != NULL; i++)
+        argv[i + 1] = p->arguments[i];
     setpgid(0, 0); /* it starts others: they are killed with it */
     if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(out, 1) < 0 || dup2(words, 2) < 0)
         _exit(NOT_FOUND_CODE);
@@ -42,7 +43,7 @@ static void exec_program(const struct doctor_program *p, int out, int words)
 /* 1: read something, 0: the end. */
 static int read_block(int fd, struct buf *to)
 {
-    char block[4096];
+    char block[65536];
     ssize_t n = read(fd, block, sizeof block);
     if (n < 0 && errno == EINTR)
         return 1;
@@ -80,7 +81,7 @@ static void wait_end(pid_t pid, int *status)
     }
 }
 
-int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *words, struct err *e)
+int program_run(const struct program *p, struct buf *out, struct buf *words, struct err *e)
 {
     int out_pipe[2], words_pipe[2], status = 0;
     if (pipe2(out_pipe, O_CLOEXEC) != 0)
@@ -114,4 +115,38 @@ int doctor_run(const struct doctor_program *p, struct buf *out, struct buf *word
         return -1;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     return code == NOT_FOUND_CODE ? err_set(e, ERR_NOT_FOUND, "%s cannot be run here", p->path) : code;
+}
+
+const char *program_rabbitmqctl(const char *asked)
+{
+    const char *from_environment = getenv("RABBITMQCTL");
+    return asked != NULL                                           ? asked
+           : from_environment != NULL && *from_environment != '\0' ? from_environment
+                                                                   : "rabbitmqctl";
+}
+
+static char *trim_start(struct buf *b)
+{
+    static char nothing[1];
+    buf_put_u8(b, '\0');
+    char *text = b->failed ? nothing : (char *)b->data;
+    return text + strspn(text, " \r\n");
+}
+
+/* rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
+ * which end with the hash of a secret. Debian's says on its output, after its usage, who may run it. */
+const char *program_rabbitmqctl_reason(struct buf *out, struct buf *words)
+{
+    static const char only[] = "Only root or rabbitmq";
+    char *text = trim_start(words), *found = strstr(trim_start(out), only);
+    if (found == NULL)
+        found = strstr(text, "Error:");
+    if (found == NULL)
+        found = text;
+    if (strncmp(found, "Error:\n", 7) == 0) /* of an exception, with a line of its own */
+        found += 7;
+    if (*found == '\0')
+        return "no reason given";
+    found[strcspn(found, "\r\n")] = '\0';
+    return found;
 }

@@ -1,0 +1,330 @@
+#include "gateway/cli/import/import_call.h"
+
+#include "core/base/base64.h"
+#include "gateway/cli/program.h"
+#include "plugin_embedded.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_MS 300000
+#define OUT_MAX ((size_t)384 * 1024 * 1024) /* a batch, and one message of any size */
+#define WORDS_MAX ((size_t)4096)
+#define PROGRAM_MAX ((size_t)130000)
+#define FIELDS_MAX 8
+
+void import_answer_init(struct import_answer *a)
+{
+    *a = (struct import_answer){0};
+    arena_init(&a->arena, OUT_MAX);
+    buf_init(&a->out, OUT_MAX);
+}
+
+void import_answer_free(struct import_answer *a)
+{
+    arena_free(&a->arena);
+    buf_free(&a->out);
+    free(a->entries);
+    free(a->surveys);
+}
+
+static void answer_reset(struct import_answer *a)
+{
+    struct import_answer fresh = {.arena = a->arena,
+                                  .out = a->out,
+                                  .entries = a->entries,
+                                  .capacity = a->capacity,
+                                  .surveys = a->surveys,
+                                  .survey_capacity = a->survey_capacity};
+    *a = fresh;
+    arena_reset(&a->arena);
+    buf_reset(&a->out);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct message_id));
+}
+
+bool import_ids_has(const struct import_ids *list, struct message_id id)
+{
+    return list->count > 0 && bsearch(&id, list->ids, list->count, sizeof id, compare_ids) != NULL;
+}
+
+/* --- what is asked */
+
+static void put_binary(struct buf *b, const char *name, struct bytes v)
+{
+    buf_printf(b, "%s = base64:decode(\"", name);
+    base64_encode(v, b);
+    buf_put_str(b, "\"), ");
+}
+
+static void put_look(struct buf *b, const struct import_call *c)
+{
+    if (c->look_count == 0) {
+        buf_put_str(b, "Look = none, ");
+        return;
+    }
+    buf_put_str(b, "Look = {base64:decode(\"");
+    base64_encode(bytes_of(c->look, c->look_count * sizeof *c->look), b);
+    buf_printf(b, "\"), %" PRId64 ", %" PRId64 "}, ", c->look_from_ms, c->look_to_ms);
+}
+
+static const char *erlang_bool(bool v)
+{
+    return v ? "true" : "false";
+}
+
+static void put_program(struct buf *b, const struct import_call *c)
+{
+    char from[24];
+    snprintf(from, sizeof from, "%" PRId64, c->from_ms);
+    buf_printf(
+        b,
+        "Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, Seq = %" PRId64 ", Next_seq = %" PRId64 ", ",
+        c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends), c->seq, c->next_seq);
+    buf_printf(b,
+               "Read = %s, Batch = %" PRId64 ", Limit = %" PRId64 ", Margin = %" PRId64
+               ", Bodies = %s, Body_max = %zu, ",
+               c->reading == IMPORT_READ_NOTHING ? "none"
+               : c->reading == IMPORT_READ_LOST  ? "lost"
+                                                 : from,
+               c->batch, c->bytes, c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
+    put_binary(b, "Vhost", bytes_of_str(c->vhost));
+    put_binary(b, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
+    put_look(b, c);
+    buf_put_str(b, plugin_erl);
+    buf_put_u8(b, '\0');
+}
+
+/* --- what is answered */
+
+struct line {
+    struct bytes word[FIELDS_MAX];
+    size_t count;
+};
+
+static struct line split_line(struct bytes text)
+{
+    struct line l = {0};
+    while (l.count < FIELDS_MAX) {
+        const uint8_t *end = text.len > 0 ? memchr(text.data, ' ', text.len) : NULL;
+        size_t len = end != NULL ? (size_t)(end - text.data) : text.len;
+        l.word[l.count++] = bytes_of(text.data, len);
+        if (end == NULL)
+            break;
+        text = bytes_of(end + 1, text.len - len - 1);
+    }
+    return l;
+}
+
+static int64_t number_of(struct bytes word)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < word.len && i < 18 && word.data[i] >= '0' && word.data[i] <= '9'; i++)
+        n = n * 10 + (word.data[i] - '0');
+    return n;
+}
+
+/* "=Ym9keQ==" */
+static bool take_bytes(struct arena *a, struct bytes word, struct bytes *out)
+{
+    if (word.len == 0 || word.data[0] != '=')
+        return false;
+    return base64_decode(bytes_of(word.data + 1, word.len - 1), a, out) && (out->data || out->len == 0);
+}
+
+static bool take_ids(struct import_answer *a, struct bytes word, struct import_ids *out)
+{
+    struct bytes v;
+    if (!take_bytes(&a->arena, word, &v) || v.len % sizeof *out->ids != 0)
+        return false;
+    if (v.len > 0)
+        *out = (struct import_ids){(const void *)v.data, v.len / sizeof *out->ids};
+    return true;
+}
+
+static bool grow(void **list, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return true;
+    size_t more = *capacity == 0 ? 1024 : *capacity * 2;
+    void *grown = realloc(*list, more * size);
+    if (grown == NULL)
+        return false;
+    *list = grown;
+    *capacity = more;
+    return true;
+}
+
+static bool take_entry(struct import_answer *a, const struct line *l)
+{
+    struct bytes id, why;
+    void *list = a->entries;
+    bool is_known = l->word[0].data[0] == 'M';
+    if (l->count != (is_known ? 8 : 5) || !grow(&list, a->count, &a->capacity, sizeof *a->entries))
+        return false;
+    a->entries = list;
+    struct import_entry *m = &a->entries[a->count];
+    *m = (struct import_entry){.due_ms = number_of(l->word[2])};
+    if (!take_bytes(&a->arena, l->word[1], &id) || id.len != sizeof m->id ||
+        !take_bytes(&a->arena, l->word[3], &m->exchange))
+        return false;
+    memcpy(&m->id, id.data, sizeof m->id);
+    a->count++;
+    if (!is_known) {
+        if (!take_bytes(&a->arena, l->word[4], &why))
+            return false;
+        m->unknown = arena_strdup(&a->arena, why);
+        return m->unknown != NULL;
+    }
+    m->size = (size_t)number_of(l->word[4]);
+    m->keys = bytes_of(l->word[6].data + 1, l->word[6].len - 1);
+    m->body.len = m->size;
+    return take_bytes(&a->arena, l->word[5], &m->properties) && l->word[6].len > 0 &&
+           (bytes_equal_str(l->word[7], "-") || take_bytes(&a->arena, l->word[7], &m->body));
+}
+
+static bool take_survey(struct import_answer *a, const struct line *l)
+{
+    void *list = a->surveys;
+    if (l->count != 6 || !grow(&list, a->survey_count, &a->survey_capacity, sizeof *a->surveys))
+        return false;
+    a->surveys = list;
+    struct import_survey *s = &a->surveys[a->survey_count++];
+    *s = (struct import_survey){.hour = number_of(l->word[3]),
+                                .soon = bytes_equal_str(l->word[4], "1"),
+                                .count = number_of(l->word[5])};
+    return take_bytes(&a->arena, l->word[1], &s->vhost) && take_bytes(&a->arena, l->word[2], &s->exchange);
+}
+
+static bool take_node(struct import_answer *a, const struct line *l)
+{
+    if (a->node_count < IMPORT_NODES_MAX)
+        snprintf(a->nodes[a->node_count++], IMPORT_NODE_SIZE, "%.*s", (int)l->word[1].len,
+                 (const char *)l->word[1].data);
+    return true;
+}
+
+static bool take_mark(struct import_answer *a, const struct line *l)
+{
+    struct import_ids ids = {0};
+    if (!take_ids(a, l->word[1], &ids))
+        return false;
+    if (ids.count > 0) /* there is one at most: the last batch's */
+        a->marks = ids;
+    return true;
+}
+
+/* False: that is no line of plugin.erl. */
+static bool take_line(struct import_answer *a, const struct line *l)
+{
+    static const size_t words[128] = {['V'] = 4, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 2};
+    uint8_t kind = l->word[0].len == 1 ? l->word[0].data[0] & 0x7f : 0;
+    if (words[kind] != 0 && l->count != words[kind])
+        return false;
+    switch (kind) {
+    case 'V':
+        snprintf(a->node, sizeof a->node, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
+        a->now_ms = number_of(l->word[2]);
+        a->has_timer = bytes_equal_str(l->word[3], "1");
+        a->has_table = true;
+        return true;
+    case 'N':
+        a->has_table = false;
+        return true;
+    case 'K':
+        return take_mark(a, l);
+    case 'W':
+        return take_node(a, l);
+    case 'S':
+        return take_survey(a, l);
+    case 'T':
+        return take_ids(a, l->word[1], &a->taken);
+    case 'P':
+        return take_ids(a, l->word[1], &a->present);
+    case 'M':
+    case 'U':
+        return take_entry(a, l);
+    case 'C':
+        a->has_more = !bytes_equal_str(l->word[1], "done");
+        a->next_ms = number_of(l->word[1]);
+        return true;
+    case 'G':
+    case 'F':
+    case 'O':
+        a->gone |= kind == 'G';
+        a->fenced |= kind == 'F';
+        a->ended |= kind == 'O';
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Up to the line "E". */
+static bool read_answer(struct import_answer *a)
+{
+    struct bytes rest = buf_bytes(&a->out);
+    while (rest.len > 0) {
+        const uint8_t *end = memchr(rest.data, '\n', rest.len);
+        if (end == NULL)
+            return false;
+        struct bytes text = bytes_of(rest.data, (size_t)(end - rest.data));
+        rest = bytes_of(end + 1, rest.len - text.len - 1);
+        if (bytes_equal_str(text, "E"))
+            return true;
+        const struct line l = split_line(text);
+        if (!take_line(a, &l))
+            return false;
+    }
+    return false;
+}
+
+static int answer_fail(const struct import_call *c, const struct import_answer *a, struct err *e)
+{
+    char first[200];
+    const char *node = c->node != NULL ? c->node : "the node that rabbitmqctl reaches";
+    if (a->out.failed)
+        return err_set(
+            e, ERR_BUG,
+            "%s: the answer of rabbitmqctl is too large (allowed: %zu MiB): give a smaller --batch", node,
+            OUT_MAX >> 20);
+    size_t shown = a->out.len < 120 ? a->out.len : 120;
+    return err_set(e, ERR_AWAY, "%s: rabbitmqctl gave an answer that is not understood: %s", node,
+                   bytes_printable(bytes_of(a->out.data, shown), first, sizeof first));
+}
+
+static int run_program(const struct import_call *c, const char *program, struct import_answer *a,
+                       struct err *e)
+{
+    struct buf words;
+    const char *const there[] = {"-n", c->node, "eval", program, NULL}, *const here[] = {"eval", program,
+                                                                                         NULL};
+    const struct program p = {.path = program_rabbitmqctl(c->rabbitmqctl),
+                              .arguments = c->node != NULL ? there : here,
+                              .timeout_ms = RUN_MS};
+    buf_init(&words, WORDS_MAX);
+    int code = program_run(&p, &a->out, &words, e);
+    if (code > 0)
+        code = err_set(e, ERR_AWAY, "%.100s: %.300s", p.path, program_rabbitmqctl_reason(&a->out, &words));
+    else if (code == 0 && !read_answer(a))
+        code = answer_fail(c, a, e);
+    buf_free(&words);
+    return code;
+}
+
+int import_call_run(const struct import_call *call, struct import_answer *a, struct err *e)
+{
+    struct buf program;
+    answer_reset(a);
+    buf_init(&program, PROGRAM_MAX);
+    put_program(&program, call);
+    int rc = program.failed
+                 ? err_set(e, ERR_BUG, "the program for rabbitmqctl has more than %zu bytes", PROGRAM_MAX)
+                 : run_program(call, (const char *)program.data, a, e);
+    buf_free(&program);
+    return rc;
+}

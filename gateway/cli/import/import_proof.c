@@ -1,0 +1,211 @@
+/* The proof of an import: a line for each message that is stored, the last one says how many that are. */
+#include "core/base/timestamp.h"
+#include "gateway/cli/import/import_internal.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROWS IMPORT_PROOF_ROWS
+#define LINE_SIZE 4096
+#define MEMORY ((size_t)64 * 1024 * 1024)
+
+static json_t *json_name_of(struct bytes name)
+{
+    return json_stringn((const char *)name.data, name.len);
+}
+
+static int write_object(FILE *file, json_t *object, struct err *e)
+{
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    int rc = text == NULL ? err_set(e, ERR_BUG, "out of memory for the proof")
+             : fprintf(file, "%s\n", text) < 0
+                 ? err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno))
+                 : 0;
+    free(text);
+    json_decref(object);
+    return rc;
+}
+
+static int write_row(const struct import_run *run, FILE *file, const struct import_row *row, struct err *e)
+{
+    char id[MESSAGE_ID_TEXT_SIZE], message[MESSAGE_ID_TEXT_SIZE], due[40], hash[2 * SHA256_SIZE + 1];
+    for (size_t i = 0; i < SHA256_SIZE; i++)
+        snprintf(hash + 2 * i, 3, "%02x", row->hash[i]);
+    message_id_format(row->id, id);
+    message_id_format(row->message, message);
+    timestamp_format(row->due_ms, due, sizeof due);
+    return write_object(file,
+                        json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s}", "import", id, "message", message,
+                                  "node", run->node, "due", due, "from", json_name_of(row->source),
+                                  "exchange", json_name_of(row->exchange), "sha256", hash),
+                        e);
+}
+
+static int write_count(const struct import_run *run, FILE *file, const struct import_count *c, struct err *e)
+{
+    return write_object(file,
+                        json_pack("{s:{s:s, s:o, s:I, s:I, s:I, s:I}}", "count", "node", run->node, "from",
+                                  json_name_of(c->from), "read", (json_int_t)c->read, "stored",
+                                  (json_int_t)c->stored, "refused", (json_int_t)c->refused, "left",
+                                  (json_int_t)c->left),
+                        e);
+}
+
+/* Those of the table are what is stored: of this run, and of earlier ones that came to no end. */
+static int write_rows(struct import_run *run, FILE *file, int64_t stored[], struct err *e)
+{
+    struct import_row *rows = calloc(ROWS, sizeof *rows);
+    struct message_id after = {0};
+    struct arena a;
+    arena_init(&a, MEMORY);
+    int n = rows != NULL ? 1 : err_set(e, ERR_BUG, "out of memory"), rc = n > 0 ? 0 : -1;
+    while (rc == 0 && n > 0) {
+        arena_reset(&a);
+        n = import_proof(run->cli->pg, bytes_of_str(run->node), after, &a, rows, e);
+        rc = n < 0 ? -1 : 0;
+        for (int i = 0; rc == 0 && i < n; i++) {
+            const struct import_count *c = import_count_of(run, rows[i].source);
+            if (c != NULL)
+                stored[c - run->counts]++;
+            after = rows[i].id;
+            rc = file != NULL ? write_row(run, file, &rows[i], e) : 0;
+        }
+    }
+    arena_free(&a);
+    free(rows);
+    return rc;
+}
+
+/* What an earlier run has stored it has read, too. */
+static int compare_counts(struct import_run *run, const int64_t stored[], struct err *e)
+{
+    int64_t found = run->found;
+    for (size_t i = 0; i < run->count_count; i++) {
+        struct import_count *c = &run->counts[i];
+        if (c->read != c->stored + c->refused + c->left || stored[i] < c->stored)
+            return err_set(e, ERR_BUG,
+                           "the counts of node %s do not agree: %" PRId64 " read, %" PRId64
+                           " stored (in the database: %" PRId64 "), %" PRId64 " refused, %" PRId64 " left",
+                           run->node, c->read, c->stored, stored[i], c->refused, c->left);
+        found -= stored[i] - c->stored;
+        c->read += stored[i] - c->stored;
+        c->stored = stored[i];
+    }
+    (void)found;
+    return 0;
+}
+
+int import_proof_write(struct import_run *run, FILE *file, struct err *e)
+{
+    int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
+    int rc = write_rows(run, file, stored, e);
+    if (rc == 0)
+        rc = compare_counts(run, stored, e);
+    for (size_t i = 0; rc == 0 && file != NULL && i < run->count_count; i++)
+        rc = write_count(run, file, &run->counts[i], e);
+    if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
+        rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
+    return rc == 0 && import_forget(run->cli->pg, bytes_of_str(run->node), e) < 0 ? -1 : rc;
+}
+
+/* --- verify */
+
+struct verifying {
+    struct cli *cli;
+    struct import_row rows[ROWS];
+    size_t count;
+    int64_t lines, messages, claimed; /* claimed: stored, as the counts of the file say */
+    struct import_standing totals[IMPORT_STANDINGS_MAX];
+    size_t total_count;
+};
+
+static void add_standing(struct verifying *v, const struct import_standing *s)
+{
+    for (size_t i = 0; i < v->total_count; i++)
+        if (strcmp(v->totals[i].state, s->state) == 0 && v->totals[i].moved == s->moved) {
+            v->totals[i].count += s->count;
+            return;
+        }
+    if (v->total_count < IMPORT_STANDINGS_MAX)
+        v->totals[v->total_count++] = *s;
+}
+
+static int ask_rows(struct verifying *v, struct err *e)
+{
+    struct import_standing list[IMPORT_STANDINGS_MAX];
+    int n = v->count > 0 ? import_verify(v->cli->pg, v->rows, v->count, list, e) : 0;
+    for (int i = 0; i < n; i++)
+        add_standing(v, &list[i]);
+    v->count = 0;
+    return n < 0 ? -1 : 0;
+}
+
+static int take_line(struct verifying *v, const char *text, struct err *e)
+{
+    struct import_row *row = &v->rows[v->count];
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *count = json_object_get(object, "count");
+    const char *message = json_string_value(json_object_get(object, "message")),
+               *due = json_string_value(json_object_get(object, "due"));
+    int rc = 0;
+    v->lines++;
+    if (json_is_integer(json_object_get(count, "stored"))) {
+        v->claimed += json_integer_value(json_object_get(count, "stored"));
+    } else if (message != NULL && due != NULL && message_id_parse(bytes_of_str(message), &row->message) &&
+               timestamp_parse(due, &row->due_ms, e) == 0) {
+        v->count++;
+        v->messages++;
+    } else {
+        rc = err_set(e, ERR_REJECT, "line %" PRId64 " is none of the proof of an import", v->lines);
+    }
+    json_decref(object);
+    return rc == 0 && v->count == ROWS ? ask_rows(v, e) : rc;
+}
+
+static int print_standings(const struct verifying *v)
+{
+    int64_t missing = 0;
+    printf("%-12s %10" PRId64 "\n", "in the file", v->messages);
+    for (size_t i = 0; i < v->total_count; i++) {
+        const struct import_standing *s = &v->totals[i];
+        printf("%-12s %10" PRId64 "%s\n", s->state, s->count, s->moved ? "  at another time" : "");
+        missing += strcmp(s->state, "missing") == 0 || (s->moved && strcmp(s->state, "superseded") != 0)
+                       ? s->count
+                       : 0;
+    }
+    if (v->claimed != v->messages)
+        cli_say("the file counts %" PRId64 " stored messages, and has %" PRId64 ": it is not whole",
+                v->claimed, v->messages);
+    if (missing > 0)
+        cli_say("%" PRId64 " messages are missing, or due at another time", missing);
+    return missing > 0 || v->claimed != v->messages;
+}
+
+int import_proof_verify(struct cli *cli, const char *path)
+{
+    char line[LINE_SIZE];
+    struct err e;
+    struct verifying *v = calloc(1, sizeof *v);
+    FILE *file = v != NULL ? fopen(path, "re") : NULL;
+    int rc = 0, code;
+    if (v == NULL)
+        return cli_no_memory();
+    if (file == NULL) {
+        err_set(&e, ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
+        free(v);
+        return cli_fail(&e);
+    }
+    v->cli = cli;
+    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) == 0) {
+        while (rc == 0 && fgets(line, sizeof line, file) != NULL)
+            rc = take_line(v, line, &e);
+        if (rc == 0)
+            rc = ask_rows(v, &e);
+        code = rc != 0 ? cli_fail(&e) : print_standings(v);
+    }
+    fclose(file);
+    free(v);
+    return code;
+}

@@ -1,0 +1,196 @@
+%% The part of `postdate import plugin` that runs in the broker, by `rabbitmqctl eval`: one call does what is asked by
+%% the variables that import_call.c puts in front of it, for each call costs a second. What it prints are lines of ASCII;
+%% bytes are base64 behind "=". The calls are the same in the sources of RabbitMQ 3.8 to 4.2, and the records in those of
+%% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
+%%
+%% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
+%% meets them. One is the token of the run that may take; the other has the ids that it took last, until it has said that
+%% they are awake (docs/internals/import.md).
+T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())),
+I = list_to_atom(atom_to_list(T) ++ "_index"),
+Token = {delay_key, {postdate, run}, postdate},
+Taken = {delay_key, {postdate, taken}, postdate},
+Now = erlang:system_time(millisecond),
+Number = fun(N) -> integer_to_list(N) end,
+Bytes = fun(X) -> [$=, base64:encode(X)] end,
+Say = fun(Lines) -> io:put_chars(iolist_to_binary(Lines)) end,
+Line = fun(Words) -> [lists:join($\s, Words), $\n] end,
+
+%% Inside the plugin's process nothing of the plugin runs meanwhile, and calls are in the order in which they came:
+%% what an earlier run asked for too late finds another token.
+Inside = fun(F) ->
+    case whereis(rabbit_delayed_message) of
+        undefined -> F();
+        Pid ->
+            Self = self(), Tag = make_ref(),
+            _ = sys:replace_state(Pid, fun(S) -> Self ! {Tag, (catch F())}, S end, 120000),
+            receive {Tag, Answer} -> Answer after 0 -> no_answer end
+    end end,
+Has_timer = whereis(rabbit_delayed_message) =/= undefined,
+Is_soon = fun(Due, Ms) -> Has_timer andalso Due >= Now - Ms andalso Due =< Now + Ms end,
+Id_of = fun({delay_entry, {delay_key, Due, X}, _, Ref}) ->
+    erlang:md5(term_to_binary({Due, element(2, X), Ref}, [{minor_version, 1}])) end,
+%% What Postdate itself handed over to the plugin is its gateways' to look after.
+Is_asked = fun(X) -> {resource, V, exchange, N} = element(2, X),
+    V =:= Vhost andalso binary:match(N, <<"postdate.">>) =/= {0, 9} end,
+
+Fence = fun() ->
+    {atomic, Marks} = mnesia:transaction(fun() ->
+        ok = mnesia:delete({T, Token}),
+        ok = mnesia:write(T, {delay_entry, Token, Run, run}, write),
+        mnesia:read(T, Taken) end),
+    application:unset_env(rabbit, postdate_import),
+    [Ids || {delay_entry, _, Ids, taken} <- Marks] end,
+
+%% All of it is one entry of Mnesia's log, so a crash leaves the messages or the mark that they were taken.
+Take_out = fun(Keys) ->
+    Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Take]),
+    {Deletes, Ids} = lists:foldl(fun({delay_key, Due, _} = K, {Ds, Is} = Acc) ->
+        case not Is_soon(Due, Margin div 2) andalso
+            lists:partition(fun(E) -> maps:is_key(Id_of(E), Wanted) end, mnesia:dirty_read(T, K)) of
+            false -> Acc;
+            {[], _} -> Acc;
+            {Es, []} -> {[K | Ds], [[Id_of(E) || E <- Es] | Is]};
+            {Es, _} -> {Es ++ Ds, [[Id_of(E) || E <- Es] | Is]}
+        end end, {[], []}, Keys),
+    All = iolist_to_binary(lists:sort(lists:append(Ids))),
+    {atomic, ok} = mnesia:transaction(fun() ->
+        mnesia:write_lock_table(T), mnesia:write_lock_table(I),
+        %% An index key without entries stops the plugins before 3.12 for ever.
+        lists:foreach(fun({delay_key, _, _} = K) -> ok = mnesia:delete({T, K}), ok = mnesia:delete({I, K});
+                         (E) -> ok = mnesia:delete_object(T, E, write) end, Deletes),
+        ok = mnesia:delete({T, Taken}),
+        ok = mnesia:write(T, {delay_entry, Taken, All, taken}, write) end),
+    {taken, All} end,
+Taking = fun() ->
+    case {mnesia:dirty_read(T, Token), application:get_env(rabbit, postdate_import)} of
+        {[{delay_entry, _, Run, run}], {ok, {Run, Seq, Keys}}} -> Take_out(Keys);
+        {[{delay_entry, _, Run, run}], _} -> gone;
+        _ -> fenced
+    end end,
+Ending = fun() ->
+    case mnesia:dirty_read(T, Token) of
+        [{delay_entry, _, Run, run}] ->
+            {atomic, ok} = mnesia:transaction(fun() -> mnesia:delete({T, Taken}), mnesia:delete({T, Token}) end),
+            application:unset_env(rabbit, postdate_import),
+            ended;
+        _ -> fenced
+    end end,
+
+%% {routing keys, #content{}} of what the plugin keeps: a #delivery{} until 3.12, then a container, which may still be
+%% a #basic_message{}.
+Content = fun C(M) ->
+    case element(1, M) of
+        basic_message -> {element(3, M), element(4, M)};
+        delivery -> [X] = [E || E <- tuple_to_list(M), is_tuple(E), lists:member(element(1, E), [basic_message, mc])], C(X);
+        mc -> {mc:routing_keys(M), mc:protocol_state(mc:convert(mc_amqpl, M))}
+    end end,
+Properties = fun(C) ->
+    case element(4, C) of
+        P when is_binary(P) -> P;
+        _ -> rabbit_framing_amqp_0_9_1:encode_properties(element(3, C))
+    end end,
+Show = fun({delay_entry, {delay_key, Due, X}, M, _} = E) ->
+    {resource, _, _, Name} = element(2, X),
+    Head = [Bytes(Id_of(E)), Number(Due), Bytes(Name)],
+    try
+        {Keys, C} = Content(M),
+        Body = lists:reverse(element(6, C)),
+        Size = iolist_size(Body),
+        Shown = case Bodies andalso Size =< Body_max of true -> Bytes(iolist_to_binary(Body)); false -> "-" end,
+        {Size, Line(["M"] ++ Head ++ [Number(Size), Bytes(Properties(C)), [$= | lists:join($,, [base64:encode(K) || K <- Keys])], Shown])}
+    catch _:Why ->
+        {0, Line(["U"] ++ Head ++ [Bytes(iolist_to_binary(io_lib:format("~0p of ~0P", [Why, catch element(1, M), 5])))])}
+    end end,
+Show_key = fun(K) ->
+    lists:foldl(fun(E, {N, S, Ls}) -> {Size, L} = Show(E), {N + 1, S + Size, [L | Ls]} end, {0, 0, []}, ets:lookup(T, K)) end,
+
+%% Whole due times, in their order.
+Walk = fun W(K0, Last, Count, Size, Keys) ->
+    case ets:next(I, K0) of
+        '$end_of_table' -> {done, Keys};
+        {delay_key, Due, _} when Due =/= Last, Count >= Batch -> {Last, Keys};
+        {delay_key, Due, _} when Due =/= Last, Size >= Limit -> {Last, Keys};
+        {delay_key, Due, X} = K ->
+            case Is_soon(Due, Margin) of
+                true -> W({delay_key, Now + Margin, <<>>}, Last, Count, Size, Keys);
+                false ->
+                    case Is_asked(X) of
+                        false -> W(K, Due, Count, Size, Keys);
+                        true ->
+                            {N, S, Lines} = Show_key(K),
+                            Say(Lines),
+                            W(K, Due, Count + N, Size + S, [K | Keys])
+                    end
+            end
+    end end,
+Each = fun E({Rows, More}, F, Acc) -> E(ets:select(More), F, F(Rows, Acc));
+           E('$end_of_table', _, Acc) -> Acc end,
+Select = fun(Pattern, F, Acc) ->
+    ets:safe_fixtable(T, true),
+    try Each(ets:select(T, Pattern, 1000), F, Acc) after ets:safe_fixtable(T, false) end end,
+%% What no key of the index leads to waits for ever.
+Lost = fun() ->
+    Keys = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
+                                [{{delay_key, '$1', '$2'}}]}],
+        fun(Rows, Acc) -> [K || {delay_key, _, X} = K <- Rows, Is_asked(X), not ets:member(I, K)] ++ Acc end, [])),
+    Some = lists:sublist(Keys, Batch),
+    [begin {_, _, Lines} = Show_key(K), Say(Lines) end || K <- Some],
+    {done, Some} end,
+Survey = fun() ->
+    Counts = Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
+                      [{{{'div', '$1', 3600000}, {element, 2, '$2'},
+                         {'andalso', {'>=', '$1', Now - Margin}, {'=<', '$1', Now + Margin}}}}]}],
+        fun(Rows, Acc) -> lists:foldl(fun(R, A) -> maps:update_with(R, fun(N) -> N + 1 end, 1, A) end, Acc, Rows) end, #{}),
+    Say([Line(["S", Bytes(V), Bytes(N), Number(Hour), case Soon andalso Has_timer of true -> "1"; false -> "0" end, Number(Count)])
+         || {{Hour, {resource, V, _, N}, Soon}, Count} <- maps:to_list(Counts)]) end,
+%% Which of these ids the plugin still has.
+Find = fun({Ids, From, To}) ->
+    Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Ids]),
+    Found = Select([{{delay_entry, {delay_key, '$1', '_'}, '_', '_'}, [{is_integer, '$1'}, {'>=', '$1', From}, {'=<', '$1', To}],
+                     ['$_']}],
+        fun(Rows, Acc) -> [Y || Y <- [Id_of(E) || E <- Rows], maps:is_key(Y, Wanted)] ++ Acc end, []),
+    Say(Line(["P", Bytes(iolist_to_binary(lists:sort(Found)))])) end,
+
+Say(Line(["V", atom_to_list(node()), Number(Now), case Has_timer of true -> "1"; false -> "0" end])),
+case ets:info(T, size) =:= undefined orelse ets:info(I, size) =:= undefined of
+    true -> Say("N\n");
+    false ->
+        case Begin of
+            false -> ok;
+            true ->
+                Marks = case Is_dry of
+                    true -> [Ids || {delay_entry, _, Ids, taken} <- mnesia:dirty_read(T, Taken)];
+                    false -> L = Inside(Fence), ok = mnesia:sync_log(), L
+                end,
+                [Say(Line(["K", Bytes(Ids)])) || Ids <- Marks],
+                Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
+                    true -> rabbit_nodes:list_running();
+                    false -> rabbit_nodes:all_running()
+                end,
+                [Say(Line(["W", atom_to_list(N)])) || N <- Running],
+                Survey()
+        end,
+        Goes_on = case Seq > 0 andalso Inside(Taking) of
+            false -> true;
+            {taken, Gone} -> ok = mnesia:sync_log(), Say(Line(["T", Bytes(Gone)])), true;
+            gone -> Say("G\n"), false;
+            fenced -> Say("F\n"), false
+        end,
+        case Look of none -> ok; _ -> Find(Look) end,
+        case Goes_on andalso Read of
+            false -> ok;
+            none -> ok;
+            _ ->
+                {Upto, Read_keys} = case Read of lost -> Lost(); _ -> Walk({delay_key, Read, <<>>}, Read, 0, 0, []) end,
+                case Is_dry of true -> ok; false -> application:set_env(rabbit, postdate_import, {Run, Next_seq, Read_keys}) end,
+                Say(Line(["C", case Upto of done -> "done"; _ -> Number(Upto) end]))
+        end,
+        case Goes_on andalso Is_end andalso Inside(Ending) of
+            false -> ok;
+            ended -> ok = mnesia:sync_log(), Say("O\n");
+            fenced -> Say("F\n")
+        end
+end,
+Say("E\n"),
+ok.

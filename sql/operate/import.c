@@ -1,0 +1,241 @@
+#include "sql/operate/import.h"
+
+#include "sql/connection/pg_internal.h"
+#include "sql/pipeline/store.h"
+#include "sql_embedded.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_COLUMNS 9
+#define COPY_CHUNK (256u * 1024)
+#define COPY_BUFFER_MAX (256u * 1024 * 1024) /* a chunk, and one message of any size */
+
+static const char copy_statement[] =
+    "copy postdate.import (id, node, due, hash, source, exchange, routing_key, properties, body)"
+    " from stdin (format binary)";
+
+int import_be_alone(struct pg *c, struct bytes node, struct err *e)
+{
+    return (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(node)), e);
+}
+
+static int copy_rows(struct pg *c, struct buf *b, struct bytes node, const struct import_row *rows,
+                     size_t count, struct err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct import_row *r = &rows[i];
+        buf_put_u16(b, COPY_COLUMNS);
+        pg_array_id(b, r->id);
+        pg_array_bytes(b, node);
+        pg_array_time(b, r->due_ms);
+        pg_array_bytes(b, bytes_of(r->hash, sizeof r->hash));
+        pg_array_bytes(b, r->source);
+        pg_array_bytes(b, r->exchange);
+        pg_array_bytes(b, r->routing_key);
+        pg_array_bytes(b, r->properties);
+        pg_array_bytes(b, r->body);
+        if (b->len >= COPY_CHUNK && pg_copy_flush(c, b, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int import_stage(struct pg *c, struct bytes node, const struct import_row *rows, size_t count, struct err *e)
+{
+    struct buf b;
+    buf_init(&b, COPY_BUFFER_MAX);
+    int rc = pg_begin(c, e);
+    if (rc == 0 && (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
+        rc = pg_copy_end(c, &b, copy_rows(c, &b, node, rows, count, e), e);
+    buf_free(&b);
+    if (rc == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
+/* --- waking */
+
+struct waking {
+    struct store_item *items; /* one for each row */
+    const struct import_row *rows;
+    size_t count;
+};
+
+static int compare_ids(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct message_id));
+}
+
+/* Leaves those out that somebody else has woken. */
+static int lock_asleep(void *ctx, struct pg *c, struct err *e)
+{
+    struct waking *w = ctx;
+    struct pg_params p = {0};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, w->count);
+    for (size_t i = 0; i < w->count; i++)
+        pg_array_id(ids, w->rows[i].id);
+    PGresult *r = pg_query(c, sql_query_import_lock, &p, e);
+    if (!r)
+        return -1;
+    size_t n = (size_t)PQntuples(r);
+    struct message_id *found = calloc(n + 1, sizeof *found);
+    for (size_t i = 0; found && i < n; i++)
+        found[i] = pg_id(r, (int)i, 0);
+    PQclear(r);
+    if (!found)
+        return err_set(e, ERR_BUG, "out of memory");
+    qsort(found, n, sizeof *found, compare_ids);
+    for (size_t i = 0; i < w->count; i++)
+        if (w->items[i].result == STORE_ACCEPTED &&
+            !bsearch(&w->rows[i].id, found, n, sizeof *found, compare_ids))
+            w->items[i].result = STORE_SKIPPED;
+    free(found);
+    return 0;
+}
+
+static int note_awake(void *ctx, struct pg *c, struct err *e)
+{
+    const struct waking *w = ctx;
+    struct pg_params p = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < w->count; i++)
+        n += w->items[i].result == STORE_ACCEPTED;
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, n), *messages = pg_add_array(&p, PG_OID_UUID, n);
+    for (size_t i = 0; i < w->count; i++) {
+        if (w->items[i].result != STORE_ACCEPTED)
+            continue;
+        pg_array_id(ids, w->rows[i].id);
+        pg_array_id(messages, w->items[i].message.id);
+    }
+    return pg_do(c, sql_query_import_awake, &p, e);
+}
+
+int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e)
+{
+    struct waking w = {calloc(count + 1, sizeof(struct store_item)), rows, count};
+    const struct store_extra extra = {lock_asleep, note_awake, &w};
+    const struct store_options options = {.extra = &extra};
+    if (!w.items)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        const struct import_row *r = &rows[i];
+        w.items[i].message = (struct message){
+            .id = message_id_make(r->due_ms, r->id.b), /* the same at each try: it cannot be stored twice */
+            .due_ms = r->due_ms,
+            .exchange = r->exchange,
+            .routing_key = r->routing_key,
+            .properties = r->properties,
+            .body = r->body,
+            .hold = hold,
+        };
+    }
+    int rc = store_accept(c, &options, w.items, count, e);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rows[i].awake = w.items[i].result == STORE_ACCEPTED || w.items[i].result == STORE_SKIPPED;
+        rows[i].message = w.items[i].message.id;
+    }
+    free(w.items);
+    return rc;
+}
+
+int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+{
+    return pg_run(c, sql_query_import_drop, PG_WITH(as_ids(ids, count)), e);
+}
+
+/* --- reading */
+
+int import_asleep(struct pg *c, struct bytes node, struct import_row *rows, size_t most, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_import_asleep, PG_WITH(as_bytes(node), as_int4((int32_t)most)), e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    for (int i = 0; i < n; i++)
+        rows[i] = (struct import_row){.id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1)};
+    PQclear(r);
+    return n;
+}
+
+/* The view into r, in the arena. */
+static bool keep(struct arena *a, const PGresult *r, int row, int column, struct bytes *out)
+{
+    struct bytes v = pg_bytes(r, row, column);
+    *out = arena_copy(a, v);
+    return out->data || v.len == 0;
+}
+
+static void keep_hash(struct import_row *row, struct bytes hash)
+{
+    if (hash.len == sizeof row->hash)
+        memcpy(row->hash, hash.data, sizeof row->hash);
+}
+
+int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
+                struct import_row *rows, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_import_read, PG_WITH(as_ids(ids, count)), e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    bool kept = true;
+    for (int i = 0; i < n && kept; i++) {
+        struct import_row *row = &rows[i];
+        *row = (struct import_row){.id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1)};
+        kept = keep(a, r, i, 2, &row->source) && keep(a, r, i, 3, &row->exchange) &&
+               keep(a, r, i, 4, &row->routing_key) && keep(a, r, i, 5, &row->properties) &&
+               keep(a, r, i, 6, &row->body);
+        keep_hash(row, pg_bytes(r, i, 7));
+    }
+    PQclear(r);
+    return kept ? n : err_set(e, ERR_BUG, "out of memory for messages that are asleep");
+}
+
+int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
+                 struct import_row *rows, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_import_proof,
+                           PG_WITH(as_bytes(node), as_id(after), as_int4(IMPORT_PROOF_ROWS)), e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    bool kept = true;
+    for (int i = 0; i < n && kept; i++) {
+        struct import_row *row = &rows[i];
+        *row = (struct import_row){
+            .id = pg_id(r, i, 0), .message = pg_id(r, i, 1), .due_ms = pg_time_ms(r, i, 2), .awake = true};
+        kept = keep(a, r, i, 3, &row->source) && keep(a, r, i, 4, &row->exchange);
+        keep_hash(row, pg_bytes(r, i, 5));
+    }
+    PQclear(r);
+    return kept ? n : err_set(e, ERR_BUG, "out of memory for the proof of an import");
+}
+
+int64_t import_forget(struct pg *c, struct bytes node, struct err *e)
+{
+    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(node)), e);
+}
+
+int import_verify(struct pg *c, const struct import_row *rows, size_t count,
+                  struct import_standing out[IMPORT_STANDINGS_MAX], struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count),
+               *due = pg_add_array(&p, PG_OID_TIMESTAMPTZ, count);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_id(ids, rows[i].message);
+        pg_array_time(due, rows[i].due_ms);
+    }
+    PGresult *r = pg_query(c, sql_query_import_verify, &p, e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    for (int i = 0; i < n && i < IMPORT_STANDINGS_MAX; i++) {
+        pg_text(r, i, 0, out[i].state, sizeof out[i].state);
+        out[i].moved = pg_bool(r, i, 1);
+        out[i].count = pg_int8(r, i, 2);
+    }
+    PQclear(r);
+    return n < IMPORT_STANDINGS_MAX ? n : IMPORT_STANDINGS_MAX;
+}

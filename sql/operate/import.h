@@ -1,0 +1,58 @@
+/* Messages of a delayed-message plugin on their way into the store (docs/internals/import.md): stored but
+ * asleep, awake, and the proof that is left of them. One thread for each connection. */
+#ifndef POSTDATE_SQL_OPERATE_IMPORT_H
+#define POSTDATE_SQL_OPERATE_IMPORT_H
+
+#include "core/base/arena.h"
+#include "core/base/sha256.h"
+#include "core/message/message.h"
+#include "sql/connection/pg.h"
+#include <stddef.h>
+
+struct import_row {
+    struct message_id id; /* the entry's, made by the broker; no message's */
+    int64_t due_ms;
+    uint8_t hash[SHA256_SIZE]; /* of the body */
+    struct bytes source;       /* the plugin's exchange */
+    struct bytes exchange, routing_key, properties, body;
+    struct message_id message; /* out, of import_wake: its id */
+    bool awake;                /* out */
+};
+
+/* 1: nobody else imports from this node, until c is closed. 0: somebody does. -1: error. */
+int import_be_alone(struct pg *c, struct bytes node, struct err *e);
+
+/* Stores rows asleep, in one transaction; committed when 0 is returned. */
+int import_stage(struct pg *c, struct bytes node, const struct import_row *rows, size_t count, struct err *e);
+/* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
+ * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */
+int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e);
+/* Forgets those that are asleep; how many. -1: error. */
+int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
+
+/* Up to `most` that are asleep, of an import that came to no end: id and due_ms. How many; -1: error. */
+int import_asleep(struct pg *c, struct bytes node, struct import_row *rows, size_t most, struct err *e);
+/* The rows of these ids that are asleep, with all that they have, in the arena. How many; -1: error. */
+int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
+                struct import_row *rows, struct err *e);
+
+/* Up to IMPORT_PROOF_ROWS of those that are awake, behind `after`, in the order of ids. How many; -1: error.
+ */
+#define IMPORT_PROOF_ROWS 2000
+int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
+                 struct import_row *rows, struct err *e);
+/* The proof is kept elsewhere. */
+int64_t import_forget(struct pg *c, struct bytes node, struct err *e);
+
+/* How messages of a proof stand now. */
+struct import_standing {
+    char state[16]; /* as users see it; "gone": settled, and no longer kept; "missing" */
+    bool moved;     /* it is due at another time than the proof says */
+    int64_t count;
+};
+#define IMPORT_STANDINGS_MAX 32
+/* How many standings; -1: error. */
+int import_verify(struct pg *c, const struct import_row *rows, size_t count,
+                  struct import_standing out[IMPORT_STANDINGS_MAX], struct err *e);
+
+#endif

@@ -1,0 +1,1 @@
+select pg_try_advisory_lock(hashtextextended('postdate.import ' || $1::text, 0))

@@ -1,0 +1,2 @@
+update postdate.import i set message = w.message, properties = '', body = ''
+  from unnest($1::uuid[], $2::uuid[]) w (id, message) where i.id = w.id

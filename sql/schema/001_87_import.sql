@@ -1,0 +1,17 @@
+-- Messages of a delayed-message plugin on their way here (`postdate import plugin`, docs/internals/import.md).
+
+-- Asleep while `message` is null: a copy of what the plugin may still have, which no gateway sees. Awake: the id of the message that
+-- is stored, without the content; such rows are the proof, and go when the import of that node has come to its end.
+create table postdate.import (
+    id          uuid primary key,       -- made of the plugin's entry, the same whenever it is read
+    node        text not null,
+    due         timestamptz not null,
+    message     uuid,
+    hash        bytea not null,         -- SHA-256 of the body
+    source      text not null,          -- the plugin's exchange
+    exchange    text not null,
+    routing_key text not null,
+    properties  bytea not null,
+    body        bytea not null
+);
+create index import_asleep on postdate.import (node) where message is null;
