@@ -1,8 +1,9 @@
 %% A TEST DOUBLE, for Postdate's own tests only: it stands in for RabbitMQ's delayed-message plugin on machines that do
 %% not have it. Never install it on a broker that matters. README.md says what it does and does not do.
 %%
-%% This module keeps the waiting messages, in a Mnesia table of this node, and lets them go when they are due.
-%% Keys are {due, arrival, tie}, so the order of the table is the order of release.
+%% This module keeps the waiting messages where the plugin keeps them, in two Mnesia tables of this node that look like the
+%% plugin's: a bag of entries, and the keys of it in the order of their due times. Whoever reads or changes the plugin's
+%% tables, as `postdate import plugin` does, finds the same here, also the process by its name.
 -module(postdate_double).
 -behaviour(gen_server).
 
@@ -20,11 +21,13 @@
     {enables, routing_ready}
 ]}).
 
--define(TABLE, ?MODULE).
-%% Released between two looks at the mailbox, so that publishers are not kept waiting by a crowd due at once.
+-define(SERVER, rabbit_delayed_message).
+%% Keys released between two looks at the mailbox, so that publishers are not kept waiting by a crowd due at once.
 -define(BATCH, 200).
 
--record(?TABLE, {key, exchange, message}).
+-record(delay_key, {timestamp, exchange}).
+-record(delay_entry, {delay_key, delivery, ref}).
+-record(delay_index, {delay_key, const}).
 
 start() ->
     rabbit_sup:start_child(?MODULE).
@@ -32,57 +35,60 @@ start() ->
 %% Disabling the plugin deletes what waits; a stopping broker does not come by here.
 stop() ->
     ok = rabbit_sup:stop_child(?MODULE),
-    {atomic, ok} = mnesia:delete_table(?TABLE),
+    {atomic, ok} = mnesia:delete_table(index()),
+    {atomic, ok} = mnesia:delete_table(table()),
     ok.
 
 start_link() ->
-    gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+    gen_server:start_link({local, ?SERVER}, ?MODULE, [], []).
 
 %% Returns when the message is in the table: in memory, and on disk soon, which is all that a confirm says then.
 delay(Exchange, Message, DelayMs) ->
-    gen_server:call(?MODULE, {delay, Exchange, Message, DelayMs}, infinity).
+    gen_server:call(?SERVER, {delay, Exchange, Message, DelayMs}, infinity).
 
+%% Only messages have a time for a key.
 count() ->
-    mnesia:table_info(?TABLE, size).
+    count_of('_').
 
 count(ExchangeName) ->
-    OfExchange = #?TABLE{exchange = #exchange{name = ExchangeName, _ = '_'}, _ = '_'},
-    length(mnesia:dirty_select(?TABLE, [{OfExchange, [], [true]}])).
+    count_of(#exchange{name = ExchangeName, _ = '_'}).
+
+count_of(Exchange) ->
+    Entry = #delay_entry{delay_key = #delay_key{timestamp = '$1', exchange = Exchange}, _ = '_'},
+    length(mnesia:dirty_select(table(), [{Entry, [{is_integer, '$1'}], [true]}])).
 
 %% For tests: everything that waits is gone, as if this node's disk were. Returns how many messages that were.
 lose() ->
-    gen_server:call(?MODULE, lose, infinity).
+    gen_server:call(?SERVER, lose, infinity).
+
+table() ->
+    list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())).
+
+index() ->
+    list_to_atom(atom_to_list(table()) ++ "_index").
 
 init([]) ->
-    ok = ensure_table(),
-    ok = mnesia:wait_for_tables([?TABLE], infinity),
-    {ok, wake_for(mnesia:dirty_first(?TABLE), undefined)}.
+    ok = ensure_table(table(), delay_entry, record_info(fields, delay_entry), bag),
+    ok = ensure_table(index(), delay_index, record_info(fields, delay_index), ordered_set),
+    ok = mnesia:wait_for_tables([table(), index()], infinity),
+    {ok, wake_for(mnesia:dirty_first(index()), undefined)}.
 
-%% Each node of a cluster has one of its own; that there is such a table at all they know from each other.
-ensure_table() ->
-    Created = mnesia:create_table(?TABLE, [
-        {type, ordered_set},
-        {local_content, true},
-        {disc_copies, [node()]},
-        {attributes, record_info(fields, ?TABLE)}
-    ]),
-    case Created =:= {atomic, ok} orelse lists:member(node(), mnesia:table_info(?TABLE, disc_copies)) of
-        true ->
-            ok;
-        false ->
-            {atomic, ok} = mnesia:add_table_copy(?TABLE, node(), disc_copies),
-            ok
+ensure_table(Name, Record, Fields, Type) ->
+    case mnesia:create_table(Name, [{record_name, Record}, {attributes, Fields}, {type, Type}, {disc_copies, [node()]}]) of
+        {atomic, ok} -> ok;
+        {aborted, {already_exists, Name}} -> ok
     end.
 
 %% The state is the timer and what it is for: {timer, due} or undefined.
 handle_call({delay, Exchange, Message, DelayMs}, _From, Timer) ->
-    Now = erlang:system_time(millisecond),
-    Key = {Now + DelayMs, Now, erlang:unique_integer([monotonic])},
-    ok = mnesia:dirty_write(#?TABLE{key = Key, exchange = Exchange, message = Message}),
+    Key = #delay_key{timestamp = erlang:system_time(millisecond) + DelayMs, exchange = Exchange},
+    ok = mnesia:dirty_write(index(), #delay_index{delay_key = Key, const = true}),
+    ok = mnesia:dirty_write(table(), #delay_entry{delay_key = Key, delivery = Message, ref = make_ref()}),
     {reply, ok, wake_for(Key, Timer)};
 handle_call(lose, _From, Timer) ->
     N = count(),
-    {atomic, ok} = mnesia:clear_table(?TABLE),
+    {atomic, ok} = mnesia:clear_table(index()),
+    {atomic, ok} = mnesia:clear_table(table()),
     {reply, N, Timer}.
 
 handle_cast(_, Timer) ->
@@ -96,9 +102,9 @@ handle_info(_, Timer) ->
 %% Keeps the sooner of the timer there is and the one that this key needs.
 wake_for('$end_of_table', Timer) ->
     Timer;
-wake_for({Due, _, _}, {_, Sooner} = Timer) when Sooner =< Due ->
+wake_for(#delay_key{timestamp = Due}, {_, Sooner} = Timer) when Sooner =< Due ->
     Timer;
-wake_for({Due, _, _}, Timer) ->
+wake_for(#delay_key{timestamp = Due}, Timer) ->
     case Timer of
         undefined -> ok;
         {Ref, _} -> erlang:cancel_timer(Ref)
@@ -107,16 +113,17 @@ wake_for({Due, _, _}, Timer) ->
     Ms = min(max(Due - erlang:system_time(millisecond), 0), 16#FFFFFFFF),
     {erlang:send_after(Ms, self(), release), Due}.
 
-%% Lets go of up to N due messages; returns the key that is first then.
+%% Lets go of what is due under up to N keys; returns the key that is first then.
 release(N) ->
-    Key = mnesia:dirty_first(?TABLE),
+    Key = mnesia:dirty_first(index()),
     case Key of
-        {Due, _, _} when N > 0 ->
+        #delay_key{timestamp = Due, exchange = Exchange} when N > 0 ->
             case Due =< erlang:system_time(millisecond) of
                 true ->
-                    [#?TABLE{exchange = Exchange, message = Message}] = mnesia:dirty_read(?TABLE, Key),
-                    postdate_double_message:deliver(Exchange, Message),
-                    ok = mnesia:dirty_delete(?TABLE, Key),
+                    Entries = mnesia:dirty_read(table(), Key),
+                    [postdate_double_message:deliver(Exchange, M) || #delay_entry{delivery = M} <- Entries],
+                    ok = mnesia:dirty_delete(table(), Key),
+                    ok = mnesia:dirty_delete(index(), Key),
                     release(N - 1);
                 false ->
                     Key

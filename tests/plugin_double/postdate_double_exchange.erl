@@ -27,8 +27,8 @@ description() ->
 serialise_events() ->
     false.
 
-route(X, #delivery{message = Message} = Delivery) ->
-    case waits(X, Message) of
+route(X, Delivery) ->
+    case waits(X, Delivery) of
         true -> [];
         false -> (underlying(X)):route(X, Delivery)
     end.
@@ -43,7 +43,7 @@ route(X, Message, Options) ->
 waits(X, Message) ->
     case postdate_double_message:delay_ms(Message) of
         Ms when Ms > 0, Ms =< ?LONGEST_MS ->
-            ok = postdate_double:delay(X, postdate_double_message:negate(Message, Ms), Ms),
+            ok = postdate_double:delay(X, Message, Ms),
             true;
         _ ->
             false

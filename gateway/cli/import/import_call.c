@@ -249,7 +249,9 @@ static bool take_line(struct import_answer *a, const struct line *l)
     case 'U':
         return take_entry(a, l);
     case 'C':
-        a->has_more = !bytes_equal_str(l->word[1], "done");
+        a->next = bytes_equal_str(l->word[1], "done")   ? IMPORT_READ_NOTHING
+                  : bytes_equal_str(l->word[1], "lost") ? IMPORT_READ_LOST
+                                                        : IMPORT_READ_FROM;
         a->next_ms = number_of(l->word[1]);
         return true;
     case 'G':

@@ -75,7 +75,7 @@ struct import_answer {
     struct import_ids taken, marks, present;
     struct import_entry *entries;
     size_t count, capacity;
-    bool has_more; /* behind next_ms */
+    enum import_reading next; /* what is to be read next; from next_ms on */
     int64_t next_ms;
     struct import_survey *surveys;
     size_t survey_count, survey_capacity;

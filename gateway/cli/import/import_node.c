@@ -185,10 +185,9 @@ static int read_all(struct import_run *run, struct batch b[2], struct err *e)
         struct import_call call = next_call(run, asleep, reading, from_ms);
         if (step(run, asleep, next, &call, e) != 0)
             return -1;
-        if (reading == IMPORT_READ_FROM && next->answer.has_more)
-            from_ms = next->answer.next_ms;
-        else
-            reading = reading == IMPORT_READ_FROM ? IMPORT_READ_LOST : IMPORT_READ_NOTHING;
+        bool goes_on = reading == IMPORT_READ_FROM || next->answer.taken.count > 0; /* else for ever */
+        reading = goes_on ? next->answer.next : IMPORT_READ_NOTHING;
+        from_ms = next->answer.next_ms;
         struct batch *free_one = asleep;
         asleep = next;
         next = free_one;

@@ -46,14 +46,16 @@ Fence = fun() ->
 Take_out = fun(Keys) ->
     Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Take]),
     {Deletes, Ids} = lists:foldl(fun({delay_key, Due, _} = K, {Ds, Is} = Acc) ->
-        case not Is_soon(Due, Margin div 2) andalso
-            lists:partition(fun(E) -> maps:is_key(Id_of(E), Wanted) end, mnesia:dirty_read(T, K)) of
-            false -> Acc;
-            {[], _} -> Acc;
-            {Es, []} -> {[K | Ds], [[Id_of(E) || E <- Es] | Is]};
-            {Es, _} -> {Es ++ Ds, [[Id_of(E) || E <- Es] | Is]}
+        Pairs = case Is_soon(Due, Margin div 2) of
+            true -> [];
+            false -> [{X, E} || E <- ets:lookup(T, K), X <- [Id_of(E)]]
+        end,
+        case [Pair || {X, _} = Pair <- Pairs, maps:is_key(X, Wanted)] of
+            [] -> Acc;
+            Pairs -> {[K | Ds], [X || {X, _} <- Pairs] ++ Is};
+            Some -> {[E || {_, E} <- Some] ++ Ds, [X || {X, _} <- Some] ++ Is}
         end end, {[], []}, Keys),
-    All = iolist_to_binary(lists:sort(lists:append(Ids))),
+    All = iolist_to_binary(lists:sort(Ids)),
     {atomic, ok} = mnesia:transaction(fun() ->
         mnesia:write_lock_table(T), mnesia:write_lock_table(I),
         %% An index key without entries stops the plugins before 3.12 for ever.
@@ -105,22 +107,23 @@ Show = fun({delay_entry, {delay_key, Due, X}, M, _} = E) ->
 Show_key = fun(K) ->
     lists:foldl(fun(E, {N, S, Ls}) -> {Size, L} = Show(E), {N + 1, S + Size, [L | Ls]} end, {0, 0, []}, ets:lookup(T, K)) end,
 
+%% Each output is a question and an answer, so there are few.
+Put = fun(Lines, Size) when Size > 500000 -> Say(Lines), {[], 0}; (Lines, Size) -> {Lines, Size} end,
 %% Whole due times, in their order.
-Walk = fun W(K0, Last, Count, Size, Keys) ->
+Walk = fun W(K0, Last, Count, Size, Keys, {Lines, Held}) ->
     case ets:next(I, K0) of
-        '$end_of_table' -> {done, Keys};
-        {delay_key, Due, _} when Due =/= Last, Count >= Batch -> {Last, Keys};
-        {delay_key, Due, _} when Due =/= Last, Size >= Limit -> {Last, Keys};
+        '$end_of_table' -> Say(Lines), {done, Count, Keys};
+        {delay_key, Due, _} when Due =/= Last, Count >= Batch -> Say(Lines), {Last, Count, Keys};
+        {delay_key, Due, _} when Due =/= Last, Size >= Limit -> Say(Lines), {Last, Count, Keys};
         {delay_key, Due, X} = K ->
             case Is_soon(Due, Margin) of
-                true -> W({delay_key, Now + Margin, <<>>}, Last, Count, Size, Keys);
+                true -> W({delay_key, Now + Margin, <<>>}, Last, Count, Size, Keys, {Lines, Held});
                 false ->
                     case Is_asked(X) of
-                        false -> W(K, Due, Count, Size, Keys);
+                        false -> W(K, Due, Count, Size, Keys, {Lines, Held});
                         true ->
-                            {N, S, Lines} = Show_key(K),
-                            Say(Lines),
-                            W(K, Due, Count + N, Size + S, [K | Keys])
+                            {N, S, More} = Show_key(K),
+                            W(K, Due, Count + N, Size + S, [K | Keys], Put([Lines, More], Held + S + N * 500))
                     end
             end
     end end,
@@ -129,14 +132,20 @@ Each = fun E({Rows, More}, F, Acc) -> E(ets:select(More), F, F(Rows, Acc));
 Select = fun(Pattern, F, Acc) ->
     ets:safe_fixtable(T, true),
     try Each(ets:select(T, Pattern, 1000), F, Acc) after ets:safe_fixtable(T, false) end end,
-%% What no key of the index leads to waits for ever.
-Lost = fun() ->
+%% What no key of the index leads to waits for ever. So many keys, and whether there are more.
+Lost = fun(Most) ->
     Keys = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
                                 [{{delay_key, '$1', '$2'}}]}],
         fun(Rows, Acc) -> [K || {delay_key, _, X} = K <- Rows, Is_asked(X), not ets:member(I, K)] ++ Acc end, [])),
-    Some = lists:sublist(Keys, Batch),
+    Some = lists:sublist(Keys, Most),
     [begin {_, _, Lines} = Show_key(K), Say(Lines) end || K <- Some],
-    {done, Some} end,
+    {case Some =:= Keys of true -> done; false -> lost end, Some} end,
+Read_on = fun() ->
+    case Read =/= lost andalso Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
+        false -> Lost(Batch);
+        {done, Count, Keys} -> {Upto, More} = Lost(max(Batch - Count, 1)), {Upto, Keys ++ More};
+        {Upto, _, Keys} -> {Upto, Keys}
+    end end,
 Survey = fun() ->
     Counts = Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
                       [{{{'div', '$1', 3600000}, {element, 2, '$2'},
@@ -182,9 +191,9 @@ case ets:info(T, size) =:= undefined orelse ets:info(I, size) =:= undefined of
             false -> ok;
             none -> ok;
             _ ->
-                {Upto, Read_keys} = case Read of lost -> Lost(); _ -> Walk({delay_key, Read, <<>>}, Read, 0, 0, []) end,
+                {Next, Read_keys} = Read_on(),
                 case Is_dry of true -> ok; false -> application:set_env(rabbit, postdate_import, {Run, Next_seq, Read_keys}) end,
-                Say(Line(["C", case Upto of done -> "done"; _ -> Number(Upto) end]))
+                Say(Line(["C", case Next of done -> "done"; lost -> "lost"; _ -> Number(Next) end]))
         end,
         case Goes_on andalso Is_end andalso Inside(Ending) of
             false -> ok;

@@ -1,0 +1,304 @@
+"""`postdate import plugin`: what waits in the delayed-message plugin, or in its double, which keeps the same tables, comes out of
+Postdate: each message once, with its content, at its time. What was published is noted here, outside of both."""
+import json
+import os
+import stat
+
+import pika
+
+import harness
+from handover_kit import LOSE_DELAYED
+from harness import place
+from harness import LiveTest, Stack, now_ms, wait_until
+
+SHIM = os.path.join(harness.ROOT, 'build', 'tests', 'shim.so')
+TYPES = ('direct', 'topic', 'fanout', 'headers')
+ALL_HEADERS = {'text': 'é', 'number': 7, 'large': 1 << 40, 'negative': -3, 'yes': True, 'nothing': None, 'list': [1, 'two', {'three': 3}],
+               'table': {'a': {'b': [b'\x00\xff']}}, 'n': 1}
+
+# Ways to do something around one call of rabbitmqctl: $1 is the number of the call, its answer is in $answer.
+RABBITMQCTL = """#!/bin/sh
+count=$(($(cat '{folder}/calls' 2>/dev/null || echo 0) + 1))
+echo $count >'{folder}/calls'
+answer='{folder}/answer'
+[ $count != {at} ] || {{ {before}; }}
+'{real}' "$@" >"$answer"
+code=$?
+[ $count != {at} ] || {{ {after}; }}
+cat "$answer"
+exit $code
+"""
+
+
+class ImportTest(LiveTest):
+    """On servers of its own: `rabbitmqctl` is about a whole node."""
+    vhosts = 0
+    together = 'import'
+    transport = 'timer'
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Stack.own(cls.addClassCleanup, 'import').start()
+        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(8)])
+
+    def setUp(self):
+        self.servers.need_plugin()
+        self.servers.rabbitmqctl('eval', LOSE_DELAYED)
+        self.p = harness.Place(self.servers, transport='timer')
+        self.places = [self.p]
+        self.addCleanup(self.p.close, drop=False)
+        self.c = self.p.client()
+        self.due = {}
+        self.maps = []
+
+    def exchange(self, kind='topic', old='old', new='new', queue='work', key='#'):
+        """An exchange of the plugin, its successor, and a queue that is bound to the successor."""
+        arguments = {'x-match': 'any', 'n': 1} if kind == 'headers' else None
+        self.c.channel.exchange_declare(old, 'x-delayed-message', durable=True, arguments={'x-delayed-type': kind})
+        self.c.channel.exchange_declare(new, kind, durable=True)
+        self.c.channel.queue_declare(queue, durable=True)
+        self.c.channel.queue_bind(queue, new, key, arguments)
+        self.maps += ['--exchange', f'{old}={new}']
+
+    def publish(self, body, delay_ms, exchange='old', key='k', headers=None, **properties):
+        body = body.encode() if isinstance(body, str) else body
+        self.due[body] = now_ms() + delay_ms
+        self.c.publish(key, body, {'x-delay': delay_ms, **(headers or {})}, exchange=exchange, **properties)
+
+    def waiting(self):
+        """In the plugin: of this vhost; and entries that are no messages."""
+        out = self.servers.rabbitmqctl('eval', f"""
+            T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), I = list_to_atom(atom_to_list(T) ++ "_index"),
+            V = <<"{self.p.vhost}">>, Mine = fun({{delay_key, D, X}}) -> is_integer(D) andalso element(2, element(2, X)) =:= V end,
+            L = ets:tab2list(T), [length([K || {{_, K, _, _}} <- L, Mine(K)]), length([K || {{_, K, _}} <- ets:tab2list(I), Mine(K)]),
+            length([1 || {{_, {{_, {{postdate, _}}, _}}, _, _}} <- L])].""")
+        messages, keys, marks = json.loads(out)
+        self.assertEqual(messages == 0, keys == 0, 'keys of the index without entries, or the other way round')
+        return messages, marks
+
+    def run_import(self, *args, env=None, expect=0, timeout=120):
+        env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl'), **(env or {})}
+        rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', *args, env=env, timeout=timeout)
+        self.assertEqual(rc, expect, out + err)
+        return out, err
+
+    def assert_arrive(self, inbox, late_ms=3000):
+        inbox.wait(len(self.due), 60)
+        self.assertEqual(sorted(m.body[:40] for m in inbox.all()), sorted(b[:40] for b in self.due), 'each once')
+        for m in inbox.all():
+            self.assertGreaterEqual(m.at_ms, self.due[m.body], f'{m.body[:40]!r} was early')
+
+
+class Import(ImportTest):
+    weight = 60
+
+    def test_messages_come_along_and_arrive_once_at_their_time(self):
+        self.exchange()
+        for i in range(30):
+            self.publish(f'm {i}', 15000 + 10 * i)
+        self.publish('soon', 900)
+        proof = os.path.join(self.servers.directory, 'proof.jsonl')
+        out, _ = self.run_import('--proof', proof, '--batch', 7)
+        self.assertRegex(out, r'(?m)^old +new +30 +30 +0 +0$')
+        self.assertEqual(self.waiting(), (0, 0))
+        with open(proof, encoding='utf-8') as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual(len(lines), 31)
+        self.assertEqual(lines[-1]['count'] | {'node': ''}, {'node': '', 'from': 'old', 'read': 30, 'stored': 30, 'refused': 0, 'left': 0})
+        self.p.gateway()
+        del self.due[b'soon']  # the plugin had it, and nothing is bound there
+        self.assert_arrive(self.p.consumer('work'))
+        rc, out, err = self.p.cli('import', 'verify', proof)
+        self.assertEqual((rc, err), (0, ''))
+        self.assertRegex(out, r'(?m)^delivered +30$')
+
+    def test_content_is_as_it_was(self):
+        for kind in TYPES:
+            self.exchange(kind, f'old.{kind}', f'new.{kind}', key='k' if kind == 'direct' else '#')
+        self.c.channel.queue_bind('work', 'new.direct', 'copied')
+        properties = {'content_type': 'text/x', 'content_encoding': 'e', 'priority': 3, 'correlation_id': 'c', 'reply_to': 'r', 'message_id': 'i',
+                      'timestamp': 1234567890, 'type': 't', 'app_id': 'a', 'expiration': '600000'}
+        for kind in TYPES:
+            self.publish(f'all {kind}', 15000, f'old.{kind}', headers=ALL_HEADERS, **properties)
+        self.publish('', 15000, 'old.fanout')
+        self.publish(b'\x00\xff' * (1 << 19), 15000, 'old.topic')
+        self.publish('transient', 15000, 'old.topic', delivery_mode=1)
+        self.publish('cc', 15000, 'old.direct', key='nowhere', headers={'CC': ['copied']})
+        self.publish('bcc', 15000, 'old.direct', key='nowhere', headers={'BCC': ['copied'], 'CC': ['nowhere, either']})
+        self.publish('of a user', 15000, 'old.topic', user_id='guest')
+        self.run_import()
+        self.p.gateway()
+        inbox = self.p.consumer('work')
+        self.assert_arrive(inbox)
+        got = {m.body: m for m in inbox.all()}
+        for kind in TYPES:
+            m = got[f'all {kind}'.encode()]
+            own = {k: v for k, v in m.headers.items() if not k.startswith('x-postdate-')}
+            self.assertEqual(own, {**ALL_HEADERS, 'x-delay': -15000})
+            self.assertEqual({k: getattr(m.properties, k) for k in properties}, properties)
+            self.assertEqual((m.exchange, m.routing_key, m.properties.delivery_mode), (f'new.{kind}', 'k', 2))
+        self.assertEqual(got[b'transient'].properties.delivery_mode, 1)
+        self.assertEqual(got[b'cc'].headers['CC'], ['copied'])
+        self.assertNotIn('BCC', got[b'bcc'].headers)
+        self.assertEqual(got[b'of a user'].headers['x-postdate-user-id'], 'guest')
+
+    def test_a_dry_run_changes_nothing_and_says_what_cannot_come_along(self):
+        self.exchange()
+        env = {'POSTDATE_INTAKE_MAX_BODY': '1KiB'}
+        self.publish('good', 3_600_000)
+        self.publish(b'x' * 2000, 3_600_000)
+        self.publish('far', 4 * 86_400_000)
+        for _ in range(2):
+            out, err = self.run_import('--dry-run', env=env, expect=1)
+            self.assertRegex(out, r'(?m)^20\d\d-\d\d-\d\dT\d\d:00 +2  old$')
+            self.assertRegex(out, r'(?m)^old +new +3 +1 +2 +0$')
+            self.assertIn('1 of old: the body is larger than 1024 bytes (intake.max_body)', err)
+            self.assertIn('1 of old: it is due in more than 3d (delivery.max_delay)', err)
+            self.assertEqual(self.waiting(), (3, 0))
+        out, err = self.run_import(env=env, expect=1)
+        self.assertRegex(out, r'(?m)^old +new +3 +1 +2 +0$')
+        self.assertEqual(self.waiting(), (2, 0))
+        self.assertEqual(self.p.counts(), {'scheduled': 1})
+
+    def test_what_is_wrong_with_the_command_is_said_before_anything_is_done(self):
+        self.exchange()
+        self.publish('m', 3_600_000)
+        maps, self.maps = self.maps, []
+        self.assertIn('give --exchange old=NEW', self.run_import(expect=64)[1])
+        self.maps = ['--exchange', 'old=nowhere']
+        self.assertIn('exchange "nowhere" does not exist', self.run_import(expect=66)[1])
+        self.maps = ['--exchange', 'old=postdate.delayed']
+        self.assertIn("is one of Postdate's own", self.run_import(expect=78)[1])
+        self.maps = maps
+        self.assertIn('not among those that delivery.allow lists', self.run_import(env={'POSTDATE_DELIVERY_ALLOW': 'x.*'}, expect=78)[1])
+        self.assertIn('/nowhere cannot be run here', self.run_import(env={'RABBITMQCTL': '/nowhere'}, expect=66)[1])
+        rc, _, err = self.p.cli('import', 'plugin', '--exchange', 'old')
+        self.assertEqual(rc, 64)
+        self.assertIn('is not OLD=NEW', err)
+        self.assertEqual(self.waiting(), (1, 0))
+
+    def test_stuck_ones_come_along(self):
+        """One entry is in no index, and one has been due for an hour: no timer of the plugin's is for either."""
+        self.exchange()
+        self.publish('lost', 3_600_000)
+        self.servers.rabbitmqctl('eval', 'I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
+                                 '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
+        # As after a crash: an entry that has been due for an hour.
+        self.servers.rabbitmqctl('eval', 'T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), I = list_to_atom(atom_to_list(T) ++ "_index"), '
+                                 '[{delay_entry, {delay_key, D, X}, M, _}] = [E || {_, {_, D, _}, _, _} = E <- ets:tab2list(T), is_integer(D)], '
+                                 'K = {delay_key, D - 7200000, X}, mnesia:dirty_write(T, {delay_entry, K, M, make_ref()}), '
+                                 'mnesia:dirty_write(I, {delay_index, K, true}), ok.')
+        out, _ = self.run_import()
+        self.assertRegex(out, r'(?m)^old +new +2 +2 +0 +0$')
+        self.p.gateway()
+        inbox = self.p.consumer('work')
+        inbox.wait(1, 10)
+        wait_until(lambda: self.p.counts() == {'delivered': 1, 'scheduled': 1}, 10, 'the late one to be delivered')
+
+
+class ImportFaults(ImportTest):
+    """Ended at each point, and run again."""
+    weight = 90
+    at = 0
+
+    def work(self, name, count=12, delay_ms=25_000):
+        for i in range(count):
+            self.publish(f'{name} {i}', delay_ms + 5 * i)
+
+    def wrap(self, at, before=':', after=':'):
+        """A rabbitmqctl that does something at one of its calls."""
+        self.at += 1
+        folder = os.path.join(self.servers.directory, f'{self.p.vhost}.{self.at}')
+        os.makedirs(folder)
+        path = os.path.join(folder, 'rabbitmqctl')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(RABBITMQCTL.format(folder=folder, at=at, before=before, after=after,
+                                       real=os.path.join(self.servers.directory, 'rabbitmqctl')))
+        os.chmod(path, stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+        return {'RABBITMQCTL': path}
+
+    def stack(self, what):
+        return f"STACK_DIR='{self.servers.directory}' '{harness.ROOT}/tools/stack.sh' {what} >/dev/null 2>&1"
+
+    def go_on(self):
+        out, _ = self.run_import()
+        self.assertEqual(self.waiting(), (0, 0), out)
+        self.assertEqual(self.p.value('select count(*) from postdate.import'), '0')
+
+    def killed_around(self, statements):
+        self.exchange()
+        self.p.gateway()
+        for point in statements:
+            self.work(point, 7)
+            env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl'), 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': point}
+            rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 5, env=env)
+            self.assertEqual(rc, -9, f'{point}: {out}{err}')
+            self.go_on()
+        self.assert_arrive(self.p.consumer('work'))
+
+    def test_killed_while_it_stages(self):
+        self.killed_around(['import_alone.after', 'import_asleep.before', 'store.before', 'store.after', 'commit.before', 'commit.after',
+                            'import_lock.before'])
+
+    def test_killed_while_it_wakes(self):
+        self.killed_around(['import_lock.after', 'import_awake.before', 'import_awake.after', 'commit.before:2', 'commit.after:2',
+                            'commit.after:3'])
+
+    def test_killed_while_it_ends(self):
+        self.killed_around(['import_proof.before', 'import_proof.after:2', 'import_forget.before', 'import_forget.after'])
+
+    def killed_around_calls(self, side):
+        self.exchange()
+        self.p.gateway()
+        for at in range(2, 7):
+            self.work(f'{side} {at}', 7)
+            self.run_import('--batch', 5, env=self.wrap(at, **{side: 'kill -9 $PPID'}), expect=-9)
+            self.go_on()
+        self.assert_arrive(self.p.consumer('work'))
+
+    def test_killed_before_each_call(self):
+        self.killed_around_calls('before')
+
+    def test_killed_after_each_call(self):
+        self.killed_around_calls('after')
+
+    def test_the_node_is_killed_around_calls(self):
+        self.exchange()
+        for at in (3, 4):
+            for side in ('before', 'after'):
+                self.work(f'{side} {at}', 11, 60_000)
+                wait_until(lambda: self.waiting()[0] == 11, 10, 'all to be in the table')
+                self.servers.rabbitmqctl('eval', 'mnesia:sync_log().')
+                env = self.wrap(at, **{side: f"{self.stack('kill-rabbitmq')}; {self.stack('start-rabbitmq')}"})
+                rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 5, env=env, timeout=120)
+                self.assertIn(rc, (0, 69), out + err)
+                self.go_on()
+        self.p.gateway()
+        self.assert_arrive(self.p.consumer('work'))
+
+    def test_postgres_is_killed_around_calls(self):
+        self.exchange()
+        for at in (3, 4):
+            self.work(f'{at}', 11, 40_000)
+            env = self.wrap(at, after=f"{self.stack('kill-postgres')}; {self.stack('start-postgres')}")
+            self.run_import('--batch', 5, env=env, expect=69)
+            self.p.asker.close()
+            self.p.asker = place.Asker()
+            self.go_on()
+        self.p.gateway()
+        self.assert_arrive(self.p.consumer('work'))
+
+    def test_two_at_once_and_an_interrupt(self):
+        self.exchange()
+        self.work('m', 40)
+        env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl')}
+        first = self.p.start_cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 2, '--rate', 4, env=env)
+        wait_until(lambda: self.p.counts().get('scheduled', 0) > 1, 20, 'the first batch to be stored')
+        self.assertIn('is at work', self.run_import(expect=75)[1])
+        first.terminate()
+        err = first.communicate(timeout=30)[1].decode()
+        self.assertIn('interrupted: run this again', err)
+        self.assertEqual(self.waiting()[1], 0)
+        self.go_on()
+        self.p.gateway()
+        self.assert_arrive(self.p.consumer('work'))
