@@ -14,6 +14,15 @@ static const char copy_statement[] =
     "copy postdate.import (id, node, due, hash, source, exchange, routing_key, properties, body)"
     " from stdin (format binary)";
 
+int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_import_owner, NULL, e);
+    if (r)
+        pg_text(r, 0, 0, out, IMPORT_OWNER_SIZE);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
 int import_be_alone(struct pg *c, struct bytes node, struct err *e)
 {
     return (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(node)), e);

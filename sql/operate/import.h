@@ -19,6 +19,10 @@ struct import_row {
     bool awake;                /* out */
 };
 
+/* By what the broker knows whose import it is: hexadecimal digits. */
+#define IMPORT_OWNER_SIZE 33
+int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e);
+
 /* 1: nobody else imports from this node, until c is closed. 0: somebody does. -1: error. */
 int import_be_alone(struct pg *c, struct bytes node, struct err *e);
 

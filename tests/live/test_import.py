@@ -71,7 +71,7 @@ class ImportTest(LiveTest):
             T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), I = list_to_atom(atom_to_list(T) ++ "_index"),
             V = <<"{self.p.vhost}">>, Mine = fun({{delay_key, D, X}}) -> is_integer(D) andalso element(2, element(2, X)) =:= V end,
             L = ets:tab2list(T), [length([K || {{_, K, _, _}} <- L, Mine(K)]), length([K || {{_, K, _}} <- ets:tab2list(I), Mine(K)]),
-            length([1 || {{_, {{_, {{postdate, _}}, _}}, _, _}} <- L])].""")
+            length([1 || {{_, {{_, {{postdate, _, _}}, _}}, _, _}} <- L])].""")
         messages, keys, marks = json.loads(out)
         self.assertEqual(messages == 0, keys == 0, 'keys of the index without entries, or the other way round')
         return messages, marks
@@ -266,6 +266,7 @@ class ImportFaults(ImportTest):
         self.exchange()
         for at in (3, 4):
             for side in ('before', 'after'):
+                self.c = self.p.client()
                 self.work(f'{side} {at}', 11, 60_000)
                 wait_until(lambda: self.waiting()[0] == 11, 10, 'all to be in the table')
                 self.servers.rabbitmqctl('eval', 'mnesia:sync_log().')

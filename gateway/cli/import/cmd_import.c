@@ -86,7 +86,8 @@ static int prepare(struct import_run *run, struct err *e)
     const struct import_order *o = run->order;
     const struct hold_request no_wish = {.is_named = true};
     run->rules = config_accept_rules(&run->cli->config);
-    if (settings_hold_policy(run->cli->pg, &run->rules.hold, e) != 0)
+    if (settings_hold_policy(run->cli->pg, &run->rules.hold, e) != 0 ||
+        import_owner(run->cli->pg, run->owner, e) != 0)
         return -1;
     run->hold = hold_policy_decide(run->rules.hold, &no_wish);
     if (o->vhost != NULL)

@@ -81,10 +81,11 @@ static void put_program(struct buf *b, const struct import_call *c)
 {
     char from[24];
     snprintf(from, sizeof from, "%" PRId64, c->from_ms);
-    buf_printf(
-        b,
-        "Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, Seq = %" PRId64 ", Next_seq = %" PRId64 ", ",
-        c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends), c->seq, c->next_seq);
+    buf_printf(b,
+               "Owner = <<\"%s\">>, Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, Seq = %" PRId64
+               ", Next_seq = %" PRId64 ", ",
+               c->owner, c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends), c->seq,
+               c->next_seq);
     buf_printf(b,
                "Read = %s, Batch = %" PRId64 ", Limit = %" PRId64 ", Margin = %" PRId64
                ", Bodies = %s, Body_max = %zu, ",

@@ -18,7 +18,7 @@ enum import_reading { IMPORT_READ_NOTHING, IMPORT_READ_FROM, IMPORT_READ_LOST };
 
 struct import_call {
     const char *rabbitmqctl, *node; /* node NULL: the one that it reaches by itself */
-    const char *run;                /* its token: hexadecimal digits */
+    const char *owner, *run;        /* whose it is, and its token: hexadecimal digits */
     const char *vhost;
     int64_t margin_ms;
     bool is_dry; /* nothing is changed */

@@ -47,7 +47,7 @@ struct import_run {
     const struct import_order *order;
     struct accept_rules rules;
     enum message_hold hold;
-    char run[IMPORT_RUN_SIZE];
+    char owner[IMPORT_OWNER_SIZE], run[IMPORT_RUN_SIZE];
     const char *node_asked; /* NULL: the one that rabbitmqctl reaches */
     char node[IMPORT_NODE_SIZE];
     char vhost[256]; /* the plugin's */

@@ -249,7 +249,9 @@ int import_node(struct import_run *run, FILE *proof, struct err *e)
     batch_init(&b[1]);
     int rc = begin_run(run, &b[0].answer, e);
     bool has_table = b[0].answer.has_table;
-    if (rc == 0)
+    if (rc == 0 && !has_table)
+        cli_say("node %s has no table of the plugin, so nothing waits there", run->node);
+    else if (rc == 0)
         cli_say("node %s: %lld messages wait in the plugin, and are due later than in the margin", run->node,
                 (long long)run->total);
     progress_start(&run->progress, run->total);

@@ -18,6 +18,7 @@ struct import_call import_call_of(const struct import_run *run)
     return (struct import_call){
         .rabbitmqctl = run->order->rabbitmqctl,
         .node = run->node_asked,
+        .owner = run->owner,
         .run = run->run,
         .vhost = run->vhost,
         .margin_ms = run->order->margin_ms,

@@ -4,12 +4,13 @@
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
 %% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
-%% meets them. One is the token of the run that may take; the other has the ids that it took last, until it has said that
-%% they are awake (docs/internals/import.md).
+%% meets them. One is the token of the run that may take, of each Owner; the other has the ids that it took last, until it
+%% has said that they are awake (docs/internals/import.md).
 T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())),
 I = list_to_atom(atom_to_list(T) ++ "_index"),
-Token = {delay_key, {postdate, run}, postdate},
-Taken = {delay_key, {postdate, taken}, postdate},
+Token = {delay_key, {postdate, run, Owner}, postdate},
+Taken = {delay_key, {postdate, taken, Owner}, postdate},
+Batch_read = list_to_atom("postdate_import_" ++ binary_to_list(Owner)),
 Now = erlang:system_time(millisecond),
 Number = fun(N) -> integer_to_list(N) end,
 Bytes = fun(X) -> [$=, base64:encode(X)] end,
@@ -39,7 +40,7 @@ Fence = fun() ->
         ok = mnesia:delete({T, Token}),
         ok = mnesia:write(T, {delay_entry, Token, Run, run}, write),
         mnesia:read(T, Taken) end),
-    application:unset_env(rabbit, postdate_import),
+    application:unset_env(rabbit, Batch_read),
     [Ids || {delay_entry, _, Ids, taken} <- Marks] end,
 
 %% All of it is one entry of Mnesia's log, so a crash leaves the messages or the mark that they were taken.
@@ -65,7 +66,7 @@ Take_out = fun(Keys) ->
         ok = mnesia:write(T, {delay_entry, Taken, All, taken}, write) end),
     {taken, All} end,
 Taking = fun() ->
-    case {mnesia:dirty_read(T, Token), application:get_env(rabbit, postdate_import)} of
+    case {mnesia:dirty_read(T, Token), application:get_env(rabbit, Batch_read)} of
         {[{delay_entry, _, Run, run}], {ok, {Run, Seq, Keys}}} -> Take_out(Keys);
         {[{delay_entry, _, Run, run}], _} -> gone;
         _ -> fenced
@@ -74,7 +75,7 @@ Ending = fun() ->
     case mnesia:dirty_read(T, Token) of
         [{delay_entry, _, Run, run}] ->
             {atomic, ok} = mnesia:transaction(fun() -> mnesia:delete({T, Taken}), mnesia:delete({T, Token}) end),
-            application:unset_env(rabbit, postdate_import),
+            application:unset_env(rabbit, Batch_read),
             ended;
         _ -> fenced
     end end,
@@ -192,7 +193,7 @@ case ets:info(T, size) =:= undefined orelse ets:info(I, size) =:= undefined of
             none -> ok;
             _ ->
                 {Next, Read_keys} = Read_on(),
-                case Is_dry of true -> ok; false -> application:set_env(rabbit, postdate_import, {Run, Next_seq, Read_keys}) end,
+                case Is_dry of true -> ok; false -> application:set_env(rabbit, Batch_read, {Run, Next_seq, Read_keys}) end,
                 Say(Line(["C", case Next of done -> "done"; lost -> "lost"; _ -> Number(Next) end]))
         end,
         case Goes_on andalso Is_end andalso Inside(Ending) of

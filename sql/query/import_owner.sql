@@ -1,0 +1,1 @@
+select replace(m.identity::text, '-', '') from postdate.meta m
