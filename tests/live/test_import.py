@@ -1,7 +1,9 @@
 """`postdate import plugin`: what waits in the delayed-message plugin, or in its double, which keeps the same tables, comes out of
 Postdate: each message once, with its content, at its time. What was published is noted here, outside of both."""
+import hashlib
 import json
 import os
+import random
 import stat
 
 import pika
@@ -199,6 +201,7 @@ class Import(ImportTest):
 class ImportFaults(ImportTest):
     """Ended at each point, and run again."""
     weight = 90
+    time_limit_s = 240
     at = 0
 
     def work(self, name, count=12, delay_ms=25_000):
@@ -303,3 +306,58 @@ class ImportFaults(ImportTest):
         self.go_on()
         self.p.gateway()
         self.assert_arrive(self.p.consumer('work'))
+
+
+class ImportMany(ImportTest):
+    """What waits for long comes along while others come due, with the plugin or with Postdate."""
+    weight = 100
+    time_limit_s = 600 if harness.FULL else 180
+    count = 100_000 if harness.FULL else 3000
+    due_s = 60 if harness.FULL else 20
+
+    def publish_all(self):
+        """{body: (due, exchange, headers)} of what waits for hours, and {body: due} of what does not; in one stream, shuffled."""
+        r, far, near = random.Random(7), {}, {}
+        channel = self.p.client().connection.channel()
+        for i in range(self.count + 100 * self.due_s):
+            kind = r.choice(TYPES)
+            headers = {**ALL_HEADERS, 'i': i}
+            body = (b'%d ' % i).ljust(1 << 20 if i % 5000 == 17 else r.choice((10, 100, 500, 3000)), b'x')
+            delay = r.randrange(5000, 5000 + 1000 * self.due_s) if i % (self.count // (100 * self.due_s) + 1) == 0 else r.randrange(3_600_000, 0xFFFFFFFF)
+            due = now_ms() + delay
+            if delay < 3_600_000:
+                near[body] = due
+            else:
+                far[i] = (due, f'new.{kind}', headers, hashlib.sha256(body).hexdigest())
+            channel.basic_publish(f'old.{kind}', 'k', body, pika.BasicProperties(delivery_mode=2, headers={'x-delay': delay, **headers}))
+        channel.close()
+        return far, near
+
+    def assert_stored(self, far):
+        rows = self.p.psql("select (headers ->> 'i')::int, extract(epoch from m.due) * 1000, m.exchange, encode(sha256(m.body), 'hex'), v.headers "
+                           "from postdate.message m join postdate.messages v using (id) where m.state = 'scheduled' and m.due > now() + interval '30 min'")
+        self.assertEqual(sorted(int(row[0]) for row in rows), sorted(far), 'each once')
+        for i, due, exchange, digest, headers in rows:
+            wanted = far[int(i)]
+            self.assertEqual((exchange, digest), (wanted[1], wanted[3]))
+            self.assertLess(abs(float(due) - wanted[0]), 60_000)
+            self.assertEqual(json.loads(headers)['number'], 7)
+
+    def test_many_come_along_while_some_come_due(self):
+        for kind in TYPES:
+            self.exchange(kind, f'old.{kind}', f'new.{kind}', key='k' if kind == 'direct' else '#')
+            self.c.channel.queue_bind('work', f'old.{kind}', 'k' if kind == 'direct' else '#', {'x-match': 'any', 'n': 1} if kind == 'headers' else None)
+        self.p.max_delay = '60d'
+        self.p.migrate()
+        self.p.gateway()
+        inbox = self.p.consumer('work')
+        far, near = self.publish_all()
+        begun = now_ms()
+        out, _ = self.run_import('--margin', '2s', timeout=400)
+        print(f'note {self.id()}: {len(far)} messages in {(now_ms() - begun) / 1000:.1f} s', flush=True)
+        inbox.wait(len(near), 60 + self.due_s)
+        self.assertEqual(sorted(m.body for m in inbox.all()), sorted(near), 'each once')
+        for m in inbox.all():
+            self.assertGreaterEqual(m.at_ms, near[m.body], f'{m.body[:40]!r} was early')
+        self.assert_stored(far)
+        self.assertIn('old.direct', out)
