@@ -71,12 +71,12 @@ static void report_exchange(struct doctor *d, const json_t *x)
                       "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
                       " messages wait in the plugin; %s",
                       name, vhost, count, shown);
-        doctor_remedy(d,
-                      "switch its publishers to Postdate, then wait until it is empty before the plugin is "
-                      "disabled%s: docs/migrate.md",
-                      broker_version_number(d->broker) >= 403
-                          ? ""
-                          : ", khepri_db enabled, or RabbitMQ upgraded to 4.3");
+        doctor_remedy(
+            d,
+            "switch its publishers to Postdate, then run `postdate import plugin` before the plugin is "
+            "disabled%s: docs/migrate.md",
+            broker_version_number(d->broker) >= 403 ? ""
+                                                    : ", khepri_db enabled, or RabbitMQ upgraded to 4.3");
     } else {
         doctor_report(d, FINDING_OK, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': no messages wait; %s", name, vhost,

@@ -255,9 +255,11 @@ static bool take_line(struct import_answer *a, const struct line *l)
                                                         : IMPORT_READ_FROM;
         a->next_ms = number_of(l->word[1]);
         return true;
+    case 'B':
     case 'G':
     case 'F':
     case 'O':
+        a->is_down |= kind == 'B';
         a->gone |= kind == 'G';
         a->fenced |= kind == 'F';
         a->ended |= kind == 'O';
@@ -315,6 +317,11 @@ static int run_program(const struct import_call *c, const char *program, struct 
         code = err_set(e, ERR_AWAY, "%.100s: %.300s", p.path, program_rabbitmqctl_reason(&a->out, &words));
     else if (code == 0 && !read_answer(a))
         code = answer_fail(c, a, e);
+    if (code == 0 && a->is_down)
+        code = err_set(
+            e, ERR_AWAY,
+            "node %s is starting or stopped, or Mnesia does not run there: run this again when it is up",
+            a->node);
     buf_free(&words);
     return code;
 }

@@ -69,6 +69,7 @@ struct import_answer {
     char node[IMPORT_NODE_SIZE];
     int64_t now_ms;
     bool has_timer; /* the plugin's process runs */
+    bool is_down;   /* nothing is known of its tables */
     bool has_table, ended;
     bool gone;   /* the node was started anew since the batch was read: nothing was taken */
     bool fenced; /* another run has begun */

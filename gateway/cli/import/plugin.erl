@@ -163,9 +163,14 @@ Find = fun({Ids, From, To}) ->
     Say(Line(["P", Bytes(iolist_to_binary(lists:sort(Found)))])) end,
 
 Say(Line(["V", atom_to_list(node()), Number(Now), case Has_timer of true -> "1"; false -> "0" end])),
-case ets:info(T, size) =:= undefined orelse ets:info(I, size) =:= undefined of
-    true -> Say("N\n");
-    false ->
+%% That there is no table says something only of a node that is up, whose Mnesia knows of none.
+Is_up = case erlang:function_exported(rabbit, is_booted, 0) of true -> rabbit:is_booted(); false -> rabbit:is_running() end
+    andalso mnesia:system_info(is_running) =:= yes,
+case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables))] of
+    false -> Say("B\n");
+    [] -> Say("N\n");
+    Tables when length(Tables) < 2 -> Say("B\n");
+    _ ->
         case Begin of
             false -> ok;
             true ->
