@@ -18,6 +18,17 @@ TYPES = ('direct', 'topic', 'fanout', 'headers')
 ALL_HEADERS = {'text': 'é', 'number': 7, 'large': 1 << 40, 'negative': -3, 'yes': True, 'nothing': None, 'list': [1, 'two', {'three': 3}],
                'table': {'a': {'b': [b'\x00\xff']}}, 'n': 1}
 
+# As Debian's rabbitmqctl does for root: a shell reads the arguments again.
+DEBIAN = """#!/bin/sh
+for arg in "$@" ; do
+\targ=$(sed -e 's/"/\\\\"/g' <<-END
+\t\t$arg
+\t\tEND
+\t)
+\tCMDLINE="${{CMDLINE}} \\"${{arg}}\\""
+done
+exec sh -c "'{real}' ${{CMDLINE}}"
+"""
 # Ways to do something around one call of rabbitmqctl: $1 is the number of the call, its answer is in $answer.
 RABBITMQCTL = """#!/bin/sh
 count=$(($(cat '{folder}/calls' 2>/dev/null || echo 0) + 1))
@@ -41,7 +52,15 @@ class ImportTest(LiveTest):
     @classmethod
     def setUpClass(cls):
         cls.servers = Stack.own(cls.addClassCleanup, 'import').start()
+        cls.ctl = os.path.join(cls.servers.directory, 'rabbitmqctl-debian')
+        cls.write_script(cls.ctl, DEBIAN.format(real=os.path.join(cls.servers.directory, 'rabbitmqctl')))
         cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(8)])
+
+    @staticmethod
+    def write_script(path, text):
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(text)
+        os.chmod(path, stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
 
     def setUp(self):
         self.servers.need_plugin()
@@ -79,7 +98,7 @@ class ImportTest(LiveTest):
         return messages, marks
 
     def run_import(self, *args, env=None, expect=0, timeout=120):
-        env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl'), **(env or {})}
+        env = {'RABBITMQCTL': self.ctl, **(env or {})}
         rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', *args, env=env, timeout=timeout)
         self.assertEqual(rc, expect, out + err)
         return out, err
@@ -214,10 +233,7 @@ class ImportFaults(ImportTest):
         folder = os.path.join(self.servers.directory, f'{self.p.vhost}.{self.at}')
         os.makedirs(folder)
         path = os.path.join(folder, 'rabbitmqctl')
-        with open(path, 'w', encoding='utf-8') as f:
-            f.write(RABBITMQCTL.format(folder=folder, at=at, before=before, after=after,
-                                       real=os.path.join(self.servers.directory, 'rabbitmqctl')))
-        os.chmod(path, stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+        self.write_script(path, RABBITMQCTL.format(folder=folder, at=at, before=before, after=after, real=self.ctl))
         return {'RABBITMQCTL': path}
 
     def stack(self, what):
@@ -233,7 +249,7 @@ class ImportFaults(ImportTest):
         self.p.gateway()
         for point in statements:
             self.work(point, 7)
-            env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl'), 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': point}
+            env = {'RABBITMQCTL': self.ctl, 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': point}
             rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 5, env=env)
             self.assertEqual(rc, -9, f'{point}: {out}{err}')
             self.go_on()
@@ -295,8 +311,8 @@ class ImportFaults(ImportTest):
     def test_a_node_that_is_not_up_says_nothing_of_its_table(self):
         """Nothing may be woken because the table is not there at the moment."""
         self.exchange()
-        self.work('m', 7, 60_000)
-        ctl = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl')}
+        self.work('m', 7, 40_000)
+        ctl = {'RABBITMQCTL': self.ctl}
         rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', env={**ctl, 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': 'commit.after'})
         self.assertEqual(rc, -9, out + err)
         self.servers.rabbitmqctl('stop_app')
@@ -314,7 +330,7 @@ class ImportFaults(ImportTest):
     def test_two_at_once_and_an_interrupt(self):
         self.exchange()
         self.work('m', 40)
-        env = {'RABBITMQCTL': os.path.join(self.servers.directory, 'rabbitmqctl')}
+        env = {'RABBITMQCTL': self.ctl}
         first = self.p.start_cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 2, '--rate', 4, env=env)
         wait_until(lambda: self.p.counts().get('scheduled', 0) > 1, 20, 'the first batch to be stored')
         self.assertIn('is at work', self.run_import(expect=75)[1])

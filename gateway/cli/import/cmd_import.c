@@ -110,7 +110,6 @@ static int import_one(struct import_run *run, FILE *proof)
     if (rc == 0)
         import_count_print(run);
     int code = rc != 0 ? cli_fail(&e) : refused > 0;
-    import_count_free(run);
     return code;
 }
 
@@ -133,7 +132,9 @@ static int run_plugin(struct cli *cli, void *order)
     const struct import_order *o = order;
     struct sigaction action = {.sa_handler = on_interrupt};
     struct import_run *run = calloc(1, sizeof *run);
-    int code = run != NULL ? cli_open(cli, CLI_SCHEMA_CURRENT) : cli_no_memory();
+    if (run == NULL)
+        return cli_no_memory();
+    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     FILE *proof = code == 0 && o->proof != NULL ? fopen(o->proof, "ae") : NULL;
     struct err e;
     if (code == 0 && o->proof != NULL && proof == NULL) {

@@ -77,26 +77,41 @@ static const char *erlang_bool(bool v)
     return v ? "true" : "false";
 }
 
-static void put_program(struct buf *b, const struct import_call *c)
+/* What they are bound to in plugin.erl, by the same names. */
+static void put_variables(struct buf *b, const struct import_call *c)
 {
     char from[24];
     snprintf(from, sizeof from, "%" PRId64, c->from_ms);
-    buf_printf(b,
-               "Owner = <<\"%s\">>, Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, Seq = %" PRId64
-               ", Next_seq = %" PRId64 ", ",
-               c->owner, c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends), c->seq,
-               c->next_seq);
-    buf_printf(b,
-               "Read = %s, Batch = %" PRId64 ", Limit = %" PRId64 ", Margin = %" PRId64
-               ", Bodies = %s, Body_max = %zu, ",
+    buf_printf(b, "Owner = <<\"%s\">>, Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, ", c->owner,
+               c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends));
+    buf_printf(b, "Seq = %" PRId64 ", Next_seq = %" PRId64 ", Read = %s, Batch = %" PRId64 ", ", c->seq,
+               c->next_seq,
                c->reading == IMPORT_READ_NOTHING ? "none"
                : c->reading == IMPORT_READ_LOST  ? "lost"
                                                  : from,
-               c->batch, c->bytes, c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
+               c->batch);
+    buf_printf(b, "Limit = %" PRId64 ", Margin = %" PRId64 ", Bodies = %s, Body_max = %zu, ", c->bytes,
+               c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
     put_binary(b, "Vhost", bytes_of_str(c->vhost));
     put_binary(b, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
     put_look(b, c);
-    buf_put_str(b, plugin_erl);
+}
+
+/* Debian's rabbitmqctl gives its arguments to a shell, between double quotes: no dollar or backslash may be
+ * in them, so plugin.erl is base64. */
+static void put_program(struct buf *b, const struct import_call *c)
+{
+    static const char *const names[] = {"Owner",    "Run",   "Begin", "Is_dry", "Is_end", "Seq",
+                                        "Next_seq", "Read",  "Batch", "Limit",  "Margin", "Bodies",
+                                        "Body_max", "Vhost", "Take",  "Look"};
+    put_variables(b, c);
+    buf_put_str(b, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
+    base64_encode(bytes_of_str(plugin_erl), b);
+    buf_put_str(b, "\"))), {ok, Program} = erl_parse:parse_exprs(Tokens), {value, Result, _} = "
+                   "erl_eval:exprs(Program, [");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        buf_printf(b, "%s{'%s', %s}", i > 0 ? ", " : "", names[i], names[i]);
+    buf_put_str(b, "]), Result.");
     buf_put_u8(b, '\0');
 }
 

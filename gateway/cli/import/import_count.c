@@ -14,24 +14,17 @@ struct import_count *import_count_of(struct import_run *run, struct bytes exchan
     for (size_t i = 0; i < run->count_count; i++)
         if (bytes_equal(run->counts[i].from, exchange))
             return &run->counts[i];
-    uint8_t *name = run->count_count < IMPORT_EXCHANGES_MAX ? malloc(exchange.len + 1) : NULL;
-    if (name == NULL)
+    if (run->count_count == IMPORT_EXCHANGES_MAX || exchange.len > MESSAGE_NAME_MAX)
         return NULL;
-    if (exchange.len > 0)
-        memcpy(name, exchange.data, exchange.len);
     const struct import_mapping *mapping = import_mapping_of(run->order, exchange);
     struct import_count *c = &run->counts[run->count_count++];
-    *c = (struct import_count){.from = bytes_of(name, exchange.len), .mapped = mapping != NULL};
+    *c = (struct import_count){.mapped = mapping != NULL};
+    if (exchange.len > 0)
+        memcpy(c->name, exchange.data, exchange.len);
+    c->from = bytes_of(c->name, exchange.len);
     if (mapping != NULL)
         c->to = mapping->to;
     return c;
-}
-
-void import_count_free(struct import_run *run)
-{
-    for (size_t i = 0; i < run->count_count; i++)
-        free((void *)(uintptr_t)run->counts[i].from.data);
-    run->count_count = 0;
 }
 
 void import_count_refusal(struct import_run *run, struct bytes exchange, const char *why)

@@ -27,9 +27,10 @@ struct import_order {
     bool dry_run;
 };
 
-/* Of one exchange of the plugin's; `from` is allocated. */
+/* Of one exchange of the plugin's. */
 struct import_count {
-    struct bytes from, to;
+    uint8_t name[MESSAGE_NAME_MAX];
+    struct bytes from, to; /* from: its name */
     bool mapped;
     int64_t waiting, soon; /* by the survey: all; those that are due within the margin */
     int64_t read, stored, refused, left;
@@ -74,10 +75,9 @@ int import_message(const struct import_run *run, const struct import_entry *entr
 
 /* --- import_count.c */
 
-/* NULL: there are too many. */
+/* NULL: there are too many, or the name is too long. */
 struct import_count *import_count_of(struct import_run *run, struct bytes exchange);
 void import_count_refusal(struct import_run *run, struct bytes exchange, const char *why);
-void import_count_free(struct import_run *run);
 /* What waits, by exchange; in a dry run also by hour. */
 int import_count_survey(struct import_run *run, const struct import_answer *a, struct err *e);
 void import_count_print_hours(const struct import_run *run, const struct import_answer *a);

@@ -59,8 +59,10 @@ static int write_rows(struct import_run *run, FILE *file, int64_t stored[], stru
     struct import_row *rows = calloc(ROWS, sizeof *rows);
     struct message_id after = {0};
     struct arena a;
+    int n = 1, rc = 0;
+    if (rows == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
     arena_init(&a, MEMORY);
-    int n = rows != NULL ? 1 : err_set(e, ERR_BUG, "out of memory"), rc = n > 0 ? 0 : -1;
     while (rc == 0 && n > 0) {
         arena_reset(&a);
         n = import_proof(run->cli->pg, bytes_of_str(run->node), after, &a, rows, e);
@@ -81,7 +83,6 @@ static int write_rows(struct import_run *run, FILE *file, int64_t stored[], stru
 /* What an earlier run has stored it has read, too. */
 static int compare_counts(struct import_run *run, const int64_t stored[], struct err *e)
 {
-    int64_t found = run->found;
     for (size_t i = 0; i < run->count_count; i++) {
         struct import_count *c = &run->counts[i];
         if (c->read != c->stored + c->refused + c->left || stored[i] < c->stored)
@@ -89,11 +90,9 @@ static int compare_counts(struct import_run *run, const int64_t stored[], struct
                            "the counts of node %s do not agree: %" PRId64 " read, %" PRId64
                            " stored (in the database: %" PRId64 "), %" PRId64 " refused, %" PRId64 " left",
                            run->node, c->read, c->stored, stored[i], c->refused, c->left);
-        found -= stored[i] - c->stored;
         c->read += stored[i] - c->stored;
         c->stored = stored[i];
     }
-    (void)found;
     return 0;
 }
 

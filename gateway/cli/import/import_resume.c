@@ -131,8 +131,9 @@ int import_resume(struct import_run *run, struct import_answer *a, struct err *e
 {
     const struct bytes node = bytes_of_str(run->node);
     struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
-    int n, rc = rows != NULL ? wake_ids(run, a->marks.ids, a->marks.count, e)
-                             : err_set(e, ERR_BUG, "out of memory");
+    if (rows == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    int n, rc = wake_ids(run, a->marks.ids, a->marks.count, e);
     while (rc == 0 && (n = import_asleep(run->cli->pg, node, rows, IMPORT_BATCH_MAX, e)) != 0)
         rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
     free(rows);

@@ -1,5 +1,5 @@
 %% The part of `postdate import plugin` that runs in the broker, by `rabbitmqctl eval`: one call does what is asked by
-%% the variables that import_call.c puts in front of it, for each call costs a second. What it prints are lines of ASCII;
+%% the variables that import_call.c gives values, for each call costs a second. What it prints are lines of ASCII;
 %% bytes are base64 behind "=". The calls are the same in the sources of RabbitMQ 3.8 to 4.2, and the records in those of
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
@@ -59,6 +59,7 @@ Take_out = fun(Keys) ->
     All = iolist_to_binary(lists:sort(Ids)),
     {atomic, ok} = mnesia:transaction(fun() ->
         mnesia:write_lock_table(T), mnesia:write_lock_table(I),
+        [{delay_entry, _, Run, run}] = mnesia:read(T, Token), %% again, for without the plugin's process there is no order
         %% An index key without entries stops the plugins before 3.12 for ever.
         lists:foreach(fun({delay_key, _, _} = K) -> ok = mnesia:delete({T, K}), ok = mnesia:delete({I, K});
                          (E) -> ok = mnesia:delete_object(T, E, write) end, Deletes),
