@@ -15,15 +15,17 @@
 
 struct import_call import_call_of(const struct import_run *run)
 {
+    const struct import_order *o = run->order;
     return (struct import_call){
-        .rabbitmqctl = run->order->rabbitmqctl,
+        .rabbitmqctl = o->rabbitmqctl,
         .node = run->node_asked,
         .owner = run->owner,
         .run = run->run,
         .vhost = run->vhost,
-        .margin_ms = run->order->margin_ms,
-        .is_dry = run->order->dry_run,
-        .batch = run->order->batch,
+        .margin_ms = o->margin_ms,
+        .is_dry = o->dry_run,
+        .batch =
+            o->rate > 0 && o->rate < o->batch ? o->rate : o->batch, /* of a second, where there is a rate */
         .max_body = run->rules.max_body,
     };
 }
