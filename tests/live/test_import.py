@@ -327,6 +327,25 @@ class ImportFaults(ImportTest):
         self.p.gateway()
         self.assert_arrive(self.p.consumer('work'))
 
+    def test_another_database_takes_from_the_same_node(self):
+        """Each has marks of its own: what a killed run has taken is not forgotten by the other one's."""
+        self.exchange()
+        self.work('m', 12, 3_600_000)
+        other = harness.Place(self.servers, transport='timer')
+        self.places.append(other)
+        self.addCleanup(other.close, drop=False)
+        other.client().channel.exchange_declare('new', 'topic', durable=True)
+        rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--batch', 5,
+                                  env={'RABBITMQCTL': self.ctl, 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': 'import_lock.before'})
+        self.assertEqual(rc, -9, out + err)
+        rc, out, err = other.cli('import', 'plugin', *self.maps, '--vhost', self.p.vhost, env={'RABBITMQCTL': self.ctl})
+        self.assertEqual((rc, other.counts()), (0, {'scheduled': 7}), out + err)
+        self.assertEqual(self.waiting(), (0, 2))
+        out, err = self.run_import()
+        self.assertIn('an earlier run had taken 5 messages', err)
+        self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 5}, (0, 0)))
+
     def test_two_at_once_and_an_interrupt(self):
         self.exchange()
         self.work('m', 40)
