@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_COLUMNS 9
+#define COPY_COLUMNS 10
 #define COPY_CHUNK (256u * 1024)
 #define COPY_BUFFER_MAX (256u * 1024 * 1024) /* a chunk, and one message of any size */
 
 static const char copy_statement[] =
-    "copy postdate.import (id, node, due, hash, source, exchange, routing_key, properties, body)"
+    "copy postdate.import (id, node, of_table, due, hash, source, exchange, routing_key, properties, body)"
     " from stdin (format binary)";
 
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
@@ -28,14 +28,15 @@ int import_be_alone(struct pg *c, struct bytes node, struct err *e)
     return (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(node)), e);
 }
 
-static int copy_rows(struct pg *c, struct buf *b, struct bytes node, const struct import_row *rows,
-                     size_t count, struct err *e)
+static int copy_rows(struct pg *c, struct buf *b, const struct import_place *place,
+                     const struct import_row *rows, size_t count, struct err *e)
 {
     for (size_t i = 0; i < count; i++) {
         const struct import_row *r = &rows[i];
         buf_put_u16(b, COPY_COLUMNS);
         pg_array_id(b, r->id);
-        pg_array_bytes(b, node);
+        pg_array_bytes(b, place->node);
+        pg_array_bytes(b, place->table);
         pg_array_time(b, r->due_ms);
         pg_array_bytes(b, bytes_of(r->hash, sizeof r->hash));
         pg_array_bytes(b, r->source);
@@ -49,13 +50,14 @@ static int copy_rows(struct pg *c, struct buf *b, struct bytes node, const struc
     return 0;
 }
 
-int import_stage(struct pg *c, struct bytes node, const struct import_row *rows, size_t count, struct err *e)
+int import_stage(struct pg *c, const struct import_place *place, const struct import_row *rows, size_t count,
+                 struct err *e)
 {
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_begin(c, e);
     if (rc == 0 && (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
-        rc = pg_copy_end(c, &b, copy_rows(c, &b, node, rows, count, e), e);
+        rc = pg_copy_end(c, &b, copy_rows(c, &b, place, rows, count, e), e);
     buf_free(&b);
     if (rc == 0 && pg_commit(c, e) == 0)
         return 0;
@@ -155,14 +157,17 @@ int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, st
 
 /* --- reading */
 
-int import_asleep(struct pg *c, struct bytes node, struct import_row *rows, size_t most, struct err *e)
+int import_asleep(struct pg *c, const struct import_place *place, struct import_row *rows, size_t most,
+                  struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_asleep, PG_WITH(as_bytes(node), as_int4((int32_t)most)), e);
+    PGresult *r = pg_query(c, sql_query_import_asleep,
+                           PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->table)), e);
     if (!r)
         return -1;
     int n = PQntuples(r);
     for (int i = 0; i < n; i++)
-        rows[i] = (struct import_row){.id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1)};
+        rows[i] = (struct import_row){
+            .id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1), .same_table = pg_bool(r, i, 2)};
     PQclear(r);
     return n;
 }

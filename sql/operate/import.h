@@ -17,6 +17,12 @@ struct import_row {
     struct bytes exchange, routing_key, properties, body;
     struct message_id message; /* out, of import_wake: its id */
     bool awake;                /* out */
+    bool same_table;           /* out, of import_asleep */
+};
+
+/* Where rows are read from. */
+struct import_place {
+    struct bytes node, table; /* table: a name of the plugin's table, another one when it is made anew */
 };
 
 /* By what the broker knows whose import it is: hexadecimal digits. */
@@ -27,15 +33,18 @@ int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e);
 int import_be_alone(struct pg *c, struct bytes node, struct err *e);
 
 /* Stores rows asleep, in one transaction; committed when 0 is returned. */
-int import_stage(struct pg *c, struct bytes node, const struct import_row *rows, size_t count, struct err *e);
+int import_stage(struct pg *c, const struct import_place *place, const struct import_row *rows, size_t count,
+                 struct err *e);
 /* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
  * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e);
 /* Forgets those that are asleep; how many. -1: error. */
 int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
 
-/* Up to `most` that are asleep, of an import that came to no end: id and due_ms. How many; -1: error. */
-int import_asleep(struct pg *c, struct bytes node, struct import_row *rows, size_t most, struct err *e);
+/* Up to `most` that are asleep, of an import from this node that came to no end: id, due_ms, same_table. How
+ * many; -1: error. */
+int import_asleep(struct pg *c, const struct import_place *place, struct import_row *rows, size_t most,
+                  struct err *e);
 /* The rows of these ids that are asleep, with all that they have, in the arena. How many; -1: error. */
 int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
                 struct import_row *rows, struct err *e);

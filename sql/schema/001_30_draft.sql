@@ -121,10 +121,13 @@ end $$;
 create function postdate.draft_times(d postdate.draft, s postdate.settings, now_at timestamptz, spread interval, message_id text, deadline timestamptz)
 returns postdate.draft language plpgsql as $$
 declare
-    latest timestamptz := d.due + coalesce(spread, '0');
+    latest timestamptz := d.due;
 begin
     if not spread >= interval '0' then
         perform postdate.refuse('the spread is not allowed', 'spread is ' || spread || '.', 'Allowed are 0 and more.');
+    end if;
+    if extract(epoch from spread) * 1000 <= s.max_delay_ms then
+        latest := d.due + extract(epoch from spread) * interval '1 second'; -- as spread_of: a month has 30 days
     end if;
     if latest > greatest(d.due, now_at + s.max_delay_ms * interval '1 millisecond') or extract(epoch from spread) * 1000 > s.max_delay_ms then
         perform postdate.refuse('the spread ends too far ahead', 'spread is ' || spread || ', and the message would be due from ' || d.due || ' on.',

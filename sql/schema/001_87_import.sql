@@ -5,6 +5,7 @@
 create table postdate.import (
     id          uuid primary key,       -- made of the plugin's entry, the same whenever it is read
     node        text not null,
+    of_table    text not null,          -- names the plugin's table: another one when it is made anew
     due         timestamptz not null,
     message     uuid,
     hash        bytea not null,         -- SHA-256 of the body

@@ -135,12 +135,10 @@ static int run_plugin(struct cli *cli, void *order)
     if (run == NULL)
         return cli_no_memory();
     int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    FILE *proof = code == 0 && o->proof != NULL ? fopen(o->proof, "ae") : NULL;
     struct err e;
-    if (code == 0 && o->proof != NULL && proof == NULL) {
-        err_set(&e, ERR_USAGE, "%s cannot be written: %s", o->proof, strerror(errno));
+    FILE *proof = code == 0 && o->proof != NULL ? import_proof_open(o->proof, &e) : NULL;
+    if (code == 0 && o->proof != NULL && proof == NULL)
         code = cli_fail(&e);
-    }
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (code == 0)

@@ -237,7 +237,8 @@ static bool take_mark(struct import_answer *a, const struct line *l)
 /* False: that is no line of plugin.erl. */
 static bool take_line(struct import_answer *a, const struct line *l)
 {
-    static const size_t words[128] = {['V'] = 4, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 2};
+    static const size_t words[128] = {
+        ['V'] = 4, ['Q'] = 2, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 2};
     uint8_t kind = l->word[0].len == 1 ? l->word[0].data[0] & 0x7f : 0;
     if (words[kind] != 0 && l->count != words[kind])
         return false;
@@ -250,6 +251,9 @@ static bool take_line(struct import_answer *a, const struct line *l)
         return true;
     case 'N':
         a->has_table = false;
+        return true;
+    case 'Q':
+        snprintf(a->table, sizeof a->table, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
         return true;
     case 'K':
         return take_mark(a, l);

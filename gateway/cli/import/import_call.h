@@ -67,6 +67,7 @@ struct import_answer {
     struct arena arena;
     struct buf out;
     char node[IMPORT_NODE_SIZE];
+    char table[IMPORT_RUN_SIZE]; /* another one where the plugin's table was made anew */
     int64_t now_ms;
     bool has_timer; /* the plugin's process runs */
     bool is_down;   /* nothing is known of its tables */

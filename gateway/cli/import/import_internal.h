@@ -50,7 +50,7 @@ struct import_run {
     enum message_hold hold;
     char owner[IMPORT_OWNER_SIZE], run[IMPORT_RUN_SIZE];
     const char *node_asked; /* NULL: the one that rabbitmqctl reaches */
-    char node[IMPORT_NODE_SIZE];
+    char node[IMPORT_NODE_SIZE], table[IMPORT_RUN_SIZE];
     char vhost[256]; /* the plugin's */
     struct import_count counts[IMPORT_EXCHANGES_MAX];
     size_t count_count;
@@ -104,6 +104,8 @@ int import_node(struct import_run *run, FILE *proof, struct err *e);
 
 /* --- import_proof.c */
 
+/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE. */
+FILE *import_proof_open(const char *path, struct err *e);
 /* Counts what is stored of this node, and writes it to the file (NULL: none), which is on the disk then. */
 int import_proof_write(struct import_run *run, FILE *file, struct err *e);
 /* `postdate import verify FILE`; the exit code. */

@@ -1,6 +1,7 @@
 /* From what the plugin keeps to what the store keeps. */
 #include "core/base/base64.h"
 #include "core/base/duration.h"
+#include "core/message/delay.h"
 #include "core/message/request_headers.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
@@ -80,13 +81,16 @@ static void put_headers(const struct wire_properties *p, const struct keys *keys
     struct wire_cursor c = wire_table(p->headers);
     struct wire_field f;
     int64_t delay;
+    bool negated = false;
     while (wire_next(&c, &f) == 1) {
         if (is_removed(f.name))
             continue;
-        if (bytes_equal_str(f.name, X_DELAY) && wire_field_int(&f, &delay) && delay > 0)
+        if (!negated && bytes_equal_str(f.name, X_DELAY) && delay_number(&f, &delay) && delay > 0) {
             wire_put_int64(out, f.name, -delay);
-        else
+            negated = true; /* of duplicates, only the first one counted */
+        } else {
             buf_put_bytes(out, f.entry);
+        }
     }
     put_bcc(p->headers, keys, out);
     if (p->user_id.len > 0) /* RabbitMQ takes no message of somebody else */
@@ -130,6 +134,8 @@ static int check_limits(const struct import_run *run, const struct import_entry 
     if (m->properties.len > run->rules.max_properties)
         return err_set(e, ERR_REJECT, "the properties and headers are larger than %zu bytes",
                        run->rules.max_properties);
+    if (!bytes_is_text(m->exchange))
+        return err_set(e, ERR_REJECT, "the name of its exchange is not text");
     if (m->due_ms - now_ms > run->rules.max_delay_ms)
         return err_set(e, ERR_REJECT, "it is due in more than %s (delivery.max_delay)",
                        duration_format(run->rules.max_delay_ms, longest, sizeof longest));

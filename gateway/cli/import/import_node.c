@@ -152,7 +152,8 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
     }
     if (next->count == 0)
         return 0;
-    return import_stage(run->cli->pg, bytes_of_str(run->node), next->rows, next->count, e);
+    const struct import_place place = {bytes_of_str(run->node), bytes_of_str(run->table)};
+    return import_stage(run->cli->pg, &place, next->rows, next->count, e);
 }
 
 static int end_run(struct import_run *run, struct batch *b, struct err *e)
@@ -239,6 +240,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, struct err
     call.is_dry = false;
     if (import_call_run(&call, a, e) != 0)
         return -1;
+    snprintf(run->table, sizeof run->table, "%s", a->table);
     return import_resume(run, a, e);
 }
 

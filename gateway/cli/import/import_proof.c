@@ -1,4 +1,5 @@
-/* The proof of an import: a line for each message that is stored, the last one says how many that are. */
+/* The proof of an import: for each node a line for each message that is stored, counts by exchange, and an
+ * end. */
 #include "core/base/timestamp.h"
 #include "gateway/cli/import/import_internal.h"
 #include <errno.h>
@@ -96,6 +97,39 @@ static int compare_counts(struct import_run *run, const int64_t stored[], struct
     return 0;
 }
 
+static bool begins(const char *line, const char *name)
+{
+    char start[32];
+    snprintf(start, sizeof start, "{\"%s\":", name);
+    return strncmp(line, start, strlen(start)) == 0;
+}
+
+FILE *import_proof_open(const char *path, struct err *e)
+{
+    char line[LINE_SIZE];
+    FILE *file = fopen(path, "a+e");
+    long whole = 0;
+    bool known = true;
+    if (file == NULL) {
+        err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+        return NULL;
+    }
+    rewind(file);
+    while (known && fgets(line, sizeof line, file) != NULL) {
+        known = whole > 0 || begins(line, "import") || begins(line, "count") || begins(line, "end");
+        if (begins(line, "end") && strchr(line, '\n') != NULL)
+            whole = ftell(file);
+    }
+    if (!known)
+        err_set(e, ERR_USAGE, "%s is not the proof of an import: name another file", path);
+    else if (fseek(file, 0, SEEK_END) == 0 && (ftell(file) <= whole || ftruncate(fileno(file), whole) == 0))
+        return file;
+    else
+        err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+    fclose(file);
+    return NULL;
+}
+
 int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 {
     int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
@@ -104,6 +138,8 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
         rc = compare_counts(run, stored, e);
     for (size_t i = 0; rc == 0 && file != NULL && i < run->count_count; i++)
         rc = write_count(run, file, &run->counts[i], e);
+    if (rc == 0 && file != NULL)
+        rc = write_object(file, json_pack("{s:s}", "end", run->node), e);
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
     return rc == 0 && import_forget(run->cli->pg, bytes_of_str(run->node), e) < 0 ? -1 : rc;
@@ -115,7 +151,8 @@ struct verifying {
     struct cli *cli;
     struct import_row rows[ROWS];
     size_t count;
-    int64_t lines, messages, claimed; /* claimed: stored, as the counts of the file say */
+    int64_t lines, ended;      /* ended: the last line that says so */
+    int64_t messages, claimed; /* claimed: stored, as the counts of the file say */
     struct import_standing totals[IMPORT_STANDINGS_MAX];
     size_t total_count;
 };
@@ -150,7 +187,9 @@ static int take_line(struct verifying *v, const char *text, struct err *e)
                *due = json_string_value(json_object_get(object, "due"));
     int rc = 0;
     v->lines++;
-    if (json_is_integer(json_object_get(count, "stored"))) {
+    if (json_is_string(json_object_get(object, "end"))) {
+        v->ended = v->lines;
+    } else if (json_is_integer(json_object_get(count, "stored"))) {
         v->claimed += json_integer_value(json_object_get(count, "stored"));
     } else if (message != NULL && due != NULL && message_id_parse(bytes_of_str(message), &row->message) &&
                timestamp_parse(due, &row->due_ms, e) == 0) {
@@ -174,12 +213,14 @@ static int print_standings(const struct verifying *v)
                        ? s->count
                        : 0;
     }
-    if (v->claimed != v->messages)
+    if (v->ended != v->lines)
+        cli_say("the file has no end: the import was interrupted while it was written. Run the import again");
+    else if (v->claimed != v->messages)
         cli_say("the file counts %" PRId64 " stored messages, and has %" PRId64 ": it is not whole",
                 v->claimed, v->messages);
     if (missing > 0)
         cli_say("%" PRId64 " messages are missing, or due at another time", missing);
-    return missing > 0 || v->claimed != v->messages;
+    return missing > 0 || v->ended != v->lines || v->claimed != v->messages;
 }
 
 int import_proof_verify(struct cli *cli, const char *path)

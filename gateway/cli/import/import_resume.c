@@ -1,9 +1,9 @@
 /* What a run finds of one that came to no end: rows that are asleep, and the mark of what was taken.
  *
  * The mark has precedence: what is in it the plugin has no more, so it is woken. Of the other rows the plugin
- * tells which it still has: these are dropped, and read again. One that it has not, and that was due, it has
- * delivered. One that it has not, and that is not due yet, went with its table, and is woken: nobody else has
- * it. With the table the mark is gone, too: then all are woken, for one that comes twice is not lost. */
+ * tells which it still has: these are dropped, and read again. What it has not, it has delivered, or another
+ * Postdate has taken it. But if its table is not the one that they were read from, entries and mark went with
+ * that, and they are woken: one that comes twice is not lost. */
 #include "core/base/clock.h"
 #include "gateway/cli/import/import_internal.h"
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static int resolve(struct import_run *run, struct import_row *rows, size_t count
         return -1;
     for (size_t i = 0; i < count; i++) {
         bool is_there = import_ids_has(&a->present, rows[i].id);
-        if (!is_there && (rows[i].due_ms > a->now_ms || !a->has_table)) {
+        if (!is_there && (!rows[i].same_table || !a->has_table)) {
             alone[woken++] = rows[i].id;
             continue;
         }
@@ -131,12 +131,12 @@ static int resolve(struct import_run *run, struct import_row *rows, size_t count
 
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e)
 {
-    const struct bytes node = bytes_of_str(run->node);
+    const struct import_place place = {bytes_of_str(run->node), bytes_of_str(run->table)};
     struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
     if (rows == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     int n, rc = wake_ids(run, a->marks.ids, a->marks.count, e);
-    while (rc == 0 && (n = import_asleep(run->cli->pg, node, rows, IMPORT_BATCH_MAX, e)) != 0)
+    while (rc == 0 && (n = import_asleep(run->cli->pg, &place, rows, IMPORT_BATCH_MAX, e)) != 0)
         rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
     free(rows);
     if (rc == 0 && run->found > 0)

@@ -4,8 +4,8 @@
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
 %% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
-%% meets them. One is the token of the run that may take, of each Owner; the other has the ids that it took last, until it
-%% has said that they are awake (docs/internals/import.md).
+%% meets them. One is the token of the run that may take, of each Owner, with that of the first run that found this table;
+%% the other has the ids that it took last, until it has said that they are awake (docs/internals/import.md).
 T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())),
 I = list_to_atom(atom_to_list(T) ++ "_index"),
 Token = {delay_key, {postdate, run, Owner}, postdate},
@@ -36,12 +36,13 @@ Is_asked = fun(X) -> {resource, V, exchange, N} = element(2, X),
     V =:= Vhost andalso binary:match(N, <<"postdate.">>) =/= {0, 9} end,
 
 Fence = fun() ->
-    {atomic, Marks} = mnesia:transaction(fun() ->
+    {atomic, {Of_table, Marks}} = mnesia:transaction(fun() ->
+        First = case mnesia:read(T, Token) of [{delay_entry, _, {_, Before}, run}] -> Before; [] -> Run end,
         ok = mnesia:delete({T, Token}),
-        ok = mnesia:write(T, {delay_entry, Token, Run, run}, write),
-        mnesia:read(T, Taken) end),
+        ok = mnesia:write(T, {delay_entry, Token, {Run, First}, run}, write),
+        {First, mnesia:read(T, Taken)} end),
     application:unset_env(rabbit, Batch_read),
-    [Ids || {delay_entry, _, Ids, taken} <- Marks] end,
+    {Of_table, [Ids || {delay_entry, _, Ids, taken} <- Marks]} end,
 
 %% All of it is one entry of Mnesia's log, so a crash leaves the messages or the mark that they were taken.
 Take_out = fun(Keys) ->
@@ -59,7 +60,7 @@ Take_out = fun(Keys) ->
     All = iolist_to_binary(lists:sort(Ids)),
     {atomic, ok} = mnesia:transaction(fun() ->
         mnesia:write_lock_table(T), mnesia:write_lock_table(I),
-        [{delay_entry, _, Run, run}] = mnesia:read(T, Token), %% again, for without the plugin's process there is no order
+        [{delay_entry, _, {Run, _}, run}] = mnesia:read(T, Token), %% again, for without the plugin's process there is no order
         %% An index key without entries stops the plugins before 3.12 for ever.
         lists:foreach(fun({delay_key, _, _} = K) -> ok = mnesia:delete({T, K}), ok = mnesia:delete({I, K});
                          (E) -> ok = mnesia:delete_object(T, E, write) end, Deletes),
@@ -68,13 +69,13 @@ Take_out = fun(Keys) ->
     {taken, All} end,
 Taking = fun() ->
     case {mnesia:dirty_read(T, Token), application:get_env(rabbit, Batch_read)} of
-        {[{delay_entry, _, Run, run}], {ok, {Run, Seq, Keys}}} -> Take_out(Keys);
-        {[{delay_entry, _, Run, run}], _} -> gone;
+        {[{delay_entry, _, {Run, _}, run}], {ok, {Run, Seq, Keys}}} -> Take_out(Keys);
+        {[{delay_entry, _, {Run, _}, run}], _} -> gone;
         _ -> fenced
     end end,
 Ending = fun() ->
     case mnesia:dirty_read(T, Token) of
-        [{delay_entry, _, Run, run}] ->
+        [{delay_entry, _, {Run, _}, run}] ->
             {atomic, ok} = mnesia:transaction(fun() -> mnesia:delete({T, Taken}), mnesia:delete({T, Token}) end),
             application:unset_env(rabbit, Batch_read),
             ended;
@@ -139,9 +140,11 @@ Lost = fun(Most) ->
     Keys = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
                                 [{{delay_key, '$1', '$2'}}]}],
         fun(Rows, Acc) -> [K || {delay_key, _, X} = K <- Rows, Is_asked(X), not ets:member(I, K)] ++ Acc end, [])),
-    Some = lists:sublist(Keys, Most),
-    [begin {_, _, Lines} = Show_key(K), Say(Lines) end || K <- Some],
-    {case Some =:= Keys of true -> done; false -> lost end, Some} end,
+    Shown = fun S([K | More], Size, Ks) when Size < Limit ->
+                    {_, N, Lines} = Show_key(K), Say(Lines), S(More, Size + N, [K | Ks]);
+                S(_, _, Ks) -> Ks end,
+    Some = Shown(lists:sublist(Keys, Most), 0, []),
+    {case length(Some) =:= length(Keys) of true -> done; false -> lost end, Some} end,
 Read_on = fun() ->
     case Read =/= lost andalso Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
         false -> Lost(Batch);
@@ -177,7 +180,11 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
             true ->
                 Marks = case Is_dry of
                     true -> [Ids || {delay_entry, _, Ids, taken} <- mnesia:dirty_read(T, Taken)];
-                    false -> L = Inside(Fence), ok = mnesia:sync_log(), L
+                    false ->
+                        {Table_of, L} = Inside(Fence),
+                        ok = mnesia:sync_log(),
+                        Say(Line(["Q", Table_of])),
+                        L
                 end,
                 [Say(Line(["K", Bytes(Ids)])) || Ids <- Marks],
                 Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
