@@ -21,7 +21,7 @@ static int push_handover(struct claim_loop *l, struct inflight *h)
         pipeline_settle(l->pipeline, h, SETTLE_HOLD);
         return 0;
     }
-    atomic_fetch_sub(&l->handover->room, 1);
+    ((struct handover_feeder *)l->own)->pushed++;
     return due_queue_push(&l->pipeline->handover, h);
 }
 
@@ -82,17 +82,19 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
         claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
     int64_t floor_ms = db_now_ms + config_least_ahead_ms(l->runtime->config);
-    int64_t room = atomic_load(&l->handover->room);
     atomic_store(&l->handover->until_ms, until_ms);
-    if (room <= 0 || until_ms <= floor_ms)
+    int64_t room = until_ms > floor_ms ? handover_take_room(l->handover, CLAIM_ROWS) : 0;
+    if (room == 0)
         return NAP_MS;
+    feeder->pushed = 0;
     struct claim_request q = {.instance = l->instance,
                               .horizon_ms = until_ms,
                               .floor_ms = floor_ms,
                               .due = {floor_ms, until_ms + 1},
-                              .rows_max = room < CLAIM_ROWS ? (int32_t)room : CLAIM_ROWS,
+                              .rows_max = (int32_t)room,
                               .bytes_max = CLAIM_BYTES};
     enum looked looked = claim_loop_claim_around(l, &q, e);
+    handover_give_room(l->handover, room - feeder->pushed);
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
 }
 

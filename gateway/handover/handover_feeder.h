@@ -7,6 +7,7 @@
 struct handover_feeder {
     struct claim_loop loop; /* the supervisor sets its first members */
     int64_t counted_ms;     /* monotonic: when it counted what the broker holds */
+    int64_t pushed;         /* in this look */
 };
 
 void *handover_feeder_thread(void *handover_feeder);

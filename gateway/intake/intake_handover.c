@@ -4,15 +4,15 @@
 struct store_handover *intake_offer(struct intake *in)
 {
     const struct config *c = in->runtime->config;
-    const int64_t room = atomic_load(&in->handover->room);
+    handover_give_room(in->handover, (int64_t)in->offer.most); /* of a try that stored nothing */
     in->offer = (struct store_handover){.instance = lease_instance(in->lease),
                                         .until_ms = atomic_load(&in->handover->until_ms),
                                         .least_ahead_ms = config_least_ahead_ms(c),
-                                        .grace_ms = c->handover.grace_ms,
-                                        .most = room > 0 ? (size_t)room : 0};
+                                        .grace_ms = c->handover.grace_ms};
     if (!in->runtime->transport || !in->offer.instance || !handover_is_open(in->handover) ||
         pipeline_is_half_full(in->pipeline))
         return NULL;
+    in->offer.most = (size_t)handover_take_room(in->handover, (int64_t)in->item_count);
     random_take(&in->random, in->offer.handing.b, sizeof in->offer.handing.b);
     return &in->offer;
 }
@@ -43,9 +43,10 @@ void intake_hand_over(struct intake *in, const struct store_item *items, size_t 
     size_t n = 0;
     for (size_t i = 0; i < count; i++)
         n += is_handed(&items[i]);
+    handover_give_room(in->handover, (int64_t)in->offer.most - (int64_t)n);
+    in->offer.most = 0;
     if (n == 0)
         return;
-    atomic_fetch_sub(&in->handover->room, (int64_t)n);
     struct handing *handing = handing_new(in->offer.handing, n);
     bool all = handing != NULL;
     for (size_t i = 0; all && i < count; i++)

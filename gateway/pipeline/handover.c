@@ -33,6 +33,19 @@ static bool is_fresh(int64_t known_ms)
     return clock_monotonic_ms() - known_ms <= MARK_VALID_MS;
 }
 
+int64_t handover_take_room(struct handover *handover, int64_t most)
+{
+    int64_t room = atomic_fetch_sub(&handover->room, most);
+    int64_t taken = room < 0 ? 0 : room < most ? room : most;
+    handover_give_room(handover, most - taken);
+    return taken;
+}
+
+void handover_give_room(struct handover *handover, int64_t unused)
+{
+    atomic_fetch_add(&handover->room, unused);
+}
+
 struct transport_options handover_transport_options(struct handover *handover)
 {
     int queue = atomic_load(&handover->last_hop_queue);

@@ -37,6 +37,10 @@ bool handover_set_policy(struct handover *handover, enum policy_state state);
 void handover_set_handing(struct handover *handover, bool handing);
 /* Does RabbitMQ take messages to wait with, and give them back? */
 bool handover_is_open(const struct handover *handover);
+/* Takes up to `most` of the room, and returns how much: intake and feeder hand over at the same time, and
+ * each has only what it took. What was not used is given back. */
+int64_t handover_take_room(struct handover *handover, int64_t most);
+void handover_give_room(struct handover *handover, int64_t unused);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
 /* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over
