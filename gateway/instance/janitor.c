@@ -196,8 +196,8 @@ void *janitor_thread(void *arg)
             if (j->pg && !pg_is_broken(j->pg) && clock_boottime_ms() >= duties[i].at_ms &&
                 !runtime_stopping(j->runtime, STOP_INTAKE))
                 run_duty(j, &duties[i]);
-        if (!runtime_stopping(j->runtime,
-                              STOP_INTAKE)) /* a duty that rests may have taken the notice of it */
+        /* A duty that rests may have taken the notice of the stop. */
+        if (!runtime_stopping(j->runtime, STOP_INTAKE))
             rest(j, TICK_MS);
     }
     pg_close(j->pg);
