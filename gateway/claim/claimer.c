@@ -25,8 +25,12 @@
 #define CLOCK_EVERY_MS 250
 #define LATE_EVERY_MS 100
 #define LATE_EXPECTED_MS 500
-#define FULL_NAP_MS 5 /* until memory is free for more */
-#define LOCK_SHARE 5  /* a lock may take as much of the lead, once, before it is gone around … */
+#define RATES_AHEAD_MS 100 /* so long before their time slots are taken */
+#define RATES_NAP_MS 50    /* while they are */
+#define RATES_BUSY_MS 2000
+#define RATES_TURNS 100 /* portions in one look */
+#define FULL_NAP_MS 5   /* until memory is free for more */
+#define LOCK_SHARE 5    /* a lock may take as much of the lead, once, before it is gone around … */
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 
@@ -194,6 +198,30 @@ static int look_late(struct claimer *c, struct err *e)
     return 0;
 }
 
+/* Slots of the next moment, rate by rate. */
+static int look_rates(struct claimer *c, const struct claim_request *q, int64_t db_now_ms, struct err *e)
+{
+    struct claim_loop *l = &c->loop;
+    if (rates_refresh(&l->pipeline->rates, l->pg, e) != 0)
+        return -1;
+    bool any = rates_any(&l->pipeline->rates);
+    for (int i = 0; i < RATES_TURNS && any; i++) {
+        struct claim_request portion = *q;
+        portion.of_rates = true;
+        portion.horizon_ms = db_now_ms + RATES_AHEAD_MS;
+        portion.due = (struct due_range){TIMESTAMP_MIN_MS, portion.horizon_ms + 1};
+        l->rated = true;
+        enum looked looked = claim_loop_claim_around(l, &portion, e);
+        l->rated = false;
+        if (looked == LOOKED_ERROR)
+            return -1;
+        any = l->rows > 0 && looked != LOOKED_FULL;
+        if (any)
+            c->rated_ms = clock_monotonic_ms();
+    }
+    return 0;
+}
+
 /* One look: was that all for now, is there probably more, or is there no memory for more? */
 static enum looked look_once(struct claimer *c, struct err *e)
 {
@@ -211,6 +239,8 @@ static enum looked look_once(struct claimer *c, struct err *e)
     };
     enum looked plain = look_plain(c, &q, e);
     if (plain == LOOKED_ERROR || look_late(c, e) != 0)
+        return LOOKED_ERROR;
+    if (look_rates(c, &q, db_now_ms, e) != 0)
         return LOOKED_ERROR;
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
@@ -241,6 +271,11 @@ static bool expects_late(const struct claimer *c)
     return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS;
 }
 
+static bool gives_slots(const struct claimer *c)
+{
+    return c->rated_ms && clock_monotonic_ms() - c->rated_ms < RATES_BUSY_MS;
+}
+
 static int64_t claimer_look(struct claim_loop *l, struct err *e)
 {
     int64_t nap_ms = claimer_nap_ms(l->runtime->config);
@@ -254,6 +289,8 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     case LOOKED_DONE:
         break;
     }
+    if (gives_slots(l->own) && nap_ms > RATES_NAP_MS)
+        nap_ms = RATES_NAP_MS;
     return expects_late(l->own) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
 }
 

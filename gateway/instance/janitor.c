@@ -65,6 +65,11 @@ static int forget_moved(struct janitor *j, struct err *e)
     return prune_moved(j->pg, e);
 }
 
+static int forget_rates(struct janitor *j, struct err *e)
+{
+    return prune_rates(j->pg, e);
+}
+
 static int forget_requests(struct janitor *j, struct err *e)
 {
     return idempotency_prune(j->pg, e);
@@ -186,6 +191,7 @@ void *janitor_thread(void *arg)
         {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
         {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
+        {.name = "forgetting removed rates", .run = forget_rates, .every_ms = HOUR_MS},
         {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
     };
     struct janitor *j = arg;

@@ -42,6 +42,8 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         err_clear(e);
         return 0;
     }
+    if (m->hold == HOLD_BROKER && rates_apply(&in->pipeline->rates, m, false))
+        m->hold = HOLD_GATEWAY; /* so it can be cancelled until its slot */
     d->exchange = m->exchange;
     d->key = m->key;
     if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {

@@ -40,6 +40,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         handing_hold(l->handing);
         h->handing = l->handing;
     }
+    h->rated = l->rated;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt) {

@@ -65,6 +65,7 @@ struct inflight {
                          this claim */
     bool expired;     /* its deadline has passed, and this time nothing of it was published */
     bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
+    bool rated;    /* at_ms is its slot: it waited for a rate (rates.h) */
     bool queue_gone;      /* it is to go back to a queue that is not there */
     bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */
     int64_t at_ms;        /* when to publish: due, or the next attempt */

@@ -11,6 +11,7 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     result_queue_open(&p->results, &p->book.at_risk);
     delivered_ring_open(&p->delivered);
     relay_book_init(&p->book, rt->config->handover.grace_ms);
+    rates_open(&p->rates);
     if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
         due_queue_open(&p->patient, e) != 0)
         return -1;
@@ -26,6 +27,7 @@ void pipeline_close(struct pipeline *p)
     result_queue_close(&p->results);
     delivered_ring_close(&p->delivered);
     relay_book_close(&p->book);
+    rates_close(&p->rates);
 }
 
 bool pipeline_is_half_full(const struct pipeline *p)
@@ -88,8 +90,10 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
-    h->late_us = now_us - h->message.due_ms * 1000;
     h->later_us = now_us - h->at_ms * 1000;
+    h->late_us = h->rated ? h->later_us : now_us - h->message.due_ms * 1000; /* a rate is nobody's fault */
+    if (h->rated)
+        metrics_rate_waited(&rt->metrics, (h->at_ms - h->message.due_ms) * 1000);
     metrics_lateness(&rt->metrics, h->late_us);
     if (inflight_is_again(h))
         metrics_lateness_since_attempt(&rt->metrics, h->later_us);

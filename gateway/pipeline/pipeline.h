@@ -14,6 +14,7 @@
 #include "gateway/pipeline/delivered_ring.h"
 #include "gateway/pipeline/due_queue.h"
 #include "gateway/pipeline/inflight.h"
+#include "gateway/pipeline/rates.h"
 #include "gateway/pipeline/relay_book.h"
 #include "gateway/pipeline/result_queue.h"
 #include "gateway/runtime/runtime.h"
@@ -30,6 +31,7 @@ struct pipeline {
     struct result_queue results;
     struct delivered_ring delivered; /* of what was claimed */
     struct relay_book book;          /* of what was relayed */
+    struct rates rates;
     atomic_int handings;             /* hand-overs that are over, which the database does not know yet */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */

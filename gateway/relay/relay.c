@@ -33,14 +33,14 @@
 #define SETTLED_MS 250
 
 /* --- what comes */
-/* Came too early, too late, for the second time, or without its content. */
+/* Came too early, too late, for the second time, without its content, or has a rate. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
     const struct config *c = r->runtime->config;
     int64_t now_ms;
     if (ev->redelivered || kind != ENVELOPE_WHOLE || ev->body.data == NULL || r->full_ms ||
-        !runtime_now_ms(r->runtime, &now_ms))
+        !runtime_now_ms(r->runtime, &now_ms) || rates_apply(&r->pipeline->rates, m, true))
         return true;
     return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
            now_ms > m->due_ms + c->handover.grace_ms / 2;

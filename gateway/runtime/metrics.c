@@ -35,6 +35,11 @@ void metrics_lateness(struct metrics *m, int64_t late_us)
     add_observation(&m->lateness, late_us);
 }
 
+void metrics_rate_waited(struct metrics *m, int64_t waited_us)
+{
+    add_observation(&m->rate_waited, waited_us);
+}
+
 void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us)
 {
     add_observation(&m->since_attempt, later_us);
@@ -195,6 +200,8 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
     print_counters(m, out);
     print_histogram(&m->lateness, "postdate_lateness_seconds",
                     "Publisher confirm minus due time of delivered messages.", out);
+    print_histogram(&m->rate_waited, "postdate_rate_waited_seconds",
+                    "Due time to the slot that the rate of its exchange gave a delivered message.", out);
     print_histogram(
         &m->since_attempt, "postdate_lateness_since_attempt_seconds",
         "Publisher confirm minus time of the last attempt, of messages delivered after a retry or "

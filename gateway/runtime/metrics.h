@@ -45,6 +45,7 @@ struct metrics_histogram {
 struct metrics {
     atomic_uint_fast64_t count[METRIC_COUNT];
     struct metrics_histogram lateness;      /* since due, of all deliveries */
+    struct metrics_histogram rate_waited;   /* from due to the slot, of those that have a rate */
     struct metrics_histogram since_attempt; /* … of those after a retry or a recovery, since that attempt */
     atomic_uint_fast64_t slo[2][2];         /* deliveries: late or within; first attempt or again */
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
@@ -65,6 +66,8 @@ void metrics_add(struct metrics *m, enum metric which, uint64_t n);
 void metrics_lateness(struct metrics *m, int64_t late_us);
 /* … and later_us after the time of this attempt, which was not the first. */
 void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us);
+/* … and got its slot, which its rate gave it, waited_us after its due time. */
+void metrics_rate_waited(struct metrics *m, int64_t waited_us);
 /* … within the objective or not; at the first attempt, or after a retry or a recovery. */
 void metrics_slo(struct metrics *m, bool within, bool again);
 /* route: 0..METRICS_ROUTES-1; their names are given when printing. */

@@ -83,3 +83,8 @@ int prune_lineage(struct pg *c, struct err *e)
         removed = pg_run(c, sql_query_prune_lineage, NULL, e);
     return removed < 0 ? -1 : 0;
 }
+
+int prune_rates(struct pg *c, struct err *e)
+{
+    return pg_do(c, sql_query_prune_rates, NULL, e);
+}

@@ -18,4 +18,8 @@ int prune_moved(struct pg *c, struct err *e);
 /* Forgets dead letters that were kept long enough, and the counts of messages that were not refused again. */
 int prune_lineage(struct pg *c, struct err *e);
 
+/* Forgets rates that were removed a day ago and that nothing waits for. For the janitor, about once an hour.
+ */
+int prune_rates(struct pg *c, struct err *e);
+
 #endif

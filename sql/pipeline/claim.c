@@ -57,7 +57,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
     struct pg_params p = {0};
     claim_params(&p, q);
     pg_add(&p, as_time(q->rescue_before_ms));
-    PGresult *r = pg_query(c, sql_query_claim, &p, e);
+    PGresult *r = pg_query(c, q->of_rates ? sql_query_claim_rate : sql_query_claim, &p, e);
     if (!r)
         return -1;
     int n = claim_rows(r, fn, ctx, e);
@@ -131,6 +131,25 @@ int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
 int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
 {
     return pg_do(c, sql_query_claim_feed, PG_WITH(as_int8(window_ms)), e);
+}
+
+int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pattern **out, size_t *out_count,
+                        struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_claim_rates, NULL, e);
+    if (!r)
+        return -1;
+    size_t n = (size_t)PQntuples(r);
+    bool failed = (*out = arena_alloc(arena, (n + 1) * sizeof **out)) == NULL;
+    for (size_t i = 0; i < n && !failed; i++) {
+        (*out)[i] = (struct claim_rate_pattern){.exchange = arena_copy(arena, pg_bytes(r, (int)i, 0)),
+                                                .routing_key = arena_copy(arena, pg_bytes(r, (int)i, 1)),
+                                                .removed = pg_bool(r, (int)i, 2)};
+        failed = !(*out)[i].exchange.data || !(*out)[i].routing_key.data;
+    }
+    PQclear(r);
+    *out_count = n;
+    return failed ? err_set(e, ERR_BUG, "out of memory for rates") : 0;
 }
 
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)

@@ -3,6 +3,7 @@
 #ifndef POSTDATE_SQL_PIPELINE_CLAIM_H
 #define POSTDATE_SQL_PIPELINE_CLAIM_H
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
@@ -19,6 +20,7 @@ struct claim_request {
     int64_t rescue_before_ms; /* claim_due: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
+    bool of_rates; /* claim_due: a portion of what waits for slots (001_62_rate.sql), none after horizon_ms */
 };
 
 struct claimed_row {
@@ -112,6 +114,16 @@ int claim_count_left(struct pg *c, const struct claim_left_query *q, struct clai
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e);
 /* Moves it on to now + window_ms (never back). */
 int claim_feed(struct pg *c, int64_t window_ms, struct err *e);
+
+/* A rate, as gateways know it (sql/schema/001_62_rate.sql). */
+struct claim_rate_pattern {
+    struct bytes exchange, routing_key; /* '*' matches any run of characters */
+    bool removed;                       /* it applies to nothing any more, but something may wait for it */
+};
+
+/* All of them, in the arena. */
+int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pattern **out, size_t *out_count,
+                        struct err *e);
 
 /* A lock_timeout for claims: after it the days that are locked are claimed around (sql/pipeline/locked.h). */
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e);

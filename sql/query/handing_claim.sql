@@ -1,7 +1,7 @@
 -- Claims what may be handed to the broker: parameters as claim.sql, but $8 is after how many ms it is lost there, and $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
 -- is due already may lie ahead, too, but the broker has nothing to wait for.
 with candidate as materialized (
-    select id, next_at, octet_length(body) + octet_length(properties)
+    select id, next_at, case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(exchange, routing_key) end is not null as slower, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
@@ -12,15 +12,17 @@ with candidate as materialized (
      limit $4::int
        for update skip locked),
 fitting as materialized (
-    select id from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
+    select id, slower from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint),
 noted as materialized (
     insert into postdate.handing (owner, ids)
-    select $6::int, f.ids from (select array_agg(id) as ids from fitting) f where f.ids is not null
-    returning id)
+    select $6::int, f.ids from (select array_agg(id) as ids from fitting where not slower) f where f.ids is not null
+    returning id),
+held as ( -- the gateway holds what has a rate, so that it can be cancelled
+    update postdate.message m set hold = 'g' where m.id = any (array(select id from fitting where slower)) and m.id < $7::uuid and m.id >= $3::uuid)
 update postdate.message m
    set state = 'handed', next_at = m.due + $8::bigint * interval '1 ms'
- where m.id = any (array(select id from fitting))
+ where m.id = any (array(select id from fitting where not slower))
    and m.id < $7::uuid and m.id >= $3::uuid
 returning m.due, m.id, m.due, false,
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null, m.properties_json::text,

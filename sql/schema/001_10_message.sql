@@ -26,6 +26,7 @@ create table postdate.message (
     recur           bigint,                     -- the schedule that this row carries on; null from the claim on
     id              uuid not null,
     owner           integer,
+    rate            integer,                    -- it waits for a slot of this rate (001_62_rate.sql); its next_at is infinity then
     attempts        integer not null default 0,
     state           postdate.message_state not null default 'scheduled',
     hold            "char" not null,            -- 'g' the gateway waits, 'b' the broker may
@@ -39,7 +40,7 @@ create table postdate.message (
     body            bytea not null,
     properties_json jsonb,
     primary key (id),
-    check (next_at is not null or state = 'scheduled' and owner is null and settled_at is null and error is null and attempts = 0 and hold = 'g' and recur is null)
+    check (next_at is not null or state = 'scheduled' and owner is null and settled_at is null and error is null and attempts = 0 and hold = 'g' and recur is null and rate is null)
 ) partition by range (id);
 alter table postdate.message alter column properties_json set storage external;
 
@@ -48,6 +49,8 @@ create index message_waiting on postdate.message (next_at) where owner is null a
 create index message_handover on postdate.message (next_at)
     where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
 create index message_handed on postdate.message (due) where state = 'handed' and settled_at is null;
+-- What waits for a slot, in the order of due times.
+create index message_rate on postdate.message (rate, id) where rate is not null and settled_at is null;
 create index message_owned on postdate.message (owner) where owner is not null;
 -- What waits for another attempt. All others that wait are due at `next_at`, whose index thus tells where a list of what is scheduled
 -- begins; these few lie before that (sql/operate/list.c).

@@ -145,7 +145,7 @@ begin
     return next;
 end $$;
 
--- Gives those of the ids a next_at that nobody has locked; returns the others.
+-- Gives those of the ids a next_at that nobody has locked, or lets them wait for a slot of their rate; returns the others.
 create function postdate.late_open(wanted uuid[]) returns uuid[] language plpgsql
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
 declare
@@ -153,7 +153,13 @@ declare
 begin
     if wanted = '{}' then return wanted; end if;
     locked := array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null order by m.id for update skip locked);
-    update postdate.message m set next_at = m.due where m.id = any (locked) and m.next_at is null;
+    if exists (select from postdate.rate r where not r.removed) then
+        update postdate.message m set next_at = case when x.rate is null then m.due else 'infinity' end, rate = x.rate
+          from (select y.id, postdate.rate_of(y.exchange, y.routing_key) as rate from postdate.message y where y.id = any (locked)) x
+         where m.id = any (locked) and m.id = x.id and m.next_at is null;
+    else
+        update postdate.message m set next_at = m.due where m.id = any (locked) and m.next_at is null;
+    end if;
     return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
 end $$;
 
@@ -200,7 +206,7 @@ begin
                     else l.ids <> '{}' or exists (select from unnest(l.waiting) x where pg_visible_in_snapshot(x, running)) end
          order by random() * cardinality(l.ids), l.from_id limit 300
     loop
-        exit when in_vain >= 500;
+        exit when in_vain >= 500 or opened >= 2000;
         select * into e from postdate.late l where l.id = e.id; -- a neighbour may have become part of it
         found_ := '{}';
         if e.snapshot is not null then

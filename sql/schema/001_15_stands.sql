@@ -34,7 +34,7 @@ end $$;
 -- counts as claimed, by nobody who is known: owner 0. A join would cost a list the order of its rows. Most rows are behind settled_to or beyond the fence, so only
 -- the few between are asked for their batch; that is left to a function that calls itself cheap, for a view that looks costly is compiled just in time, for seconds.
 create view postdate.message_now as
-select m.due, coalesce(m.next_at, m.due) as next_at, m.created_at,
+select m.due, coalesce(nullif(m.next_at, 'infinity'), m.due) as next_at, m.created_at,
        case when m.next_at is not null then m.settled_at
             when m.due > (select postdate.fence_at()) then null
             when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then
@@ -50,7 +50,7 @@ select m.due, coalesce(m.next_at, m.due) as next_at, m.created_at,
        case when m.next_at is not null then m.state
             when m.due > (select postdate.fence_at()) then 'scheduled'
             when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then 'delivered' else 'claimed' end as state,
-       m.hold, m.isolate, m.doubted, m.exchange, m.routing_key, m.key, m.error, m.properties, m.body, m.properties_json
+       m.rate, m.hold, m.isolate, m.doubted, m.exchange, m.routing_key, m.key, m.error, m.properties, m.body, m.properties_json
   from postdate.message m;
 
 -- The message as it stands. Who locked it before reads the fence after the lock.
@@ -59,6 +59,7 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
 declare
     n record;
 begin
+    if m.rate is not null then m.next_at := m.due; end if;
     if m.id is null or m.next_at is not null then return m; end if;
     if m.due > postdate.fence_at() then
         m.next_at := m.due;
@@ -77,7 +78,7 @@ end $$;
 create function postdate.message_replaced(old_id uuid, next_at timestamptz, new_id uuid) returns void language plpgsql as $$
 begin
     update postdate.message x
-       set state = 'superseded', next_at = message_replaced.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+       set state = 'superseded', rate = null, next_at = message_replaced.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
      where x.id = old_id;
     perform postdate.moved_note(old_id, new_id);
 end $$;

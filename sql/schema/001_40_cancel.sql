@@ -29,7 +29,7 @@ begin
         result := 'too_late';
     elsif m.state in ('scheduled', 'failed') and m.owner is null then
         update postdate.message x
-           set state = 'cancelled', next_at = m.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+           set state = 'cancelled', rate = null, next_at = m.next_at, settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
          where x.id = m.id;
         if m.recur is not null then perform postdate.recur_skip(m.recur, m.id); end if;
         perform postdate.commit_durably();

@@ -18,7 +18,7 @@ begin
         result := 'busy';
     else
         update postdate.message x
-           set state = 'failed', next_at = m.next_at, settled_at = clock_timestamp(), owner = null, recur = null, late_at = null, doubted = nullif(m.state = 'claimed', false),
+           set state = 'failed', rate = null, next_at = m.next_at, settled_at = clock_timestamp(), owner = null, recur = null, late_at = null, doubted = nullif(m.state = 'claimed', false),
                error = case m.state when 'claimed' then 'may have been delivered; ' else '' end || 'ended by an operator (' || left(who, 100) || ')'
                        || coalesce('; before: ' || left(m.error, 300), '')
          where x.id = m.id;

@@ -1,0 +1,142 @@
+-- Rates: how many messages a second an exchange gets at most. What exceeds that is delivered later, in the order of due times (docs/internals/rates.md).
+--
+-- A message whose exchange has a rate WAITS FOR A SLOT from shortly before it is due: its row has `rate`, and a next_at of infinity, so nothing claims it by time. Who
+-- claims a portion of them takes the slots for it out of the row of the rate, in the same statement.
+
+-- '*' matches any run of characters in `exchange` and `routing_key`. Of several that match, the one with the most other characters counts, that of the exchange first.
+create table postdate.rate (
+    changed_at    timestamptz not null default clock_timestamp(),
+    slot_at       timestamptz not null default clock_timestamp(), -- the next slot; slots that have passed are lost, but for a burst
+    per_second    double precision not null check (per_second between 0.0001 and 1000000 or per_second = 0 and paused),
+    id            integer generated always as identity primary key,
+    burst         integer not null check (burst between 1 and 1000000), -- so many slots may be made up for
+    paused        boolean not null default false,
+    removed       boolean not null default false,                  -- what waits here is let go; then the row goes
+    exchange      text not null check (octet_length(exchange) <= 255),
+    routing_key   text not null check (octet_length(routing_key) <= 255),
+    changed_by    text not null default session_user,
+    exchange_like text not null generated always as (replace(replace(replace(replace(exchange, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')) stored,
+    routing_like  text not null generated always as (replace(replace(replace(replace(routing_key, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')) stored,
+    unique (exchange, routing_key)
+) with (fillfactor = 50); -- a portion changes it in place
+
+-- Longer names first; of the same length the one without '*'.
+create function postdate.rate_rank(pattern text) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select 2 * octet_length(replace(pattern, '*', '')) + (strpos(pattern, '*') = 0)::int
+$$;
+
+-- The rate of a message; null: none.
+create function postdate.rate_of(exchange text, routing_key text) returns integer
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return (select r.id from postdate.rate r
+             where not r.removed and rate_of.exchange like r.exchange_like and rate_of.routing_key like r.routing_like
+             order by postdate.rate_rank(r.exchange) desc, postdate.rate_rank(r.routing_key) desc, r.id limit 1);
+end $$;
+
+-- The slots that may be taken until the horizon, of the rate whose turn it is: that has waited longest. A portion is what comes in 50 ms, so that a gateway
+-- which stops with one delays and doubles little.
+create function postdate.rate_portion(r postdate.rate) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select case when r.removed then 1000 else greatest(1, least(1000, ceil(r.per_second / 20)::int)) end
+$$;
+
+-- When the first of the next slots is: those that were not taken in time are lost, but for the burst.
+create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select case when r.removed then now_at
+                else greatest(r.slot_at, now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s') end
+$$;
+
+-- Sets a rate, or changes it; counts at once, also for what waits for a slot already. per_second 0 pauses. burst null: a fiftieth of the rate, at least 1.
+create function postdate.rate_set(exchange text, per_second double precision, burst integer default null, routing_key text default '*') returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    slots integer := coalesce(burst, greatest(1, least(1000000, floor(per_second / 50)))::integer);
+begin
+    perform postdate.rate_check(exchange, routing_key);
+    if not coalesce(per_second = 0 or per_second between 0.0001 and 1000000, false) then
+        perform postdate.refuse('a rate is out of range', 'per_second is ' || coalesce(per_second::text, 'null') || '.', 'Allowed are 0, which pauses, and 0.0001 to 1000000 a second.');
+    end if;
+    if slots not between 1 and 1000000 then
+        perform postdate.refuse('a burst is out of range', 'burst is ' || slots || '.', 'Allowed are 1 to 1000000 messages.');
+    end if;
+    if (select count(*) from postdate.rate r where not r.removed and (r.exchange, r.routing_key) <> (rate_set.exchange, rate_set.routing_key)) >= 1000 then
+        perform postdate.refuse('there are too many rates', 'There are 1000.', 'Set one for several exchanges, with *, or remove some.');
+    end if;
+    insert into postdate.rate as r (exchange, routing_key, per_second, burst, paused, changed_by)
+    values (rate_set.exchange, rate_set.routing_key, rate_set.per_second, slots, rate_set.per_second = 0, session_user)
+    on conflict on constraint rate_exchange_routing_key_key do update
+       set per_second = excluded.per_second, burst = excluded.burst, paused = excluded.paused, removed = false, changed_at = clock_timestamp(), changed_by = excluded.changed_by,
+           slot_at = least(r.slot_at, clock_timestamp());
+    perform postdate.rate_changed();
+end $$;
+
+create function postdate.rate_check(exchange text, routing_key text) returns void language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+    perform postdate.check_name('exchange', exchange);
+    perform postdate.check_name('routing_key', routing_key);
+end $$;
+
+-- Gateways read rates once a second; this tells those that wait.
+create function postdate.rate_changed() returns void language sql set search_path = pg_catalog, pg_temp as $$
+    notify postdate_wake
+$$;
+
+-- Nothing goes to these exchanges until it is resumed. False: there is no such rate.
+create function postdate.rate_pause(exchange text, routing_key text default '*') returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update postdate.rate r set paused = true, changed_at = clock_timestamp(), changed_by = session_user
+     where r.exchange = rate_pause.exchange and r.routing_key = rate_pause.routing_key and not r.removed;
+    return found;
+end $$;
+
+-- What piled up is delivered at the rate.
+create function postdate.rate_resume(exchange text, routing_key text default '*') returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if exists (select from postdate.rate r where r.exchange = rate_resume.exchange and r.routing_key = rate_resume.routing_key and not r.removed and r.per_second = 0) then
+        perform postdate.refuse('the rate is 0', 'It was set to 0, which pauses.', 'Set another rate, or remove it.');
+    end if;
+    update postdate.rate r set paused = false, slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
+     where r.exchange = rate_resume.exchange and r.routing_key = rate_resume.routing_key and not r.removed;
+    if not found then return false; end if;
+    perform postdate.rate_changed();
+    return true;
+end $$;
+
+-- What waits for a slot is let go at once.
+create function postdate.rate_remove(exchange text, routing_key text default '*') returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update postdate.rate r set removed = true, paused = false, per_second = greatest(r.per_second, 1), slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
+     where r.exchange = rate_remove.exchange and r.routing_key = rate_remove.routing_key and not r.removed;
+    if not found then return false; end if;
+    perform postdate.rate_changed();
+    return true;
+end $$;
+
+-- How many wait for a slot of the rate, counted up to most.
+create function postdate.rate_waiting(rate_id integer, most bigint) returns bigint
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select count(*) from (select from postdate.message m where m.rate = rate_id and m.settled_at is null limit most) w
+$$;
+
+-- About when a message that waits for a slot gets it, if nothing is cancelled or changed; null: it waits for none, or its rate is paused.
+create function postdate.rate_slot(id uuid) returns timestamptz
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    r postdate.rate;
+    before_ bigint;
+begin
+    select x.* into r from postdate.rate x join postdate.message m on m.rate = x.id where m.id = rate_slot.id and m.settled_at is null and not x.paused;
+    if not found then return null; end if;
+    select count(*) into before_ from (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < rate_slot.id limit 1000000) w;
+    return greatest(r.slot_at, clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
+end $$;
+
+create view postdate.rates as
+select r.exchange, r.routing_key, r.per_second, r.burst, r.paused, w.waiting,
+       case when not r.paused and w.waiting > 0 then greatest(r.slot_at, clock_timestamp()) + w.waiting / r.per_second * interval '1 s' end as drained_at,
+       r.changed_at, r.changed_by
+  from postdate.rate r, lateral (select postdate.rate_waiting(r.id, 1000000) as waiting) w
+ where not r.removed;
