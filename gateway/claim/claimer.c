@@ -98,11 +98,10 @@ static void end_sweep(struct sweep *s)
 
 static int begin_sweep(struct claimer *c, int64_t until_ms, struct err *e)
 {
-    int64_t oldest_ms;
-    if (partitions_oldest(c->loop.pg, &oldest_ms, e) != 0)
+    if (partitions_oldest(c->loop.pg, &c->oldest_ms, e) != 0)
         return -1;
     c->sweep =
-        (struct sweep){.running = true, .left = {oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
+        (struct sweep){.running = true, .left = {c->oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
     return 0;
 }
 
@@ -181,7 +180,17 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
     return LOOKED_MORE; /* the same again, around them */
 }
 
-/* What claims could not see or take. A failure harms no claim. */
+/* What failed harms no claim, unless the connection is gone. -1: it is. */
+static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
+{
+    if (pg_is_broken(c->loop.pg) || !err_is_transient(e))
+        return -1;
+    log_debug("claimer: %s: %s", what, e->text);
+    err_clear(e);
+    return 0;
+}
+
+/* What claims could not see or take. */
 static int look_late(struct claimer *c, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
@@ -189,32 +198,27 @@ static int look_late(struct claimer *c, struct err *e)
         return 0;
     c->late_ms = now_ms;
     int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
-    if (n < 0 && (pg_is_broken(c->loop.pg) || !err_is_transient(e)))
-        return -1;
-    if (n < 0) {
-        log_debug("claimer: late: %s", e->text);
-        err_clear(e);
-    }
-    return 0;
+    return n < 0 ? fail_harmlessly(c, "late", e) : 0;
 }
 
 /* Slots of the next moment, rate by rate. */
-static int look_rates(struct claimer *c, const struct claim_request *q, int64_t db_now_ms, struct err *e)
+static int look_rates(struct claimer *c, const struct claim_request *q, struct err *e)
 {
     struct claim_loop *l = &c->loop;
     if (rates_refresh(&l->pipeline->rates, l->pg, e) != 0)
-        return -1;
-    bool any = rates_any(&l->pipeline->rates);
-    for (int i = 0; i < RATES_TURNS && any; i++) {
+        return fail_harmlessly(c, "rates", e);
+    bool any = c->oldest_ms && rates_any(&l->pipeline->rates);
+    int64_t db_now_ms;
+    for (int i = 0; i < RATES_TURNS && any && runtime_now_ms(l->runtime, &db_now_ms); i++) {
         struct claim_request portion = *q;
         portion.of_rates = true;
         portion.horizon_ms = db_now_ms + RATES_AHEAD_MS;
-        portion.due = (struct due_range){TIMESTAMP_MIN_MS, portion.horizon_ms + 1};
+        portion.due = (struct due_range){c->oldest_ms, portion.horizon_ms + 1};
         l->rated = true;
         enum looked looked = claim_loop_claim_around(l, &portion, e);
         l->rated = false;
         if (looked == LOOKED_ERROR)
-            return -1;
+            return fail_harmlessly(c, "rates", e);
         any = l->rows > 0 && looked != LOOKED_FULL;
         if (any)
             c->rated_ms = clock_monotonic_ms();
@@ -240,7 +244,7 @@ static enum looked look_once(struct claimer *c, struct err *e)
     enum looked plain = look_plain(c, &q, e);
     if (plain == LOOKED_ERROR || look_late(c, e) != 0)
         return LOOKED_ERROR;
-    if (look_rates(c, &q, db_now_ms, e) != 0)
+    if (look_rates(c, &q, e) != 0)
         return LOOKED_ERROR;
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
@@ -250,9 +254,7 @@ static enum looked look_once(struct claimer *c, struct err *e)
     if (!c->sweep.running && begin && begin_sweep(c, q.horizon_ms + 1, e) != 0)
         return LOOKED_ERROR;
     enum looked sweep = c->sweep.running ? look_sweep(c, &q, e) : LOOKED_DONE;
-    if (sweep == LOOKED_ERROR && err_is_transient(e) && !pg_is_broken(l->pg)) {
-        log_debug("claimer: a sweep: %s", e->text);
-        err_clear(e);
+    if (sweep == LOOKED_ERROR && fail_harmlessly(c, "a sweep", e) == 0) {
         end_sweep(&c->sweep);
         sweep = LOOKED_DONE;
     }

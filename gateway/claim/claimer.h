@@ -22,6 +22,7 @@ struct claimer {
     bool more;          /* the last hot look left something */
     int64_t late_ms;    /* monotonic: when it looked for late ones last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
+    int64_t oldest_ms;  /* the first day that there is, as of the last sweep */
     int64_t rated_ms;   /* monotonic: when something got a slot last */
 };
 

@@ -110,7 +110,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
         if (one == LOOKED_MORE && l->next_at_ms < next_at_ms)
             next_at_ms = l->next_at_ms;
         all = one != LOOKED_DONE ? one : all;
-        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->horizon->one_piece && l->rows > 0))
+        if (one == LOOKED_ERROR || one == LOOKED_FULL || ((l->horizon->one_piece || l->rated) && l->rows > 0))
             break;
     }
     l->next_at_ms = next_at_ms;

@@ -1,9 +1,9 @@
--- Claims a portion of what waits for slots of one rate, whichever has waited longest: parameters as claim.sql. The row of the rate is locked, so two gateways take no slot twice; where one has
+-- Claims a portion of what waits for slots of one rate, whichever has waited longest: parameters as claim.sql, of which $2 and $8 say nothing here. The row of the rate is locked, so two gateways take no slot twice; where one has
 -- it, the other goes on with the next rate. A message is to be published at its slot, and never before it is due.
 with turn as materialized (
     select r.id, r.per_second, postdate.rate_first(r, clock_timestamp()) as first, postdate.rate_portion(r) as portion, r.removed
       from postdate.rate r
-     where not r.paused and r.slot_at <= $1::timestamptz
+     where not r.paused and r.slot_at <= $1::timestamptz and $2::timestamptz is not null and $8::timestamptz is not null
        and exists (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < $7::uuid and m.id >= $3::uuid)
        and exists (select from postdate.instance where id = $6::int)
      order by r.slot_at limit 1

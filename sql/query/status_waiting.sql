@@ -26,7 +26,7 @@ plain as materialized (
      order by m.id limit $3::bigint),
 first as materialized (
     select next_at from postdate.message
-     where owner is null and settled_at is null and next_at is not null and id >= $1::uuid and id < $2::uuid
+     where owner is null and settled_at is null and next_at < 'infinity' and id >= $1::uuid and id < $2::uuid
      order by next_at limit 1),
 overdue as materialized (
     select next_at from dead union all select next_at from plain_dead union all select next_at from plain)

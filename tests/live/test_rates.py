@@ -1,0 +1,107 @@
+"""A rate says how many messages a second an exchange gets at most: the others wait in the database, in the order of due times."""
+from harness import LiveTest, now_ms, wait_until
+
+
+def busiest(times_ms, span_ms=1000):
+    """The most that arrived within a second, wherever it begins."""
+    times, best, low = sorted(times_ms), 0, 0
+    for high, at in enumerate(times):
+        while times[high] - times[low] >= span_ms:
+            low += 1
+        best = max(best, high - low + 1)
+    return best
+
+
+def burst(p, count, exchange='postdate.delivery', key='k', delay='1 s'):
+    """They are due in one millisecond; the body says which one it is in the order of ids. Returns when, in ms."""
+    p.psql(f"""with at as (select date_trunc('second', now()) + interval '{delay}' + interval '500 ms' as due)
+        select count(postdate.schedule('{key}', i::text, due_at => at.due, exchange => '{exchange}')) from generate_series(1, {count}) i, at""")
+    return int(p.value("select max(extract(epoch from due) * 1000)::bigint from postdate.message"))
+
+
+class Rates(LiveTest):
+    def test_a_burst_comes_at_the_rate_and_in_order(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 200)")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        p.client().queue('other', 'o')
+        due = burst(p, 1000)
+        c.wait(1000, 30)
+        times = [m.at_ms for m in c.all()]
+        self.assertGreaterEqual(min(times), due)
+        took = max(times) - due
+        self.assertTrue(4900 < took < 6500, took)
+        self.assertLess(busiest(times), 200 * 1.25)
+        ids = [m.properties.headers['x-postdate-id'] for m in c.all()]
+        self.assertEqual(ids, sorted(ids))
+
+    def test_what_waits_can_be_cancelled_and_says_until_when(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 10)")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        burst(p, 100)
+        c.wait(10, 20)
+        last = p.value("select id from postdate.message where rate is not null order by id desc limit 1")
+        at = float(p.value(f"select extract(epoch from postdate.rate_slot('{last}') - now())"))
+        self.assertTrue(5 < at < 10, at)
+        self.assertEqual(p.value(f"select postdate.cancel('{last}')"), 'cancelled')
+        cancelled = int(p.value("select count(postdate.cancel(id)) from (select id from postdate.message where rate is not null order by id desc limit 50) m"))
+        self.assertEqual(cancelled, 50)
+        c.wait(49, 20)
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state in ('scheduled', 'claimed')") == '0', 10, 'the end')
+        self.assertEqual(len(c.all()), 49)
+
+    def test_a_pause_and_a_change_count_at_once(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 50)")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        burst(p, 1000)
+        c.wait(50, 20)
+        p.psql("select postdate.rate_pause('postdate.delivery')")
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'claimed'") == '0', 10, 'what had its slot')
+        had = len(c.all())
+        paused = now_ms()
+        wait_until(lambda: now_ms() - paused > 2000, 10, 'two seconds of nothing')
+        self.assertEqual(len(c.all()), had)
+        p.psql("select postdate.rate_set('postdate.delivery', 400)")
+        c.wait(1000, 20)
+        self.assertLess(busiest([m.at_ms for m in c.all()]), 400 * 1.25)
+        p.psql("select postdate.rate_set('postdate.delivery', 1)")
+        burst(p, 300)
+        c.wait(1001, 20)
+        self.assertEqual(p.value("select postdate.rate_remove('postdate.delivery')"), 't')
+        c.wait(1300, 20)
+
+    def test_one_rate_delays_no_other_exchange(self):
+        p = self.place()
+        p.gateway()
+        client = p.client()
+        client.channel.exchange_declare('slow', 'topic')
+        c = p.consumer('q', declare=True, bind='k')
+        s = p.consumer('s', declare=True, bind='k', exchange='slow')
+        p.psql("select postdate.rate_set('sl*', 50)")
+        burst(p, 3000, exchange='slow', delay='3 s')
+        due = burst(p, 500, delay='3 s')
+        c.wait(500, 20)
+        late = sorted(m.at_ms - due for m in c.all())
+        print(f'note {self.id()}: the other exchange waited {late[250]} ms, at most {late[-1]} ms', flush=True)
+        self.assertLess(len(s.all()), 1500)
+        self.assertLess(late[-1], 3000)
+
+    def test_what_rabbitmq_held_already_waits_as_well(self):
+        p = self.place()
+        p.gateway()
+        client = p.client()
+        c = p.consumer('q', declare=True, bind='k')
+        client.publish_burst('k', [str(i).encode() for i in range(300)], {'x-delay': 5000})
+        wait_until(lambda: p.value("select count(*) from postdate.message where state = 'handed'") == '300', 10, 'the hand-over')
+        p.psql("select postdate.rate_set('postdate.delivery', 100)")
+        c.wait(300, 30)
+        times = [m.at_ms for m in c.all()]
+        self.assertLess(busiest(times), 100 * 1.3)
+        self.assertEqual(len({m.body for m in c.all()}), 300)
+        client.publish('k', b'later', {'x-delay': 60000})
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'scheduled'") == '1', 10, 'it is held by the gateway')
