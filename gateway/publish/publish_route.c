@@ -3,6 +3,7 @@
 #include "gateway/publish/publish_internal.h"
 
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
+#define SLOT_MS 250      /* so late a slot of a rate may be used */
 
 static void put_aside(struct publisher *p, struct inflight *h)
 {
@@ -77,6 +78,14 @@ bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination
     return send_by_verdict(p, h, v, &p->pipeline->fast, &p->pipeline->patient);
 }
 
+/* This gateway stood still, or RabbitMQ takes less than the rate: what it has of slots that have passed would
+ * come at once. It waits for another one. */
+static bool has_missed_its_slot(struct publisher *p, const struct inflight *h)
+{
+    int64_t now_ms;
+    return h->rated && !h->is_try && runtime_now_ms(p->runtime, &now_ms) && now_ms - h->at_ms > SLOT_MS;
+}
+
 bool publisher_route(struct publisher *p, struct inflight *h)
 {
     char reason[EXCHANGE_REASON_SIZE];
@@ -86,6 +95,10 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         if (h->is_try && p->role->note_release)
             p->role->note_release(p, h);
         publisher_refuse(p, h, PUBLISHER_TOO_LATE);
+        return false;
+    }
+    if (has_missed_its_slot(p, h)) {
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
     uint8_t name[256];

@@ -1,4 +1,5 @@
 """A rate says how many messages a second an exchange gets at most: the others wait in the database, in the order of due times."""
+import harness
 from harness import LiveTest, now_ms, wait_until
 
 
@@ -105,3 +106,31 @@ class Rates(LiveTest):
         self.assertEqual(len({m.body for m in c.all()}), 300)
         client.publish('k', b'later', {'x-delay': 60000})
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'scheduled'") == '1', 10, 'it is held by the gateway')
+
+
+@harness.not_san
+class RateOfThree(LiveTest):
+    weight = 5
+
+    def test_three_gateways_share_a_rate_though_one_dies_and_one_stands_still(self):
+        count = 20000 if harness.FULL else 8000
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 1000)")
+        gateways = [p.gateway() for _ in range(3)]
+        c = p.consumer('q', declare=True, bind='k')
+        due = burst(p, count, delay='4 s')
+        c.wait(count // 8, 30)
+        gateways[0].kill9()
+        c.wait(count // 4, 30)
+        gateways[1].pause()
+        c.wait(count // 2, 60)
+        gateways[1].resume()
+        wait_until(lambda: len({m.id for m in c.all()}) == count, 60, 'all of them')
+        times = [m.at_ms for m in c.all()]
+        first = {}
+        for m in c.all():
+            first.setdefault(m.id, m.at_ms)
+        print(f'note {self.id()}: {count} in {(max(first.values()) - due) / 1000:.2f} s, at most {busiest(times)} in a second, '
+              f'{len(times) - count} of them twice', flush=True)
+        self.assertGreaterEqual(min(times), due)
+        self.assertLess(busiest(times), 1000 * 1.15)
