@@ -23,6 +23,11 @@ select (select count(*) from (
             select from postdate.handing h, unnest(h.ids) i (id), postdate.message m
              where m.id = i.id and m.id < $5::uuid and m.created_at <= $1::timestamptz
              limit $3::bigint) h)
+     + (select count(*) from postdate.rate r, lateral ( -- what comes slower than that would be taken for a round that is stuck
+            select from postdate.message m
+             where m.rate = r.id and m.settled_at is null and m.id < $5::uuid and m.created_at <= $1::timestamptz
+             order by m.id limit $3::bigint) q
+         where not r.paused and r.per_second >= 0.1)
      + (select count(*) from postdate.late l where l.snapshot is not null or l.ids <> '{}'),
        (select count(*) from (
             select from postdate.message
