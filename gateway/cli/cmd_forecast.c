@@ -26,11 +26,16 @@ static void print_bar(int64_t n, int64_t most)
 
 static void print_bucket(const struct forecast_bucket *b, int64_t most)
 {
-    char time[40], span[40];
+    char time[40], span[40], name[160];
     printf("%.16s %10" PRId64 " ", timestamp_format(b->at_ms, time, sizeof time), b->count);
     print_bar(b->count, most);
-    if (b->drain_ms > 0)
+    if (b->drain_ms == FORECAST_NEVER)
+        printf(" burst: until its rate is resumed");
+    else if (b->drain_ms > 0)
         printf(" burst: %s", duration_format_human(b->drain_ms, span, sizeof span));
+    if (b->rate.data)
+        printf(" (rate of %s)",
+               b->rate.len > 0 ? text_show(b->rate, 40, name, sizeof name) : "the default exchange");
     putchar('\n');
 }
 

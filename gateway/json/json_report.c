@@ -67,9 +67,13 @@ static json_t *bucket_value(const struct forecast_report *r, const struct foreca
 
 static json_t *burst_value(const struct forecast_bucket *b)
 {
-    return json_pack("{s:o, s:I, s:I, s:o}", "at", json_time_value(b->at_ms), "count", (json_int_t)b->count,
-                     "drain_ms", (json_int_t)b->drain_ms, "drained_at",
-                     json_time_value(b->at_ms + b->drain_ms));
+    bool never = b->drain_ms == FORECAST_NEVER;
+    json_t *o = json_pack("{s:o, s:I, s:o, s:o}", "at", json_time_value(b->at_ms), "count",
+                          (json_int_t)b->count, "drain_ms", never ? json_null() : json_integer(b->drain_ms),
+                          "drained_at", never ? json_null() : json_time_value(b->at_ms + b->drain_ms));
+    if (b->rate.data)
+        json_object_set_new(o, "rate_of", json_stringn((const char *)b->rate.data, b->rate.len));
+    return o;
 }
 
 json_t *json_forecast(const struct forecast_report *r)

@@ -111,10 +111,18 @@ static void take_row(struct forecast_report *out, const PGresult *r, int row, st
         b->by_exchange[place] += n;
 }
 
-/* What comes faster than it can be delivered piles up; a burst is what begins or lengthens such a pile. */
+/* What comes faster than it can be delivered piles up; a burst is what begins or lengthens such a pile. There
+ * is one for each rate, and one for what has none. */
 struct pile {
+    struct bytes rate; /* its exchanges; data NULL: none */
     double count, rate_per_ms;
     int64_t at_ms; /* of the last that was added */
+};
+
+#define PILES_MAX 1024
+struct piles {
+    struct pile *pile;
+    size_t count;
 };
 
 /* n come at at_ms, spread over span_ms. How long after at_ms they are delivered, if they are a burst; else 0.
@@ -124,7 +132,9 @@ static int64_t add_to_pile(struct pile *p, int64_t at_ms, int64_t n, int64_t spa
     double done = p->rate_per_ms * (double)(at_ms - p->at_ms);
     p->count = (p->count > done ? p->count - done : 0) + (double)n;
     p->at_ms = at_ms;
-    return (double)n > p->rate_per_ms * (double)span_ms ? (int64_t)(p->count / p->rate_per_ms) : 0;
+    bool more = (double)n > p->rate_per_ms * (double)span_ms ||
+                (p->rate.data && p->count > p->rate_per_ms * (double)span_ms);
+    return !more ? 0 : p->rate_per_ms > 0 ? (int64_t)(p->count / p->rate_per_ms) : FORECAST_NEVER;
 }
 
 static void mark_steps(struct forecast_report *out, struct pile *p)
@@ -135,18 +145,46 @@ static void mark_steps(struct forecast_report *out, struct pile *p)
     }
 }
 
+/* That of the row; NULL: there are too many. */
+static struct pile *pile_of(struct piles *piles, const PGresult *r, int row, struct arena *a)
+{
+    struct bytes rate = pg_is_null(r, row, 2) ? (struct bytes){0} : pg_bytes(r, row, 2);
+    size_t i = 0;
+    if (pg_is_null(r, row, 2))
+        return &piles->pile[0];
+    for (i = 1; i < piles->count && !bytes_equal(piles->pile[i].rate, rate);)
+        i++;
+    if (i < piles->count)
+        return &piles->pile[i];
+    rate = rate.len > 0 ? arena_copy(a, rate) : bytes_of("", 0);
+    if (i == PILES_MAX || rate.data == NULL)
+        return NULL;
+    piles->pile[piles->count++] = (struct pile){
+        .rate = rate, .rate_per_ms = (double)pg_int8(r, row, 3) / 1e9, .at_ms = piles->pile[0].at_ms};
+    return &piles->pile[i];
+}
+
 /* By minutes, whatever the step: a minute's burst is one in an hour, too. */
-static void mark_minutes(struct forecast_report *out, const PGresult *r, struct pile *p)
+static void mark_minutes(struct forecast_report *out, const PGresult *r, struct piles *piles, struct arena *a)
 {
     size_t i = 0;
     for (int row = 0; row < PQntuples(r) && i < out->bucket_count; row++) {
-        int64_t at_ms = out->request.from_ms + pg_int8(r, row, 0) * MINUTE_MS;
-        int64_t drain_ms = add_to_pile(p, at_ms, pg_int8(r, row, 1), MINUTE_MS);
+        struct pile *pile = pile_of(piles, r, row, a);
+        int64_t minute = pg_int8(r, row, 0), at_ms = out->request.from_ms + minute * MINUTE_MS;
+        if (pile && minute < 0) /* it waits already */
+            pile->count += (double)pg_int8(r, row, 1);
+        if (!pile || minute < 0)
+            continue;
+        int64_t drain_ms = add_to_pile(pile, at_ms, pg_int8(r, row, 1), MINUTE_MS);
         while (i + 1 < out->bucket_count && out->buckets[i + 1].at_ms <= at_ms)
             i++;
         struct forecast_bucket *b = &out->buckets[i];
-        if (drain_ms > 0 && at_ms - b->at_ms + drain_ms > b->drain_ms)
-            b->drain_ms = at_ms - b->at_ms + drain_ms;
+        if (drain_ms > 0 && drain_ms != FORECAST_NEVER)
+            drain_ms += at_ms - b->at_ms;
+        if (drain_ms > b->drain_ms) {
+            b->drain_ms = drain_ms;
+            b->rate = pile->rate;
+        }
     }
 }
 
@@ -169,18 +207,35 @@ static struct pg_value as_exchanges(const struct forecast_request *q)
     return q->exchange.data != NULL ? as_texts(&q->exchange, 1) : as_scope(q->scope);
 }
 
-static int mark_bursts(struct pg *c, const struct forecast_request *q, struct forecast_report *out,
-                       struct err *e)
+static void add_what_if(struct pg_params *p, const struct forecast_request *q)
 {
-    struct pile pile = {.rate_per_ms = (double)out->rate_per_s / 1000, .at_ms = q->from_ms};
+    struct buf *names = pg_add_array(p, PG_OID_TEXT, q->what_if_count);
+    struct buf *rates = pg_add_array(p, PG_OID_INT8, q->what_if_count);
+    for (size_t i = 0; i < q->what_if_count; i++) {
+        pg_array_bytes(names, q->what_if[i].exchange);
+        pg_array_int8(rates, (int64_t)(q->what_if[i].per_second * 1e6));
+    }
+}
+
+static int mark_bursts(struct pg *c, const struct forecast_request *q, struct arena *a,
+                       struct forecast_report *out, struct err *e)
+{
+    struct piles piles = {.pile = arena_alloc(a, PILES_MAX * sizeof(struct pile)), .count = 1};
+    if (piles.pile == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    piles.pile[0] = (struct pile){.rate_per_ms = (double)out->rate_per_s / 1000, .at_ms = q->from_ms};
     if (q->until_ms - q->from_ms > FORECAST_MINUTES_MS) {
-        mark_steps(out, &pile);
+        mark_steps(out, &piles.pile[0]);
         return 0;
     }
-    PGresult *r = pg_query(c, sql_query_forecast_minutes,
-                           PG_WITH(as_time(q->from_ms), as_time(q->until_ms), as_exchanges(q)), e);
+    struct pg_params p = {0};
+    pg_add(&p, as_time(q->from_ms));
+    pg_add(&p, as_time(q->until_ms));
+    pg_add(&p, as_exchanges(q));
+    add_what_if(&p, q);
+    PGresult *r = pg_query(c, sql_query_forecast_minutes, &p, e);
     if (r)
-        mark_minutes(out, r, &pile);
+        mark_minutes(out, r, &piles, a);
     PQclear(r);
     return r ? 0 : -1;
 }
@@ -197,7 +252,7 @@ int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *
                            e);
     int rc = r ? take_rows(out, r, a, e) : -1;
     PQclear(r);
-    return rc == 0 ? mark_bursts(c, q, out, e) : rc;
+    return rc == 0 ? mark_bursts(c, q, a, out, e) : rc;
 }
 
 int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)

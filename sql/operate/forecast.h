@@ -13,8 +13,18 @@
 
 /* step_ms: whole minutes below an hour, whole hours below a day, else whole days; from_ms a multiple of the
  * minute, hour or day. forecast_check. */
+/* A rate as it might be, of exchanges with this name ('*' matches any run of characters). */
+struct forecast_what_if {
+    struct bytes exchange;
+    double per_second; /* 0: paused */
+};
+
+#define FORECAST_WHAT_IF_MAX 20
+
 struct forecast_request {
     int64_t from_ms, until_ms, step_ms;
+    const struct forecast_what_if *what_if; /* instead of the rates that there are */
+    size_t what_if_count;
     const struct operate_scope *scope; /* NULL: all exchanges */
     struct bytes exchange;             /* data NULL: all */
 };
@@ -22,9 +32,12 @@ struct forecast_request {
 struct forecast_bucket {
     int64_t at_ms, count;
     int64_t by_exchange[FORECAST_EXCHANGES_MAX]; /* as in the report; the rest is count less these */
-    int64_t drain_ms; /* 0: no burst; else how long after its beginning the gateways are through with it. Up
-                         to FORECAST_MINUTES_MS in all it is found by minutes */
+    int64_t drain_ms;  /* 0: no burst; FORECAST_NEVER: its rate is paused; else how long after its beginning
+                          all of it is delivered. Up to FORECAST_MINUTES_MS in all it is found by minutes, and
+                          with rates */
+    struct bytes rate; /* of a burst: the exchanges of the rate that takes longest; data NULL: none does */
 };
+#define FORECAST_NEVER INT64_MAX
 
 struct forecast_report {
     struct forecast_request request;

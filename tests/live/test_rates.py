@@ -1,4 +1,6 @@
 """A rate says how many messages a second an exchange gets at most: the others wait in the database, in the order of due times."""
+import json
+
 import harness
 from harness import LiveTest, now_ms, wait_until
 
@@ -106,6 +108,24 @@ class Rates(LiveTest):
         self.assertEqual(len({m.body for m in c.all()}), 300)
         client.publish('k', b'later', {'x-delay': 60000})
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'scheduled'") == '1', 10, 'it is held by the gateway')
+
+    def test_the_forecast_knows_how_long_it_takes(self):
+        p = self.place()
+        p.gateway()
+        p.psql("select postdate.rate_set('sl*', 10)")
+        p.psql("select postdate.rate_set('paused', 0)")
+        for exchange, count in (('slow', 3000), ('paused', 10), ('postdate.delivery', 700)):
+            p.psql(f"select count(postdate.schedule('k', 'x'::text, delay => '20 minutes', exchange => '{exchange}')) from generate_series(1, {count})")
+
+        def bursts():
+            return {b.get('rate_of'): b for b in json.loads(p.cli('forecast', '--json', '--step', '1m')[1])['bursts']}
+        wait_until(lambda: 'paused' in bursts(), 30, 'the count')
+        self.assertIsNone(bursts()['paused']['drain_ms'])
+        p.psql("select count(postdate.cancel(id)) from postdate.message where exchange = 'paused'")
+        wait_until(lambda: 'sl*' in bursts(), 30, 'the count')
+        self.assertEqual(bursts()['sl*']['drain_ms'], 300_000)
+        p.psql("select postdate.rate_remove('sl*')")
+        self.assertEqual(bursts(), {})
 
 
 @harness.not_san
