@@ -52,6 +52,7 @@ MAY_INCLUDE = {
     'gateway/cli/broker': f'{SHARED} gateway/cli',
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
     'gateway/cli/import': f'{SHARED} gateway/cli',
+    'gateway/cli/rate': f'{SHARED} gateway/cli',
     'gateway/cli/retry': f'{SHARED} gateway/cli',
     'gateway/cli/recur': f'{SHARED} gateway/cli',
     'gateway/cli/schedule': f'{SHARED} gateway/cli',

@@ -1,5 +1,6 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "core/base/rate.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
@@ -29,6 +30,17 @@ static bool is_retrying(const struct message_record *r)
     return r->error.len > 0 && r->state != MESSAGE_HANDED && r->settled_ms < 0;
 }
 
+static void print_rate(const struct message_rate *r)
+{
+    char name[1100], rate[RATE_TEXT_SIZE], at[40];
+    printf("%-12s the rate of '%s' (%s)", "waits for",
+           text_show(r->exchange, TEXT_ANY_WIDTH, name, sizeof name), rate_format(r->per_second, rate));
+    if (r->slot_ms >= 0)
+        printf(": about %s\n", timestamp_format(r->slot_ms, at, sizeof at));
+    else
+        puts(", which is paused");
+}
+
 static void print_readable(const struct message_record *r, int64_t now_ms)
 {
     const struct message *m = &r->message;
@@ -40,6 +52,8 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
         print_time("next attempt", r->next_at_ms, now_ms);
+    if (r->waits_for_slot)
+        print_rate(&r->rate);
     if (m->deadline_ms > 0)
         print_time("deadline", m->deadline_ms, now_ms);
     if (m->exchange.len > 0)

@@ -63,7 +63,7 @@ struct command {
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
     command_reschedule, command_retry, command_fail, command_status, command_feed, command_token,
     command_doctor, command_dead, command_retry_policy, command_recur, command_forecast, command_rejected,
-    command_drop_topology, command_import;
+    command_drop_topology, command_import, command_rate;
 
 /* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"

@@ -16,7 +16,7 @@ static const struct command *const commands[] = {
     &command_migrate,    &command_schedule, &command_show,          &command_list,   &command_cancel,
     &command_reschedule, &command_retry,    &command_fail,          &command_status, &command_feed,
     &command_token,      &command_doctor,   &command_retry_policy,  &command_dead,   &command_recur,
-    &command_forecast,   &command_rejected, &command_drop_topology, &command_import,
+    &command_forecast,   &command_rejected, &command_drop_topology, &command_import, &command_rate,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -1,5 +1,6 @@
 /* From a stored message to the message object. */
 #include "core/base/base64.h"
+#include "core/base/rate.h"
 #include "core/base/timestamp.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_memory.h"
@@ -194,6 +195,18 @@ static json_t *ids_value(struct bytes text)
     return out;
 }
 
+static json_t *rate_value(const struct message_rate *r)
+{
+    char rate[RATE_TEXT_SIZE];
+    json_t *o = json_object();
+    json_object_set_new(o, "exchange", json_text_value(r->exchange));
+    json_object_set_new(o, "routing_key", json_text_value(r->routing_key));
+    json_object_set_new(o, "rate", json_string(rate_format(r->per_second, rate)));
+    json_object_set_new(o, "paused", json_boolean(r->paused));
+    json_object_set_new(o, "slot_at", json_time_value(r->slot_ms));
+    return o;
+}
+
 static json_t *record_value(const struct message_record *r, struct bytes properties, unsigned style,
                             struct err *e)
 {
@@ -215,6 +228,8 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     if (m->deadline_ms > 0)
         json_object_set_new(o, "deadline", json_time_value(m->deadline_ms));
     json_object_set_new(o, "state", json_string(message_state_name(r->state)));
+    if (r->waits_for_slot)
+        json_object_set_new(o, "rate", rate_value(&r->rate));
     json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));
     json_object_set_new(o, "created_at", json_time_value(r->created_ms));
     json_object_set_new(o, "settled_at", json_time_value(r->settled_ms));

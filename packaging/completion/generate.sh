@@ -46,6 +46,7 @@ function verbs(command) {
     if (command == "dead") return "list show requeue drop"
     if (command == "recur") return "set list show pause resume remove run apply preview"
     if (command == "retry-policy") return "set list show remove"
+    if (command == "rate") return "set list show pause resume remove"
     return ""
 }'
 

@@ -8,7 +8,7 @@
 #include "sql/connection/pg.h"
 #include <libpq-fe.h>
 
-#define PG_STATEMENTS_MAX 64
+#define PG_STATEMENTS_MAX 96
 #define PG_PARAMS_MAX 16
 #define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
 
@@ -53,6 +53,7 @@ struct pg_value *pg_add(struct pg_params *p, struct pg_value v);
 
 struct pg_value as_int4(int32_t v);
 struct pg_value as_int8(int64_t v);
+struct pg_value as_float8(double v);
 struct pg_value as_bool(bool v);
 struct pg_value as_time(int64_t ms); /* ms since 1970 as timestamptz */
 struct pg_value as_id(struct message_id id);
@@ -167,6 +168,7 @@ bool pg_is_null(const PGresult *r, int row, int column);
 int64_t pg_any_number(const PGresult *r); /* the first, of whatever size; null, no row: 0 */
 int32_t pg_int4(const PGresult *r, int row, int column);
 int64_t pg_int8(const PGresult *r, int row, int column);
+double pg_float8(const PGresult *r, int row, int column);
 bool pg_bool(const PGresult *r, int row, int column);
 int64_t pg_time_ms(const PGresult *r, int row, int column); /* rounds up; -1 for null */
 int64_t pg_time_us(const PGresult *r, int row, int column); /* µs since 1970 */

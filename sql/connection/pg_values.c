@@ -47,6 +47,13 @@ struct pg_value as_int8(int64_t v)
     return as_number((uint64_t)v, 8);
 }
 
+struct pg_value as_float8(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return as_number(bits, 8);
+}
+
 struct pg_value as_bool(bool v)
 {
     return as_number(v, 1);
@@ -224,6 +231,14 @@ int32_t pg_int4(const PGresult *r, int row, int column)
 int64_t pg_int8(const PGresult *r, int row, int column)
 {
     return pg_is_null(r, row, column) ? 0 : (int64_t)get_be(PQgetvalue(r, row, column), 8);
+}
+
+double pg_float8(const PGresult *r, int row, int column)
+{
+    int64_t bits = pg_int8(r, row, column);
+    double out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
 }
 
 bool pg_bool(const PGresult *r, int row, int column)

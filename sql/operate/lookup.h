@@ -11,6 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The rate (sql/operate/rate.h) for a slot of which a message waits. */
+struct message_rate {
+    struct bytes exchange, routing_key;
+    double per_second;
+    bool paused;
+    int64_t slot_ms; /* about when it comes; -1: it is paused */
+};
+
 /* A row as users may see it; bytes are copied into the caller's arena. */
 struct message_record {
     struct message message;
@@ -23,6 +31,8 @@ struct message_record {
      * message.properties is empty (gateway/json/json_message.h encodes it). len 0: none. */
     struct bytes properties_json;
     struct bytes former_ids; /* operate_show only: ids that lead here, as text, by commas; len 0: none */
+    bool waits_for_slot;     /* operate_show only, and so is this: */
+    struct message_rate rate;
 };
 
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */

@@ -179,6 +179,30 @@ static int add_former_ids(struct pg *c, struct arena *a, struct message_record *
     return 0;
 }
 
+/* For a slot of which rate it waits, if it does. */
+static int add_rate(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
+{
+    if (r->state != MESSAGE_SCHEDULED)
+        return 0;
+    PGresult *found = pg_query(c, sql_query_operate_rate, PG_WITH(as_id(r->message.id)), e);
+    if (!found)
+        return -1;
+    int rc = 0;
+    if (PQntuples(found) > 0) {
+        struct bytes exchange = pg_bytes(found, 0, 0), key = pg_bytes(found, 0, 1);
+        r->waits_for_slot = true;
+        r->rate = (struct message_rate){.exchange = arena_copy(a, exchange),
+                                        .routing_key = arena_copy(a, key),
+                                        .per_second = pg_float8(found, 0, 2),
+                                        .paused = pg_bool(found, 0, 3),
+                                        .slot_ms = pg_time_ms(found, 0, 4)};
+        if ((exchange.len > 0 && !r->rate.exchange.data) || (key.len > 0 && !r->rate.routing_key.data))
+            rc = err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
+    }
+    PQclear(found);
+    return rc;
+}
+
 /* 1: it is in out; 0: there is none in the scope. */
 static int find_in_scope(struct pg *c, const struct operate_scope *scope, struct message_id id,
                          struct arena *a, struct message_record *out, struct err *e)
@@ -240,7 +264,9 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
                  struct message_record *out, struct err *e)
 {
     int rc = scope && !scope->all ? show_scoped(c, scope, id, a, out, e) : show_any(c, id, a, out, e);
-    return rc == 0 ? add_former_ids(c, a, out, e) : rc;
+    if (rc == 0)
+        rc = add_former_ids(c, a, out, e);
+    return rc == 0 ? add_rate(c, a, out, e) : rc;
 }
 
 int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)

@@ -145,7 +145,8 @@ int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pat
         (*out)[i] = (struct claim_rate_pattern){.exchange = arena_copy(arena, pg_bytes(r, (int)i, 0)),
                                                 .routing_key = arena_copy(arena, pg_bytes(r, (int)i, 1)),
                                                 .removed = pg_bool(r, (int)i, 2)};
-        failed = !(*out)[i].exchange.data || !(*out)[i].routing_key.data;
+        const struct bytes exchange = (*out)[i].exchange, key = (*out)[i].routing_key;
+        failed = (exchange.len > 0 && !exchange.data) || (key.len > 0 && !key.data); /* "" has no data */
     }
     PQclear(r);
     *out_count = n;

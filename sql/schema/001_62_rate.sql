@@ -136,7 +136,7 @@ end $$;
 
 create view postdate.rates as
 select r.exchange, r.routing_key, r.per_second, r.burst, r.paused, w.waiting,
-       case when not r.paused and w.waiting > 0 then greatest(r.slot_at, clock_timestamp()) + w.waiting / r.per_second * interval '1 s' end as drained_at,
+       case when not r.paused and w.waiting > 0 then greatest(r.slot_at, clock_timestamp()) + (w.waiting - 1) / r.per_second * interval '1 s' end as drained_at,
        r.changed_at, r.changed_by
   from postdate.rate r, lateral (select postdate.rate_waiting(r.id, 1000000) as waiting) w
  where not r.removed;

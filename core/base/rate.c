@@ -1,0 +1,108 @@
+#include "core/base/rate.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGITS_MAX 30
+
+/* The first name of a unit is the one that is printed. "m" is what `postdate dead requeue --rate` calls it.
+ */
+static const struct {
+    const char *names[3];
+    double seconds;
+} units[] = {
+    {{"s", "second"}, 1}, {{"min", "minute", "m"}, 60}, {{"h", "hour"}, 3600}, {{"d", "day"}, 86400}};
+#define UNITS (sizeof units / sizeof units[0])
+
+static int fail(struct bytes text, const char *what, struct err *e)
+{
+    char shown[80];
+    return err_set(e, ERR_REJECT,
+                   "rate: \"%s\" %s (allowed: such as 200/s, 1.5/s, 12000/min, 100/h, 10/d, from 0.0001 to "
+                   "1000000 a second; 0 pauses)",
+                   bytes_printable(text, shown, sizeof shown), what);
+}
+
+/* Digits, and perhaps more behind a point. The length; 0: it is no number. */
+static size_t take_number(struct bytes text, double *out)
+{
+    char digits[DIGITS_MAX + 1];
+    size_t n = 0;
+    bool point = false;
+    for (; n < text.len && n < DIGITS_MAX; n++) {
+        uint8_t c = text.data[n];
+        bool is_point = c == '.' && !point && n > 0;
+        if ((c < '0' || c > '9') && !is_point)
+            break;
+        point = point || is_point;
+        digits[n] = (char)c;
+    }
+    if (n == 0 || digits[n - 1] == '.')
+        return 0;
+    digits[n] = '\0';
+    *out = strtod(digits, NULL);
+    return n;
+}
+
+/* Of the unit, in seconds; 0: it is none. */
+static double find_unit(struct bytes name)
+{
+    for (size_t u = 0; u < UNITS; u++)
+        for (size_t i = 0; i < 3; i++)
+            if (units[u].names[i] != NULL && bytes_equal_str(name, units[u].names[i]))
+                return units[u].seconds;
+    return 0;
+}
+
+int rate_parse(struct bytes text, double *out_per_second, struct err *e)
+{
+    double number = 0, seconds;
+    size_t n = take_number(text, &number);
+    if (n == 0)
+        return fail(text, "does not begin with a number", e);
+    bool bare = n == text.len;
+    if (bare && number > 0)
+        return fail(text, "has no unit", e);
+    seconds = bare ? 1 : text.data[n] == '/' ? find_unit(bytes_of(text.data + n + 1, text.len - n - 1)) : 0;
+    if (seconds <= 0)
+        return fail(text, "has a unit that is unknown", e);
+    double per_second = number / seconds;
+    if (per_second > 0 && (per_second < RATE_MIN || per_second > RATE_MAX))
+        return fail(text, "is out of range", e);
+    *out_per_second = per_second;
+    return 0;
+}
+
+/* Without zeros at the end. */
+static void print_number(double number, char out[RATE_TEXT_SIZE])
+{
+    snprintf(out, RATE_TEXT_SIZE, "%.2f", number);
+    char *end = out + strlen(out);
+    while (end[-1] == '0')
+        *--end = '\0';
+    if (end[-1] == '.')
+        end[-1] = '\0';
+}
+
+const char *rate_format(double per_second, char out[RATE_TEXT_SIZE])
+{
+    if (per_second <= 0) {
+        snprintf(out, RATE_TEXT_SIZE, "0");
+        return out;
+    }
+    for (size_t u = 0; u < UNITS; u++) {
+        double number = per_second * units[u].seconds, hundredths = number * 100;
+        if (number < 1 - 1e-9 || fabs(hundredths - round(hundredths)) > hundredths * 1e-9)
+            continue;
+        char text[RATE_TEXT_SIZE];
+        print_number(number, text);
+        snprintf(out, RATE_TEXT_SIZE, "%.30s/%s", text, units[u].names[0]);
+        return out;
+    }
+    snprintf(out, RATE_TEXT_SIZE, per_second >= 1 ? "%.9g/s" : "%.9g/h",
+             per_second >= 1 ? per_second : per_second * 3600);
+    return out;
+}

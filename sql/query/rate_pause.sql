@@ -1,0 +1,1 @@
+select postdate.rate_pause($1::text, $2::text)
